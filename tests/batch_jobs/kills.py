@@ -47,10 +47,10 @@ def die_at(number):
     calls = count(1)
 
     def dying(real):
-        def call(*given, **named):
+        def call(*arguments, **options):
             if next(calls) == number:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return real(*given, **named)
+            return real(*arguments, **options)
 
         return call
 
@@ -69,17 +69,17 @@ def remove_all(out):
         place.unlink(missing_ok=True)
 
 
-def killed(told):
-    blocks.ROWS, shares = told.pop("rows"), told.pop("shares")
-    out, settings = Path(told.pop("out")), {**told, "model": Path(told["model"]), "dtype": "float32"}
+def killed(job):
+    blocks.ROWS, shares = job.pop("rows"), job.pop("shares")
+    out, settings = Path(job.pop("out")), {**job, "model": Path(job["model"]), "dtype": "float32"}
     new = Embed(out=out, **settings)
     resumed = replace(new, resume=True)
     model = load(new.model, dtype="float32")
-    files.load = lambda *given, **named: model
+    files.load = lambda *arguments, **options: model
     files.embed(new)
     whole, size, digests, kills, memory = digest(out), out.stat().st_size, [], 0, 0
     remove_all(out)
-    if shares is None:  # at every call: a new file each time, gone on with to its end
+    if shares is None:  # at every call: a new file each time, resumed to its end
         for dies_at in count(1):
             status, _ = child(new, dies_at=dies_at)
             kills += status == -signal.SIGKILL

@@ -97,10 +97,10 @@ def test_a_job_logs_its_progress(model, file, tmp_path, monkeypatch):
 
 def test_blocks_are_bounded_by_their_bytes():
     texts = ["a" * 1300] * 900 + ["\u4e2d" * 400] * 900 + ["b" * blocks.BYTES * 2, "c"]
-    found = [*blocks.split_into_blocks((ModelInput(text) for text in texts), "stop")]
-    sizes = [sum(len(row.text.encode()) for row in block.inputs) for block in found]
-    assert sum(map(len, found)) == 1802 and len(found) > 9
-    assert all(size <= blocks.BYTES for size, block in zip(sizes, found, strict=True) if len(block) > 1)
+    all_blocks = [*blocks.split_into_blocks((ModelInput(text) for text in texts), "stop")]
+    sizes = [sum(len(row.text.encode()) for row in block.inputs) for block in all_blocks]
+    assert sum(map(len, all_blocks)) == 1802 and len(all_blocks) > 9
+    assert all(size <= blocks.BYTES for size, block in zip(sizes, all_blocks, strict=True) if len(block) > 1)
     abstracts = blocks.split_into_blocks((ModelInput("word " * 250) for _ in range(5000)), "stop")
     assert sum(1 for _ in abstracts) > 20
 

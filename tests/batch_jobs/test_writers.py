@@ -40,8 +40,8 @@ def test_nine_digits_represent_every_float32(tmp_path):
     values_NW = np.random.default_rng(3).integers(0, 2**32, (137, 29), dtype=np.uint32).view(np.float32)
     values_NW = np.where(np.isfinite(values_NW), values_NW, np.float32(0.1))
     lines = made(JsonLines(), tmp_path / "v", (range(137), values_NW)).read_text().splitlines()
-    found = np.array([json.loads(line)["vector"] for line in lines], np.float32)
-    assert np.array_equal(found.view(np.uint32), values_NW.view(np.uint32))
+    read_NW = np.array([json.loads(line)["vector"] for line in lines], np.float32)
+    assert np.array_equal(read_NW.view(np.uint32), values_NW.view(np.uint32))
 
 
 def test_a_header_of_npy_has_room_for_any_number_of_rows():
@@ -58,7 +58,7 @@ def test_blocks_share_row_groups_of_bounded_size(tmp_path, monkeypatch):
 
 
 def test_a_parquet_that_cannot_be_completed_leaves_its_blocks_and_nothing_else(tmp_path, monkeypatch):
-    def full(*given, **named):
+    def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pyarrow.parquet.ParquetWriter, "write_table", full)

@@ -1,4 +1,4 @@
-"""Benchmarks: what is timed, rates computed from times, and peers with the same outputs."""
+"""Benchmarks: the work that is timed, rates computed from times, and peers with the same outputs."""
 
 import json
 import math
@@ -40,11 +40,11 @@ WORK = Workload("7 tokens", 7, 3, (("a cat", "a dog", "a mat"),), (21,))
 
 @pytest.fixture
 def directory_of(make_model, tokenizer, tmp_path):
-    """A checkpoint of a small random model, by the method that is its own."""
+    """A checkpoint of a small random model for a method of Predictor."""
 
-    def write(method, **given):
+    def write(method, **options):
         heads, labels = HEADS[method]
-        model = make_model("bert", heads, pooler="classes" in heads, **given)
+        model = make_model("bert", heads, pooler="classes" in heads, **options)
         pooling = "mean" if method == "embed" else None
         checkpoint.save(Checkpoint(model, tokenizer, labels=labels, pooling=pooling), tmp_path / method)
         return tmp_path / method
@@ -52,9 +52,9 @@ def directory_of(make_model, tokenizer, tmp_path):
     return write
 
 
-def settings_of(directory, **told):
-    given = {"lengths": (23, 37), "batches": (1, 3), "repeats": 3, "peers": False, "dtype": "float32"}
-    return Bench(model=directory, **{**given, **told})
+def settings_of(directory, **options):
+    defaults = {"lengths": (23, 37), "batches": (1, 3), "repeats": 3, "peers": False, "dtype": "float32"}
+    return Bench(model=directory, **{**defaults, **options})
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_rates_are_medians_over_measurements_and_percentiles_go_over_all_calls()
 
 
 def test_faster_by_is_the_median_of_the_turns_own_ratios():
-    """A moment in which the machine was busy slows both."""
+    """When the machine is busy, both are slower."""
     ours = Timing("ours", WORK, (100.0, 10.0, 100.0), (1.0,) * 3, (0.1,))
     theirs = Timing("theirs", WORK, (50.0, 5.0, 25.0), (1.0,) * 3, (0.1,))
     assert theirs.slower_than(ours) == 2
@@ -109,7 +109,7 @@ def test_texts_have_exactly_the_tokens_of_the_table(method, directory_of):
     works = workloads(settings_of(directory), model, task_method(model))
     assert [(work.length, work.texts_per_call) for work in works] == [(23, 1), (23, 3), (37, 1), (37, 3)]
     for work in works:
-        assert len(set(work.calls)) > 9, "no side meets the same texts again and again"
+        assert len(set(work.calls)) > 9, "no side reads the same texts repeatedly"
         for texts, tokens in zip(work.calls, work.tokens, strict=True):
             assert len(texts) == work.texts_per_call and tokens == work.length * len(texts)
             for text in texts:
@@ -119,10 +119,10 @@ def test_texts_have_exactly_the_tokens_of_the_table(method, directory_of):
 
 
 def test_the_figures_of_a_table_add_up(directory_of):
-    found = as_json(bench.run(settings_of(directory_of("embed"))))
-    cells = [(row["length"], row["texts_per_call"]) for row in found["timings"]]
+    report = as_json(bench.run(settings_of(directory_of("embed"))))
+    cells = [(row["length"], row["texts_per_call"]) for row in report["timings"]]
     assert cells == [(23, 1), (23, 3), (37, 1), (37, 3)]
-    for row in found["timings"]:
+    for row in report["timings"]:
         assert row["tokens_per_second"] == pytest.approx(row["length"] * row["texts_per_second"])
         assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"]
         assert row["calls"] >= 3
@@ -139,7 +139,7 @@ def test_user_texts_are_truncated_and_measured_in_calls_of_each_size_and_all_at_
     assert [(work.texts_per_call, len(work.calls)) for work in own] == [(1, 6), (2, 3), (6, 1)]
     read = [text for texts in own[2].calls for text in texts]
     assert sorted(text for text in read if len(text) < 50) == sorted(text for text in texts if 0 < len(text) < 50)
-    assert max(len(model.tokenizer.encode(text)) for text in read) == 64, "what the model reads"
+    assert max(len(model.tokenizer.encode(text)) for text in read) == 64, "the model's maximum"
     assert own[2].tokens == (sum(len(model.tokenizer.encode(text)) for text in read),)
     assert sum(own[0].tokens) == sum(own[1].tokens) == own[2].tokens[0]
 
@@ -244,7 +244,7 @@ def test_names_next_to_the_curves_do_not_overlap():
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("options", "message"),
     [
         ({"lengths": (2,)}, "lengths (2) must be at least 3"),
         ({"lengths": (65, 512)}, "lengths (65) must be at most 64"),
@@ -253,9 +253,9 @@ def test_names_next_to_the_curves_do_not_overlap():
         ({"out": Path("nowhere/bench.png")}, "nowhere: no such directory"),
     ],
 )
-def test_invalid_settings_are_errors_before_any_measurement(told, says, directory_of):
-    with pytest.raises(InputError, match="^" + says.replace("(", r"\(").replace(")", r"\)")):
-        bench.run(settings_of(directory_of("embed"), **told))
+def test_invalid_settings_are_errors_before_any_measurement(options, message, directory_of):
+    with pytest.raises(InputError, match="^" + message.replace("(", r"\(").replace(")", r"\)")):
+        bench.run(settings_of(directory_of("embed"), **options))
 
 
 def test_blank_texts_are_refused_by_file(directory_of, tmp_path):
@@ -265,10 +265,10 @@ def test_blank_texts_are_refused_by_file(directory_of, tmp_path):
 
 
 def test_the_verb_prints_one_json_object(directory_of, capsys):
-    told = ["--lengths", "23", "--batches", "2", "--repeats", "2", "--no-peers", "--json", "--dtype", "float32"]
-    main(["bench", str(directory_of("embed")), *told])
-    found = json.loads(capsys.readouterr().out)
-    assert [row["side"] for row in found["timings"]] == ["bothways float32"]
+    flags = ["--lengths", "23", "--batches", "2", "--repeats", "2", "--no-peers", "--json", "--dtype", "float32"]
+    main(["bench", str(directory_of("embed")), *flags])
+    report = json.loads(capsys.readouterr().out)
+    assert [row["side"] for row in report["timings"]] == ["bothways float32"]
 
 
 # --- models that only Bothways reads ---------------------------------------------------------------------------------
@@ -380,14 +380,14 @@ def test_converted_models_pool_as_the_checkpoint_without_padding(pooling, direct
     model = bothways.load(directory, dtype="float32")
     ids, mask = map(torch.from_numpy, pad_rows([model.tokenizer.encode(text).ids for text in texts]))
     with torch.inference_mode():
-        found = peer_files._wrap_model(directory, "vectors", pooling, attention="eager")(ids, mask).numpy()
-    assert np.abs(found - model.embed(texts, pooling=pooling)).max() < 1e-5
+        vectors = peer_files._wrap_model(directory, "vectors", pooling, attention="eager")(ids, mask).numpy()
+    assert np.abs(vectors - model.embed(texts, pooling=pooling)).max() < 1e-5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PEERS)
 def test_peers_give_our_results_for_each_text_in_order(name, directory_of, tmp_path):
-    """So both do the same work. int8 of a random model is far off, but the nearest text is its own."""
+    """Both do the same work. int8 of a random model is far off, but the nearest text is its own."""
     peer = PEERS[name]
     if peer.missing:
         pytest.skip(f"not installed: {', '.join(peer.missing)}")
@@ -402,7 +402,7 @@ def test_peers_give_our_results_for_each_text_in_order(name, directory_of, tmp_p
         ours = np.array([[*one.scores.values()] for one in model.classify(texts)])
         tolerance = {"float32": 1e-5, "bf16": 5e-2}[name.split()[-1]]
     for batch in (1, 2, 5):
-        found = side(texts, batch)
+        outputs = side(texts, batch)
         if method == "classify":
-            found = np.exp(found) / np.exp(found).sum(1, keepdims=True)
-        assert found.dtype == np.float32 and np.abs(found - ours).max() < tolerance
+            outputs = np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True)
+        assert outputs.dtype == np.float32 and np.abs(outputs - ours).max() < tolerance

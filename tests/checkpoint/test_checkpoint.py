@@ -54,7 +54,7 @@ def contents(directory):
 
 
 def refused(path, *parts, kind=InputError, unchanged=True):
-    """That loading is refused in one line which holds these parts, and that nothing on disk is touched."""
+    """Loading raises an error of one line with these parts, and changes nothing on disk."""
     before = contents(path)
     with pytest.raises(kind) as error:
         quietly(path)
@@ -77,7 +77,7 @@ def change_weights(directory, change):
 # --- there and back -------------------------------------------------------------------------------------------------
 
 
-def test_everything_comes_back(held, directory):
+def test_everything_is_loaded_as_it_was_saved(held, directory):
     back = quietly(directory)
     before, after = held.model.state_dict(), back.model.state_dict()
     assert list(before) == list(after)
@@ -91,7 +91,7 @@ def test_everything_comes_back(held, directory):
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "longformer", "big_bird", "modernbert", "deberta-v2"])
 def test_transformers_finds_the_special_tokens_in_the_config(family, make_model, tokenizer, tmp_path):
-    """BigBird for answers looks for [SEP] by it, and takes 66 where it is not told."""
+    """BigBird for answers finds [SEP] by this id, and uses 66 if the config lacks it."""
     checkpoint.save(Checkpoint(make_model(family, {"spans": 2}), tokenizer, model_type=family), tmp_path)
     config = transformers.AutoConfig.from_pretrained(tmp_path)
     assert (config.cls_token_id, config.sep_token_id) == (tokenizer.cls_id, tokenizer.sep_id)
@@ -102,7 +102,7 @@ def test_saving_again_writes_the_same_bytes(directory, tmp_path):
     assert contents(tmp_path / "again") == contents(directory)
 
 
-def test_a_run_can_be_given_for_its_model(directory, tmp_path):
+def test_a_run_can_be_loaded_in_place_of_its_model(directory, tmp_path):
     assert checkpoint.find(tmp_path) == directory
     assert quietly(tmp_path).labels == LABELS
 
@@ -115,22 +115,22 @@ def test_labels_keep_the_order_of_their_numbers(make_model, tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_pooling_comes_back(held, pooling, tmp_path):
+def test_pooling_is_loaded_as_it_was_saved(held, pooling, tmp_path):
     checkpoint.save(Checkpoint(model=held.model, pooling=pooling), tmp_path / "model")
     assert quietly(tmp_path / "model").pooling == pooling
 
 
 @pytest.mark.parametrize(
-    ("modes", "found"),
+    ("modes", "pooling"),
     [
         ({"pooling_mode": "mean"}, "mean"),
         ({"pooling_mode": "cls"}, "cls"),
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
     ],
 )
-def test_pooling_is_read_in_both_spellings(directory, modes, found):
+def test_pooling_is_read_in_both_spellings(directory, modes, pooling):
     (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 24, **modes}))
-    assert quietly(directory).pooling == found
+    assert quietly(directory).pooling == pooling
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ def test_weights_in_several_files_are_read(directory):
     (directory / "model.safetensors").unlink()
     index = {"weight_map": {name: part for part, own in parts.items() for name in own}}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index))
-    found = quietly(directory).model.state_dict()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    actual = quietly(directory).model.state_dict()
+    assert all(torch.equal(actual[name], value) for name, value in expected.items())
     (directory / "model-2.safetensors").unlink()
     refused(directory, "model-2.safetensors", kind=MissingFile)
 
@@ -195,8 +195,8 @@ def test_old_weights_are_read_safely(directory):
     expected = quietly(directory).model.state_dict()
     torch.save(load_file(directory / "model.safetensors"), directory / "pytorch_model.bin")
     (directory / "model.safetensors").unlink()
-    found = quietly(directory).model.state_dict()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    actual = quietly(directory).model.state_dict()
+    assert all(torch.equal(actual[name], value) for name, value in expected.items())
 
 
 def test_old_names_of_norms_are_read(directory):
@@ -209,8 +209,8 @@ def test_old_names_of_norms_are_read(directory):
         return state
 
     change_weights(directory, rename)
-    found = quietly(directory).model.state_dict()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    actual = quietly(directory).model.state_dict()
+    assert all(torch.equal(actual[name], value) for name, value in expected.items())
 
 
 # --- broken ---------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_a_broken_config_is_named(directory, text, part):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", None, 3])
-def test_an_unknown_kind_of_model_is_refused_with_those_known(directory, kind):
+def test_the_error_for_an_unknown_kind_of_model_lists_the_known_ones(directory, kind):
     change_config(directory, model_type=kind)
     refused(
         directory,
@@ -366,7 +366,7 @@ def test_values_of_another_type_or_size_are_named(case, directory):
 
 
 @pytest.mark.parametrize("table", [["model.safetensors"], "model.safetensors", {"a": 1}, {"a": "../x"}, {"a": ""}])
-def test_an_index_that_names_no_files_is_refused(table, directory):
+def test_an_index_without_file_names_is_refused(table, directory):
     (directory / "model.safetensors").unlink()
     (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
     refused(directory, "model.safetensors.index.json: weight_map")
@@ -390,7 +390,7 @@ def test_a_file_in_place_of_a_checkpoint_is_named(directory):
             quietly(directory / name)
 
 
-def test_a_number_of_labels_that_is_none_is_refused(directory):
+def test_a_number_of_labels_of_null_is_refused(directory):
     change_config(directory, id2label=None, num_labels=None)
     refused(directory, "config.json: num_labels (None)")
 
@@ -421,10 +421,10 @@ def test_a_head_without_its_pooler_is_refused(directory):
 
 def test_an_unused_parameter_is_logged(directory):
     change_weights(directory, lambda state: {**state, "bert.adapter.weight": torch.zeros(3, 7)})
-    said = []
-    with messages_to(said.append):
+    messages = []
+    with messages_to(messages.append):
         checkpoint.load(directory)
-    assert len([line for line in said if "bert.adapter.weight" in line]) == 1
+    assert len([line for line in messages if "bert.adapter.weight" in line]) == 1
 
 
 def test_untied_vocabulary_scores_are_refused(make_model, tmp_path):
@@ -456,22 +456,22 @@ def test_prompts_and_lower_casing_of_sentence_transformers_give_a_warning(direct
     (directory / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     (directory / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
 
-    def told():
+    def warnings():
         lines = []
         with messages_to(lines.append):
             checkpoint.load(directory)
         return [line for line in lines if "config.json: unknown keys" not in line]
 
-    (line,) = told()
+    (line,) = warnings()
     assert "config_sentence_transformers.json: " in line and "'passage: '" in line
     cased = Tokenizer({token: index for index, token in enumerate(tokenizer.tokens)}, lowercase=False)
     (directory / "config_sentence_transformers.json").write_text(json.dumps({**prompts, "default_prompt_name": None}))
     cased.save(directory)
-    (line,) = told()
+    (line,) = warnings()
     assert "sentence_bert_config.json: " in line and "do_lower_case" in line
 
 
-def test_that_nothing_is_tied_matters_only_where_words_are_scored(directory, make_model, tmp_path):
+def test_untied_embeddings_matter_only_if_words_are_scored(directory, make_model, tmp_path):
     change_config(directory, tie_word_embeddings=False)
     quietly(directory)
     checkpoint.save(Checkpoint(model=make_model("bert", {"masked_words": 0})), tmp_path / "model")
@@ -480,7 +480,7 @@ def test_that_nothing_is_tied_matters_only_where_words_are_scored(directory, mak
 
 
 class Opens:
-    """What a poisoned pickle does: call something while being read."""
+    """Like a malicious pickle: calls a function while it is read."""
 
     def __init__(self, path):
         self.path = path
@@ -499,7 +499,7 @@ def test_old_weights_that_carry_code_are_refused_and_not_run(directory, tmp_path
 
 
 @pytest.mark.parametrize("content", [[1, 2], {"a": 3}, torch.zeros(3)])
-def test_old_weights_that_are_no_table_of_tensors_are_refused(directory, content):
+def test_old_weights_that_are_not_a_table_of_tensors_are_refused(directory, content):
     (directory / "model.safetensors").unlink()
     torch.save(content, directory / "pytorch_model.bin")
     refused(directory, "pytorch_model.bin")
@@ -521,11 +521,11 @@ def test_a_checkpoint_replaced_during_a_load_is_read_again(moment, tmp_path, mon
     save_version(1, tmp_path / "m")
     plain, opened = weights.safe_open, []
 
-    def replaced(*given, **told):
-        opened.append(given)
+    def replaced(*arguments, **options):
+        opened.append(arguments)
         if len(opened) == moment + 1:
             save_version(2, tmp_path / "m")
-        return plain(*given, **told)
+        return plain(*arguments, **options)
 
     def replaced_last(file):
         save_version(2, tmp_path / "m")
@@ -550,14 +550,14 @@ def test_a_checkpoint_replaced_all_the_time_is_refused(tmp_path, monkeypatch):
         return plain(file)
 
     monkeypatch.setattr(checkpoint, "read_metadata", replaced)
-    refused(tmp_path / "m", f"replaced {checkpoint.TRIES} times while it was read", unchanged=False)
+    refused(tmp_path / "m", f"replaced {checkpoint.TRIES} times", unchanged=False)
 
 
 @pytest.mark.slow
 def test_loads_beside_saves_never_mix_two_models(tmp_path, monkeypatch):
     monkeypatch.setattr(io, "fsync", lambda path: None)  # a busy disk would take all the time
     save_version(1, tmp_path / "m")
-    stop, found = threading.Event(), []
+    stop, loads = threading.Event(), []
 
     def save():
         for number in count(2):
@@ -568,12 +568,12 @@ def test_loads_beside_saves_never_mix_two_models(tmp_path, monkeypatch):
     saver = threading.Thread(target=save)
     saver.start()
     try:
-        while len(found) < 400 and len(set(found)) < 20:
-            found.append(frozenset(versions_of(quietly(tmp_path / "m"))))
+        while len(loads) < 400 and len(set(loads)) < 20:
+            loads.append(frozenset(versions_of(quietly(tmp_path / "m"))))
     finally:
         stop.set()
         saver.join()
-    assert all(len(versions) == 1 for versions in found) and len(set(found)) > 1
+    assert all(len(versions) == 1 for versions in loads) and len(set(loads)) > 1
 
 
 # --- a save that fails ----------------------------------------------------------------------------------------------
@@ -599,7 +599,7 @@ def test_a_run_is_not_replaced_by_a_checkpoint(held, tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_a_checkpoint_of_somebody_else_is_not_replaced(held, make_peer, tmp_path):
+def test_a_checkpoint_of_another_program_is_not_replaced(held, make_peer, tmp_path):
     make_peer("BertModel").save_pretrained(tmp_path / "theirs")
     before = contents(tmp_path)
     with pytest.raises(InputError, match="theirs: "):
@@ -624,7 +624,7 @@ def test_saving_over_an_old_checkpoint_replaces_all_of_it(directory, make_model,
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_model_no_class_of_theirs_fits_is_refused_and_the_old_one_stays(directory, make_model, tmp_path):
+def test_a_model_without_a_class_in_transformers_is_refused_and_the_old_one_stays(directory, make_model, tmp_path):
     before = contents(tmp_path)
     odd = Checkpoint(model=make_model("modernbert", {"next_sentence": 2}), model_type="modernbert")
     with pytest.raises(InputError, match="modernbert with heads next_sentence"):
@@ -638,7 +638,7 @@ STAGES = [
 ]  # fmt: skip
 
 
-def full_disk(*given, **options):
+def full_disk(*arguments, **options):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -650,9 +650,9 @@ def test_a_full_disk_at_any_stage_leaves_the_old_checkpoint(
     before = contents(tmp_path)
     plain, calls = getattr(*stage), []
 
-    def fails_later(*given):
-        calls.append(given)
-        return plain(*given) if len(calls) <= calls_before else full_disk()
+    def fails_later(*arguments):
+        calls.append(arguments)
+        return plain(*arguments) if len(calls) <= calls_before else full_disk()
 
     monkeypatch.setattr(*stage, fails_later)
     held = Checkpoint(model=held.model, tokenizer=held.tokenizer, labels=tuple("vwxyz"), pooling="max")
@@ -724,8 +724,8 @@ def test_a_loaded_checkpoint_does_not_depend_on_its_directory(directory):
 
 
 def test_a_new_head_keeps_the_encoder_and_begins_from_its_seed(held):
-    said = []
-    with messages_to(said.append):
+    messages = []
+    with messages_to(messages.append):
         heads = [new_head.with_head(held, "tokens", ("O", "B"), seed=seed, dropout=0.25) for seed in (1, 1, 2)]
     first, again, other = (new.model.state_dict() for new in heads)
     encoder = {name: value for name, value in held.model.state_dict().items() if name.startswith("encoder.")}
@@ -735,15 +735,15 @@ def test_a_new_head_keeps_the_encoder_and_begins_from_its_seed(held):
     assert heads[0].labels == ("O", "B") and heads[0].metadata == {}
     assert heads[0].model.config.hidden_dropout_prob == 0.25 and held.model.config.hidden_dropout_prob == 0.0
     assert set(held.model.num_outputs) == {"classes"} and set(heads[0].model.num_outputs) == {"tokens"}
-    assert all("head 'tokens' (2 outputs)" in line for line in said) and len(said) == 3
+    assert all("head 'tokens' (2 outputs)" in line for line in messages) and len(messages) == 3
 
 
 @pytest.mark.parametrize("names", [("x",), ("x", "y", "z")])
-def test_several_labels_a_text_come_back_even_where_there_is_one(names, make_model, tokenizer, tmp_path):
+def test_multi_label_models_are_loaded_as_such_even_with_a_single_label(names, make_model, tokenizer, tmp_path):
     made = Checkpoint(make_model("bert", {"classes": len(names)}), tokenizer, labels=names, multi_label=True)
     checkpoint.save(made, tmp_path / "model")
-    found = checkpoint.load(tmp_path / "model")
-    assert found.multi_label and found.labels == names
+    loaded = checkpoint.load(tmp_path / "model")
+    assert loaded.multi_label and loaded.labels == names
 
 
 def test_the_model_of_a_run_is_found_behind_a_save_that_was_cut_off(held, tmp_path):

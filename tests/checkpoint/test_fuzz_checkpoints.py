@@ -140,6 +140,6 @@ def test_a_broken_origin_of_a_run_is_one_line(tmp_path):
             use(case)
         except SystemExit as end:
             assert end.code == 1
-            raise InputError("said in a line") from None
+            raise InputError("one line") from None
 
     assert 20 < refusals(200, lambda random: mutated_json(RUN, random), is_read) < 200

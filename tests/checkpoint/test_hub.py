@@ -242,22 +242,22 @@ def test_runs_record_the_commits_of_model_and_teacher(cache, saved, tmp_path):
     assert json.loads((settings.out / "bothways.json").read_text())["hub"]["model"] == f"{NAME}@{COMMIT}"
 
 
-def test_without_network_the_line_says_what_was_tried(cache):
-    with pytest.raises(MissingFile, match=f"{NAME}@v2: no such directory; .*{cache}.*HF_HUB_OFFLINE.*--revision v2"):
+def test_without_network_the_error_names_the_cache_and_the_settings(cache):
+    with pytest.raises(MissingFile, match=f"{NAME}@v2: .*{cache}.*HF_HUB_OFFLINE.*--revision v2"):
         bothways.load(f"{NAME}@v2")
-    with pytest.raises(InputError, match=r"/no/such: no such directory; pass a checkpoint or a run"):
+    with pytest.raises(InputError, match=r"/no/such: no such directory"):
         bothways.load("/no/such")
 
 
 def test_a_misspelled_local_path_is_not_looked_up(serve, saved):
     stub = serve(saved)
     Path("acme").mkdir()
-    with pytest.raises(MissingFile, match=f"{NAME}: no such directory; .*acme is a directory here"):
+    with pytest.raises(MissingFile, match=f"{NAME}: .*acme is a directory"):
         bothways.load(NAME)
     assert not stub.paths
 
 
-def test_without_the_package_the_line_names_the_extra(monkeypatch):
+def test_without_the_package_the_error_names_the_extra(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     with pytest.raises(MissingFile, match=r"bothways\[hub\]"):

@@ -31,24 +31,24 @@ def one_text(length):
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_a_text_that_one_window_holds_is_read_as_before(family, make_model, tokenizer):
-    found = of(family, make_model, tokenizer)
+    short = of(family, make_model, tokenizer)
     with messages_to(pytest.fail):
-        long = lengthen(found, 200, 128)
+        long = lengthen(short, 200, 128)
     assert long.model_type == "longformer" and long.model.config.max_position_embeddings == 200
     assert long.model.config.sparse_attention == GlobalTokensConfig(separator=tokenizer.sep_id)
     with torch.no_grad():
         for length in (1, 7, 60):
             batch = one_text(length)
-            assert float((long.model(batch) - found.model(batch)).abs().max()) < 1e-5
+            assert float((long.model(batch) - short.model(batch)).abs().max()) < 1e-5
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_positions_come_again_and_far_maps_begin_as_near_ones(family, make_model, tokenizer):
-    found = of(family, make_model, tokenizer)
+def test_positions_repeat_and_global_maps_start_as_copies_of_local_ones(family, make_model, tokenizer):
+    short = of(family, make_model, tokenizer)
     with messages_to(pytest.fail):
-        long = lengthen(found, 150, 8).model
-    old, new = found.model.encoder.embeddings.positions.weight, long.encoder.embeddings.positions.weight
-    first, number = found.model.config.position_offset, found.model.config.max_position_embeddings
+        long = lengthen(short, 150, 8).model
+    old, new = short.model.encoder.embeddings.positions.weight, long.encoder.embeddings.positions.weight
+    first, number = short.model.config.position_offset, short.model.config.max_position_embeddings
     began = long.config.position_offset
     assert began == long.config.pad_token_id + 1 and len(new) == began + 150
     for place in (0, 1, number - 1, number, number + 5, 149):
@@ -79,10 +79,10 @@ def test_positions_begin_behind_the_tokenizer_s_padding_as_transformers_counts_t
         *[token for token in tokenizer.tokens if token not in SPECIAL_TOKENS[:4]],
     ]
     other = Tokenizer({token: index for index, token in enumerate(moved)})
-    found = of("bert", make_model, other, {"masked_words": 0})
-    assert (found.model.config.pad_token_id, other.pad_id) == (0, 3)
+    short = of("bert", make_model, other, {"masked_words": 0})
+    assert (short.model.config.pad_token_id, other.pad_id) == (0, 3)
     with messages_to(pytest.fail):
-        long = lengthen(found, 150, 8)
+        long = lengthen(short, 150, 8)
     checkpoint.save(long, tmp_path / "long")
     peer = transformers.LongformerForMaskedLM.from_pretrained(tmp_path / "long").eval()
     ids = np.random.default_rng(0).integers(5, 97, 143)
@@ -94,24 +94,24 @@ def test_positions_begin_behind_the_tokenizer_s_padding_as_transformers_counts_t
 
 
 def test_a_head_without_a_counterpart_is_dropped_and_logged(make_model, tokenizer):
-    said = []
-    found = of("bert", make_model, tokenizer, {"masked_words": 0, "next_sentence": 2})
-    with messages_to(said.append):
-        assert set(lengthen(found, 150, 8).model.num_outputs) == {"masked_words"}
-    assert len(said) == 1 and "next_sentence" in said[0]
+    messages = []
+    short = of("bert", make_model, tokenizer, {"masked_words": 0, "next_sentence": 2})
+    with messages_to(messages.append):
+        assert set(lengthen(short, 150, 8).model.num_outputs) == {"masked_words"}
+    assert len(messages) == 1 and "next_sentence" in messages[0]
 
 
 @pytest.mark.parametrize(
     ("family", "length", "window", "line"),
     [
-        ("bert", 64, 8, r"length \(64\) must be more than the model.s 64 tokens"),
+        ("bert", 64, 8, r"length \(64\) .*\b64 tokens"),
         ("bert", 5000, 8, "at most 4096"),
-        ("bert", 128, 7, r"lengthen \(7\) must be an even number"),
-        ("bert", 128, 256, r"lengthen \(256\) must be an even number of tokens, from 2 to length \(128\)"),
-        ("electra", 128, 8, "only a BERT or RoBERTa"),
-        ("modernbert", 128, 8, "only a BERT or RoBERTa"),
-        ("deberta", 128, 8, "only a BERT or RoBERTa"),
-        ("longformer", 128, 8, "only a BERT or RoBERTa"),
+        ("bert", 128, 7, r"lengthen \(7\) .*\beven"),
+        ("bert", 128, 256, r"lengthen \(256\) .*\b2 to length \(128\)"),
+        ("electra", 128, 8, "BERT or RoBERTa"),
+        ("modernbert", 128, 8, "BERT or RoBERTa"),
+        ("deberta", 128, 8, "BERT or RoBERTa"),
+        ("longformer", 128, 8, "BERT or RoBERTa"),
     ],
 )
 def test_impossible_conversions_are_a_one_line_error(family, length, window, line, make_model, tokenizer):
@@ -150,7 +150,7 @@ def test_pre_training_continues_with_longer_texts(make_model, tokenizer, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["none", "untrained maps", "maps of their own"])
-def test_maps_that_nothing_trains_follow_those_of_the_others(start, make_model, tokenizer, tmp_path):
+def test_untrained_global_maps_are_copies_of_the_local_ones(start, make_model, tokenizer, tmp_path):
     own = make_model("longformer", {"masked_words": 0}, max_position_embeddings=128)
     if start == "untrained maps":
         copy_to_global_projections(own)

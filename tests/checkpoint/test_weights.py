@@ -23,24 +23,24 @@ def file(tmp_path):
 
 
 def test_tensors_are_read_by_name_and_old_names_are_modern(file):
-    found = open_safetensors(file)
-    assert dict(found).keys() == {"a.weight", "b"} and len(found) == 2 and "a.gamma" not in found
-    assert torch.equal(found["a.weight"], torch.arange(7.0))
+    tensors = open_safetensors(file)
+    assert dict(tensors).keys() == {"a.weight", "b"} and len(tensors) == 2 and "a.gamma" not in tensors
+    assert torch.equal(tensors["a.weight"], torch.arange(7.0))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells what is mapped, on Linux")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc lists mapped files on Linux only")
 def test_little_of_a_file_is_in_memory_beside_what_is_made_of_it(tmp_path, monkeypatch):
     file, rows = tmp_path / "large.safetensors", 2**20  # 4 MiB a tensor
     save_file({f"t{index}": torch.full((rows,), float(index)) for index in range(12)}, file)
     monkeypatch.setattr(weights, "MAX_MAPPED_BYTES", 2 * 4 * rows)
-    found, most = open_safetensors(file), 0
+    tensors, most = open_safetensors(file), 0
     for index in range(12):
-        assert found[f"t{index}"].sum() == index * rows
+        assert tensors[f"t{index}"].sum() == index * rows
         parts = re.findall(rf"{file}\n.*?\nRss: *(\d+) kB", Path("/proc/self/smaps").read_text(), re.DOTALL)
         most = max(most, sum(map(int, parts)))
     assert 4 * 1024 <= most <= 13 * 1024  # three tensors and the header
-    del found
+    del tensors
     assert str(file) not in Path("/proc/self/maps").read_text()
 
 
@@ -58,8 +58,8 @@ def test_a_model_loaded_in_bf16_is_the_float32_one_rounded(make_model, tokenizer
     exact, half = (checkpoint.load(tmp_path / "m", dtype=dtype).model for dtype in (torch.float32, torch.bfloat16))
     for name, value in exact.state_dict().items():
         assert value.dtype == torch.float32
-        wanted = value if name.startswith(MAP) else value.bfloat16()
-        assert half.state_dict()[name].dtype is wanted.dtype and torch.equal(half.state_dict()[name], wanted), name
+        expected = value if name.startswith(MAP) else value.bfloat16()
+        assert half.state_dict()[name].dtype is expected.dtype and torch.equal(half.state_dict()[name], expected), name
 
 
 def test_a_bf16_model_is_saved_with_its_stored_weights(make_model, tokenizer, tmp_path):

@@ -55,13 +55,13 @@ def contents(directory):
     return {file: file.read_bytes() for file in directory.rglob("*") if file.is_file()}
 
 
-def rows(directory, found):
-    (directory / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+def rows(directory, content):
+    (directory / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content), encoding="utf-8")
     return directory / "rows.jsonl"
 
 
-def settings(model, texts, out, **told):
-    return Quantize(**{"model": model, "texts": texts, "out": out, "max_drop": ANY, "dtype": "float32"} | told)
+def settings(model, texts, out, **options):
+    return Quantize(**{"model": model, "texts": texts, "out": out, "max_drop": ANY, "dtype": "float32"} | options)
 
 
 def test_the_command_prints_size_speed_and_accuracy_and_writes_a_model_that_loads(vectors, texts, tmp_path, capsys):
@@ -77,17 +77,17 @@ def test_the_command_prints_size_speed_and_accuracy_and_writes_a_model_that_load
 
 
 def test_the_measured_model_is_the_written_one(vectors, texts, tmp_path):
-    found = quantize.run(settings(vectors, texts, tmp_path / "small"))
+    result = quantize.run(settings(vectors, texts, tmp_path / "small"))
     exact, small = (bothways.load(path, dtype="float32").embed(TEXTS[1::2]) for path in (vectors, tmp_path / "small"))
     cosines = 100 * (exact * small).sum(1)
-    names = [form.name for form in found.forms]
-    assert names == ["float32", "int8"] and found.texts == 18 and not found.labelled
-    assert found.forms[1].figures["mean cosine"] == pytest.approx(cosines.mean(), abs=1e-4)
-    assert found.forms[1].figures["least cosine"] == pytest.approx(cosines.min(), abs=1e-4)
-    assert found.forms[0].figures["mean cosine"] == pytest.approx(100, abs=1e-4)
+    names = [form.name for form in result.forms]
+    assert names == ["float32", "int8"] and result.texts == 18 and not result.labelled
+    assert result.forms[1].figures["mean cosine"] == pytest.approx(cosines.mean(), abs=1e-4)
+    assert result.forms[1].figures["least cosine"] == pytest.approx(cosines.min(), abs=1e-4)
+    assert result.forms[0].figures["mean cosine"] == pytest.approx(100, abs=1e-4)
     file = tmp_path / "small" / INT8_WEIGHTS
-    assert found.forms[1].size == pytest.approx(file.stat().st_size, rel=0.25)  # names take much of so small a file
-    assert found.forms[1].size < 0.6 * found.forms[0].size
+    assert result.forms[1].size == pytest.approx(file.stat().st_size, rel=0.25)  # names take much of so small a file
+    assert result.forms[1].size < 0.6 * result.forms[0].size
 
 
 def test_saved_again_it_is_the_same_file(vectors, texts, tmp_path):
@@ -111,14 +111,12 @@ def test_other_libraries_refuse_the_directory_by_name(vectors, texts, tmp_path):
 def test_a_model_that_loses_too_much_is_refused_and_nothing_is_written(vectors, texts, tmp_path, monkeypatch, broken):
     whole = calibrate.int8_linear
 
-    def spoilt(*given):
-        made = whole(*given)
+    def spoilt(*arguments):
+        made = whole(*arguments)
         made.weight_scale.mul_(broken)
         return made
 
-    with pytest.raises(
-        InputError, match=r"loses 0\.\d+ points of mean cosine \(95 % .*\) on 18 texts .*0 are allowed.*--max-drop"
-    ):
+    with pytest.raises(InputError, match=r"0\.\d+ points of mean cosine \(95 % .*\) on 18 texts .*--max-drop"):
         quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=0.0))
     monkeypatch.setattr(calibrate, "int8_linear", spoilt)
     with pytest.raises(InputError, match="nothing was written"):
@@ -130,19 +128,19 @@ def test_the_most_sensitive_layers_stay_as_they_are(vectors, texts, tmp_path, mo
     whole, spoilt = calibrate.candidate, "encoder.layers.1.feed_forward.output"
     names = {id(part): name for name, part in ()}
 
-    def told(linear, seen, strength):
-        found = whole(linear, seen, strength)
+    def with_spoilt_layer(linear, seen, strength):
+        form = whole(linear, seen, strength)
         if linear.weight.shape == (24, 40) and (len(names) < 1 or id(linear) in names):
             names[id(linear)] = spoilt
-            found.linear.weight_scale.fill_(0.5)
-            return found._replace(error=9.0)
-        return found
+            form.linear.weight_scale.fill_(0.5)
+            return form._replace(error=9.0)
+        return form
 
-    monkeypatch.setattr(calibrate, "candidate", told)
-    found = quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=5.0))
-    assert found.kept == ["encoder.layers.0.feed_forward.output"] and found.layers == 12
-    assert checkpoint.load(tmp_path / "small").metadata["quantize"]["kept"] == found.kept
-    assert any("feed_forward.output" in line for line in found.as_table())
+    monkeypatch.setattr(calibrate, "candidate", with_spoilt_layer)
+    result = quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=5.0))
+    assert result.kept == ["encoder.layers.0.feed_forward.output"] and result.layers == 12
+    assert checkpoint.load(tmp_path / "small").metadata["quantize"]["kept"] == result.kept
+    assert any("feed_forward.output" in line for line in result.as_table())
 
 
 # --- each kind of model -----------------------------------------------------------------------------------------------
@@ -168,34 +166,34 @@ def test_rows_that_the_model_was_trained_on_are_named(make, tmp_path):
 def test_a_classifier_is_measured_by_its_labels_as_evaluate_measures(make, tmp_path):
     model = make({"classes": 2}, labels=("neg", "pos"))
     file = rows(tmp_path, map(labelled, TEXTS))
-    found = quantize.run(settings(model, file, tmp_path / "small"))
-    assert found.labelled
+    result = quantize.run(settings(model, file, tmp_path / "small"))
+    assert result.labelled
     half = rows(tmp_path, map(labelled, TEXTS[1::2]))
-    for form, path in zip(found.forms, (model, tmp_path / "small"), strict=True):
-        wanted = evaluate.run(Evaluate(model=path, file=(half,), dtype="float32"))
-        assert form.figures["accuracy"] == pytest.approx(100 * wanted["accuracy"])
-        assert form.figures["f1_macro"] == pytest.approx(100 * wanted["f1_macro"])
+    for form, path in zip(result.forms, (model, tmp_path / "small"), strict=True):
+        expected = evaluate.run(Evaluate(model=path, file=(half,), dtype="float32"))
+        assert form.figures["accuracy"] == pytest.approx(100 * expected["accuracy"])
+        assert form.figures["f1_macro"] == pytest.approx(100 * expected["f1_macro"])
     assert bothways.load(tmp_path / "small").classify(TEXTS[:2])[0].label in ("neg", "pos")
 
 
 def test_without_labels_the_share_of_texts_that_keep_theirs_counts(make, texts, tmp_path):
     model = make({"classes": 2}, labels=("neg", "pos"))
-    found = quantize.run(settings(model, texts, tmp_path / "small"))
+    result = quantize.run(settings(model, texts, tmp_path / "small"))
     before, after = (
         [one.label for one in bothways.load(path, dtype="float32").classify(TEXTS[1::2])]
         for path in (model, tmp_path / "small")
     )
     same = sum(map(str.__eq__, before, after)) / len(before)
-    assert not found.labelled and found.forms[1].figures == {"same label": pytest.approx(100 * same)}
+    assert not result.labelled and result.forms[1].figures == {"same label": pytest.approx(100 * same)}
 
 
 @pytest.mark.slow
 def test_several_labels_numbers_tags_and_answers_have_their_own_figures(make, texts, tmp_path):
     def measured(model, file, name):
-        found = quantize.run(settings(model, file, tmp_path / name))
-        again = json.loads(json.dumps(found.as_json()))
+        result = quantize.run(settings(model, file, tmp_path / name))
+        again = json.loads(json.dumps(result.as_json()))
         assert again["forms"][1]["name"] == "int8" and bothways.load(tmp_path / name).module
-        return found.labelled, next(iter(found.forms[0].figures))
+        return result.labelled, next(iter(result.forms[0].figures))
 
     several = rows(tmp_path, ({"text": text, "label": "x|y" if "cat" in text else "z"} for text in TEXTS))
     model = make({"classes": 3}, labels=("x", "y", "z"), multi_label=True)
@@ -209,11 +207,11 @@ def test_several_labels_numbers_tags_and_answers_have_their_own_figures(make, te
     columns = rows(tmp_path, ({"tokens": text.split(), "tags": ["O"] * len(text.split())} for text in TEXTS))
     assert measured(tagger, columns, "columns") == (True, "f1")
     reader = make({"spans": 2})
-    asked = [{"id": str(row), "question": "who", "context": text} for row, text in enumerate(TEXTS)]
-    assert measured(reader, rows(tmp_path, asked), "unanswered") == (False, "same answer")
-    for row in asked:
+    questions = [{"id": str(row), "question": "who", "context": text} for row, text in enumerate(TEXTS)]
+    assert measured(reader, rows(tmp_path, questions), "unanswered") == (False, "same answer")
+    for row in questions:
         row["answers"] = {"text": [row["context"][:3]], "answer_start": [0]}
-    assert measured(reader, rows(tmp_path, asked), "answers") == (True, "f1")
+    assert measured(reader, rows(tmp_path, questions), "answers") == (True, "f1")
 
 
 def test_a_tagger_that_learned_from_neighbours_is_measured_with_them(make, tmp_path):
@@ -233,12 +231,12 @@ def test_a_tagger_that_learned_from_neighbours_is_measured_with_them(make, tmp_p
         assert sum(map(len, tags)) == 300 and (len(data) < 300) == context
 
 
-def test_entities_are_the_same_though_a_number_format_is_less_sure_of_them(make, texts):
+def test_entities_are_the_same_if_only_their_scores_change_with_the_number_format(make, texts):
     model = make({"tokens": 3}, labels=("O", "B-X", "I-X"), metadata={"scheme": "iob2"})
     exact, rounded = (bothways.load(model, dtype=dtype) for dtype in ("float32", "bf16"))
     data = read_evaluation_rows(exact, texts, settings(model, texts, texts.parent / "out"))
     first, second = (one.tag(TEXTS) for one in (exact, rounded))
-    places = [[[(one.label, one.start, one.end) for one in found] for found in each] for each in (first, second)]
+    places = [[[(one.label, one.start, one.end) for one in entities] for entities in each] for each in (first, second)]
     same = sum(map(list.__eq__, *places)) / len(TEXTS)
     assert any(first) and sum(map(list.__eq__, first, second)) < same * len(TEXTS)  # scores differ
     before, after = (data.evaluator.predict(model, data.rows) for model in (exact, rounded))
@@ -256,11 +254,11 @@ def test_tokens_are_masked_in_texts_without_spaces(tokenizer):
     assert mask_words(text, pieces).count("[MASK]") == -(-len(text) // MASK_EVERY)  # one word, in pieces
 
 
-def test_a_table_is_read_as_the_model_learned_to(make, tmp_path):
+def test_a_table_is_read_with_the_columns_of_fine_tuning(make, tmp_path):
     """The columns it was fine-tuned on, second texts left out, single texts for a model of pairs refused."""
     table = rows(tmp_path, ({"premise": text, "hypothesis": "a cat", "far": len(text)} for text in TEXTS))
-    told = {"text_column": "premise", "label_column": "far"}
-    model = make({"classes": 1}, metadata={"settings": told, "reads_pairs": False})
+    columns = {"text_column": "premise", "label_column": "far"}
+    model = make({"classes": 1}, metadata={"settings": columns, "reads_pairs": False})
     predictor = bothways.load(model, dtype="float32")
     data = read_evaluation_rows(predictor, table, settings(model, table, tmp_path / "out"))
     predictions = data.evaluator.predict(predictor, data.rows)
@@ -275,15 +273,15 @@ def test_a_table_is_read_as_the_model_learned_to(make, tmp_path):
 
 def test_questions_that_cannot_be_read_are_skipped_with_a_warning(make, tmp_path, caplog):
     model = make({"spans": 2})
-    asked = [{"id": str(row), "question": "who", "context": text} for row, text in enumerate(TEXTS)]
-    del asked[5]["context"]
-    broken = rows(tmp_path, asked)
+    questions = [{"id": str(row), "question": "who", "context": text} for row, text in enumerate(TEXTS)]
+    del questions[5]["context"]
+    broken = rows(tmp_path, questions)
     with pytest.raises(InputError, match=r"rows\.jsonl:6: no 'context'"):
         read_evaluation_rows(bothways.load(model), broken, settings(model, broken, tmp_path / "out"))
-    asked[5]["context"] = "a cat"
-    for row in asked:
+    questions[5]["context"] = "a cat"
+    for row in questions:
         row["answers"] = {"text": [row["context"][:3]], "answer_start": [0 if row["id"] != "7" else 2]}
-    answered = rows(tmp_path, asked)
+    answered = rows(tmp_path, questions)
     data = read_evaluation_rows(bothways.load(model), answered, settings(model, answered, tmp_path / "out"))
     assert len(data) == len(TEXTS) - 1
     assert "skipped 1 question " in caplog.text
@@ -298,7 +296,7 @@ def test_half_of_a_file_calibrates_and_the_other_half_measures(tmp_path):
     calibrating, measuring = halves(9001, tmp_path)
     assert (len(calibrating), len(measuring)) == (256, 2000) and not {*calibrating} & {*measuring}
     assert calibrating[0] < 40 and calibrating[-1] > 8900 and measuring[-1] > 8900
-    with pytest.raises(InputError, match=r"31 texts; calibrating and measuring need 16 each"):
+    with pytest.raises(InputError, match=r"31 texts.*\b16\b"):
         halves(31, tmp_path)
 
 
@@ -310,16 +308,16 @@ def test_files_that_cannot_be_used_are_named(vectors, make, texts, tmp_path):
     with pytest.raises(InputError, match=r"no\.txt"):
         quantize.run(settings(vectors, tmp_path / "no.txt", out))
     strange = rows(tmp_path, [*map(labelled, TEXTS), {"text": "a", "label": "neutral"}])
-    with pytest.raises(InputError, match=r"rows\.jsonl:38: label 'neutral' is unknown; the model knows neg, pos"):
+    with pytest.raises(InputError, match=r"rows\.jsonl:38: label 'neutral'.* neg, pos"):
         quantize.run(settings(model, strange, out))
     tagger = make({"tokens": 2}, labels=("O", "B-X"))
     (tmp_path / "gold.txt").write_text("a O\n\n" * 40 + "cat B-Y\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"gold\.txt:81: tag 'B-Y'.* O, B-X"):
         quantize.run(settings(tagger, tmp_path / "gold.txt", out))
-    with pytest.raises(InputError, match="contains other files"):
+    with pytest.raises(InputError, match="other files"):
         quantize.run(settings(vectors, texts, tmp_path))
     before = contents(vectors)
-    with pytest.raises(InputError, match="model: already contains a model or a run"):
+    with pytest.raises(InputError, match="model: already contains a model"):
         quantize.run(settings(vectors, texts, vectors))
     assert before == contents(vectors)
     assert not out.exists()
@@ -357,9 +355,9 @@ def test_a_damaged_directory_is_named(vectors, texts, tmp_path):
 
 
 def test_bf16_is_also_measured_if_it_is_the_default(vectors, texts, tmp_path):
-    found = quantize.run(settings(vectors, texts, tmp_path / "small", dtype="bfloat16"))
-    assert [form.name for form in found.forms] == ["float32", "bfloat16", "int8"]
-    assert found.forms[1].size == found.forms[0].size / 2
+    result = quantize.run(settings(vectors, texts, tmp_path / "small", dtype="bfloat16"))
+    assert [form.name for form in result.forms] == ["float32", "bfloat16", "int8"]
+    assert result.forms[1].size == result.forms[0].size / 2
     assert (
         bothways.load(tmp_path / "small", dtype="bfloat16").module.encoder.embeddings.words.weight.dtype
         is torch.bfloat16
@@ -403,18 +401,18 @@ def test_a_gain_reads_as_a_gain():
 
 @pytest.mark.slow
 def test_a_drop_near_the_limit_is_reported_as_unsure(vectors, texts, tmp_path, monkeypatch):
-    def found(points, error):
+    def result_of(points, error):
         with monkeypatch.context() as patch:
             drop = Drop("mean cosine", points, error)
-            patch.setattr(quantize, "measure_drop", lambda *given: drop)
+            patch.setattr(quantize, "measure_drop", lambda *arguments: drop)
             return quantize.run(settings(vectors, texts, tmp_path / f"{points}", max_drop=0.5))
 
-    unsure, sure = found(0.4, 0.1), found(0.2, 0.1)
+    unsure, sure = result_of(0.4, 0.1), result_of(0.2, 0.1)
     assert unsure.is_unsure and not sure.is_unsure
     assert "0.40 points of mean cosine (95 % interval 0.20 to 0.60); 0.5 are allowed; " in unsure.as_table()[-3]
     assert unsure.as_json()["drop"] == {"metric": "mean cosine", "points": 0.4, "standard_error": 0.1}
     with pytest.raises(InputError, match="with so few texts"):
-        found(0.6, 0.1)
+        result_of(0.6, 0.1)
     with pytest.raises(InputError) as raised:
-        found(0.9, 0.1)
+        result_of(0.9, 0.1)
     assert "so few texts" not in str(raised.value)

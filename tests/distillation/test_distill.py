@@ -36,12 +36,12 @@ ALL = {name: 1.0 for name in ("relations", "hidden_states", "attention", "last_s
 def corpus(seed, number):
     """Documents about one person each, whose place follows from who it is."""
     draw = np.random.default_rng(seed)
-    found = []
+    texts = []
     for _ in range(number):
         who = draw.choice(list(PEOPLE))
         starts = draw.choice(["Every day", "At night", "In spring", "Long ago"], int(draw.integers(4, 9)))
-        found.append("\n".join(f"{start} the {who} of the {PEOPLE[who]} was very glad." for start in starts))
-    return "\n\n".join(found) + "\n"
+        texts.append("\n".join(f"{start} the {who} of the {PEOPLE[who]} was very glad." for start in starts))
+    return "\n\n".join(texts) + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,8 @@ def test_a_run_makes_a_smaller_bert_that_fills_embeds_and_loads_elsewhere(result
     config = made.model.config
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (2, 32, 4)
     assert config.vocab_size == len(made.tokenizer) == 60 and made.pooling == "mean" and made.normalized
-    peer, told = transformers.AutoModelForPreTraining.from_pretrained(result.model, output_loading_info=True)
-    assert type(peer).__name__ == "BertForPreTraining" and not any(told.values())
+    peer, loading_info = transformers.AutoModelForPreTraining.from_pretrained(result.model, output_loading_info=True)
+    assert type(peer).__name__ == "BertForPreTraining" and not any(loading_info.values())
     predictor = Predictor(made, dtype="float32", device="cpu")
     ids = made.tokenizer.encode("The king of the castle.", "Every day.").ids
     with torch.no_grad():
@@ -126,14 +126,14 @@ def test_its_losses_and_the_cosine_of_its_vectors_are_recorded(result):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_bit_for_bit(result, settings, tmp_path):
+def test_a_run_resumes_bit_for_bit(result, settings, tmp_path):
     shutil.copytree(result.directory, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "model")
     for name in ("step-8", "step-000008", "8"):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / name, ignore_errors=True)
     resumed = distill.run(replace(settings, out=tmp_path / "run", resume=True))
     rows, again = (read_metrics(run.directory) for run in (result, resumed))
-    timeless = [[{**row, "seconds": 0} for row in found] for found in (rows, again)]
+    timeless = [[{**row, "seconds": 0} for row in measured] for measured in (rows, again)]
     assert timeless[0] == timeless[1]
     assert (resumed.model / "model.safetensors").read_bytes() == (result.model / "model.safetensors").read_bytes()
 
@@ -151,11 +151,11 @@ def test_micro_batches_change_no_loss(settings, tmp_path):
 def test_two_processes_have_the_losses_of_one(settings, tmp_path):
     alone = distill.run(replace(settings, out=tmp_path / "alone", steps=3))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bothways"]
-    given = ["distill", settings.teacher, *settings.corpus, "--heldout", *settings.heldout, "-o", tmp_path / "two"]
-    given += ["--layers", 2, "--hidden-size", 32, "--vocab-size", 60, "--steps", 3, "--batch-tokens", 256]
-    given += ["--max-length", 32, "--heldout-examples", 16, "--token-store", settings.token_store, "--seed", 7]
-    given += ["--dtype", "float32", "--pairs", "next", "--evaluate-every", 4]
-    done = subprocess.run([*command, *map(str, given)], capture_output=True, text=True, timeout=55)
+    arguments = ["distill", settings.teacher, *settings.corpus, "--heldout", *settings.heldout, "-o", tmp_path / "two"]
+    arguments += ["--layers", 2, "--hidden-size", 32, "--vocab-size", 60, "--steps", 3, "--batch-tokens", 256]
+    arguments += ["--max-length", 32, "--heldout-examples", 16, "--token-store", settings.token_store, "--seed", 7]
+    arguments += ["--dtype", "float32", "--pairs", "next", "--evaluate-every", 4]
+    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=55)
     assert done.returncode == 0, done.stderr
     one, two = ([row["loss"] for row in read_metrics(run)] for run in (alone.directory, tmp_path / "two"))
     assert one == pytest.approx(two, abs=1e-5)
@@ -166,22 +166,22 @@ def test_two_processes_have_the_losses_of_one(settings, tmp_path):
 def test_teacher_and_student_may_be_of_other_families_widths_and_head_counts(family, make_teacher, settings, tmp_path):
     sizes = {"hidden_size": 30, "num_attention_heads": 5, "num_hidden_layers": 7, "intermediate_size": 44}
     own = {"layers": None, "hidden_size": None, "vocab_size": None}
-    given = replace(
+    changed = replace(
         settings, teacher=make_teacher(family, **sizes), student=settings.teacher, out=tmp_path / "run", steps=4,
         pairs="none", relation_heads=2, vectors=0.0, **own, **{name: 1.0 for name in ALL if name != "vectors"},
     )  # fmt: skip
-    figures = distill.run(given).figures
+    figures = distill.run(changed).figures
     for name in ALL:
         assert name == "vectors" or figures[name] > 0
 
 
 @pytest.mark.slow
 def test_a_student_for_vectors_keeps_layers_and_has_no_heads(settings, tmp_path):
-    given = replace(
+    changed = replace(
         settings, out=tmp_path / "run", purpose="vectors", keep_layers=(0, 2), layers=None, hidden_size=None,
         vocab_size=None, steps=4, pairs="none",
     )  # fmt: skip
-    result = distill.run(given)
+    result = distill.run(changed)
     made = checkpoint.load(result.model)
     assert made.model.config.num_hidden_layers == 2 and not made.model.heads and made.pooling == "mean"
     assert "perplexity" not in result.figures and result.figures["vector_cosine"] > 0.5
@@ -291,7 +291,7 @@ def test_the_teacher_reads_texts_in_its_own_pieces(words):
 
 def test_entries_that_the_teacher_lacks_are_refused(words):
     other = Tokenizer({**words.vocab, "zebra": len(words)})
-    with pytest.raises(InputError, match="1 entries that the teacher lacks, such as 'zebra'"):
+    with pytest.raises(InputError, match=r"\b1 entries .*teacher.*'zebra'"):
         TeacherIds(other, words)
 
 
@@ -378,16 +378,16 @@ def test_kinds_of_examples_take_turns(fraction, long):
 
 def test_steps_have_their_lengths_and_pairs(settings, words):
     data = distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
-    given = replace(settings, max_length=16, long_length=48, long_examples=0.2, vocab_size=None)
+    changed = replace(settings, max_length=16, long_length=48, long_examples=0.2, vocab_size=None)
     kinds = {0: [], 1: [], 2: []}
-    for kind, step in zip(distill.build_cycle(0.2), distill.build_sampler(given, 64, data).steps(), strict=False):
+    for kind, step in zip(distill.build_cycle(0.2), distill.build_sampler(changed, 64, data).steps(), strict=False):
         examples = step.examples
         kinds[kind] += [(examples.sizes[row], examples.labels[row]) for row in step.rows]
     assert max(size for size, _ in kinds[0] + kinds[1]) <= 16 < max(size for size, _ in kinds[2]) <= 48
     assert {label for _, label in kinds[0] + kinds[2]} == {NO_PAIR} and {label for _, label in kinds[1]} == {0, 1}
 
 
-def test_examples_that_are_no_pairs_have_no_loss_of_next_sentences(settings, words, teacher):
+def test_examples_without_pairs_have_no_next_sentence_loss(settings, words, teacher):
     held, data = load_teacher(settings), distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
     taught = Teacher(
         held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
@@ -423,34 +423,34 @@ MISTAKES = {
     "layers (9) is more than the 3": {"layers": 9},
     "keep_layers (5): the teacher has layers 0 to 2": {"keep_layers": (0, 5), "layers": None},
     "ascending order": {"keep_layers": (2, 0), "layers": None},
-    "multiple of the teacher's head size 8, at most 48": {"hidden_size": 36},
+    "head size 8, at most 48": {"hidden_size": 36},
     "intermediate_size (999) is more than the 80": {"intermediate_size": 999},
     "vocab_size (9999) is more than the": {"vocab_size": 9999},
     "vocab_size (20) must be at least": {"vocab_size": 20},
     "max_length (100) is more than the 64 positions": {"max_length": 100},
     "long_length (100) is more than the 64 positions": {"long_length": 100},
     "relation_heads (5) must divide the hidden sizes 32 and 48": {"relation_heads": 5, "relations": 1.0},
-    "needs --for words or both": {"purpose": "vectors", "pairs": "next"},
+    "--for words or both": {"purpose": "vectors", "pairs": "next"},
     "nothing is left to learn": {"purpose": "vectors", "pairs": "none", "vectors": 0.0},
 }
 
 
-@pytest.mark.parametrize("said", MISTAKES)
-def test_a_mistake_is_named_in_one_line(said, settings, tmp_path):
+@pytest.mark.parametrize("message", MISTAKES)
+def test_a_mistake_is_named_in_one_line(message, settings, tmp_path):
     with pytest.raises(InputError) as refused:
-        distill.run(replace(settings, out=tmp_path / "run", **MISTAKES[said]))
-    assert said in str(refused.value) and "\n" not in str(refused.value)
+        distill.run(replace(settings, out=tmp_path / "run", **MISTAKES[message]))
+    assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("said", "given"),
+    ("message", "options"),
     [
         ("layers (2) differs from the 3 of keep_layers", {"keep_layers": (0, 1, 2)}),
         ("has its own sizes", {"student": "somewhere"}),
         ("exclude each other", {"tokenizer": "somewhere"}),
     ],
 )
-def test_settings_that_exclude_each_other_are_refused(said, given, settings):
+def test_settings_that_exclude_each_other_are_refused(message, options, settings):
     with pytest.raises(InputError) as refused:
-        replace(settings, **given)
-    assert said in str(refused.value)
+        replace(settings, **options)
+    assert message in str(refused.value)

@@ -78,7 +78,7 @@ def test_a_strange_line_between_others_is_one_text(name, models, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "detail"),
     [
         ("fake.parquet", "text", "fake.parquet: "),
         ("cut.jsonl.gz", "text", "cut.jsonl.gz:1: the file is corrupt"),
@@ -88,22 +88,22 @@ def test_a_strange_line_between_others_is_one_text(name, models, tmp_path):
         ("words.md", "text", "'.md'"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_line_and_leaves_nothing(name, content, said, models, tmp_path, capsys):
+def test_a_file_that_cannot_be_read_is_one_line_and_leaves_nothing(name, content, detail, models, tmp_path, capsys):
     (tmp_path / name).write_text(content)
     for verb, kind, out in (("embed", "vectors", "v.npy"), ("predict", "labels", "p.parquet")):
         with pytest.raises(SystemExit):
             run(verb, models / kind, tmp_path / name, "-o", tmp_path / out, "--on-error", "skip")
         error = capsys.readouterr().err
-        assert error.count("\n") == 1 and error.startswith(f"bothways {verb}: error: ") and said in error
+        assert error.count("\n") == 1 and error.startswith(f"bothways {verb}: error: ") and detail in error
     assert [place.name for place in tmp_path.iterdir()] == [name]
 
 
-def test_bytes_that_are_no_text_in_the_middle_are_one_line_or_set_aside(models, tmp_path, capsys):
+def test_bytes_that_are_not_utf8_are_an_error_of_one_line_or_set_aside(models, tmp_path, capsys):
     file, out = tmp_path / "t.txt", tmp_path / "v.npy"
     file.write_bytes(b"the cat\n" * 20 + b"a \xf0\x9f\x90 dog\n" + b"sat\n" * 20)
     with pytest.raises(SystemExit):
         run("embed", models / "vectors", file, "-o", out)
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and f"{file}:21: not UTF-8 at byte 162 of the file" in said
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"{file}:21: not UTF-8 at byte 162 of the file" in error
     run("embed", models / "vectors", file, "-o", out, "--on-error", "skip")
     assert len(np.load(out)) == 40 and json.loads(side_file(out).read_text())["row"] == 20

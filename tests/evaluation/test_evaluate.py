@@ -47,7 +47,7 @@ def make(make_model, tokenizer, tmp_path_factory):
 
 
 @pytest.fixture
-def said(capsys):
+def output_of(capsys):
     def run(*arguments):
         main.main([*map(str, arguments)])
         return capsys.readouterr().out
@@ -55,13 +55,13 @@ def said(capsys):
     return run
 
 
-def test_a_tagger_is_scored_by_the_entities_it_predicts(make, said, tmp_path):
+def test_a_tagger_is_scored_by_the_entities_it_predicts(make, output_of, tmp_path):
     model = make("tokens", 3, labels=TAGS, metadata={"scheme": "iob2"})
     (tmp_path / "gold.txt").write_text(CONLL, encoding="utf-8")
-    found = json.loads(said("evaluate", model, tmp_path / "gold.txt", "--json"))["metrics"]
-    assert found["sentences"] == 2 and 0 <= found["f1"] <= 1 and set(found["by_type"]) == {"X"}
-    said_of = said("predict", model, write(tmp_path, "the cat\na dog ran\n")).splitlines()
-    rows = [json.loads(line)["entities"] for line in said_of]
+    scores = json.loads(output_of("evaluate", model, tmp_path / "gold.txt", "--json"))["metrics"]
+    assert scores["sentences"] == 2 and 0 <= scores["f1"] <= 1 and set(scores["by_type"]) == {"X"}
+    lines = output_of("predict", model, write(tmp_path, "the cat\na dog ran\n")).splitlines()
+    rows = [json.loads(line)["entities"] for line in lines]
     assert len(rows) == 2
     for text, entities in zip(["the cat", "a dog ran"], rows, strict=True):
         assert all(text[one["start"] : one["end"]] == one["text"] for one in entities)
@@ -72,138 +72,146 @@ def write(directory, text):
     return directory / "texts.txt"
 
 
-def test_a_model_that_answers_is_scored_as_squad_does_and_predicts_what_evaluate_reads(make, said, tmp_path):
+def test_a_model_that_answers_is_scored_as_squad_does_and_predicts_what_evaluate_reads(make, output_of, tmp_path):
     model = make("spans", 2)
     (tmp_path / "gold.json").write_text(json.dumps(SQUAD), encoding="utf-8")
-    found = json.loads(said("evaluate", model, tmp_path / "gold.json", "--json"))["metrics"]
-    rows = said("predict", model, tmp_path / "gold.json")
+    expected = json.loads(output_of("evaluate", model, tmp_path / "gold.json", "--json"))["metrics"]
+    rows = output_of("predict", model, tmp_path / "gold.json")
     row = json.loads(rows)
     assert row["id"] == "one" and row["answer"] == PASSAGE[row["start"] : row["end"]]
     (tmp_path / "predictions.jsonl").write_text(rows, encoding="utf-8")
     scored = json.loads(
-        said("evaluate", "--predictions", tmp_path / "predictions.jsonl", tmp_path / "gold.json", "--json")
+        output_of("evaluate", "--predictions", tmp_path / "predictions.jsonl", tmp_path / "gold.json", "--json")
     )
     assert {name: scored["metrics"][name] for name in ("exact_match", "f1")} == {
-        name: found[name] for name in ("exact_match", "f1")
+        name: expected[name] for name in ("exact_match", "f1")
     }
-    (tmp_path / "asked.jsonl").write_text(json.dumps({"question": "who", "context": PASSAGE}), encoding="utf-8")
-    assert json.loads(said("predict", model, tmp_path / "asked.jsonl"))["answer"] == row["answer"]
+    (tmp_path / "questions.jsonl").write_text(json.dumps({"question": "who", "context": PASSAGE}), encoding="utf-8")
+    assert json.loads(output_of("predict", model, tmp_path / "questions.jsonl"))["answer"] == row["answer"]
 
 
-def test_every_command_that_reads_texts_takes_a_window(make, said, tmp_path):
+def test_every_command_that_reads_texts_takes_a_window(make, output_of, tmp_path):
     text, exact = "cat dog " * 60, ("--dtype", "float32")
     model = make("classes", 1, metadata={"settings": {"window": 24}})
     long = write(tmp_path, text + "\n")
     (tmp_path / "gold.csv").write_text(f"text,score\n{text},0.5\ncat,1\n", encoding="utf-8")
     cat, errors = bothways.load(model, dtype="float32"), []
-    for told, window in (((), 24), (("--window", 48), 48)):
-        (row,) = said("predict", model, long, *exact, *told).splitlines()
+    for flags, window in (((), 24), (("--window", 48), 48)):
+        (row,) = output_of("predict", model, long, *exact, *flags).splitlines()
         (score,) = cat.regress([text], window=window, overlap=window // 4)
         assert json.loads(row)["score"] == pytest.approx(score, abs=1e-7)
-        said("embed", model, long, "-o", tmp_path / f"{window}.npy", *exact, *told)
+        output_of("embed", model, long, "-o", tmp_path / f"{window}.npy", *exact, *flags)
         expected = cat.embed([text], window=window, overlap=window // 4)
         assert np.load(tmp_path / f"{window}.npy") == pytest.approx(expected, abs=1e-6)
-        errors.append(json.loads(said("evaluate", model, tmp_path / "gold.csv", "--json", *exact, *told))["metrics"])
+        errors.append(
+            json.loads(output_of("evaluate", model, tmp_path / "gold.csv", "--json", *exact, *flags))["metrics"]
+        )
         scores = cat.regress([text, "cat"], window=window, overlap=window // 4)
         assert errors[-1]["mean_squared_error"] == pytest.approx(((scores - [0.5, 1]) ** 2).mean(), rel=1e-4)
     assert errors[0]["mean_squared_error"] != errors[1]["mean_squared_error"]
     filler, gap = make("masked_words", 0), "cat [MASK]" + " dog" * 99
-    (filled,) = json.loads(said("fill", filler, gap, "--window", 24, "--json", *exact))
+    (filled,) = json.loads(output_of("fill", filler, gap, "--window", 24, "--json", *exact))
     (expected,) = bothways.load(filler, dtype="float32").fill(gap, window=24)
     assert filled[0]["score"] == pytest.approx(expected[0].score, abs=1e-6)
 
 
-def test_rows_left_out_are_counted_and_of_labelled_ones_none_is(make, said, tmp_path):
+def test_skipped_rows_are_counted_and_labelled_rows_are_never_skipped(make, output_of, tmp_path):
     rows = ['{"text": "the cat sat on the mat. a dog ran."}'] * 9
     (tmp_path / "text.jsonl").write_text("\n".join([*rows, "{", *rows, "["]), encoding="utf-8")
     filler = make("masked_words", 0)
-    found = json.loads(said("evaluate", filler, tmp_path / "text.jsonl", "--json", "--on-error", "skip"))["metrics"]
-    assert found["skipped"] == 2
-    for told in ({"model": make("classes", 1)}, {"model": make("tokens", 3, labels=("O", "B-X", "I-X"))}):
-        with pytest.raises(InputError, match="on_error skip is for plain text and answers"):
-            evaluate.run(Evaluate(**told, file=(tmp_path / "text.jsonl",), on_error="skip"))
+    scores = json.loads(output_of("evaluate", filler, tmp_path / "text.jsonl", "--json", "--on-error", "skip"))[
+        "metrics"
+    ]
+    assert scores["skipped"] == 2
+    for options in ({"model": make("classes", 1)}, {"model": make("tokens", 3, labels=("O", "B-X", "I-X"))}):
+        with pytest.raises(InputError, match="on_error skip .* plain text"):
+            evaluate.run(Evaluate(**options, file=(tmp_path / "text.jsonl",), on_error="skip"))
 
 
 @pytest.mark.parametrize("kind", ["entities", "vectors"])
-def test_of_two_texts_a_row_none_is_left_out_unasked(kind, make, tmp_path, said):
+def test_rows_of_two_texts_need_the_name_of_a_column(kind, make, tmp_path, output_of):
     model = make("tokens", 3, labels=("O", "B-X", "I-X")) if kind == "entities" else make("classes", 1)
     (tmp_path / "faq.csv").write_text("question,answer\nthe cat,a dog\n", encoding="utf-8")
-    given = ("predict",) if kind == "entities" else ("embed", "-o", tmp_path / "v.npy")
-    command = [str(part) for part in (given[0], model, tmp_path / "faq.csv", *given[1:])]
+    arguments = ("predict",) if kind == "entities" else ("embed", "-o", tmp_path / "v.npy")
+    command = [str(part) for part in (arguments[0], model, tmp_path / "faq.csv", *arguments[1:])]
     with pytest.raises(SystemExit) as left:
         main.main(command)
     assert left.value.code == 1 and not (tmp_path / "v.npy").exists()
-    said(*command, "--text-column", "answer")
+    output_of(*command, "--text-column", "answer")
 
 
-def test_a_regression_model_is_scored_by_correlation(make, said, tmp_path):
+def test_a_regression_model_is_scored_by_correlation(make, output_of, tmp_path):
     model = make("classes", 1)
     (tmp_path / "gold.csv").write_text("text,score\nthe cat,1.5\na dog ran,2\non and on,0\n", encoding="utf-8")
-    found = json.loads(said("evaluate", model, tmp_path / "gold.csv", "--json"))["metrics"]
-    assert -1 <= found["spearman"] <= 1 and found["texts"] == 3
-    (tmp_path / "rows.jsonl").write_text(said("predict", model, tmp_path / "gold.csv"), encoding="utf-8")
-    again = json.loads(said("evaluate", "--predictions", tmp_path / "rows.jsonl", tmp_path / "gold.csv", "--json"))
-    assert again["metrics"]["pearson"] == pytest.approx(found["pearson"])
+    scores = json.loads(output_of("evaluate", model, tmp_path / "gold.csv", "--json"))["metrics"]
+    assert -1 <= scores["spearman"] <= 1 and scores["texts"] == 3
+    (tmp_path / "rows.jsonl").write_text(output_of("predict", model, tmp_path / "gold.csv"), encoding="utf-8")
+    again = json.loads(output_of("evaluate", "--predictions", tmp_path / "rows.jsonl", tmp_path / "gold.csv", "--json"))
+    assert again["metrics"]["pearson"] == pytest.approx(scores["pearson"])
 
 
-def test_long_texts_are_truncated_as_in_fine_tuning(make, said, tmp_path):
-    told = {"settings": {"long": "truncate", "window": 8}}
+def test_long_texts_are_truncated_as_in_fine_tuning(make, output_of, tmp_path):
+    metadata = {"settings": {"long": "truncate", "window": 8}}
     rows = [" ".join(random.Random(row).choices(["the", "cat", "a", "dog", "ran"], k=40)) for row in range(30)]
     (tmp_path / "gold.csv").write_text("text,score\n" + "".join(f"{text},{row}\n" for row, text in enumerate(rows)))
-    model = make("classes", 1, metadata=told)
+    model = make("classes", 1, metadata=metadata)
     predictor = bothways.load(model, dtype="float32")
     cut, whole = (predictor.regress(rows, long=long).tolist() for long in ("truncate", "windows"))
     command = (model, tmp_path / "gold.csv", "--dtype", "float32")
-    found = json.loads(said("evaluate", *command, "--json"))["metrics"]
+    measured = json.loads(output_of("evaluate", *command, "--json"))["metrics"]
     expected = [metrics.regression([*range(30)], scores)["mean_squared_error"] for scores in (cut, whole)]
-    assert found["mean_squared_error"] == pytest.approx(expected[0]) != pytest.approx(expected[1])
+    assert measured["mean_squared_error"] == pytest.approx(expected[0]) != pytest.approx(expected[1])
     for flags, scores in (([], cut), (["--long", "windows"], whole)):
-        given = [json.loads(line)["score"] for line in said("predict", *command, *flags).splitlines()]
-        assert given == pytest.approx(scores, abs=1e-5)
+        predicted = [json.loads(line)["score"] for line in output_of("predict", *command, *flags).splitlines()]
+        assert predicted == pytest.approx(scores, abs=1e-5)
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_a_model_of_pairs_reads_pairs_and_one_of_texts_texts(paired, make, said, tmp_path):
+def test_models_of_pairs_read_pairs_and_models_of_single_texts_read_single_texts(paired, make, output_of, tmp_path):
     model = make("classes", 1, metadata={"reads_pairs": paired})
     (tmp_path / "one.csv").write_text("text,score\nthe cat,1.5\na dog ran,2\n", encoding="utf-8")
     (tmp_path / "two.csv").write_text("text,pair,score\nthe cat,a,1.5\na dog ran,b,2\n", encoding="utf-8")
     right, wrong = ("two.csv", "one.csv") if paired else ("one.csv", "two.csv")
     way = "--pair-column" if paired else "--text-column"
     for verb in ("evaluate", "predict"):
-        said(verb, model, tmp_path / right)
+        output_of(verb, model, tmp_path / right)
         with pytest.raises(SystemExit) as refused:
-            said(verb, model, tmp_path / wrong)
+            output_of(verb, model, tmp_path / wrong)
         assert refused.value.code == 1
     with pytest.raises(InputError, match=way):
         evaluate.run(Evaluate(model=model, file=(tmp_path / wrong,)))
     if not paired:
         for verb in ("evaluate", "predict"):
-            alone, with_more = (said(verb, model, tmp_path / name, "--text-column", "text") for name in (right, wrong))
+            alone, with_more = (
+                output_of(verb, model, tmp_path / name, "--text-column", "text") for name in (right, wrong)
+            )
             assert with_more.replace(wrong, right) == alone
 
 
-def test_several_labels_are_scored_as_sets(make, said, tmp_path):
+def test_several_labels_are_scored_as_sets(make, output_of, tmp_path):
     model = make("classes", 3, labels=("x", "y", "z"), multi_label=True)
     (tmp_path / "gold.jsonl").write_text(
         '{"text": "the cat", "label": ["x", "z"]}\n{"text": "a dog", "label": []}\n', encoding="utf-8"
     )
-    found = json.loads(said("evaluate", model, tmp_path / "gold.jsonl", "--json"))["metrics"]
-    assert found["texts"] == 2 and 0 <= found["f1_micro"] <= 1
-    first = json.loads(said("predict", model, tmp_path / "gold.jsonl").splitlines()[0])
+    scores = json.loads(output_of("evaluate", model, tmp_path / "gold.jsonl", "--json"))["metrics"]
+    assert scores["texts"] == 2 and 0 <= scores["f1_micro"] <= 1
+    first = json.loads(output_of("predict", model, tmp_path / "gold.jsonl").splitlines()[0])
     assert set(first["labels"]) == {name for name, score in first["scores"].items() if score > 0.5}
 
 
-def test_predictions_of_somebody_else_are_scored_against_one_file(tmp_path, said):
+def test_predictions_of_other_programs_are_scored_against_one_file(tmp_path, output_of):
     (tmp_path / "gold.csv").write_text("text,label\na,x\nb,y\nc,x\n", encoding="utf-8")
-    (tmp_path / "given.txt").write_text("x\ny\ny\n", encoding="utf-8")
-    found = json.loads(said("evaluate", "--predictions", tmp_path / "given.txt", tmp_path / "gold.csv", "--json"))
-    assert found["metrics"]["accuracy"] == pytest.approx(2 / 3)
+    (tmp_path / "predictions.txt").write_text("x\ny\ny\n", encoding="utf-8")
+    result = json.loads(
+        output_of("evaluate", "--predictions", tmp_path / "predictions.txt", tmp_path / "gold.csv", "--json")
+    )
+    assert result["metrics"]["accuracy"] == pytest.approx(2 / 3)
     with pytest.raises(InputError, match="gold.csv.* other.csv"):
-        Evaluate(model=tmp_path / "gold.csv", file=("other.csv",), predictions=tmp_path / "given.txt")
+        Evaluate(model=tmp_path / "gold.csv", file=("other.csv",), predictions=tmp_path / "predictions.txt")
 
 
 def test_without_a_file_nothing_is_measured(tmp_path):
-    with pytest.raises(InputError, match="file is empty; name at least one file"):
+    with pytest.raises(InputError, match="file is empty"):
         Evaluate(model=tmp_path)
 
 
@@ -218,24 +226,26 @@ def test_questions_need_their_passages(make, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"who\n")))
     with pytest.raises(SystemExit):
         main.main(["predict", str(model)])
-    assert "questions need passages" in capsys.readouterr().err
-    (tmp_path / "asked.csv").write_text("question,text\nwho,cat\n", encoding="utf-8")
+    assert "question and context" in capsys.readouterr().err
+    (tmp_path / "questions.csv").write_text("question,text\nwho,cat\n", encoding="utf-8")
     with pytest.raises(SystemExit):
-        main.main(["predict", str(model), str(tmp_path / "asked.csv")])
-    assert "asked.csv:2: no 'context' (there are: question, text)" in capsys.readouterr().err
+        main.main(["predict", str(model), str(tmp_path / "questions.csv")])
+    assert "questions.csv:2: no 'context' (there are: question, text)" in capsys.readouterr().err
 
 
-def test_entities_are_the_same_in_any_company(make):
+def test_entities_of_a_text_do_not_depend_on_the_other_texts(make):
     import bothways
 
     model = bothways.load(make("tokens", 3, labels=TAGS, metadata={"scheme": "iob2"}), dtype="float32")
     texts = ["the cat sat", "a dog", "on the mat and the cat ran"]
     together = model.tag(texts)
-    for text, found in zip(texts, together, strict=True):
+    for text, entities in zip(texts, together, strict=True):
         alone = model.tag([text])[0]
-        assert [(one.label, one.start, one.end) for one in alone] == [(one.label, one.start, one.end) for one in found]
+        assert [(one.label, one.start, one.end) for one in alone] == [
+            (one.label, one.start, one.end) for one in entities
+        ]
         assert torch.allclose(
-            torch.tensor([one.score for one in alone]), torch.tensor([one.score for one in found]), atol=1e-5
+            torch.tensor([one.score for one in alone]), torch.tensor([one.score for one in entities]), atol=1e-5
         )
 
 

@@ -60,12 +60,12 @@ def answers(*questions):
     ],
 )
 def test_classes_are_scored_from_each_shape_of_predictions(write, labelled, name, content):
-    found = score_file(write(name, content), labelled)
-    assert found["accuracy"] == pytest.approx(3 / 5)
-    assert found["f1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))  # of "yes"
-    assert found["majority"] == pytest.approx(3 / 5)
-    assert found["texts"] == 5
-    low, high = found["accuracy_interval"]
+    scores = score_file(write(name, content), labelled)
+    assert scores["accuracy"] == pytest.approx(3 / 5)
+    assert scores["f1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))  # of "yes"
+    assert scores["majority"] == pytest.approx(3 / 5)
+    assert scores["texts"] == 5
+    low, high = scores["accuracy_interval"]
     assert low < 3 / 5 < high
     assert score_file(write(name, content), labelled, positive="no")["f1"] == pytest.approx(2 * 1 / (2 * 1 + 1 + 1))
 
@@ -93,10 +93,10 @@ def test_numbers_are_scored_where_predictions_are_scores_or_have_fractions(write
     )  # whole numbers name classes
 
 
-def test_several_labels_are_scored_where_a_list_or_the_caller_says_so(write):
+def test_several_labels_are_scored_for_lists_or_if_multi_label_is_set(write):
     gold = write("gold.jsonl", ['{"text": "a", "label": ["x", "y"]}', '{"text": "b", "label": []}'])
-    found = score_file(write("p.jsonl", ['{"label": ["y", "x"]}', '{"label": ["x"]}']), gold)
-    assert (found["accuracy"], found["f1_micro"]) == pytest.approx((1 / 2, 2 * 2 / (2 + 3)))
+    scores = score_file(write("p.jsonl", ['{"label": ["y", "x"]}', '{"label": ["x"]}']), gold)
+    assert (scores["accuracy"], scores["f1_micro"]) == pytest.approx((1 / 2, 2 * 2 / (2 + 3)))
     assert score_file(write("p2.jsonl", ['{"labels": ["x"]}', '{"labels": []}']), gold)["accuracy"] == 1 / 2
     table = write("gold.csv", ["text,label", "a,x|y", "b,"])
     assert score_file(write("p.txt", ["y|x", ""]), table, multi_label=True)["accuracy"] == 1
@@ -104,16 +104,16 @@ def test_several_labels_are_scored_where_a_list_or_the_caller_says_so(write):
 
 
 def test_multi_label_output_of_predict_can_be_scored(write):
-    """A row tells the best label too, which may not be among those predicted."""
+    """A row also has the best label, which may not be among those predicted."""
     gold = write("gold.jsonl", ['{"text": "a", "label": ["x", "y"]}', '{"text": "b", "label": []}'])
     rows = ['{"label": "x", "score": 0.9, "labels": ["x", "y"]}', '{"label": "x", "score": 0.1, "labels": []}']
     assert score_file(write("p.jsonl", rows), gold)["accuracy"] == 1
 
 
-def test_labels_of_queries_with_documents_are_no_judgements_where_a_column_is_told(write):
+def test_labels_of_queries_with_documents_are_classes_if_the_label_column_is_set(write):
     gold = write("gold.csv", ["query,document,label", "a,b,yes", "c,d,no"])
-    found = score_file(write("p.txt", ["yes", "yes"]), gold, label_column="label")
-    assert found["accuracy"] == 0.5
+    scores = score_file(write("p.txt", ["yes", "yes"]), gold, label_column="label")
+    assert scores["accuracy"] == 0.5
 
 
 def test_judgements_may_be_an_arrow_file(write, tmp_path):
@@ -121,11 +121,11 @@ def test_judgements_may_be_an_arrow_file(write, tmp_path):
     table = pyarrow.table(columns)
     with pyarrow.ipc.new_stream(str(tmp_path / "gold.arrow"), table.schema) as file:
         file.write_table(table)
-    found = score_file(write("p.csv", ["query,document,score", "a,d,2", "a,e,1"]), tmp_path / "gold.arrow")
-    assert found["mrr@10"] == 1
+    scores = score_file(write("p.csv", ["query,document,score", "a,d,2", "a,e,1"]), tmp_path / "gold.arrow")
+    assert scores["mrr@10"] == 1
 
 
-def test_glues_own_files_are_no_judgements_of_search(write):
+def test_files_of_glue_are_not_read_as_judgements_of_search(write):
     """Tabs in a .csv without a header (STS-B), whose texts have commas."""
     rows = [f"main-captions\tMSRvid\t2012test\t000{row}\t{row}.500\ta, cat, sat\ta, dog, ran" for row in range(3)]
     gold = write("sts-dev.csv", rows)
@@ -139,13 +139,13 @@ def test_ids_of_questions_may_be_numbers(write):
 
 def test_tags_are_scored_by_entities_whatever_their_schemes(write):
     gold = write("gold.conll", columns(WORDS, GOLD))
-    found = score_file(write("p.conll", columns(WORDS, FOUND)), gold)
-    assert (found["precision"], found["recall"]) == pytest.approx((2 / 3, 2 / 3))
-    assert found["by_type"]["LOC"]["f1"] == 1
-    assert (found["scheme"], found["sentences"]) == ("iob1", 2)
-    assert (found["illegal_gold"], found["illegal_predicted"]) == (0, 1)  # I-PER after O, in IOB2
+    scores = score_file(write("p.conll", columns(WORDS, FOUND)), gold)
+    assert (scores["precision"], scores["recall"]) == pytest.approx((2 / 3, 2 / 3))
+    assert scores["by_type"]["LOC"]["f1"] == 1
+    assert (scores["scheme"], scores["sentences"]) == ("iob1", 2)
+    assert (scores["illegal_gold"], scores["illegal_predicted"]) == (0, 1)  # I-PER after O, in IOB2
     both = write("both.conll", columns(WORDS, GOLD, FOUND))  # as conlleval takes them
-    assert score_file(both, both) == score_file(both, gold) == found
+    assert score_file(both, both) == score_file(both, gold) == scores
 
 
 def test_tags_may_be_lists_in_a_table_and_plain_labels(write):
@@ -161,8 +161,10 @@ def test_tags_may_be_lists_in_a_table_and_plain_labels(write):
 
 def test_answers_are_scored_as_squad_scores_them(write):
     gold = write("gold.json", answers(("1", ["Charles"]), ("2", ["London", "in London"]), ("3", [])))
-    found = score_file(write("p.json", '{"1": "the Charles!", "2": "old London", "x": ""}'), gold)
-    assert (found["exact_match"], found["f1"], found["missing"]) == pytest.approx((100 / 3, 100 * (1 + 2 / 3) / 3, 1))
+    scores = score_file(write("p.json", '{"1": "the Charles!", "2": "old London", "x": ""}'), gold)
+    assert (scores["exact_match"], scores["f1"], scores["missing"]) == pytest.approx(
+        (100 / 3, 100 * (1 + 2 / 3) / 3, 1)
+    )
     lines = write("p.jsonl", ['{"id": "1", "answer": "Charles"}', '{"id": "3", "answer": ""}'])
     assert score_file(lines, gold)["NoAns_f1"] == 100
     row = {"id": "7", "question": "?", "context": "a cat", "answers": {"text": ["cat"], "answer_start": [2]}}
@@ -170,13 +172,13 @@ def test_answers_are_scored_as_squad_scores_them(write):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
-        ("p.txt", ["yes"] * 4, r"p\.txt: 4 predictions, but .*gold\.csv has 5 rows"),
+        ("p.txt", ["yes"] * 4, r"p\.txt: 4 predictions.*gold\.csv has 5 rows"),
         (
             "p.csv",
             ["guess", *["yes"] * 5],
-            r"p\.csv: .* \(there are: guess\); name it prediction or",
+            r"p\.csv: .* \(there are: guess\).* prediction",
         ),
         ("p.txt", ["1"] * 5, r"p\.txt: .*'no', 'yes'.*'1'"),
         ("p.jsonl", ['{"label": "yes"}', *['{"label": null}'] * 4], r"p\.jsonl:2: 'label' is missing"),
@@ -184,70 +186,70 @@ def test_answers_are_scored_as_squad_scores_them(write):
         ("no.csv", None, r"no\.csv: no such file"),
     ],
 )
-def test_predictions_that_do_not_fit_a_table_are_refused(tmp_path, write, labelled, name, content, told):
+def test_predictions_that_do_not_fit_a_table_are_refused(tmp_path, write, labelled, name, content, message):
     path = tmp_path / name if content is None else write(name, content)
-    with pytest.raises(InputError, match=told) as error:
+    with pytest.raises(InputError, match=message) as error:
         score_file(path, labelled)
     assert "\n" not in str(error.value)
 
 
 def test_search_results_are_scored_against_judgements(write):
     gold = write("gold.qrels", ["q1 0 a 1", "q1 0 b 0", "q2 0 c 2"])
-    found = write("run.txt", ["q1 Q0 b 1 9 me", "q1 Q0 a 2 8 me", "q2 Q0 c 1 1 me"])
-    scores = score_file(found, gold)
+    results = write("run.txt", ["q1 Q0 b 1 9 me", "q1 Q0 a 2 8 me", "q2 Q0 c 1 1 me"])
+    scores = score_file(results, gold)
     assert scores["mrr@10"] == 0.75 and scores["recall@10"] == 1.0 and scores["queries"] == 2
-    with pytest.raises(InputError, match="no query is one of .*gold.qrels, such as 'q1'; check the names"):
+    with pytest.raises(InputError, match="gold.qrels.* 'q1'"):
         score_file(write("other.txt", ["q7 Q0 b 1 9 me"]), gold)
 
 
-def test_a_positive_class_that_is_not_there_is_refused(write, labelled):
+def test_an_unknown_positive_class_is_refused(write, labelled):
     with pytest.raises(InputError, match=r"positive \('1'\) .*'no', 'yes'"):
         score_file(write("p.txt", ["yes"] * 5), labelled, positive="1")
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
-        (columns(WORDS, FOUND)[:5], r"p\.conll: 1 sentence, but .*gold\.conll has 2"),
+        (columns(WORDS, FOUND)[:5], r"p\.conll: 1 sentence.*gold\.conll has 2"),
         (
             columns(["Eva", *WORDS[1:]], FOUND),
-            r"p\.conll:1: 'Eva Lovelace met Charles Babbage' \(5 words\) is not 'Ada .*gold\.conll:1; give the same",
+            r"p\.conll:1: 'Eva Lovelace met Charles Babbage' \(5 words\).* 'Ada .*gold\.conll:1",
         ),
         (columns(WORDS, ["X-PER", *FOUND[1:]]), r"p\.conll:1: tag 'X-PER'"),
     ],
 )
-def test_predicted_tags_that_do_not_fit_are_refused(write, lines, told):
+def test_predicted_tags_that_do_not_fit_are_refused(write, lines, message):
     gold = write("gold.conll", columns(WORDS, GOLD))
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         score_file(write("p.conll", lines), gold)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
-        ("p.json", '{"9": "x"}', r"p\.json: no id is one of .*gold\.json, such as '1'"),
-        ("p.json", '{"1": 5}', r"p\.json: '1': expected an id and an answer as text, found '1' and 5"),
-        ("p.json", "[]", r"p\.json: holds list; SQuAD's predictions are one object, id to answer"),
+        ("p.json", '{"9": "x"}', r"p\.json: .*gold\.json.* '1'"),
+        ("p.json", '{"1": 5}', r"p\.json: '1': .*'1' and 5"),
+        ("p.json", "[]", r"p\.json: .*\blist\b.* object"),
         ("p.json", "{", r"p\.json: not JSON"),
         ("p.jsonl", ['{"id": "1", "answer": "x"}'] * 2, r"p\.jsonl:2: '1'"),
-        ("p.jsonl", ['{"id": "1"}'], r"p\.jsonl:1: expected an id and an answer as text, found '1' and None"),
+        ("p.jsonl", ['{"id": "1"}'], r"p\.jsonl:1: .*'1' and None"),
     ],
 )
-def test_answers_that_do_not_fit_are_refused(write, name, content, told):
+def test_answers_that_do_not_fit_are_refused(write, name, content, message):
     gold = write("gold.json", answers(("1", ["Ada"])))
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         score_file(write(name, content), gold)
 
 
 def test_gold_answers_with_wrong_offsets_are_skipped_on_request(write):
     broken = json.loads("".join(answers(("1", ["Charles"]), ("2", ["London"]))))
     broken["data"][0]["paragraphs"][0]["qas"][1]["answers"][0]["answer_start"] = 0
-    gold, given = write("gold.json", json.dumps(broken)), write("p.json", '{"1": "Charles", "2": "x"}')
+    gold, predictions = write("gold.json", json.dumps(broken)), write("p.json", '{"1": "Charles", "2": "x"}')
     with pytest.raises(InputError, match="--on-error skip"):
-        score_file(given, gold)
-    found = score_file(given, gold, on_error="skip")
-    assert found["skipped"] == 1 and found["f1"] == 100
-    with pytest.raises(InputError, match="on_error skip is for gold answers"):
+        score_file(predictions, gold)
+    scores = score_file(predictions, gold, on_error="skip")
+    assert scores["skipped"] == 1 and scores["f1"] == 100
+    with pytest.raises(InputError, match="on_error skip .*gold answers"):
         score_file(write("p", ["yes"]), write("g.csv", ["text,label", "a,yes"]), on_error="skip")
 
 

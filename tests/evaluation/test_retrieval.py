@@ -44,24 +44,24 @@ def test_a_collection_is_scored_by_the_cosines_of_all_documents(model, tmp_path)
         rows = [json.dumps({"_id": f"{sign}{row}", "text": text}) for row, text in enumerate(texts)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows), encoding="utf-8")
     (tmp_path / "qrels").mkdir()
-    lines = [f"{query}\t{document}\t1" for query, found in gold.items() for document in found]
+    lines = [f"{query}\t{document}\t1" for query, relevant in gold.items() for document in relevant]
     (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines), encoding="utf-8")
 
     predictor = Predictor(checkpoint.load(model), dtype="float32")
     cosines = predictor.embed(queries) @ predictor.embed(documents).T
     ranking = {f"q{row}": [f"d{place}" for place in np.argsort(-cosines[row])[:10]] for row in range(12)}
-    found = measured(model, tmp_path)
+    result = measured(model, tmp_path)
     scores = {**metrics.ranking_scores(gold, ranking), "documents": 60}
-    assert {name: found[name] for name in scores} == pytest.approx(scores)
-    low, high = found["mrr@10_interval"]
-    assert low < found["mrr@10"] < high
+    assert {name: result[name] for name in scores} == pytest.approx(scores)
+    low, high = result["mrr@10_interval"]
+    assert low < result["mrr@10"] < high
 
 
 def test_a_document_of_the_querys_own_name_is_not_found_by_it():
     vectors = torch.nn.functional.normalize(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)))
     names = [f"x{row}" for row in range(30)]
     ranking = retrieval.nearest_documents(vectors, vectors, names, names)
-    assert all(name not in found and len(found) == 10 for name, found in ranking.items())
+    assert all(name not in documents and len(documents) == 10 for name, documents in ranking.items())
 
 
 @pytest.mark.parametrize("scored", [False, True])
@@ -74,19 +74,19 @@ def test_pairs_are_measured_as_in_training(model, tmp_path, scored):
     ]
     for name in ("train", "dev"):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    told = TrainEmbed(
+    settings = TrainEmbed(
         model=model, train=tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl", out=tmp_path / "run", dtype="float32"
     )
-    task = embed.Embedding.build(told, checkpoint.load(model), read_pairs(told))
+    task = embed.Embedding.build(settings, checkpoint.load(model), read_pairs(settings))
     expected = task.scoring.untrained_metrics["dev"]
-    found = measured(model, tmp_path / "dev.jsonl")
+    actual = measured(model, tmp_path / "dev.jsonl")
     names = ("pearson", "spearman") if scored else ("ndcg@10", "mrr@10", "recall@10")
-    assert "mean_squared_error" not in found  # cosines are not in the scores' unit
-    assert {name: found[name] for name in names} == pytest.approx({name: expected[name] for name in names}, abs=1e-5)
+    assert "mean_squared_error" not in actual  # cosines are not in the scores' unit
+    assert {name: actual[name] for name in names} == pytest.approx({name: expected[name] for name in names}, abs=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("learned", "asked", "names"),
+    ("learned", "options", "names"),
     [
         ({"label_column": "similarity"}, {}, {"spearman", "pearson"}),
         ({"objective": "pairs"}, {}, {"ndcg@10", "mrr@10", "recall@10"}),
@@ -94,7 +94,7 @@ def test_pairs_are_measured_as_in_training(model, tmp_path, scored):
         ({"negative_column": "other"}, {}, {"ndcg@10", "mrr@10", "recall@10"}),
     ],
 )
-def test_a_model_is_evaluated_on_the_columns_of_its_training(learned, asked, names, model, tmp_path):
+def test_a_model_is_evaluated_on_the_columns_of_its_training(learned, options, names, model, tmp_path):
     held = checkpoint.load(model)
     checkpoint.save(replace(held, metadata={"settings": learned}), tmp_path / "model")
     first, second = some_texts(20, 3), some_texts(20, 4)
@@ -104,12 +104,12 @@ def test_a_model_is_evaluated_on_the_columns_of_its_training(learned, asked, nam
     ]
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     file = (tmp_path / "p.jsonl",)
-    found = evaluate.run(Evaluate(model=tmp_path / "model", file=file, dtype="float32", **asked))
-    assert names <= found.keys()
+    scores = evaluate.run(Evaluate(model=tmp_path / "model", file=file, dtype="float32", **options))
+    assert names <= scores.keys()
     if "spearman" in names:
         vectors = [Predictor(held, dtype="float32").embed(texts) for texts in (first, second)]
         expected = metrics.regression([*range(20)], (vectors[0] * vectors[1]).sum(1).tolist())["spearman"]
-        assert found["spearman"] == pytest.approx(expected)
+        assert scores["spearman"] == pytest.approx(expected)
 
 
 def test_vectors_are_measured_on_one_file(model, tmp_path):

@@ -105,7 +105,7 @@ def spans_by_trying_all(windows, scores, longest):
     """(score, start, end) of every span, from the window in which its nearer end stands furthest from a cut."""
     num_tokens = len(windows[0].ranges[1][0].ids)
     places = windows[0].ranges[1][0].token_spans
-    found = []
+    spans = []
     for first in range(num_tokens):
         for last in range(first, min(num_tokens, first + longest)):
             most, score = -1.0, None
@@ -120,8 +120,8 @@ def spans_by_trying_all(windows, scores, longest):
                     row = len(windows[0].ranges[0][0].ids) + 2 - begins
                     most, score = room, float(scores_S2[row + first, 0] + scores_S2[row + last, 1])
             if score is not None:
-                found.append((score, places[first].start, places[last].end))
-    return sorted(found, key=lambda span: (-span[0], *span[1:]))
+                spans.append((score, places[first].start, places[last].end))
+    return sorted(spans, key=lambda span: (-span[0], *span[1:]))
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_the_best_spans_are_those_found_by_trying_all(size, overlap, longest, to
 def test_all_spans_are_found_if_there_are_few(tokenizer):
     windows = windows_of(tokenizer, "the cat ran")
     scores = random_scores(windows)
-    found = [(span.start, span.end) for span in find_candidates(windows, scores, num_candidates=99).spans]
-    assert sorted(found) == [(0, 3), (0, 7), (0, 11), (4, 7), (4, 11), (8, 11)]
-    assert found == [span[1:] for span in spans_by_trying_all(windows, scores, 30)]
+    spans = [(span.start, span.end) for span in find_candidates(windows, scores, num_candidates=99).spans]
+    assert sorted(spans) == [(0, 3), (0, 7), (0, 11), (4, 7), (4, 11), (8, 11)]
+    assert spans == [span[1:] for span in spans_by_trying_all(windows, scores, 30)]
     assert len(find_candidates(windows, scores, num_candidates=6).spans) == 6
     with pytest.raises(InputError, match=r"max_answer_tokens \(0\) must be at least 1"):
         find_candidates(windows, scores, max_answer_tokens=0)
@@ -177,12 +177,12 @@ CANDIDATES = Candidates(
 
 def test_a_model_trained_without_impossible_questions_always_answers():
     shares = np.exp([3.0, 1.0, -2.0]) / np.exp([3.0, 1.0, -2.0]).sum()
-    found = CANDIDATES.answers(top=3)
-    assert [(answer.text, answer.start, answer.end) for answer in found] == [
+    answers = CANDIDATES.answers(top=3)
+    assert [(answer.text, answer.start, answer.end) for answer in answers] == [
         ("cat", 4, 7), ("the cat", 0, 7), ("ran", 8, 11),
     ]  # fmt: skip
-    assert [answer.score for answer in found] == pytest.approx(shares)
-    assert CANDIDATES.answers() == found[:1] and CANDIDATES.answers(top=2) == found[:2]
+    assert [answer.score for answer in answers] == pytest.approx(shares)
+    assert CANDIDATES.answers() == answers[:1] and CANDIDATES.answers(top=2) == answers[:2]
 
 
 def test_no_answer_is_given_above_the_threshold_alone():
@@ -218,11 +218,11 @@ def test_scores_far_apart_do_not_overflow():
 )
 def test_answers_are_different_slices_of_their_passage(passage, seed, size, hangul_tokenizer):
     windows = windows_of(hangul_tokenizer, passage, size=size, overlap=11, question="a")
-    found = find_candidates(windows, random_scores(windows, seed)).answers(top=20, threshold=0.0)
-    for answer in found:
+    answers = find_candidates(windows, random_scores(windows, seed)).answers(top=20, threshold=0.0)
+    for answer in answers:
         assert answer.text == passage[answer.start : answer.end]
         assert answer.text or (answer.start, answer.end) == (0, 0)
         assert 0 <= answer.score <= 1
         assert answer.text == answer.text.strip()
-    assert len({(answer.start, answer.end) for answer in found}) == len(found)
-    assert sum(answer.score for answer in found) <= 1 + 1e-9
+    assert len({(answer.start, answer.end) for answer in answers}) == len(answers)
+    assert sum(answer.score for answer in answers) <= 1 + 1e-9

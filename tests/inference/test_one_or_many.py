@@ -34,20 +34,20 @@ def inputs_of(task, texts=TEXTS, pairs=PAIRS):
     return (texts, pairs) if task in ("answer", "is_next") else (texts,)
 
 
-def assert_same(found, expected):
+def assert_same(actual, expected):
     if isinstance(expected, np.ndarray | np.floating | float):
-        assert np.shape(found) == np.shape(expected) and np.abs(np.subtract(found, expected)).max() < 1e-5
+        assert np.shape(actual) == np.shape(expected) and np.abs(np.subtract(actual, expected)).max() < 1e-5
     elif isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
             assert_same(one, other)
     elif isinstance(expected, dict):
-        assert found == pytest.approx(expected, abs=1e-5)
+        assert actual == pytest.approx(expected, abs=1e-5)
     elif hasattr(expected, "__dataclass_fields__"):
         for name in expected.__dataclass_fields__:
-            assert_same(getattr(found, name), getattr(expected, name))
+            assert_same(getattr(actual, name), getattr(expected, name))
     else:
-        assert found == expected
+        assert actual == expected
 
 
 @pytest.fixture(params=HEADS)
@@ -82,9 +82,9 @@ def test_one_text_has_the_result_of_a_list_of_one(task, predictor):
     method, inputs = getattr(predictor, task), inputs_of(task)
     many = method(*inputs)
     for row, expected in enumerate(many):
-        found = method(*(column[row] for column in inputs))
-        assert isinstance(found, float | type(expected))
-        assert_same(found, float(expected) if isinstance(found, float) else expected)
+        result = method(*(column[row] for column in inputs))
+        assert isinstance(result, float | type(expected))
+        assert_same(result, float(expected) if isinstance(result, float) else expected)
     assert len(method(*(iter(column) for column in inputs))) == len(TEXTS)
 
 
@@ -125,9 +125,9 @@ def test_next_sentence_probabilities_are_those_of_transformers(make_predictor, t
     checkpoint.save(ours.checkpoint, tmp_path / "model")
     transformers.logging.disable_progress_bar()
     peer = transformers.BertForNextSentencePrediction.from_pretrained(tmp_path / "model").eval()
-    found = ours.is_next(TEXTS, PAIRS)
-    assert found.dtype == np.float32 and found.shape == (5,)
-    for text, pair, probability in zip(TEXTS, PAIRS, found, strict=True):
+    probabilities = ours.is_next(TEXTS, PAIRS)
+    assert probabilities.dtype == np.float32 and probabilities.shape == (5,)
+    for text, pair, probability in zip(TEXTS, PAIRS, probabilities, strict=True):
         encoding = ours.tokenizer.encode(text, pair)
         with torch.no_grad():
             logits = peer(torch.tensor([encoding.ids]), token_type_ids=torch.tensor([encoding.segment_ids])).logits
@@ -153,22 +153,22 @@ def test_an_endless_stream_gives_the_results_of_lists(task, predictor):
             read.append(number)
             yield column[number % len(column)]
 
-    found = [*islice(predictor.stream(method, *map(endless, inputs), rows=3, batch_tokens=64), 7)]
+    results = [*islice(predictor.stream(method, *map(endless, inputs), rows=3, batch_tokens=64), 7)]
     assert len(read) <= 9 * len(inputs)
     expected = method(*([column[number % len(column)] for number in range(7)] for column in inputs))
-    assert_same(found, [*expected])
+    assert_same(results, [*expected])
 
 
 def test_a_stream_of_single_rows_waits_for_no_other_text(make_predictor):
-    predictor, given = make_predictor("bert"), []
+    predictor, read = make_predictor("bert"), []
 
     def slow():
         for text in TEXTS:
-            given.append(text)
+            read.append(text)
             yield text
 
     for number, _ in enumerate(predictor.stream(predictor.embed, slow(), rows=1, normalize=False), 1):
-        assert len(given) == number
+        assert len(read) == number
 
 
 def test_a_stream_ends_with_its_texts_and_its_pairs_must_be_as_many(make_predictor):
@@ -199,6 +199,6 @@ def test_four_threads_get_the_results_of_one(family, dtype, make_predictor):
     order = [number % len(calls) for number in range(24)]
     with ThreadPoolExecutor(4) as threads:
         results = [*threads.map(lambda index: calls[index](), order)]
-    for index, found in zip(order, results, strict=True):
-        assert_same(found, expected[index])
+    for index, result in zip(order, results, strict=True):
+        assert_same(result, expected[index])
     assert predictor.truncated_texts == order.count(2)

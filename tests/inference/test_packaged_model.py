@@ -52,10 +52,10 @@ def test_it_fills_masks_with_sensible_words(model):
         "They were married and had three [MASK].", "The river flows into the [MASK].",
     )}  # fmt: skip
     expected = ({"paris"}, {"door", "doors"}, {"children", "sons", "daughters"}, {"sea", "river", "lake", "ocean"})
-    assert sum(bool(words & found) for words, found in zip(expected, guesses.values(), strict=True)) >= 3, guesses
+    assert sum(bool(words & tokens) for words, tokens in zip(expected, guesses.values(), strict=True)) >= 3, guesses
 
 
-def test_it_knows_which_sentence_follows(model):
+def test_it_predicts_which_sentence_follows(model):
     from bothways.cli.demo_texts import NEXT
 
     firsts, rights, wrongs = map(list, zip(*NEXT, strict=True))
@@ -76,8 +76,8 @@ def test_other_libraries_have_its_numbers_from_the_unpacked_files(model, tmp_pat
     embedder = sentence_transformers.SentenceTransformer(str(tmp_path / "model"), device="cpu")
     np.testing.assert_allclose(embedder.encode(TEXTS), model.embed(TEXTS), rtol=0, atol=1e-5)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
-    whole, told = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "model", output_loading_info=True)
-    assert type(whole).__name__ == "BertForPreTraining" and not any(told.values())
+    whole, info = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert type(whole).__name__ == "BertForPreTraining" and not any(info.values())
     text, pair = "The [MASK] chased the cat.", ("The dog chased the cat.", "It ran away.")
     with torch.no_grad():
         words = whole(**tokenizer(text, return_tensors="pt")).prediction_logits[0, 2].softmax(-1)
@@ -106,8 +106,8 @@ def test_processes_that_load_it_at_once_and_without_a_network_agree(tmp_path):
     )
     command, options = [sys.executable, "-c", code], {"cwd": tmp_path, "stdout": subprocess.PIPE, "text": True}
     running = [subprocess.Popen(command, **options) for _ in range(2)]
-    told = [process.communicate(timeout=55)[0] for process in running]
-    assert told[0] == told[1] and "chased the cat" in told[0]
+    outputs = [process.communicate(timeout=55)[0] for process in running]
+    assert outputs[0] == outputs[1] and "chased the cat" in outputs[0]
 
 
 def test_a_damaged_installation_is_named_in_one_line(tmp_path, monkeypatch, capsys):
@@ -122,9 +122,9 @@ def test_a_damaged_installation_is_named_in_one_line(tmp_path, monkeypatch, caps
     file.unlink()
     with pytest.raises(SystemExit) as stopped:
         main.main(["fill", "The [MASK] chased the cat."])
-    told = capsys.readouterr().err.strip().splitlines()
-    assert stopped.value.code == 1 and told[0].startswith("no model named: using bothways-en")
-    assert len(told) == 2 and PACKED_WEIGHTS in told[1] and "install the package" in told[1]
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert stopped.value.code == 1 and "using bothways-en" in lines[0]
+    assert len(lines) == 2 and PACKED_WEIGHTS in lines[1] and "install the package" in lines[1]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a Predictor says, against slow formulas and `transformers`. That nothing else matters: test_invariants.py."""
+"""Results of a Predictor, against slow formulas and `transformers`. For their invariants, see test_invariants.py."""
 
 import pickle
 import random
@@ -41,7 +41,7 @@ def peer_of(predictor, architecture, directory):
 
 
 def masked_probabilities(predictor, ids, place):
-    """Of one window by itself, the plain way."""
+    """Probabilities of one window by itself, computed directly."""
     batch = Batch.from_arrays(np.array(ids), np.zeros(len(ids), int), np.array([len(ids)]))
     with torch.no_grad():
         return predictor.module.word_scores(predictor.module(batch)[place][None])[0].softmax(-1)
@@ -57,16 +57,16 @@ def test_words_for_a_mask_are_those_of_transformers(filler, tmp_path):
     ids = [filler.tokenizer.vocab[token] for token in tokens]
     with torch.no_grad():
         probabilities = peer(torch.tensor([ids])).logits[0].softmax(-1)
-    found = filler.fill(text, top=97)
-    assert len(found) == 2
-    for fills, place in zip(found, (2, 6), strict=True):
+    results = filler.fill(text, top=97)
+    assert len(results) == 2
+    for fills, place in zip(results, (2, 6), strict=True):
         values, order = probabilities[place].sort(descending=True)
         assert [fill.score for fill in fills] == pytest.approx(values.tolist(), abs=1e-6)
         assert [fill.token for fill in fills[:5]] == [filler.tokenizer.tokens[index] for index in order[:5]]
         assert sum(fill.score for fill in fills) == pytest.approx(1, abs=1e-5)
         assert {fill.token for fill in fills} == set(filler.tokenizer.tokens)
     assert [[fill.token for fill in fills] for fills in filler.fill(text, top=3)] == [
-        [fill.token for fill in fills[:3]] for fills in found
+        [fill.token for fill in fills[:3]] for fills in results
     ]
 
 
@@ -81,12 +81,12 @@ def test_the_text_with_a_word_in_place_of_its_mask(filler):
 
 def test_other_special_tokens_in_a_text_are_text(filler):
     typed = "a [SEP] b [CLS] [MASK] [PAD]"
-    found = filler.fill(typed, top=3)
+    results = filler.fill(typed, top=3)
     words = ["a", "[", "s", "##e", "##p", "]", "b", "[", "c", "##l", "##s", "]", "[MASK]", "[", "p", "##a", "##d", "]"]
     ids = [filler.tokenizer.vocab[word] for word in ["[CLS]", *words, "[SEP]"]]
     assert filler.tokenizer.encode(typed, allow_special=("[MASK]",)).ids == ids
     values = masked_probabilities(filler, ids, ids.index(filler.tokenizer.mask_id)).topk(3).values
-    assert [fill.score for fill in found[0]] == pytest.approx(values.tolist(), abs=1e-6)
+    assert [fill.score for fill in results[0]] == pytest.approx(values.tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize(("size", "overlap"), [(20, 9), (20, 8), (19, 7)])
@@ -94,7 +94,7 @@ def test_a_mask_in_a_long_text_is_filled_in_its_most_central_window(filler, size
     for place in range(60):
         words = ["cat", "dog", "mat", "on"] * 15
         words[place] = "[MASK]"
-        (found,) = filler.fill(" ".join(words), top=4, window=size, overlap=overlap)
+        (fills,) = filler.fill(" ".join(words), top=4, window=size, overlap=overlap)
         ids = filler.tokenizer.encode(" ".join(words), allow_special=("[MASK]",))
         best, chosen = -1, None
         for window in filler.tokenizer.split_windows(ids, size=size, overlap=overlap):
@@ -102,33 +102,33 @@ def test_a_mask_in_a_long_text_is_filled_in_its_most_central_window(filler, size
             if row is not None and min(row, len(window) - 1 - row) > best:
                 best, chosen = min(row, len(window) - 1 - row), (window.ids, row)
         values = masked_probabilities(filler, *chosen).topk(4).values
-        assert [fill.score for fill in found] == pytest.approx(values.tolist(), abs=1e-6), place
+        assert [fill.score for fill in fills] == pytest.approx(values.tolist(), abs=1e-6), place
 
 
 def test_the_error_for_a_missing_mask_names_the_mask_token(filler):
     for text in ("the cat", "", "[mask]", "the cat " * 99):
-        with pytest.raises(InputError, match=r"write \[MASK\] where a word is to be guessed") as error:
+        with pytest.raises(InputError, match=r"write \[MASK\]") as error:
             filler.fill(text)
         assert len(str(error.value)) < 150
 
 
 def test_a_mask_that_was_cut_off_is_named(filler):
     text = "cat " * 30 + "[MASK]"
-    with pytest.raises(InputError, match="cut off; use long='windows'"):
+    with pytest.raises(InputError, match="cut off.*long='windows'"):
         filler.fill(text, long="truncate", window=20)
     with pytest.raises(InputError, match="longer than 20 tokens"):
         filler.fill(text, long="error", window=20)
 
 
-def test_rows_of_the_table_beyond_the_vocabulary_are_no_words(make_predictor):
+def test_rows_of_the_table_beyond_the_vocabulary_are_never_predicted(make_predictor):
     """Tables are often padded to a round size."""
     padded = make_predictor("bert", {"masked_words": 0}, vocab_size=131)
-    (found,) = padded.fill("the [MASK]", top=131)
-    assert len(found) == 97 and {fill.token for fill in found} == set(padded.tokenizer.tokens)
+    (fills,) = padded.fill("the [MASK]", top=131)
+    assert len(fills) == 97 and {fill.token for fill in fills} == set(padded.tokenizer.tokens)
     ids = padded.tokenizer.encode("the [MASK]", allow_special=True).ids
     expected = masked_probabilities(padded, ids, 2)
     values = expected[:97].sort(descending=True).values
-    assert [fill.score for fill in found] == pytest.approx(values.tolist(), abs=1e-6)
+    assert [fill.score for fill in fills] == pytest.approx(values.tolist(), abs=1e-6)
 
 
 # --- classify and score ---------------------------------------------------------------------------------------------
@@ -139,8 +139,8 @@ def test_classes_of_texts_and_pairs_are_those_of_transformers(make_predictor, tm
     peer = peer_of(ours, "BertForSequenceClassification", tmp_path / "model")
     texts, pairs = ["the cat sat", "a dog", "on the mat and ran"], ["dogs ran.", "", "the cats"]
     for seconds in (None, pairs):
-        found = ours.classify(texts, seconds)
-        for row, prediction in enumerate(found):
+        predictions = ours.classify(texts, seconds)
+        for row, prediction in enumerate(predictions):
             encoding = ours.tokenizer.encode(texts[row], seconds and seconds[row])
             kinds = torch.tensor([encoding.segment_ids])
             with torch.no_grad():
@@ -158,15 +158,15 @@ def test_multi_label_models_decide_each_label_independently(make_predictor):
     several = Predictor(replace(one.checkpoint, multi_label=True), dtype="float32", device="cpu")
     texts = ["the cat sat", "a dog", "on the mat and ran"]
     numbers = set()
-    for found, alone in zip(several.classify(texts), one.classify(texts), strict=True):
-        odds = {label: found.scores[label] / (1 - found.scores[label]) for label in LABELS}  # e^score
+    for prediction, alone in zip(several.classify(texts), one.classify(texts), strict=True):
+        odds = {label: prediction.scores[label] / (1 - prediction.scores[label]) for label in LABELS}  # e^score
         total = sum(odds.values())
         for label in LABELS:
             assert odds[label] / total == pytest.approx(alone.scores[label], abs=1e-6)
-        assert found.labels == tuple(label for label in LABELS if odds[label] > 1)
-        assert (found.label, found.score) == (alone.label, found.scores[alone.label])
+        assert prediction.labels == tuple(label for label in LABELS if odds[label] > 1)
+        assert (prediction.label, prediction.score) == (alone.label, prediction.scores[alone.label])
         assert alone.labels == (alone.label,)
-        numbers.add(len(found.labels))
+        numbers.add(len(prediction.labels))
     assert numbers & {0, 2, 3, 4}
 
 
@@ -177,14 +177,20 @@ def test_top_returns_only_the_most_probable_labels(make_predictor, monkeypatch):
         classifier = Predictor(replace(one.checkpoint, multi_label=several), dtype="float32", device="cpu")
         whole = classifier.classify(texts)
         for top in (1, 3, 5, 99):
-            for found, expected in zip(classifier.classify(texts, top=top), whole, strict=True):
+            for prediction, expected in zip(classifier.classify(texts, top=top), whole, strict=True):
                 best = sorted(expected.scores.items(), key=lambda entry: -entry[1])[:top]
-                assert list(found.scores.items()) == best
-                assert (found.label, found.score, found.labels) == (expected.label, expected.score, expected.labels)
+                assert list(prediction.scores.items()) == best
+                assert (prediction.label, prediction.score, prediction.labels) == (
+                    expected.label,
+                    expected.score,
+                    expected.labels,
+                )
         with monkeypatch.context() as patched:
             patched.setattr(encoder, "MAX_SCORES", 7)  # one text at a time
-            for found, expected in zip(classifier.classify(texts), whole, strict=True):
-                assert found.scores == pytest.approx(expected.scores, abs=1e-6) and found.label == expected.label
+            for prediction, expected in zip(classifier.classify(texts), whole, strict=True):
+                assert (
+                    prediction.scores == pytest.approx(expected.scores, abs=1e-6) and prediction.label == expected.label
+                )
 
 
 def test_a_regression_score_is_that_of_transformers(make_predictor, tmp_path):
@@ -205,11 +211,11 @@ def test_a_regression_score_is_that_of_transformers(make_predictor, tmp_path):
 
 def test_the_error_for_a_missing_head_names_the_alternatives(make_predictor):
     encoder, classes = make_predictor("bert"), make_predictor("bert", {"classes": 5}, labels=LABELS)
-    with pytest.raises(InputError, match=r"no head for masked words \(heads: none\)"):
+    with pytest.raises(InputError, match=r"masked words \(heads: none\)"):
         encoder.fill("the [MASK]")
-    with pytest.raises(InputError, match=r"no head for text classes \(heads: none\)"):
+    with pytest.raises(InputError, match=r"text classes \(heads: none\)"):
         encoder.classify(["a"])
-    with pytest.raises(InputError, match=r"no head for masked words \(heads: classes\)"):
+    with pytest.raises(InputError, match=r"masked words \(heads: classes\)"):
         classes.fill("the [MASK]")
     with pytest.raises(InputError, match="5 classes; use classify"):
         classes.regress(["a"])
@@ -234,7 +240,7 @@ def words_of(number, seed=0):
 
 
 def without_context(predictor):
-    """The same model, in which a token's vector depends on the token alone."""
+    """The same model with the context removed: a token's vector depends on the token alone."""
     with torch.no_grad():
         for name, parameter in predictor.module.named_parameters():
             if "attention.output" in name or "positions" in name or "segments" in name:
@@ -249,70 +255,70 @@ def places_of(entities):
 @pytest.mark.slow
 def test_without_context_windows_do_not_change_results(make_predictor):
     """Entities and answers across the borders of windows come out once and whole."""
-    given = {"max_position_embeddings": 1500}
-    tagger = without_context(make_predictor("bert", {"tokens": 5}, labels=TAGS, seed=4, **given))
-    reader = without_context(make_predictor("bert", {"spans": 2}, **given))
+    config = {"max_position_embeddings": 1500}
+    tagger = without_context(make_predictor("bert", {"tokens": 5}, labels=TAGS, seed=4, **config))
+    reader = without_context(make_predictor("bert", {"spans": 2}, **config))
     text = " ".join(words_of(400))
     (whole,) = tagger.tag([text], window=1500)
     for window, overlap in ((64, 16), (37, 0), (50, 31)):
-        (found,) = tagger.tag([text], window=window, overlap=overlap)
-        assert places_of(found) == places_of(whole)
-        assert [entity.score for entity in found] == pytest.approx([entity.score for entity in whole], abs=1e-5)
+        (entities,) = tagger.tag([text], window=window, overlap=overlap)
+        assert places_of(entities) == places_of(whole)
+        assert [entity.score for entity in entities] == pytest.approx([entity.score for entity in whole], abs=1e-5)
     assert max(len(entity.text.split()) for entity in whole) > 7
     expected = all_spans(reader, text, window=1500)
     for window, overlap in ((96, 29), (80, 59)):  # no span is longer than 30 tokens
-        found = all_spans(reader, text, window=window, overlap=overlap)
-        assert found.keys() == expected.keys()
-        assert max(abs(found[span] - expected[span]) for span in found) < 1e-4
+        spans = all_spans(reader, text, window=window, overlap=overlap)
+        assert spans.keys() == expected.keys()
+        assert max(abs(spans[span] - expected[span]) for span in spans) < 1e-4
 
 
-def all_spans(reader, text, **given):
+def all_spans(reader, text, **options):
     """The score of every span by its characters."""
-    (reading,) = reader.answer_candidates(["the cat"], [text], num_candidates=10**6, **given)
+    (reading,) = reader.answer_candidates(["the cat"], [text], num_candidates=10**6, **options)
     return {(span.start, span.end): span.score for span in reading.spans}
 
 
 def test_ten_thousand_words_are_classified_by_all_their_windows(make_predictor):
     classifier = make_predictor("bert", {"classes": 3}, labels=("red", "green", "blue"))
     text = " ".join(words_of(10_000))
-    found, shorter = classifier.classify([text, text[: len(text) // 2]], window=64, overlap=16)
+    prediction, shorter = classifier.classify([text, text[: len(text) // 2]], window=64, overlap=16)
     assert classifier.truncated_texts == 0
     (windows,) = classifier.split(classifier.tokenizer.encode_many([text]), {"window": 64, "overlap": 16})
     assert len(windows) > 100
     with torch.inference_mode():
         first_WH = torch.cat([classifier.module(Batch.from_encodings([window]))[:1] for window in windows])
         (scores,) = classifier.module.text_scores("classes", first_WH.mean(0, keepdim=True)).softmax(-1).tolist()
-    assert list(found.scores.values()) == pytest.approx(scores, abs=1e-5)
+    assert list(prediction.scores.values()) == pytest.approx(scores, abs=1e-5)
     assert list(shorter.scores.values()) != pytest.approx(scores, abs=1e-5)
 
 
 @pytest.mark.slow
-def test_ten_thousand_words_are_tagged_and_answered_and_far_text_moves_no_entity(tagger, reader):
+def test_ten_thousand_words_are_tagged_and_answered_and_far_text_changes_no_entity(tagger, reader):
     words = words_of(10_000)
     text = " ".join(words)
-    (found,) = tagger.tag([text])
-    assert all(entity.text == text[entity.start : entity.end] for entity in found) and len(found) > 1000
+    (entities,) = tagger.tag([text])
+    assert all(entity.text == text[entity.start : entity.end] for entity in entities) and len(entities) > 1000
     for answer in reader.answer("the dog", text, top=5):
         assert answer.text and answer.text == text[answer.start : answer.end]
 
     before, after = len(" ".join(words[:6000])), len(" ".join(words[:6100]))
     (longer,) = tagger.tag([" ".join([*words[:6100], *words_of(77, seed=1), *words[6100:]])])
-    near = [place for place in places_of(found) if place[2] <= before]
+    near = [place for place in places_of(entities) if place[2] <= before]
     assert [place for place in places_of(longer) if place[2] <= before] == near and len(near) > 500
 
     inserted = ["the"] * (10 * STEP)  # whole steps, so that the windows hold the same tokens
     shift = len(" ".join(inserted)) + 1
     (longer,) = tagger.tag([" ".join([*inserted, *words])])
-    far = [(label, start + shift, end + shift) for label, start, end in places_of(found) if start >= after]
+    far = [(label, start + shift, end + shift) for label, start, end in places_of(entities) if start >= after]
     assert [place for place in places_of(longer) if place[1] >= after + shift] == far and len(far) > 500
 
 
 def test_given_words_have_the_tags_of_their_entities(tagger):
     sentences = [words_of(number, seed=number) for number in (5, 80, 0, 1, 23)]
-    found = tagger.tag_words(sentences)
-    assert [len(tags) for tags in found] == [5, 80, 0, 1, 23]
+    tags_per_sentence = tagger.tag_words(sentences)
+    assert [len(tags) for tags in tags_per_sentence] == [5, 80, 0, 1, 23]
     for words, tags, entities in zip(
-        sentences, found, tagger.tag([" ".join(words) for words in sentences]), strict=True
+        sentences, tags_per_sentence, tagger.tag([" ".join(words) for words in sentences]), strict=True
     ):
         starts = np.cumsum([0, *(len(word) + 1 for word in words)])
         for start, tag in zip(starts, tags, strict=False):
@@ -321,18 +327,18 @@ def test_given_words_have_the_tags_of_their_entities(tagger):
             begins_inside_a_word = holding and holding[0].start not in starts
             assert begins_inside_a_word or [tag] == expected
     assert tagger.tag_words([]) == [] and tagger.tag([]) == []
-    assert tagger.tag_words(sentences[0]) == found[0]
+    assert tagger.tag_words(sentences[0]) == tags_per_sentence[0]
 
 
-def test_many_questions_in_one_go_are_answered_as_one_by_one(reader):
+def test_many_questions_in_one_call_are_answered_as_one_by_one(reader):
     questions = ["the cat?", "", "dogs", "xyz", "the cat?"]
     passages = [" ".join(words_of(number, seed=number)) for number in (9, 200, 0, 31, 9)]
     together = reader.answer(questions, passages, top=3)
-    for question, passage, found in zip(questions, passages, together, strict=True):
+    for question, passage, answers in zip(questions, passages, together, strict=True):
         alone = reader.answer(question, passage, top=3)
-        assert [answer.text for answer in found] == [answer.text for answer in alone]
-        assert [answer.score for answer in found] == pytest.approx([answer.score for answer in alone], abs=1e-5)
-    assert [len(found) for found in together] == [3, 3, 1, 3, 3]
+        assert [answer.text for answer in answers] == [answer.text for answer in alone]
+        assert [answer.score for answer in answers] == pytest.approx([answer.score for answer in alone], abs=1e-5)
+    assert [len(answers) for answers in together] == [3, 3, 1, 3, 3]
     assert reader.answer([], []) == []
 
 
@@ -344,16 +350,16 @@ def test_texts_without_words_have_no_entities_and_no_answers(tagger, reader):
         assert (answer.text, answer.start, answer.end, answer.score) == ("", 0, 0, 1.0)
 
 
-def test_a_longest_answer_is_kept_to(reader):
+def test_no_answer_is_longer_than_the_limit(reader):
     passage = " ".join(["the", "cat", "on", "mat"] * 30)
     for longest in (1, 4):
-        found = reader.answer("dog", passage, top=20, max_answer_tokens=longest)
-        assert max(len(answer.text.split()) for answer in found) == longest
+        answers = reader.answer("dog", passage, top=20, max_answer_tokens=longest)
+        assert max(len(answer.text.split()) for answer in answers) == longest
     made = {"settings": {"max_answer_tokens": 2}}
     taught = Predictor(replace(reader.checkpoint, metadata=made), dtype="float32", device="cpu")
-    for told, most in ((None, 2), (4, 4)):  # as it was fine-tuned, where nothing is told
-        found = taught.answer("dog", passage, top=20, max_answer_tokens=told)
-        assert max(len(answer.text.split()) for answer in found) == most
+    for limit, most in ((None, 2), (4, 4)):  # without a limit, that of the fine-tuning
+        answers = taught.answer("dog", passage, top=20, max_answer_tokens=limit)
+        assert max(len(answer.text.split()) for answer in answers) == most
 
 
 def test_a_model_trained_with_impossible_questions_may_give_no_answer(reader):
@@ -366,7 +372,7 @@ def test_a_model_trained_with_impossible_questions_may_give_no_answer(reader):
         assert (taught.answer(question, passage)[0].text == "") == (threshold < reading.margin)
 
 
-def test_the_scheme_a_model_was_trained_on_is_read_from_beside_it(tagger):
+def test_the_scheme_a_model_was_trained_on_is_read_from_its_metadata(tagger):
     plain = Predictor(replace(tagger.checkpoint, metadata={"scheme": "plain"}), dtype="float32", device="cpu")
     words = words_of(300)
     (tags,), (read_as_plain,) = tagger.tag_words([words]), plain.tag_words([words])
@@ -378,15 +384,15 @@ def test_the_scheme_a_model_was_trained_on_is_read_from_beside_it(tagger):
 def test_long_texts_are_refused_or_truncated_on_request_when_tagging_and_answering(tagger, reader, caplog):
     words = words_of(90)
     passage = " ".join(words)
-    with pytest.raises(InputError, match=r"1 of 2 texts are longer than 64 tokens \(up to \d+\)"):
+    with pytest.raises(InputError, match=r"1 of 2 texts .* 64 tokens \(up to \d+\)"):
         tagger.tag(["the cat", passage], long="error")
-    with pytest.raises(InputError, match=r"1 of 1 texts are longer than 96 tokens"):
+    with pytest.raises(InputError, match=r"1 of 1 texts .* 96 tokens"):
         reader.answer("the cat", passage, long="error")
     tagger.truncated_texts = reader.truncated_texts = 0
-    (found,) = tagger.tag([passage], long="truncate")
+    (entities,) = tagger.tag([passage], long="truncate")
     (tags,) = tagger.tag_words([words], long="truncate")
     kept = tagger.tokenizer.encode_windows(passage, size=64, overlap=0)[0].offsets[-2][1]
-    assert found and max(entity.end for entity in found) <= kept + 2  # to the end of the word that was cut
+    assert entities and max(entity.end for entity in entities) <= kept + 2  # to the end of the word that was cut
     assert len(tags) == 90 and set(tags[62:]) == {"O"} and set(tags[:30]) != {"O"}
     reader.answer("the cat", passage, long="truncate")
     assert (tagger.truncated_texts, reader.truncated_texts) == (2, 1)
@@ -398,25 +404,23 @@ def test_a_long_question_leaves_its_passage_a_shorter_overlap(make_predictor):
     question, passage = " ".join(["the"] * 200), " ".join(words_of(200))
     for answer in reader.answer(question, passage, top=4, window=290, overlap=128):  # room for 87
         assert answer.text == passage[answer.start : answer.end] != ""
-    with pytest.raises(InputError, match="leaves 63 for the second, fewer than 64"):
+    with pytest.raises(InputError, match=r"leaves 63 .*\b64\b"):
         reader.answer(" ".join(["the"] * 234), passage)
 
 
 def test_tags_and_answers_need_their_heads(tagger, reader):
-    with pytest.raises(InputError, match=r"no head for tags \(heads: spans\); fine-tune one: bothways finetune tag"):
+    with pytest.raises(InputError, match=r"tags \(heads: spans\).* bothways finetune tag"):
         reader.tag(["the cat"])
-    with pytest.raises(InputError, match=r"no head for tags"):
+    with pytest.raises(InputError, match=r"head for tags \(heads: spans\)"):
         reader.tag_words([["the", "cat"]])
-    with pytest.raises(
-        InputError, match=r"no head for answers \(heads: tokens\); fine-tune one: bothways finetune answer"
-    ):
+    with pytest.raises(InputError, match=r"answers \(heads: tokens\).* bothways finetune answer"):
         tagger.answer("the cat", "the dog")
 
 
-# --- what is given --------------------------------------------------------------------------------------------------
+# --- inputs and options ---------------------------------------------------------------------------------------------
 
 
-def test_wrong_choices_are_refused_with_the_right_ones(make_predictor):
+def test_errors_for_invalid_choices_list_the_valid_ones(make_predictor):
     predictor = make_predictor("bert", {"classes": 5}, labels=LABELS)
     with pytest.raises(InputError, match=r"'windows'|windows, error, truncate"):
         predictor.hidden_states(["a"], long="window")
@@ -438,22 +442,22 @@ def test_an_overlap_that_leaves_no_step_is_a_quarter_of_the_window(make_predicto
 
 
 @pytest.mark.parametrize(
-    ("told", "window", "overlap"),
+    ("settings", "window", "overlap"),
     [({}, 512, 128), ({"window": 36}, 36, 9), ({"window": 40, "overlap": 12}, 40, 12), ({"length": 64}, 512, 128)],
 )
-def test_a_model_reads_in_the_windows_of_its_fine_tuning(make_predictor, told, window, overlap):
+def test_a_model_reads_in_the_windows_of_its_fine_tuning(make_predictor, settings, window, overlap):
     loaded = make_predictor("bert", max_position_embeddings=700).checkpoint
-    made = replace(loaded, metadata={"settings": told})
+    made = replace(loaded, metadata={"settings": settings})
     predictor = Predictor(made, dtype="float32", device="cpu")
     texts = ["cat dog mat " * 200]
-    (given,) = predictor.hidden_states(texts, window=window, overlap=overlap)
-    assert np.array_equal(predictor.hidden_states(texts)[0], given)
+    (expected,) = predictor.hidden_states(texts, window=window, overlap=overlap)
+    assert np.array_equal(predictor.hidden_states(texts)[0], expected)
     again = Predictor(made, dtype="float32", device="cpu", window=window)
-    assert np.array_equal(again.hidden_states(texts)[0], given)  # the window of the fine-tuning, named
+    assert np.array_equal(again.hidden_states(texts)[0], expected)  # the window of the fine-tuning, named
     predictor = Predictor(made, dtype="float32", device="cpu", window=600)
     assert np.array_equal(predictor.hidden_states(texts)[0], predictor.hidden_states(texts, window=600, overlap=128)[0])
-    assert not np.array_equal(predictor.hidden_states(texts)[0], given)
-    with pytest.raises(InputError, match=r"window \(701\) must be at most 700, which is what the model reads"):
+    assert not np.array_equal(predictor.hidden_states(texts)[0], expected)
+    with pytest.raises(InputError, match=r"window \(701\) must be at most 700"):
         Predictor(made, dtype="float32", device="cpu", window=701)
 
 
@@ -557,10 +561,10 @@ print(ended[0] == child and os.waitstatus_to_exitcode(ended[1]) == 0)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads as Linux lists them")
 @pytest.mark.parametrize("dtype", ["float32", "bf16"])
 def test_a_model_that_was_loaded_before_a_fork_works_in_the_child(dtype, minilm_directory):
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", FORKED, minilm_directory, dtype], capture_output=True, text=True, check=True
     )
-    assert found.stdout == "True\n"
+    assert process.stdout == "True\n"
 
 
 # --- half precision, and saving -------------------------------------------------------------------------------------
@@ -624,7 +628,7 @@ def test_half_precision_saves_what_was_loaded_or_nothing(make_predictor, tmp_pat
     first, other = (make_predictor("bert", seed=seed).checkpoint for seed in (1, 2))
     checkpoint.save(first, source)
     half = bothways.load(source, dtype="bf16", device="cpu")
-    half.save(source)  # over itself
+    half.save(source)  # over the source
     half.save(tmp_path / "copy")
     stored = [checkpoint.load(path).model.state_dict() for path in (source, tmp_path / "copy")]
     assert all(torch.equal(value, part[name]) for part in stored for name, value in first.model.state_dict().items())
@@ -642,7 +646,7 @@ def test_a_model_may_be_loaded_in_inference_mode(make_predictor, tmp_path):
     assert held.embed(["the cat"]).shape == (1, 24)
 
 
-def test_columns_of_tables_are_read_as_lists_and_what_is_no_text_is_named(make_predictor):
+def test_columns_of_tables_are_read_as_lists_and_values_that_are_not_text_are_named(make_predictor):
     predictor = make_predictor("bert", {"classes": 2}, labels=("no", "yes"))
     texts, pairs = ["the cat", "a mat"], ["sat", "ran"]
     arrays = np.array(texts, dtype=object), np.array(pairs, dtype=object)

@@ -102,16 +102,16 @@ def test_attention_by_blocks_equals_a_mask_gradients_too(form, case, monkeypatch
         )
     ours, slow = heads(sum(lengths)), heads(sum(lengths))
     weights = torch.randn(sum(lengths), N, D, dtype=torch.float64)
-    found, expected = form(*ours, blocks), by_mask(*slow, looks(blocks, sum(lengths)))
-    assert torch.allclose(found, expected, atol=1e-12)
-    (found * weights).sum().backward()
+    actual, expected = form(*ours, blocks), by_mask(*slow, looks(blocks, sum(lengths)))
+    assert torch.allclose(actual, expected, atol=1e-12)
+    (actual * weights).sum().backward()
     (expected * weights).sum().backward()
     for one, other in zip(ours, slow, strict=True):
         # Keys' and values' gradients are added up in float32.
         assert float((one.grad - other.grad).norm() / other.grad.norm()) < 1e-6
 
 
-def test_dropout_leaves_out_the_same_weights_on_the_way_back():
+def test_the_backward_pass_drops_the_same_weights():
     """Beside torch's slots operations with the weights that were drawn."""
     blocks = window_blocks([70, 30], (20, 20), CPU)
     ours, slow = heads(100, dtype=torch.float32), heads(100, dtype=torch.float32)
@@ -119,9 +119,9 @@ def test_dropout_leaves_out_the_same_weights_on_the_way_back():
     drawn = []
     plain = block_sparse.draw_keep_mask
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(block_sparse, "draw_keep_mask", lambda *given: drawn.append(plain(*given)) or drawn[-1])
-        found = block_attention(*ours, blocks, 0.3)
-    (found * weights).sum().backward()
+        patch.setattr(block_sparse, "draw_keep_mask", lambda *arguments: drawn.append(plain(*arguments)) or drawn[-1])
+        actual = block_attention(*ours, blocks, 0.3)
+    (actual * weights).sum().backward()
 
     q, k, v = (blocks.gather(x) for x in slow)
     total = torch.zeros(q.shape)
@@ -132,7 +132,7 @@ def test_dropout_leaves_out_the_same_weights_on_the_way_back():
         total = total.index_copy(1, rows.queries, (left @ v_part).view(N, len(rows.queries), -1))
     expected = blocks.ungather(total)
     (expected * weights).sum().backward()
-    assert torch.allclose(found, expected, atol=1e-5)
+    assert torch.allclose(actual, expected, atol=1e-5)
     assert 0.6 < float(np.concatenate(drawn).mean()) < 0.8
     for one, other in zip(ours, slow, strict=True):
         assert float((one.grad - other.grad).norm() / other.grad.norm()) < 1e-5
@@ -162,8 +162,8 @@ def test_dropout_over_all_of_a_very_long_text_keeps_nothing_of_its_square():
 
 
 def test_the_work_grows_with_the_text_and_not_with_its_square():
-    def pairs(length, **given):
-        blocks = window_blocks([length], (64, 64), CPU, **given)
+    def pairs(length, **options):
+        blocks = window_blocks([length], (64, 64), CPU, **options)
         return sum(rows.keys.numel() * blocks.size**2 for rows in blocks.rows)
 
     assert pairs(16384) < 17 * pairs(1024)

@@ -18,8 +18,8 @@ from bothways.model.compile import compile_layers
 @pytest.mark.filterwarnings("default")  # torch.compile uses deprecated parts of torch
 def test_compiled_layers_give_the_losses_and_gradients_of_plain_ones(make_model, monkeypatch):
     for owner, name in ((layout.Bucketed, "attend"), (layout.Varlen, "attend"), (kernels, "apply_dropout")):
-        monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
-    found = []
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # restored afterwards
+    results = []
     for compiled in (False, True):
         model = make_model("bert", {"masked_words": 0}, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
         model.train()
@@ -31,8 +31,8 @@ def test_compiled_layers_give_the_losses_and_gradients_of_plain_ones(make_model,
             vectors = model(Batch.from_arrays(ids, np.zeros_like(ids), np.array(lengths)))
             model.zero_grad()
             (vectors * torch.arange(24)).sum().backward()
-            found.append((compiled, vectors.detach(), model.encoder.layers[1].attention.qkv.weight.grad.clone()))
-    plain, fast = found[:4], found[4:]
+            results.append((compiled, vectors.detach(), model.encoder.layers[1].attention.qkv.weight.grad.clone()))
+    plain, fast = results[:4], results[4:]
     for (_, vectors, gradient), (_, vectors_fast, gradient_fast) in zip(plain, fast, strict=True):
         assert torch.allclose(vectors, vectors_fast, atol=1e-5)
         assert torch.allclose(gradient, gradient_fast, rtol=1e-4, atol=1e-4)
@@ -51,7 +51,7 @@ def test_layers_with_blocks_of_their_own_share_one_compilation(make_model, monke
         (global_attention.RandomBlockAttention, "attend_in_blocks"),
         (global_attention.GlobalAttention, "attend_globally"),
     ):  # fmt: skip
-        monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # restored afterwards
     compiled = []
     for layers in (2, 3):
         torch._dynamo.reset()

@@ -33,7 +33,7 @@ def test_flops_of_a_step_equal_those_that_torch_counts(family, make_model):
     assert training_flops(model.config, batch) == counter.get_total_flops() + 2 * 4 * table.numel()
 
 
-def test_windows_ask_for_less_than_whole_texts(make_model):
+def test_windows_need_fewer_flops_than_whole_texts(make_model):
     model, batch = make_model("modernbert"), batch_of([1])
     near = training_flops(model.config, batch)
     whole = training_flops(model.config.replace(attention_window=0, full_attention_every=1), batch)

@@ -14,7 +14,7 @@ B, N, S, D = 5, 3, 29, 8
 LONGEST = kernels.MAX_BATCHED_HEAD_SIZES * D
 CPU = torch.device("cpu")
 ABLE = torch.cpu.get_capabilities()
-# Measured where bf16 products are AVX512's; elsewhere they may be added up in another order.
+# Measured where bf16 products use AVX512; elsewhere the order of summation may differ.
 BITS = 0.0 if ABLE.get("avx512_bf16") and not ABLE.get("amx_bf16") else 0.02
 
 
@@ -85,7 +85,7 @@ def test_batched_attention_reads_slices_of_one_projection_as_it_reads_copies():
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("lengths", [[2, 2, 3], [2, 2], [3]])
-def test_the_way_back_drops_what_the_way_forward_dropped(lengths, rate):
+def test_the_backward_pass_uses_the_dropout_mask_of_the_forward_pass(lengths, rate):
     qkv = [part.double().detach().requires_grad_() for part in queries(sum(lengths), 2, 3)]
     places = build_buckets(lengths, torch.device("cpu"))
 
@@ -160,8 +160,8 @@ def test_in_half_precision_neighbours_of_other_lengths_do_not_change_a_bit_of_a_
             start = sum(lengths[: lengths.index(size)])
             rows = torch.randn(sum(lengths), 3, N, D, generator=torch.Generator().manual_seed(5)).bfloat16()
             rows[start : start + size] = own
-            found = Bucketed(torch.tensor(lengths), CPU).attend(*rows.unbind(1), sides=(-1, -1), dropout=0.0)
-            apart = (found[start : start + size].float() - expected.float()).abs().max()
+            attended = Bucketed(torch.tensor(lengths), CPU).attend(*rows.unbind(1), sides=(-1, -1), dropout=0.0)
+            apart = (attended[start : start + size].float() - expected.float()).abs().max()
             assert apart <= BITS, lengths
 
 
@@ -286,9 +286,9 @@ def test_the_scores_of_all_places_are_never_in_memory_at_once():
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             nonlocal largest
-            found = function(*args, **(kwargs or {}))
-            largest = max(largest, found.numel() if isinstance(found, torch.Tensor) else 0)
-            return found
+            output = function(*args, **(kwargs or {}))
+            largest = max(largest, output.numel() if isinstance(output, torch.Tensor) else 0)
+            return output
 
     with Watch():
         linear_cross_entropy(x, weight, bias, labels).backward()

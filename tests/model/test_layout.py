@@ -18,7 +18,7 @@ def rows(seed=0):
 
 
 def is_seen(ahead, sides):
-    """Whether a token sees one that stands so many layout further on."""
+    """Whether a token attends to another at this distance."""
     before, behind = sides
     return (before < 0 or -ahead <= before) and (behind < 0 or ahead <= behind)
 
@@ -46,7 +46,7 @@ def test_a_token_sees_its_own_text_and_no_further_than_it_may(sides):
 
 @pytest.mark.parametrize("side", ["right", "left", "both"])
 @pytest.mark.parametrize("sides", [(-1, -1), (1, 1), (3, 3), (100, 100), *ONE_WAY])
-def test_nobody_sees_padding(sides, side):
+def test_padding_is_not_attended_to(sides, side):
     q, k, v = rows()
     size = 31
     real = torch.zeros(len(LENGTHS), size, dtype=torch.long)
@@ -56,7 +56,7 @@ def test_nobody_sees_padding(sides, side):
     kept_T = real.bool().flatten()
     spread = []
     for part in (q, k, v):
-        wide = torch.full((kept_T.numel(), N, D), 50.0)  # what stands in the padding must not matter
+        wide = torch.full((kept_T.numel(), N, D), 50.0)  # values in the padding must not matter
         wide[kept_T] = part
         spread.append(wide)
     layout = Padded(real)
@@ -83,11 +83,11 @@ def test_neighbours_of_near_lengths_are_one_rectangle():
     assert layout.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61]
 
 
-def test_near_means_at_most_so_far_apart():
+def test_windows_are_limited_by_distance():
     assert window_mask(4, (1, 1), CPU).int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
     for size, sides in ((1, (1, 1)), (7, (2, 2)), (13, (5, 1)), (5, (9, 9)), (7, (-1, 0)), (5, (0, -1))):
-        found = window_mask(size, sides, CPU)
-        assert all(bool(found[a, b]) == is_seen(b - a, sides) for a in range(size) for b in range(size))
+        mask = window_mask(size, sides, CPU)
+        assert all(bool(mask[a, b]) == is_seen(b - a, sides) for a in range(size) for b in range(size))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_varlen_kernel_is_chosen_if_torch_supports_it(device, capability, dt
     assert type(choose_layout(LENGTHS, torch.device(device), dtype, dropout)) is kind
 
 
-def test_the_ragged_kernel_refuses_dropout_rather_than_forgetting_it():
+def test_the_ragged_kernel_refuses_dropout():
     layout = Varlen(LENGTHS, CPU)
     assert layout.starts.tolist() == [0, 5, 10, 11, 40, 47, 54, 61, 66]
     assert layout.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61] and layout.max_length == 29
@@ -128,13 +128,13 @@ def test_the_ragged_kernel_equals_the_slow_formula(sides):
 
 @pytest.mark.gpu
 def test_the_ragged_kernel_has_the_gradients_of_rectangles():
-    device, found = torch.device("cuda"), []
+    device, results = torch.device("cuda"), []
     weights = torch.randn(int(LENGTHS.sum()), N, D, generator=torch.Generator().manual_seed(1)).cuda()
     for kind in (Varlen, Bucketed):
         parts = [part.bfloat16().cuda().requires_grad_() for part in rows()]
         attended = kind(LENGTHS, device).attend(*parts, sides=(-1, -1), dropout=0.0)
-        found.append([attended, *torch.autograd.grad((attended * weights).sum(), parts)])
-    for ragged, bucketed in zip(*found, strict=True):
+        results.append([attended, *torch.autograd.grad((attended * weights).sum(), parts)])
+    for ragged, bucketed in zip(*results, strict=True):
         apart = (ragged.float() - bucketed.float()).norm() / bucketed.float().norm()
         assert float(apart) < 0.02
 

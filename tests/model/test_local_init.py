@@ -83,10 +83,10 @@ def test_only_attention_positions_and_the_head_begin_otherwise():
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "electra", "roberta", "modernbert", "deberta"])
-def test_a_gaps_likeliest_words_are_those_beside_it(family):
-    """Before any training, with word vectors that tell words apart; a word's own vector is nearest to itself."""
+def test_the_most_probable_words_of_a_mask_are_its_neighbours(family):
+    """Before any training, with distinct word vectors; a word's own vector is nearest to itself."""
     model, places = begun(family, local=True).eval(), []
-    model.encoder.embeddings.words.weight.data[4] = 0  # a gap, whose own vector says nothing
+    model.encoder.embeddings.words.weight.data[4] = 0  # a mask, whose own vector has no information
     for seed in range(8):
         ids = np.random.default_rng(seed).integers(5, 997, LENGTH)
         ids[AT] = 4

@@ -169,7 +169,7 @@ def test_each_kind_of_layer_has_its_own_wavelengths():
 
 
 def test_without_positions_order_would_not_matter():
-    """A check of the checks: learned positions are what tells 'a b' from 'b a'."""
+    """A check of the checks: only learned positions distinguish 'a b' from 'b a'."""
     model = initialized(CONFIG.replace(initializer_range=0.3)).eval()
     batch = Batch.from_arrays(np.array([7, 8, 9]), np.zeros(3, int), np.array([3]))
     swapped = Batch.from_arrays(np.array([7, 9, 8]), np.zeros(3, int), np.array([3]))

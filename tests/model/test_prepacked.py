@@ -62,12 +62,12 @@ def test_a_packed_product_with_what_follows_it_is_rounded_once(activation, bias)
         None: lambda x: x, "gelu": torch.nn.functional.gelu, "relu": torch.relu, "silu": torch.nn.functional.silu,
         "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     }  # fmt: skip
-    for found, expected in (
+    for actual, expected in (
         (PrepackedLinear(linear, activation)(x_TI), forms[activation](plain_TO)),
         (PrepackedLinear(linear)(x_TI, residual_TO), plain_TO + residual_TO),
     ):
         # Half a unit in the last of eight digits, and what float32 sums and oneDNN's GELU leave.
-        assert float(((found - expected).abs() - expected.abs() / 256).max()) < 1e-3
+        assert float(((actual - expected).abs() - expected.abs() / 256).max()) < 1e-3
 
 
 def test_other_numbers_and_machines_are_left_to_the_model_itself(make_model, monkeypatch):

@@ -143,7 +143,7 @@ def test_blocks_at_random_are_others_in_each_layer_and_for_each_text(make_model)
         """The blocks each layer's rows look at."""
         patterns = model.encoder.build_context(ragged(rows)).positions[part].patterns
         for pattern in patterns:
-            for row in pattern.blocks.rows:  # nobody outside the text, and at random nobody twice
+            for row in pattern.blocks.rows:  # no block outside the text, and no random block twice
                 assert max(map(max, row.keys.tolist())) < 16
                 assert not model.training or all(len(set(keys)) == len(keys) for keys in row.keys.tolist())
         return [str([row.keys.tolist() for row in pattern.blocks.rows]) for pattern in patterns]
@@ -244,14 +244,14 @@ def test_windows_by_blocks_equal_a_mask_and_its_gradients(make_model, monkeypatc
     batch = Batch.from_arrays(ids, np.zeros_like(ids), np.array([300, 30, 100]))
     assert block_sparse.is_faster(torch.zeros(1), (4, 4), 300, 0.0)
     weights_TH = torch.randn(430, 24)
-    found = []
+    results = []
     for faster in (True, False):
-        monkeypatch.setattr(block_sparse, "is_faster", lambda q, sides, *given, faster=faster: faster and sides[0] > 0)
+        monkeypatch.setattr(block_sparse, "is_faster", lambda q, sides, *rest, faster=faster: faster and sides[0] > 0)
         model.zero_grad()
         hidden_TH = model(batch)
         (hidden_TH * weights_TH).sum().backward()
-        found.append((hidden_TH.detach(), torch.cat([value.grad.flatten() for value in model.encoder.parameters()])))
-    (ours, g_ours), (plain, g_plain) = found
+        results.append((hidden_TH.detach(), torch.cat([value.grad.flatten() for value in model.encoder.parameters()])))
+    (ours, g_ours), (plain, g_plain) = results
     assert_close(ours, plain)
     assert float((g_ours - g_plain).norm() / g_plain.norm()) < 1e-5
     assert not torch.equal(ours, plain)  # they went two ways

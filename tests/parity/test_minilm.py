@@ -11,7 +11,7 @@ import bothways
 from bothways.batch import Batch
 
 NUM_LINES = 60
-LONGEST = 256  # what sentence-transformers reads of a text with this model
+LONGEST = 256  # the tokens that sentence-transformers reads with this model
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ for family in (
         f"{family}ForTokenClassification": {"tokens": "logits"},
         f"{family}ForQuestionAnswering": {"spans": ("start_logits", "end_logits")},
     }
-del SCORES["LongformerForQuestionAnswering"]  # which wants a question's separators (test_long.py)
+del SCORES["LongformerForQuestionAnswering"]  # which needs a question's separators (test_long.py)
 LABELS = {
     name: {"num_labels": 9 if "Token" in name else 5}
     for name in SCORES if name.endswith(("SequenceClassification", "TokenClassification"))
@@ -53,7 +53,7 @@ ALL = [*ENCODERS, *SCORES]
 
 
 def texts(config, *, seed=1):
-    """(ids, segments) of texts in the lengths above; pairs where the family knows segments."""
+    """(ids, segments) of texts in the lengths above; pairs if the family has segments."""
     generator = torch.Generator().manual_seed(seed)
     rows = []
     for length in LENGTHS:
@@ -85,16 +85,16 @@ def takes_segments(model):
 
 
 def theirs_alone(peer, rows):
-    """Their output for each text by itself: no padding and no company."""
-    segments, found, more = getattr(peer.config, "type_vocab_size", 0) > 1, [], {}
-    if "BigBirdForQuestionAnswering" in type(peer).__name__:  # which refuses answers within a question
+    """Their output for each text by itself: no padding and no other texts."""
+    segments, outputs, more = getattr(peer.config, "type_vocab_size", 0) > 1, [], {}
+    if "BigBirdForQuestionAnswering" in type(peer).__name__:  # which excludes answers within the question
         more["question_lengths"] = torch.zeros(1, 1, dtype=torch.long)
     for ids, kinds in rows:
         if peer.config.model_type == "big_bird":  # a short text would leave it as it is for all others
             getattr(peer, peer.base_model_prefix, peer).set_attention_type("block_sparse")
         with torch.no_grad():
-            found.append(peer(input_ids=ids[None], **({"token_type_ids": kinds[None]} if segments else {}), **more))
-    return found
+            outputs.append(peer(input_ids=ids[None], **({"token_type_ids": kinds[None]} if segments else {}), **more))
+    return outputs
 
 
 def our_scores(model, head, hidden_TH, batch):
@@ -112,10 +112,10 @@ def their_scores(output, names):
 
 
 def their_parameters(peer):
-    """Each once, by the name it has where it belongs."""
-    found = peer.named_parameters(remove_duplicate=False)
+    """Each parameter once, by the name of its owner."""
+    parameters = peer.named_parameters(remove_duplicate=False)
     copies = state_dict.DERIVED
-    return {name: value for name, value in found if not name.endswith(copies) or name == "decoder.bias"}
+    return {name: value for name, value in parameters if not name.endswith(copies) or name == "decoder.bias"}
 
 
 def assert_close(ours, theirs, tolerance=1e-5):
@@ -192,10 +192,10 @@ def test_sizes_that_a_config_leaves_out_are_their_defaults(kind, peer_class):
     relative = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]} if "deberta" in kind else {}
     peer = getattr(transformers, peer_class)(**relative)
     family = FAMILIES[kind]
-    told = peer.to_dict()
+    config = peer.to_dict()
     left_out = {"num_attention_heads", "n_heads", "intermediate_size", "hidden_dim", "max_position_embeddings"}
-    whole, _ = family.parse_config(told, "config.json")
-    short, _ = family.parse_config({key: value for key, value in told.items() if key not in left_out}, "config.json")
+    whole, _ = family.parse_config(config, "config.json")
+    short, _ = family.parse_config({key: value for key, value in config.items() if key not in left_out}, "config.json")
     assert short == whole
 
 
@@ -418,11 +418,11 @@ def unread(architecture):
 
 def load_theirs(architecture, directory, **options):
     """Their model from a directory, with nothing missing, left over or of another shape."""
-    peer, told = getattr(transformers, architecture).from_pretrained(directory, output_loading_info=True, **options)
-    told = {
-        kind: names if isinstance(names, str) else {*names} - {*unread(architecture)} for kind, names in told.items()
+    peer, report = getattr(transformers, architecture).from_pretrained(directory, output_loading_info=True, **options)
+    report = {
+        kind: names if isinstance(names, str) else {*names} - {*unread(architecture)} for kind, names in report.items()
     }
-    wrong = {kind: names for kind, names in told.items() if names and not isinstance(names, str)}
+    wrong = {kind: names for kind, names in report.items() if names and not isinstance(names, str)}
     assert not wrong, wrong
     return peer.eval()
 
@@ -502,32 +502,32 @@ def test_transformers_computes_the_same_from_a_model_of_ours(architecture, make_
 def test_a_new_head_is_loaded_with_nothing_left_over(head, encoder, pooler, make_peer, ours_of, tmp_path):
     loaded = ours_of(make_peer(encoder, options={} if pooler is None else {"add_pooling_layer": pooler}))
     labels = tuple("abcde") if head in ("classes", "tokens") else ()
-    said = []
-    with messages_to(said.append):
+    messages = []
+    with messages_to(messages.append):
         new = new_head.with_head(loaded, head, labels, seed=7, num_outputs=None if labels else 2)
     checkpoint.save(new, tmp_path / "ours")
     family = encoder.removesuffix("Model")
     architecture = next(n for n, heads in SCORES.items() if set(heads) == {head} and n.startswith(f"{family}For"))
     load_theirs(architecture, tmp_path / "ours")
-    assert len(said) == 1 and head in said[0]
+    assert len(messages) == 1 and head in messages[0]
     pooled = ("classes", "tokens", "spans") if encoder == "ModernBertModel" else ("classes",)
-    assert ("pooler" in said[0]) == (head in pooled and not pooler)
+    assert ("pooler" in messages[0]) == (head in pooled and not pooler)
 
 
 @pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification", "QuestionAnswering"])
 def test_modern_bert_s_new_heads_begin_with_the_masked_words_map_as_theirs_do(head, make_peer, ours_of, tmp_path):
     peer = make_peer("ModernBertForMaskedLM")
     torch.nn.init.normal_(peer.head.norm.weight)
-    loaded, said = ours_of(peer), []
+    loaded, messages = ours_of(peer), []
     name = next(iter(SCORES[f"ModernBertFor{head}"]))
     num_outputs = {"num_outputs": 2} if name == "spans" else {}
-    with messages_to(said.append):
+    with messages_to(messages.append):
         new = new_head.with_head(loaded, name, () if num_outputs else ("a", "b"), seed=7, **num_outputs)
     peer.save_pretrained(tmp_path / "theirs")
     theirs = getattr(transformers, f"ModernBertFor{head}").from_pretrained(tmp_path / "theirs")
     assert torch.equal(new.model.pooler.dense.weight, theirs.head.dense.weight)
     assert torch.equal(new.model.pooler.norm.weight, theirs.head.norm.weight)
-    assert "pooler" not in said[0]
+    assert "pooler" not in messages[0]
 
 
 @pytest.mark.slow

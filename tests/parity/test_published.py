@@ -67,13 +67,13 @@ def test_a_repository_of_its_files_loads_and_works(name, cased, tokenizer, tmp_p
     model = bothways.load(tmp_path, dtype="float32", device="cpu")
     text = "The cat sat on the [MASK]."
     theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
-    given = theirs(text, return_tensors="pt")
-    assert model.tokenizer.encode(text, allow_special=True).ids == given["input_ids"][0].tolist()
+    inputs = theirs(text, return_tensors="pt")
+    assert model.tokenizer.encode(text, allow_special=True).ids == inputs["input_ids"][0].tolist()
     with torch.no_grad():
-        scores = peer(**given).logits[0, given["input_ids"][0].tolist().index(theirs.mask_token_id)]
+        scores = peer(**inputs).logits[0, inputs["input_ids"][0].tolist().index(theirs.mask_token_id)]
     best = scores.softmax(0).topk(3)
-    (found,) = model.fill(text, top=3)
-    assert [one.score for one in found] == pytest.approx(best.values.tolist(), rel=1e-4)
-    assert [one.token for one in found] == theirs.convert_ids_to_tokens(best.indices.tolist())
+    (fills,) = model.fill(text, top=3)
+    assert [one.score for one in fills] == pytest.approx(best.values.tolist(), rel=1e-4)
+    assert [one.token for one in fills] == theirs.convert_ids_to_tokens(best.indices.tolist())
     model.save(tmp_path / "saved")
     shutil.rmtree(tmp_path / "saved")

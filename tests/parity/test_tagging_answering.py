@@ -47,28 +47,28 @@ def their_tags(peer, encoding):
 
 def merged(tagged):
     """Entities as conlleval reads them: (label, start, end, mean probability)."""
-    found, before = [], "O"
+    entities, before = [], "O"
     for name, probability, (_, start, end) in tagged:
         if name.startswith("I-") and before[2:] == name[2:]:
-            label, begin, _, scores = found[-1]
-            found[-1] = label, begin, end, [*scores, probability]
+            label, begin, _, scores = entities[-1]
+            entities[-1] = label, begin, end, [*scores, probability]
         elif name != "O":
-            found.append((name[2:], start, end, [probability]))
+            entities.append((name[2:], start, end, [probability]))
         before = name
-    return [(*entity[:3], pytest.approx(float(np.mean(entity[3])), abs=1e-6)) for entity in found]
+    return [(*entity[:3], pytest.approx(float(np.mean(entity[3])), abs=1e-6)) for entity in entities]
 
 
-def test_entities_of_another_librarys_tagger_are_what_its_scores_say(make_peer, ours_of, tokenizer):
+def test_entities_of_a_transformers_tagger_follow_from_its_scores(make_peer, ours_of, tokenizer):
     num_long = 0
     for seed in range(12):
         labels = {"id2label": dict(enumerate(NAMES)), "label2id": {name: label for label, name in enumerate(NAMES)}}
         peer = make_peer("BertForTokenClassification", seed=seed, **labels)
         ours = predictor_of(ours_of(peer), tokenizer)
         assert ours.labels == NAMES
-        (found,) = ours.tag([TEXT])
+        (entities,) = ours.tag([TEXT])
         expected = merged(their_tags(peer, tokenizer.encode(TEXT)))
-        assert [(entity.label, entity.start, entity.end, entity.score) for entity in found] == expected
-        num_long += sum(" " in entity.text for entity in found)
+        assert [(entity.label, entity.start, entity.end, entity.score) for entity in entities] == expected
+        num_long += sum(" " in entity.text for entity in entities)
     assert num_long > 5
 
 
@@ -76,8 +76,8 @@ def test_a_tagger_of_ours_gives_the_same_tags_in_transformers(make_predictor, pe
     ours = make_predictor("bert", {"tokens": 7}, labels=NAMES)
     peer = peer_of(ours, "BertForTokenClassification")
     expected = merged(their_tags(peer, tokenizer.encode(TEXT)))
-    (found,) = ours.tag([TEXT])
-    assert [(entity.label, entity.start, entity.end, entity.score) for entity in found] == expected
+    (entities,) = ours.tag([TEXT])
+    assert [(entity.label, entity.start, entity.end, entity.score) for entity in entities] == expected
 
 
 def their_spans(peer, pair, longest):
@@ -86,13 +86,13 @@ def their_spans(peer, pair, longest):
         output = peer(torch.tensor([pair.ids]), token_type_ids=torch.tensor([pair.segment_ids]))
     starts, ends = output.start_logits[0].tolist(), output.end_logits[0].tolist()
     rows = [row for row, which in enumerate(pair.sequence_ids) if which == 1]
-    found = [
+    spans = [
         (starts[first] + ends[last], pair.offsets[first][0], pair.offsets[last][1])
         for first in rows
         for last in rows
         if first <= last < first + longest
     ]
-    return sorted(found, key=lambda span: (-span[0], *span[1:])), starts[0] + ends[0]
+    return sorted(spans, key=lambda span: (-span[0], *span[1:])), starts[0] + ends[0]
 
 
 @pytest.mark.parametrize("way", ["from transformers", "to transformers"])

@@ -54,14 +54,14 @@ def make_peer(vocab, *, lowercase=True, strip_accents=None, split_chinese=True):
 
 
 def differences(ours, peer, texts, **reading):
-    """What differs, in words. A text is a string, or a pair of them."""
-    found = []
+    """Lines that describe the differences. A text is a string, or a pair of them."""
+    lines = []
     for text, theirs in zip(texts, peer.encode_batch(texts), strict=True):
         mine = ours.encode(*([text] if isinstance(text, str) else text), **reading)
         for our_name, their_name in FACETS.items():
             if getattr(mine, our_name) != getattr(theirs, their_name):
-                found.append(f"{our_name} of {ascii(text)[:200]}")
-    return found
+                lines.append(f"{our_name} of {ascii(text)[:200]}")
+    return lines
 
 
 def fixture_lines():
@@ -176,7 +176,7 @@ def test_a_word_whose_marks_would_move_again_keeps_its_order(characters):
         assert differences(Tokenizer(characters), make_peer(characters), texts) == []
 
 
-def test_words_of_very_many_characters_are_unknown_where_tokenizers_says_so(uncased, uncased_peer):
+def test_words_of_very_many_characters_are_unknown_as_in_tokenizers(uncased, uncased_peer):
     letters, sizes = ("a", "é", "\ud55c", "\U0001d160"), (20, 33, 34, 50, 99, 100, 101, 250)
     texts = [letter * size for letter in letters for size in sizes]
     assert differences(uncased, uncased_peer, texts) == []
@@ -194,13 +194,13 @@ SPECIAL_TEXT = st.lists(st.sampled_from([*SPECIAL_TOKENS, *BETWEEN_SPECIALS]), m
 
 @settings(max_examples=300, deadline=None)
 @given(SPECIAL_TEXT.map("".join))
-def test_special_tokens_are_read_as_tokenizers_reads_added_ones_if_asked_for(uncased, special_peer, text):
+def test_special_tokens_are_read_as_tokenizers_reads_added_ones_if_allowed(uncased, special_peer, text):
     assert differences(uncased, special_peer, [text], allow_special=True) == []
 
 
 @settings(max_examples=300, deadline=None)
 @given(SPECIAL_TEXT.map("".join))
-def test_special_tokens_are_plain_text_if_not_asked_for(uncased, uncased_peer, text):
+def test_special_tokens_are_plain_text_if_not_allowed(uncased, uncased_peer, text):
     assert differences(uncased, uncased_peer, [text]) == []
     assert uncased.encode(text).ids.count(uncased.mask_id) == 0
 

@@ -18,7 +18,7 @@ HELD_OUT = np.arange(3, 211, 7)
 
 @pytest.fixture(scope="module")
 def store(tokenizer):
-    """Documents of ordinary entries, each of which says by its last bit whether it is held out."""
+    """Documents of ordinary entries; the last bit of an entry is 1 if its document is held out."""
     rng = np.random.default_rng(1)
     document_sizes, ordinary = rng.integers(2, 20, 211), np.arange(5, 96)
     sentence_sizes = rng.integers(2, 15, document_sizes.sum())
@@ -35,13 +35,13 @@ def model(make_model):
     return make_model("bert", {"masked_words": 0, "next_sentence": 2}, pooler=True)
 
 
-def evaluate_and_record(store, tokenizer, model, pairs, **given):
-    held = HeldOut(store, HELD_OUT, tokenizer, 31, pairs=pairs, **given)
+def evaluate_and_record(store, tokenizer, model, pairs, **options):
+    held = HeldOut(store, HELD_OUT, tokenizer, 31, pairs=pairs, **options)
     return held, held.measure(model)
 
 
 @pytest.mark.parametrize(("pairs", "name"), [("next", "next_sentence"), ("order", "sentence_order")])
-def test_accuracy_on_pairs_is_called_by_what_they_are_for(store, tokenizer, model, pairs, name):
+def test_accuracy_on_pairs_is_named_by_their_objective(store, tokenizer, model, pairs, name):
     held, figures = evaluate_and_record(store, tokenizer, model, pairs)
     assert [key for key in figures if key.endswith("_accuracy")] == [f"{name}_accuracy"]
     low, high = figures[f"{name}_interval"]
@@ -93,7 +93,7 @@ def test_one_document_has_an_order_but_no_others(store, tokenizer, model):
     assert "sentence_order_accuracy" in figures["order"] and set(figures["next"]) == {"loss", "masked_lm", "perplexity"}
 
 
-def test_of_very_much_text_random_documents_are_measured(store, tokenizer, monkeypatch):
+def test_of_large_held_out_text_random_documents_are_measured(store, tokenizer, monkeypatch):
     monkeypatch.setattr(sampler, "SECTION_TOKENS", 700)
     documents = sampler.sample_documents(store, HELD_OUT)
     tokens = np.diff(store.sentences[store.documents])[documents]
@@ -105,5 +105,5 @@ def test_of_very_much_text_random_documents_are_measured(store, tokenizer, monke
 
 def test_text_too_short_for_a_mask_is_refused(tokenizer):
     words = TokenStore(np.array([7, 8], np.uint16), np.arange(3), np.arange(3))
-    with pytest.raises(InputError, match="2 tokens is too short: no token was masked"):
+    with pytest.raises(InputError, match="2 tokens .* masked"):
         HeldOut(words, np.arange(2), tokenizer, 31, pairs="order")

@@ -1,5 +1,5 @@
-"""Objectives beside BERT's: each learns, goes on exactly, is cut into micro-batches without a trace, and loses what a
-slow formula says. On text made here; sizes odd and distinct: T=43, V=97, H=24."""
+"""Objectives other than BERT's: each learns, resumes exactly, has the same losses in micro-batches, and has the losses
+of a slow formula. On text made here; sizes odd and distinct: T=43, V=97, H=24."""
 
 import shutil
 from dataclasses import replace
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
 V = 97
-CASES = {  # name: what is asked for, the model's type, a loss that has to fall
+CASES = {  # name: settings, the model's type, a loss that has to fall
     "albert": ({"family": "albert"}, "albert", "masked_lm"),
     "distilbert": ({"family": "distilbert"}, "distilbert", "masked_lm"),
     "electra": ({"family": "electra"}, "electra", "replaced"),
@@ -51,12 +51,12 @@ CASES = {  # name: what is asked for, the model's type, a loss that has to fall
 def corpus(seed, number):
     """Documents about one person each, whose place follows from who it is."""
     draw = np.random.default_rng(seed)
-    found = []
+    texts = []
     for _ in range(number):
         who = draw.choice(list(PEOPLE))
         starts = draw.choice(["Every day", "At night", "In spring", "Long ago"], int(draw.integers(4, 9)))
-        found.append("\n".join(f"{start} the {who} of the {PEOPLE[who]} was very glad." for start in starts))
-    return "\n\n".join(found) + "\n"
+        texts.append("\n".join(f"{start} the {who} of the {PEOPLE[who]} was very glad." for start in starts))
+    return "\n\n".join(texts) + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -132,22 +132,22 @@ def test_every_objective_learns_and_leaves_a_model_of_its_family(case, trained):
 )
 def test_transformers_loads_every_saved_model_without_unexpected_keys(case, architecture, trained):
     transformers.logging.disable_progress_bar()
-    _, told = getattr(transformers, architecture).from_pretrained(trained(case).model, output_loading_info=True)
+    _, loading_info = getattr(transformers, architecture).from_pretrained(trained(case).model, output_loading_info=True)
     unread = {"bert.pooler.weight", "bert.pooler.bias"} if case == "bigbird" else set()  # made, but not for words
-    assert not {kind: names for kind, names in told.items() if {*names} - unread}
+    assert not {kind: names for kind, names in loading_info.items() if {*names} - unread}
 
 
 @pytest.mark.parametrize("case", ["roberta", "distilbert", "albert"])
 def test_transformers_reads_pairs_with_the_files_each_leaves(case, trained):
-    """A family that knows no second segment is given none."""
+    """A family without a second segment gets none."""
     texts = "the king of the castle", "the queen"
-    given = transformers.AutoTokenizer.from_pretrained(trained(case).model)(*texts, return_tensors="pt")
+    inputs = transformers.AutoTokenizer.from_pretrained(trained(case).model)(*texts, return_tensors="pt")
     peer = transformers.AutoModel.from_pretrained(trained(case).model).eval()
     with torch.no_grad():
-        theirs = peer(**given).last_hidden_state[0]
+        theirs = peer(**inputs).last_hidden_state[0]
     ours = Predictor(checkpoint.load(trained(case).model), dtype="float32", device="cpu")
     encoding = ours.tokenizer.encode(*texts)
-    assert given["input_ids"][0].tolist() == encoding.ids
+    assert inputs["input_ids"][0].tolist() == encoding.ids
     with torch.no_grad():
         assert float((ours.module(Batch.from_encodings([encoding])) - theirs).abs().max()) < 1e-5
 
@@ -167,16 +167,16 @@ def test_one_way_models_cannot_be_exported(case, trained, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["electra", "spanbert", "halves", "deberta", "debertav3"])
-def test_a_run_resumed_has_the_losses_of_one_undisturbed(case, settings, tmp_path):
+def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(case, settings, tmp_path):
     whole = replace(settings, steps=9, dropout=0.1, checkpoint_every=4, keep_checkpoints=9, **CASES[case][0])
     pretrain.run(replace(whole, out=tmp_path / "whole"))
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     shutil.rmtree(tmp_path / "cut" / "model")
     shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000009")
-    told = []
-    with messages_to(told.append):
+    messages = []
+    with messages_to(messages.append):
         pretrain.run(replace(whole, out=tmp_path / "cut", resume=True))
-    assert any("step 8" in line for line in told)
+    assert any("step 8" in line for line in messages)
     losses = [[row["loss"] for row in read_metrics(tmp_path / name)] for name in ("whole", "cut")]
     assert losses[0] == losses[1]
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "cut")]
@@ -196,7 +196,7 @@ def test_micro_batches_change_no_loss(case, settings, tmp_path):
 
 
 def batch_of(places, lengths=(23, 7, 13), seed=0):
-    """Texts whose first and last tokens are special, with masked places and what stood there."""
+    """Texts whose first and last tokens are special, with masked places and their original tokens."""
     generator = torch.Generator().manual_seed(seed)
     lengths = np.array(lengths)
     ids = torch.randint(5, V, (int(lengths.sum()),), generator=generator)
@@ -238,8 +238,8 @@ def test_boundary_predictions_depend_on_the_tokens_around_the_span(make_model):
         for linear, norm in ((head.first, head.first_norm), (head.second, head.second_norm)):
             x = norm(torch.nn.functional.gelu(linear(x)))
         total -= (table @ x + bias).log_softmax(0)[word].item()
-    found, number = losses["boundary"]
-    assert number == 11 and found.item() == pytest.approx(total, rel=1e-5)
+    loss, number = losses["boundary"]
+    assert number == 11 and loss.item() == pytest.approx(total, rel=1e-5)
     assert objective.counts(batch)["boundary"] == 11
 
 
@@ -248,9 +248,9 @@ def test_words_are_sampled_by_inverting_the_cumulative_distribution():
     x, table, bias = (torch.randn(*shape, generator=generator) for shape in ((11, 5), (17, 5), (17,)))
     draws = torch.rand(11, generator=generator)
     draws[0], draws[1] = 0.0, 1 - 1e-9
-    for row, found in enumerate(sample_words(x, table, bias, draws).tolist()):
+    for row, word in enumerate(sample_words(x, table, bias, draws).tolist()):
         shares = (table @ x[row] + bias).double().softmax(0)
-        assert float(shares[:found].sum()) <= float(draws[row]) + 1e-6 <= float(shares[: found + 1].sum()) + 2e-6
+        assert float(shares[:word].sum()) <= float(draws[row]) + 1e-6 <= float(shares[: word + 1].sum()) + 2e-6
     many = sample_words(x[:1].expand(4000, 5), table, bias, (torch.arange(4000) + 0.5) / 4000)
     shares = (table @ x[0] + bias).softmax(0)
     assert float((torch.bincount(many, minlength=17) / 4000 - shares).abs().max()) < 1e-3
@@ -275,18 +275,18 @@ def test_replaced_tokens_are_those_the_generator_drew_wrong(make_model):
         guessed -= shares[word].log().item()
         original[place], filled[place] = word, int((shares.cumsum(0) <= draw).sum())
     scores = model.token_scores("replaced_tokens", model(replace(batch, input_ids=filled)))[:, 0]
-    said = (original != filled).float()
-    told = -(said * scores.sigmoid().log() + (1 - said) * (1 - scores.sigmoid()).log()).sum()
+    replaced = (original != filled).float()
+    cross_entropy = -(replaced * scores.sigmoid().log() + (1 - replaced) * (1 - scores.sigmoid()).log()).sum()
     assert losses["masked_lm"][0].item() == pytest.approx(guessed, rel=1e-5)
-    assert losses["replaced"][0].item() == pytest.approx(50 * told.item(), rel=1e-4)
+    assert losses["replaced"][0].item() == pytest.approx(50 * cross_entropy.item(), rel=1e-4)
     assert losses["replaced"][1] == 43 and losses["masked_lm"][1] == 6
-    assert torch.equal(answers["replaced"][1], said.long())
+    assert torch.equal(answers["replaced"][1], replaced.long())
     (losses["replaced"][0] / 43).backward()
     assert all(part.grad is None or not part.grad.any() for part in module.generator.encoder.layers.parameters())
 
 
 @pytest.mark.parametrize("family", ["deberta", "deberta-v2"])
-def test_the_enhanced_decoder_asks_from_where_a_word_stands(family, make_model):
+def test_the_enhanced_decoder_has_queries_with_absolute_positions(family, make_model):
     """The last layer twice with queries of their own (He 2021, section 3.2), word by word and head by head."""
     model = make_model(family, {"masked_words": 0})
     module = EnhancedMaskDecoder(model, seed=3).eval()
@@ -323,8 +323,8 @@ def test_the_enhanced_decoder_asks_from_where_a_word_stands(family, make_model):
         for place, word in zip(batch.masked_positions.tolist(), batch.masked_labels.tolist(), strict=True):
             if start <= place < start + length:
                 total -= head.scores(asking[place - start][None], words)[0].log_softmax(0)[word].item()
-    found, number = losses["masked_lm"]
-    assert number == 6 and found.item() == pytest.approx(total, rel=1e-5)
+    loss, number = losses["masked_lm"]
+    assert number == 6 and loss.item() == pytest.approx(total, rel=1e-5)
 
 
 def test_a_table_on_top_gets_gradients_of_its_own_and_sends_none_below(make_model):
@@ -385,13 +385,13 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
                     x = torch.cat([x[:12], x[:12] * 0] if loss == "next_word" else [x[12:] * 0, x[12:]])
                 scores = head.scores(x[None], model.encoder.embeddings.words.weight)[0]
                 totals[loss] -= scores.log_softmax(0)[ids[place]].item()
-    for loss, (found, number) in losses.items():
-        assert number == 37 and found.item() == pytest.approx(totals[loss], rel=1e-5)
+    for loss, (value, number) in losses.items():
+        assert number == 37 and value.item() == pytest.approx(totals[loss], rel=1e-5)
     assert set(losses) == ({"next_word", "previous_word"} if name == "halves" else {"next_word"})
 
 
 @pytest.mark.parametrize(
-    ("asked", "line"),
+    ("changes", "line"),
     [
         ({"objective": "boundary"}, r"objective \(boundary\).*--pairs none"),
         ({"objective": "boundary", "pairs": "none"}, "add --masking spans"),
@@ -407,12 +407,12 @@ def test_one_way_words_are_guessed_from_one_side_alone(name, make_model):
         ({"family": "roberta", "max_length": 1024}, "1024.* 512 .*roberta"),
     ],
 )
-def test_incompatible_settings_are_an_error_before_anything_is_written(asked, line, settings, tmp_path):
-    given = {"pairs": "none", **asked} if asked.get("objective") in ("replaced", "halves") else asked
-    if asked == {"objective": "boundary"}:
-        given = {"objective": "boundary", "pairs": "next", "masking": "spans"}
+def test_incompatible_settings_are_an_error_before_anything_is_written(changes, line, settings, tmp_path):
+    options = {"pairs": "none", **changes} if changes.get("objective") in ("replaced", "halves") else changes
+    if changes == {"objective": "boundary"}:
+        options = {"objective": "boundary", "pairs": "next", "masking": "spans"}
     with pytest.raises(InputError, match=line):
-        pretrain.run(replace(settings, out=tmp_path / "run", **given))
+        pretrain.run(replace(settings, out=tmp_path / "run", **options))
     assert not (tmp_path / "run").exists()
 
 
@@ -428,16 +428,14 @@ def test_continued_pre_training_uses_the_familys_objective(trained, settings, tm
         )
         figures = pretrain.run(short).figures
         assert loss in figures
-    for objective in ("masked", "halves"):  # what looks both ways would see the answer
+    for objective in ("masked", "halves"):  # attention in both directions would see the answer
         with pytest.raises(InputError, match="direction forward.*--objective"):
             pretrain.run(replace(short, objective=objective, out=tmp_path / "other"))
-    with pytest.raises(InputError, match="--from .* has its own"):
+    with pytest.raises(InputError, match="--from .* own"):
         replace(short, family="albert")
 
 
-def test_a_classifier_of_a_family_whose_pooler_is_the_heads_goes_on_without_it(
-    make_model, tokenizer, settings, tmp_path
-):
+def test_a_classifier_whose_pooler_belongs_to_its_head_continues_without_it(make_model, tokenizer, settings, tmp_path):
     held = Checkpoint(
         make_model("distilbert", {"classes": 3}), tokenizer, model_type="distilbert", labels=("a", "b", "c")
     )
@@ -465,6 +463,6 @@ def test_one_way_models_do_not_fill_masks_or_pool_cls(case, trained):
 def test_every_layer_of_two_halves_has_its_depth(make_model):
     model = make_model("bert", {"masked_words": 0}, direction="halves", num_attention_heads=4, embedding_size=12)
     depths = layer_depths([name for name, _ in model.named_parameters()])
-    found = {name: depth for name, depth in depths.items() if "layers." in name}
-    assert sorted(set(found.values())) == [1, 2, 3] and len(found) == 2 * 3 * 12
-    assert {depth for name, depth in depths.items() if name not in found} == {0, 4}
+    depth_of = {name: depth for name, depth in depths.items() if "layers." in name}
+    assert sorted(set(depth_of.values())) == [1, 2, 3] and len(depth_of) == 2 * 3 * 12
+    assert {depth for name, depth in depths.items() if name not in depth_of} == {0, 4}

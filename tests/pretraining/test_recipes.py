@@ -19,7 +19,7 @@ MANY = 10**9  # tokens of text
 
 
 @pytest.mark.parametrize(
-    ("asked", "family"),
+    ("options", "family"),
     [
         ({}, "modernbert"),
         ({"recipe": "paper"}, "bert"),
@@ -30,12 +30,12 @@ MANY = 10**9  # tokens of text
         ({"from_checkpoint": Path("model")}, None),
     ],
 )
-def test_a_new_model_is_of_the_family_that_learns_fastest_unless_the_task_needs_another(asked, family):
-    assert with_family(replace(PLAIN, **asked)).family == family
+def test_a_new_model_is_of_the_family_that_learns_fastest_unless_the_task_needs_another(options, family):
+    assert with_family(replace(PLAIN, **options)).family == family
 
 
-def recipe(tokens=MANY, family="modernbert", **given):
-    settings = replace(PLAIN, family=family, **given)
+def recipe(tokens=MANY, family="modernbert", **options):
+    settings = replace(PLAIN, family=family, **options)
     return complete_settings(settings, FAMILIES[family].new_config(SIZES[settings.model]), tokens)
 
 
@@ -71,15 +71,15 @@ class Held:
 
 @pytest.mark.parametrize(("perplexity", "warns"), [(480.0, True), (150.0, False)])
 def test_a_run_on_the_plateau_warns_once(perplexity, warns):
-    told, rows = [], []
+    messages, rows = [], []
     watch = result.warn_on_plateau(rows.append, Held(), TrainingOptions(steps=100, learning_rate=1e-3), None)
-    with messages_to(told.append):
+    with messages_to(messages.append):
         for step in (5, 10, 20):
             watch({"split": "train", "step": step})
             watch({"split": "heldout", "step": step, "perplexity": perplexity})
     assert len(rows) == 6
-    assert len(told) == warns
-    assert not warns or ("step 10" in told[0] and "500" in told[0])
+    assert len(messages) == warns
+    assert not warns or ("step 10" in messages[0] and "500" in messages[0])
 
 
 def test_a_family_with_from_is_refused():
