@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bothways.finetuning.finetune import FineTuneResult
     from bothways.inference.answer_decoding import Answer
     from bothways.inference.load import load
-    from bothways.inference.masked_words import Fill
+    from bothways.inference.masked_words import Guess
     from bothways.inference.predictor import Predictor
     from bothways.inference.tag_decoding import Entity
     from bothways.inference.text_scores import Prediction
@@ -28,8 +28,8 @@ __all__ = [
     "Callback",
     "Encoding",
     "Entity",
-    "Fill",
     "FineTuneResult",
+    "Guess",
     "InputError",
     "Prediction",
     "Predictor",
@@ -46,7 +46,7 @@ _MODULES = {
     "Callback": "training.callbacks",
     "Encoding": "tokenizer.tokenizer",
     "Entity": "inference.tag_decoding",
-    "Fill": "inference.masked_words",
+    "Guess": "inference.masked_words",
     "FineTuneResult": "finetuning.finetune",
     "InputError": "errors",
     "Prediction": "inference.text_scores",

@@ -15,7 +15,16 @@ from bothways.batch_jobs.blocks import Block, block_limits, estimate_num_rows, s
 from bothways.batch_jobs.journal import Journal, check_output, open_output
 from bothways.batch_jobs.progress import JobProgress
 from bothways.batch_jobs.rows import PREDICT_ROWS, predict_labels, result_columns
-from bothways.batch_jobs.writers import Format, JsonLines, Npy, Parquet, ResultRow, Separated, Vectors, vector_column
+from bothways.batch_jobs.writers import (
+    JsonLines,
+    Npy,
+    Parquet,
+    ResultFormat,
+    ResultRow,
+    Separated,
+    Vectors,
+    vector_column,
+)
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.data.datasets import arrow_files
@@ -34,7 +43,7 @@ VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parque
 IGNORED_SETTINGS = ("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "device", "json")
 
 
-class Compute(Protocol):
+class BlockFunction(Protocol):
     """The function from input rows to results: vectors, or result rows."""
 
     def __call__(self, rows: Sequence[ModelInput], progress: Progress | None = None) -> Any: ...
@@ -141,7 +150,7 @@ def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]
     return pyarrow.schema([*copied, *result_columns(model, settings.top)])
 
 
-def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Compute:
+def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> BlockFunction:
     """The function from input rows to result rows, kept columns first. InputError if the model has no head for
     predictions."""
     if settings.top is not None and model.task in ("regress", "tag"):
@@ -160,7 +169,7 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
     return compute
 
 
-def _table(out: Path, columns: Any, escape_formulas: bool = False) -> Format:
+def _table(out: Path, columns: Any, escape_formulas: bool = False) -> ResultFormat:
     if out.suffix in (".csv", ".tsv"):
         return Separated(columns.names, out.suffix == ".tsv", escape_formulas)
     return JsonLines() if out.suffix == ".jsonl" else Parquet(columns)
@@ -220,7 +229,7 @@ def _match_pairs(
 
 
 def _write(
-    out: Path, writer: Format, blocks: Iterator[Block], compute: Compute,
+    out: Path, writer: ResultFormat, blocks: Iterator[Block], compute: BlockFunction,
     settings: Embed | Predict, model: Predictor,
 ) -> Journal:  # fmt: skip
     with open_output(out, writer, _reproduction_facts(settings, model)) as output:
@@ -234,7 +243,7 @@ def _write(
 
 
 def _compute_block(
-    compute: Compute, block: Block, settings: Embed | Predict, progress: JobProgress
+    compute: BlockFunction, block: Block, settings: Embed | Predict, progress: JobProgress
 ) -> tuple[Block, Any]:
     """A block and its results; with on_error "skip" the block without the rows that cannot be computed."""
     while True:

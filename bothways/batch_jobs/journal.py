@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.batch_jobs.blocks import Block
-from bothways.batch_jobs.writers import Format, ResultRow, Vectors
+from bothways.batch_jobs.writers import ResultFormat, ResultRow, Vectors
 from bothways.errors import InputError, format_count
 from bothways.io import fsync, write_atomic
 from bothways.log import logger
@@ -63,7 +63,7 @@ def check_output(out: Path, suffixes: Sequence[str], content: str, *, resume: bo
 
 
 @contextmanager
-def open_output(out: Path, form: Format, made_with: Mapping[str, Any]) -> Iterator["PartialOutput"]:
+def open_output(out: Path, form: ResultFormat, made_with: Mapping[str, Any]) -> Iterator["PartialOutput"]:
     """A new output, or the unfinished one truncated to its last complete block.
 
     After an error, complete blocks are kept and reported; if there are none, no file is left behind. InputError if the
@@ -102,7 +102,7 @@ class PartialOutput:
     """An open unfinished output. Everything that its journal counts is on disk."""
 
     def __init__(
-        self, out: Path, form: Format, journal: Journal, results: "AppendOnlyFile", skipped: "AppendOnlyFile"
+        self, out: Path, form: ResultFormat, journal: Journal, results: "AppendOnlyFile", skipped: "AppendOnlyFile"
     ) -> None:
         self.out, self.form, self.journal, self.results, self.skipped = out, form, journal, results, skipped
 

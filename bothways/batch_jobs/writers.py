@@ -22,7 +22,7 @@ FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # characters tha
 ROW_GROUP = 1 << 26  # bytes of a row group of a .parquet, or a little more
 
 
-class Format(Protocol):
+class ResultFormat(Protocol):
     """A file format. Rows of all formats but .npy begin with the number of their input row, "row"."""
 
     def head(self) -> bytes:

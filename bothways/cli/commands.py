@@ -13,7 +13,7 @@ from bothways.settings import Cache, Export, Fill, Info, Predict, Vocab
 if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal
     from bothways.corpus.cache import CachedStore
-    from bothways.inference.masked_words import Fill as Guess
+    from bothways.inference.masked_words import Guess
 
 
 def vocab(settings: Vocab) -> int:

@@ -25,7 +25,7 @@ from bothways.log import command_name, messages_to, muted, print_lines
 from bothways.pretrained import DEFAULT
 from bothways.pretraining import pretrain
 from bothways.report import page
-from bothways.report.demo import Comparison, Gaps, NextSentences, SearchHits
+from bothways.report.demo import DemoComparison, Gaps, NextSentences, SearchHits
 from bothways.report.scores import ScoreSummary
 from bothways.report.senses import SenseMap, WordSenses
 from bothways.rng import Purpose, generator
@@ -305,7 +305,7 @@ def write_page(settings: Demo, results: Results, seconds: float) -> None:
                          f"frequencies alone have {pretrained['unigram_perplexity']:.0f}"),
         ("seconds", f"{seconds:.0f} for all steps"),
     )  # fmt: skip
-    sections: Sequence[page.Section] = [results.sections[1], Comparison(results.comparison), *results.sections[2:],
+    sections: Sequence[page.Section] = [results.sections[1], DemoComparison(results.comparison), *results.sections[2:],
                                         results.sections[0]]  # fmt: skip
     content = page.Page(
         "What a small BERT can do", "The demo of Bothways: one model of 16 MB, no download.", results.scores, sections,

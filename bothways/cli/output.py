@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bothways.evaluation.scores import Scores
     from bothways.finetuning.finetune import FineTuneResult
     from bothways.finetuning.glue import GlueTable
-    from bothways.inference.masked_words import Fill as Guess
+    from bothways.inference.masked_words import Guess
     from bothways.pretraining.result import PretrainingResult
     from bothways.settings import (
         Bench,

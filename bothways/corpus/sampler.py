@@ -11,7 +11,7 @@ from itertools import count
 import numpy as np
 
 from bothways.batching import divide_evenly, epoch_order, token_batches
-from bothways.corpus.sentence_pairs import Examples, PairTask, make_examples
+from bothways.corpus.sentence_pairs import PairTask, PretrainingExamples, make_examples
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.rng import Purpose, generator
@@ -27,7 +27,7 @@ class StepRows:
     epoch: int
     section: int
     rows: list[int]
-    examples: Examples
+    examples: PretrainingExamples
 
 
 class StepSampler:
@@ -82,7 +82,7 @@ class StepSampler:
             for section, documents in enumerate(np.split(self.documents[order], cuts)):
                 yield epoch, section, documents
 
-    def _batches(self, examples: Examples, epoch: int, section: int) -> list[list[int]]:
+    def _batches(self, examples: PretrainingExamples, epoch: int, section: int) -> list[list[int]]:
         """The batches of a section. If the last has less than half the budget, it is balanced with the one before."""
         order = epoch_order(len(examples), seed=self.seed, epoch=epoch, part=section + 1).tolist()
         lengths = examples.sizes.tolist()

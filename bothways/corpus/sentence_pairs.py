@@ -24,7 +24,7 @@ SHORTER = 0.1  # fraction of pairs with a random shorter target, so that the mod
 
 
 @dataclass(frozen=True)
-class Examples:
+class PretrainingExamples:
     """Examples as ranges of the token store.
 
     ranges [C, 4]: start and end of the first and of the second segment; the second is empty without pairs.
@@ -56,7 +56,7 @@ class Sentences(NamedTuple):
 def make_examples(
     store: TokenStore, documents: np.ndarray, *, others: np.ndarray, length: int, pairs: PairTask, seed: int,
     epoch: int, separators: int = 1,
-) -> Examples:  # fmt: skip
+) -> PretrainingExamples:  # fmt: skip
     """Examples of at most `length` tokens from one pass over `documents`, in their order.
 
     others: sorted documents to draw random second segments from; includes `documents`. separators: number of [SEP]
@@ -80,7 +80,9 @@ def make_examples(
     return _sentence_order(store, text, np.repeat(backward_D, last_D - first_D), length, separators)
 
 
-def _next_sentence(store: TokenStore, text: Sentences, others: np.ndarray, length: int, separators: int) -> Examples:
+def _next_sentence(
+    store: TokenStore, text: Sentences, others: np.ndarray, length: int, separators: int
+) -> PretrainingExamples:
     """Chunks of at least the target length, split between two sentences; half of the second parts are random.
 
     A random second part starts at a uniformly drawn sentence of another document and is as long as the text it
@@ -107,7 +109,7 @@ def _next_sentence(store: TokenStore, text: Sentences, others: np.ndarray, lengt
 
 def _sentence_order(
     store: TokenStore, text: Sentences, backward_S: np.ndarray, length: int, separators: int
-) -> Examples:
+) -> PretrainingExamples:
     """Chunks of at most the target length, split between two sentences; half of them have their parts swapped.
 
     Lengths must not give the label away. A sentence that does not fit starts the next chunk, so first sentences of
@@ -134,7 +136,7 @@ def _sentence_order(
     return _examples(starts_2C, ends_2C, swapped_C, target_S[chunks_C], text.keys[chunks_C], separators)
 
 
-def _whole_sentences(store: TokenStore, text: Sentences, room: int) -> Examples:
+def _whole_sentences(store: TokenStore, text: Sentences, room: int) -> PretrainingExamples:
     """As many whole sentences as fit; a longer sentence is divided into equal parts."""
     end_S = np.searchsorted(store.sentences, store.sentences[text.position] + room, "right") - 1
     end_S = np.minimum(np.maximum(end_S, text.position + 1), text.last)
@@ -146,7 +148,9 @@ def _whole_sentences(store: TokenStore, text: Sentences, room: int) -> Examples:
     start_P, size_P, parts_P = (np.repeat(values_C, parts_C) for values_C in (starts_C, sizes_C, parts_C))
     starts_P, ends_P = start_P + size_P * part_P // parts_P, start_P + size_P * (part_P + 1) // parts_P
     none_P = np.zeros_like(starts_P)
-    return Examples(np.stack([starts_P, ends_P, none_P, none_P], axis=1), none_P + NO_PAIR, 2 + ends_P - starts_P)
+    return PretrainingExamples(
+        np.stack([starts_P, ends_P, none_P, none_P], axis=1), none_P + NO_PAIR, 2 + ends_P - starts_P
+    )
 
 
 def _draw_targets(text: Sentences, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -158,13 +162,17 @@ def _draw_targets(text: Sentences, room: int) -> tuple[np.ndarray, np.ndarray, n
 def _examples(
     starts_2C: np.ndarray, ends_2C: np.ndarray, labels_C: np.ndarray, room_C: np.ndarray, keys_C: np.ndarray,
     separators: int,
-) -> Examples:  # fmt: skip
+) -> PretrainingExamples:  # fmt: skip
     starts_2C, ends_2C = trim_pairs(starts_2C, ends_2C, room_C, uniform(keys_C, 6)[4:])
     ranges_C22 = np.stack([starts_2C, ends_2C]).transpose(2, 1, 0)
-    return Examples(ranges_C22.reshape(-1, 4), labels_C.astype(np.int64), 2 + separators + (ends_2C - starts_2C).sum(0))
+    return PretrainingExamples(
+        ranges_C22.reshape(-1, 4), labels_C.astype(np.int64), 2 + separators + (ends_2C - starts_2C).sum(0)
+    )
 
 
-def to_batch(store: TokenStore, examples: Examples, rows: np.ndarray, tokenizer: Tokenizer) -> tuple[Batch, np.ndarray]:
+def to_batch(
+    store: TokenStore, examples: PretrainingExamples, rows: np.ndarray, tokenizer: Tokenizer
+) -> tuple[Batch, np.ndarray]:
     """The batch of these examples, [CLS] first [SEP] second [SEP] or as the tokenizer has it, and their labels [N]."""
     ranges_N22, lengths_N = examples.ranges[rows].reshape(-1, 2, 2), examples.sizes[rows]
     sizes_N2 = ranges_N22[..., 1] - ranges_N22[..., 0]

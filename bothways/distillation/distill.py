@@ -19,7 +19,7 @@ from bothways.corpus.sampler import MixedSampler, StepSampler
 from bothways.corpus.sentence_pairs import PairTask
 from bothways.device import choose_device
 from bothways.distillation.losses import default_relation_heads
-from bothways.distillation.objective import Distillation, Teacher, Weights, pool
+from bothways.distillation.objective import Distillation, DistillationTeacher, Weights, pool
 from bothways.distillation.projection import principal_directions
 from bothways.distillation.states import plain_encoder
 from bothways.distillation.student import StudentPlan, build_student, plan_student, with_heads
@@ -41,7 +41,7 @@ from bothways.pretraining.objective import example_batch
 from bothways.pretraining.objectives import PretrainingObjective
 from bothways.pretraining.pretrain import train
 from bothways.pretraining.result import PretrainingResult
-from bothways.pretraining.setup import Length, Setup, build_options
+from bothways.pretraining.setup import Length, PretrainingSetup, build_options
 from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes, process_group
@@ -159,7 +159,7 @@ def build_cycle(long_examples: float) -> list[int]:
 def build_setup(
     settings: Distill, teacher: Checkpoint, weights: Weights, plan: StudentPlan, data: PretrainingData, run: Run,
     processes: Processes,
-) -> Setup:  # fmt: skip
+) -> PretrainingSetup:  # fmt: skip
     """Build everything that training takes."""
     tokenizer = data.tokenizer
     ids = TeacherIds(tokenizer, teacher.need_tokenizer())
@@ -176,14 +176,14 @@ def build_setup(
     heads = settings.relation_heads or default_relation_heads(model.config.hidden_size, size)
     if model.config.hidden_size % heads or size % heads:
         raise InputError(f"relation_heads ({heads}) must divide the hidden sizes {model.config.hidden_size} and {size}")
-    taught = Teacher(
+    taught = DistillationTeacher(
         teacher.model, ids, pooling=initial.pooling or "mean", basis_HS=basis_HS, relation_heads=heads,
         layer=settings.relation_layer, temperature=settings.temperature,
     )  # fmt: skip
     objective = Distillation(settings.pairs, weights, taught, data.store)
     logger.info(f"losses: {weights.describe()}")
     device = processes.device(choose_device(settings.device))
-    return Setup(
+    return PretrainingSetup(
         initial=initial,
         module=objective.module(model, settings.seed),
         objective=objective,

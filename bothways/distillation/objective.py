@@ -67,7 +67,7 @@ class Weights:
         return ", ".join([*own, *(f"{name.replace('_', ' ')} (weight {weight:g})" for name, weight in taught.items())])
 
 
-class Teacher:
+class DistillationTeacher:
     """The frozen teacher. basis_HS: directions of its text vectors that the student's vectors follow; None: all.
 
     ids: its ids for the student's tokens. layer: whose relations are taught.
@@ -127,7 +127,7 @@ class Student(nn.Module):
 class Distillation(PretrainingObjective):
     """Masked words (and next sentence) together with losses from a teacher. store: the text that rows refer to."""
 
-    def __init__(self, pairs: PairTask, weights: Weights, teacher: Teacher, store: TokenStore) -> None:
+    def __init__(self, pairs: PairTask, weights: Weights, teacher: DistillationTeacher, store: TokenStore) -> None:
         super().__init__(pairs)
         self.weights, self.teacher, self.store = weights, teacher, store
 

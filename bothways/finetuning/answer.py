@@ -205,8 +205,8 @@ class AnswerView(ReportView):
         ):
             question, values = self.question_by_location[where], self.score_answer(where, answer)
             if values["exact_match"] < 100:
-                gold = [report.Span(start, start + len(text)) for text, start in question.answers]
-                predicted = report.Span(start, end) if answer else None
+                gold = [report.Highlight(start, start + len(text)) for text, start in question.answers]
+                predicted = report.Highlight(start, end) if answer else None
                 mistakes.append(
                     report.AnswerMistake(question.question, question.context, gold, predicted, values["f1"] / 100)
                 )

@@ -17,7 +17,7 @@ from bothways.errors import format_count
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning import baselines as baseline_scores
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Resamples
-from bothways.finetuning.setup import Setup
+from bothways.finetuning.setup import FineTuneSetup
 from bothways.finetuning.task import Metrics, resamples_of
 from bothways.io import write_atomic
 from bothways.log import logger, muted
@@ -31,7 +31,7 @@ OUT_OF_FOLD, FOLD = "out-of-fold.jsonl", "fold.json"
 class Train(Protocol):
     """Train a model with a seed. Returns a copy for inference, and the step of its weights."""
 
-    def __call__(self, setup: Setup, model: Model, seed: int, *, fold: int) -> tuple[Model, int]: ...
+    def __call__(self, setup: FineTuneSetup, model: Model, seed: int, *, fold: int) -> tuple[Model, int]: ...
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,9 @@ class CrossValidation:
         write_atomic(directory / OUT_OF_FOLD, "".join(f"{line}\n" for line in lines))
 
 
-def cross_validate(setup: Setup, build_fold: Callable[[int], Setup], train: Train, directory: Path) -> CrossValidation:
+def cross_validate(
+    setup: FineTuneSetup, build_fold: Callable[[int], FineTuneSetup], train: Train, directory: Path
+) -> CrossValidation:
     """Train and score a model for each fold; fold k uses seed + 1 + k.
 
     setup: of all folds together. build_fold: creates the one whose test split is a fold. directory: has a subdirectory
@@ -106,7 +108,7 @@ def cross_validate(setup: Setup, build_fold: Callable[[int], Setup], train: Trai
     return CrossValidation(fold_metrics, fold_baselines, fold_predictions, scores, resamples)
 
 
-def run_fold(setup: Setup, train: Train, file: Path, *, seed: int, fold: int) -> None:
+def run_fold(setup: FineTuneSetup, train: Train, file: Path, *, seed: int, fold: int) -> None:
     """Train the model of one fold, and write its metrics and predictions to a file."""
     task = setup.task
     if setup.compares:

@@ -33,7 +33,7 @@ from bothways.finetuning.cross_validation import FOLDS, cross_validate
 from bothways.finetuning.recipe import describe_frozen, format_learning_rates
 from bothways.finetuning.report import write_report
 from bothways.finetuning.resume import check_unchanged, fingerprint_examples
-from bothways.finetuning.setup import Setup, build_setup
+from bothways.finetuning.setup import FineTuneSetup, build_setup
 from bothways.finetuning.task import RESAMPLES, Metrics, Task, metrics_with_intervals
 from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
 from bothways.io import reserve_space, write_atomic
@@ -94,7 +94,10 @@ def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks:
 
 
 def run_seeds(
-    setup: Setup, run: Run, build_fold: Callable[[int], Setup] | None = None, teacher: Teacher | None = None
+    setup: FineTuneSetup,
+    run: Run,
+    build_fold: Callable[[int], FineTuneSetup] | None = None,
+    teacher: Teacher | None = None,
 ) -> FineTuneResult:
     """Train with each seed, keep the best or median model by dev, and report on test, or else on dev.
 
@@ -169,7 +172,9 @@ def run_seeds(
     return read_result(run, task.name)
 
 
-def run_seed(setup: Setup, model: Model, seed: int, run: Run, lessons: Lessons | None = None) -> dict[str, Metrics]:
+def run_seed(
+    setup: FineTuneSetup, model: Model, seed: int, run: Run, lessons: Lessons | None = None
+) -> dict[str, Metrics]:
     """Train with one seed and store its weights and metrics by split, which a resumed run reads.
 
     OSError, before the training, if the disk has no space for them.
@@ -189,7 +194,7 @@ def run_seed(setup: Setup, model: Model, seed: int, run: Run, lessons: Lessons |
 
 
 def train_and_score(
-    setup: Setup, model: Model, seed: int, run: Run, lessons: Lessons | None = None
+    setup: FineTuneSetup, model: Model, seed: int, run: Run, lessons: Lessons | None = None
 ) -> dict[str, Metrics]:
     """Train and return the metrics by split. Afterwards the model has the weights that were selected on dev."""
     task = setup.task
@@ -207,7 +212,7 @@ def train_and_score(
 
 
 def train_fold(
-    setup: Setup, model: Model, seed: int, *, fold: int, run: Run, teacher: Teacher | None
+    setup: FineTuneSetup, model: Model, seed: int, *, fold: int, run: Run, teacher: Teacher | None
 ) -> tuple[Model, int]:
     """Train on the training rows of a fold."""
     with muted():
@@ -216,7 +221,7 @@ def train_fold(
 
 
 def train(
-    setup: Setup, model: Model, seed: int, run: Run, fold: int | None = None, lessons: Lessons | None = None
+    setup: FineTuneSetup, model: Model, seed: int, run: Run, fold: int | None = None, lessons: Lessons | None = None
 ) -> tuple[Model, int]:
     """Train with one seed, perhaps on the training rows of a fold. lessons: of a teacher, if there is one.
 
@@ -265,7 +270,7 @@ def train(
     return setup.inference_copy(model), progress.best_step
 
 
-def log_start(setup: Setup, split: str, lessons: Lessons | None = None) -> None:
+def log_start(setup: FineTuneSetup, split: str, lessons: Lessons | None = None) -> None:
     """Log warnings about the data, and the length of the training."""
     task, sources = setup.task, setup.sources
     if not setup.folds and (warning := metrics.few_rows_warning(task.summary.num_rows(split), "rows", split)):
@@ -278,7 +283,7 @@ def log_start(setup: Setup, split: str, lessons: Lessons | None = None) -> None:
         logger.info(warning)
 
 
-def log_learning_rates(setup: Setup, model: Model) -> None:
+def log_learning_rates(setup: FineTuneSetup, model: Model) -> None:
     """Log learning rates that the user did not set."""
     if setup.options.layer_decay < 1:
         logger.info(format_learning_rates(setup.learning_rates(model)))
@@ -324,8 +329,8 @@ def without_resamples(metrics_by_split: Mapping[str, Metrics]) -> dict[str, Metr
 
 
 def compare_with_baselines(
-    setup: Setup, result: dict[str, Any], scores: Sequence[BaselineScore], resamples: Resamples, final: Checkpoint,
-    run: Run,
+    setup: FineTuneSetup, result: dict[str, Any], scores: Sequence[BaselineScore], resamples: Resamples,
+    final: Checkpoint, run: Run,
 ) -> Comparison:  # fmt: skip
     """Add the baselines' scores and the verdict to the result; save the TF-IDF model unless fine-tuning is clearly
     better.

@@ -48,7 +48,7 @@ def describe_frozen(task: Task) -> str:
 
 
 @dataclass(frozen=True)
-class Length:
+class EpochCount:
     """How long a training is. epochs: None means a default, which depends on the steps of an epoch."""
 
     epochs: float | None

@@ -10,7 +10,7 @@ from bothways import report as page
 from bothways.evaluation.scores import Predictions
 from bothways.finetuning.baselines import BaselineScore, Comparison
 from bothways.finetuning.cross_validation import FOLDS, CrossValidation
-from bothways.finetuning.setup import Setup
+from bothways.finetuning.setup import FineTuneSetup
 from bothways.finetuning.task import Metrics, Task
 from bothways.log import logger
 from bothways.model.model import Model
@@ -25,7 +25,7 @@ MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 
 
 def write_report(
-    setup: Setup, run: Run, model: Model, metrics_by_seed: MetricsBySeed, *, kept: int,
+    setup: FineTuneSetup, run: Run, model: Model, metrics_by_seed: MetricsBySeed, *, kept: int,
     failed: Sequence[int], folds: CrossValidation | None = None, comparison: Comparison | None = None,
     teacher: Mapping[str, BaselineScore],
 ) -> None:  # fmt: skip

@@ -12,7 +12,7 @@ from bothways.device import choose_device, choose_dtype
 from bothways.finetuning.objective import Distilled
 from bothways.finetuning.recipe import (
     BatchPlan,
-    Length,
+    EpochCount,
     default_learning_rate,
     layer_learning_rates,
     stays_frozen,
@@ -28,7 +28,7 @@ from bothways.training.transforms import Transform, apply_all
 
 
 @dataclass(frozen=True)
-class Setup:
+class FineTuneSetup:
     """What a fine-tuning run trains, on which examples, and how.
 
     options: without the steps, which depend on the examples of an epoch. alpha: weight of a teacher's outputs.
@@ -42,7 +42,7 @@ class Setup:
     transforms: tuple[Transform, ...]
     options: TrainingOptions
     batches: BatchPlan
-    length: Length
+    length: EpochCount
     evaluations_per_epoch: float
     alpha: float
     stays_frozen: bool
@@ -77,7 +77,7 @@ class Setup:
         return inference_copy(model, self.options.device, self.options.dtype)
 
 
-def build_setup(settings: FineTune, task: Task) -> Setup:
+def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
     """Everything that the training of a task takes. In cross-validation each fold has its own."""
     device, frozen = choose_device(settings.device), stays_frozen(settings, task)
     has_start = settings.linear_start and task.initial_model != ""
@@ -89,12 +89,12 @@ def build_setup(settings: FineTune, task: Task) -> Setup:
         best_rows=task.summary.num_rows("dev"), evaluate_first=has_start, checkpoint_every=settings.checkpoint_every,
         patience=settings.patience, device=device, dtype=choose_dtype(settings.dtype, device),
     )  # fmt: skip
-    return Setup(
+    return FineTuneSetup(
         task=task,
         transforms=transforms_of(settings, task),
         options=options,
         batches=BatchPlan.of(settings, task),
-        length=Length(settings.epochs),
+        length=EpochCount(settings.epochs),
         evaluations_per_epoch=settings.evaluations_per_epoch,
         alpha=settings.alpha,
         stays_frozen=frozen,

@@ -438,19 +438,19 @@ def confusion_sections(gold: Sequence[str], predicted: Sequence[str]) -> list[re
     return [confusion, report.LabelScores(confusion.scores)]
 
 
-def entity_spans(words: Sequence[str], tags: Sequence[str]) -> list[report.Span]:
+def entity_spans(words: Sequence[str], tags: Sequence[str]) -> list[report.Highlight]:
     """Entities as characters of join_words(words)."""
     starts = word_starts(words)
     return [
-        report.Span(starts[span.first], starts[span.last - 1] + len(words[span.last - 1]), span.label)
+        report.Highlight(starts[span.first], starts[span.last - 1] + len(words[span.last - 1]), span.label)
         for span in tags_to_spans(tags, "iob2")
     ]
 
 
-def word_span(words: Sequence[str], index: int) -> report.Span:
+def word_span(words: Sequence[str], index: int) -> report.Highlight:
     """A word as characters of join_words(words)."""
     start = word_starts(words)[index]
-    return report.Span(start, start + len(words[index]))
+    return report.Highlight(start, start + len(words[index]))
 
 
 def labelled_token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:

@@ -19,7 +19,7 @@ Guesses = tuple[list[float], list[int]]  # probabilities and ids of the most pro
 
 
 @dataclass(frozen=True)
-class Fill:
+class Guess:
     """A guess for a mask: the token, its probability, and the text with the token in place of the mask."""
 
     token: str
@@ -29,12 +29,12 @@ class Fill:
 
 class MaskedWords(PredictorBase):
     @overload
-    def fill(self, texts: str, *, top: int = 5, **options: Unpack[ReadOptions]) -> list[list[Fill]]: ...  # type: ignore[overload-overlap]
+    def fill(self, texts: str, *, top: int = 5, **options: Unpack[ReadOptions]) -> list[list[Guess]]: ...  # type: ignore[overload-overlap]
     @overload
-    def fill(self, texts: Texts, *, top: int = 5, **options: Unpack[ReadOptions]) -> list[list[list[Fill]]]: ...
+    def fill(self, texts: Texts, *, top: int = 5, **options: Unpack[ReadOptions]) -> list[list[list[Guess]]]: ...
     def fill(
         self, texts: Texts, *, top: int = 5, **options: Unpack[ReadOptions]
-    ) -> list[list[Fill]] | list[list[list[Fill]]]:
+    ) -> list[list[Guess]] | list[list[list[Guess]]]:
         """The `top` most probable tokens for each [MASK] of a text, best first; for many texts, a list of such lists.
 
         The model's own mask token (`<mask>` in RoBERTa) works as well. A mask in a long text is filled in the window in
@@ -107,10 +107,10 @@ class MaskedWords(PredictorBase):
         }
         return [[guesses[text, window, row] for window, row in of_text] for text, of_text in enumerate(positions)]
 
-    def _fill(self, text: str, span: tuple[int, int], score: float, index: int) -> Fill:
+    def _fill(self, text: str, span: tuple[int, int], score: float, index: int) -> Guess:
         """The text with entry `index` of the vocabulary in place of the mask at span."""
         filled = self.tokenizer.backend.append_token(text[: span[0]], self.tokenizer.tokens[index])
-        return Fill(
+        return Guess(
             self.tokenizer.decode([index], keep_special=True, clean_up_spaces=False), score, filled + text[span[1] :]
         )
 

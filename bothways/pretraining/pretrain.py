@@ -13,7 +13,7 @@ from bothways.pretraining.inputs import PretrainingData, choose_vocabulary, open
 from bothways.pretraining.objective import example_batch
 from bothways.pretraining.resolve import resolve_settings
 from bothways.pretraining.result import PretrainingResult, finish, warn_on_plateau
-from bothways.pretraining.setup import Setup, build_setup, load_start, prefetched
+from bothways.pretraining.setup import PretrainingSetup, build_setup, load_start, prefetched
 from bothways.settings import Pretrain
 from bothways.training.distributed import Processes, process_group
 from bothways.training.loop import fit
@@ -38,7 +38,7 @@ def run(settings: Pretrain, *, callbacks: Callbacks = ()) -> PretrainingResult:
         return train(build_setup(settings, start, data, processes.device(device)), data, run, processes)
 
 
-def train(setup: Setup, data: PretrainingData, run: Run, processes: Processes) -> PretrainingResult:
+def train(setup: PretrainingSetup, data: PretrainingData, run: Run, processes: Processes) -> PretrainingResult:
     model, module, heldout = setup.initial.model, setup.module, setup.heldout
     objective, rule, options = setup.objective, setup.rule, setup.options
 

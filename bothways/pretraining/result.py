@@ -12,7 +12,7 @@ from bothways.checkpoint.lengthen import copy_to_global_projections
 from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut, on_plateau
 from bothways.pretraining.modules import ReplacedTokenModel
-from bothways.pretraining.setup import Setup
+from bothways.pretraining.setup import PretrainingSetup
 from bothways.report import plot
 from bothways.training.distributed import Processes
 from bothways.training.options import TrainingOptions
@@ -30,7 +30,7 @@ class PretrainingResult:
     cost: Mapping[str, Any]
 
 
-def finish(setup: Setup, run: Run, processes: Processes) -> PretrainingResult:
+def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> PretrainingResult:
     """Evaluate and save the model, plot the curves, record metrics and cost. All processes get the result."""
     if not run.is_main_process:
         return processes.broadcast(None)

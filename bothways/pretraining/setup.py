@@ -68,7 +68,7 @@ class Length:
 
 
 @dataclass(frozen=True)
-class Setup:
+class PretrainingSetup:
     """What a run trains, on which examples, and how.
 
     module: what is trained, the model of `initial` or a module that contains it. gradient_accumulation: micro-batches
@@ -119,7 +119,9 @@ def load_start(settings: Pretrain) -> Checkpoint | None:
     return encoder_only(start) if start.model.config.pooler_act in NO_POOLER else start
 
 
-def build_setup(settings: Pretrain, start: Checkpoint | None, data: PretrainingData, device: torch.device) -> Setup:
+def build_setup(
+    settings: Pretrain, start: Checkpoint | None, data: PretrainingData, device: torch.device
+) -> PretrainingSetup:
     """Complete the settings, log the recipe, and build everything that training takes."""
     config = start.model.config if start else new_config(settings)
     complete = complete_settings(settings, config, data.num_tokens)
@@ -135,7 +137,7 @@ def build_setup(settings: Pretrain, start: Checkpoint | None, data: PretrainingD
         compile_layers(initial.model)
     title = f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}"
     recipe = {name: getattr(complete, name) for name in CompleteSettings.__annotations__}
-    return Setup(
+    return PretrainingSetup(
         initial=initial,
         module=module,
         objective=objective,

@@ -7,7 +7,7 @@ from bothways.report.calibration import ReliabilityDiagram, ScatterPlot
 from bothways.report.confusion import ConfusionMatrix, LabelScore, LabelScores
 from bothways.report.curves import LearningRates, TokenLengths, TrainingCurves
 from bothways.report.entities import TagMistake, TagMistakes
-from bothways.report.highlight import Span
+from bothways.report.highlight import Highlight
 from bothways.report.label_errors import CONFIDENT_LEARNING, LabelIssue, LabelIssues
 from bothways.report.mistakes import LabelMistake, LabelMistakes, NumberMistake, NumberMistakes
 from bothways.report.page import Page, Section, render, write
@@ -21,6 +21,7 @@ __all__ = [
     "Bin",
     "ConfusionMatrix",
     "FoldTable",
+    "Highlight",
     "LabelIssue",
     "LabelIssues",
     "LabelMistake",
@@ -38,7 +39,6 @@ __all__ = [
     "Section",
     "SeedScores",
     "SeedTable",
-    "Span",
     "TagMistake",
     "TagMistakes",
     "TokenLengths",

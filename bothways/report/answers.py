@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from bothways.report.highlight import Span, SpansByRole, render_legend, render_passage, render_text
+from bothways.report.highlight import Highlight, SpansByRole, render_legend, render_passage, render_text
 from bothways.report.markup import Html, element, isolate, join
 from bothways.report.mistakes import render_mistakes
 
@@ -22,8 +22,8 @@ class AnswerMistake:
 
     question: str
     passage: str
-    gold: Sequence[Span]
-    predicted: Span | None
+    gold: Sequence[Highlight]
+    predicted: Highlight | None
     f1: float
 
     def __post_init__(self) -> None:
@@ -31,7 +31,7 @@ class AnswerMistake:
             span.check(self.passage)
 
     @property
-    def predicted_spans(self) -> tuple[Span, ...]:
+    def predicted_spans(self) -> tuple[Highlight, ...]:
         return () if self.predicted is None else (self.predicted,)
 
     @property

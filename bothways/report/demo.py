@@ -64,7 +64,7 @@ def _marked(text: str, right: bool) -> Html:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class DemoComparison:
     """Scores of fine-tuned models beside simple models. rows: (task, name of the model, score, interval or None)."""
 
     rows: Sequence[tuple[str, str, float, tuple[float, float] | None]]

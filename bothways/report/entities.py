@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from bothways.report.highlight import Span, SpansByRole, annotation, render_legend, render_passage
+from bothways.report.highlight import Highlight, SpansByRole, annotation, render_legend, render_passage
 from bothways.report.markup import Html, element, isolate, join
 from bothways.report.mistakes import render_mistakes
 
@@ -20,8 +20,8 @@ class Region:
 
     start: int
     end: int
-    gold: tuple[Span, ...]
-    predicted: tuple[Span, ...]
+    gold: tuple[Highlight, ...]
+    predicted: tuple[Highlight, ...]
 
     @property
     def kind(self) -> RegionKind:
@@ -37,7 +37,7 @@ class Region:
         return "wrong type" if gold_bounds == predicted_bounds else "wrong boundaries"
 
 
-def group_regions(gold: Sequence[Span], predicted: Sequence[Span]) -> list[Region]:
+def group_regions(gold: Sequence[Highlight], predicted: Sequence[Highlight]) -> list[Region]:
     """Group overlapping entities of a text into regions, in text order."""
     regions: list[Region] = []
     entities = [(span, True) for span in gold] + [(span, False) for span in predicted]
@@ -57,8 +57,8 @@ class TagMistake:
     """A text with its gold and predicted entities, as character spans."""
 
     text: str
-    gold: Sequence[Span]
-    predicted: Sequence[Span]
+    gold: Sequence[Highlight]
+    predicted: Sequence[Highlight]
 
     def __post_init__(self) -> None:
         for span in (*self.gold, *self.predicted):
@@ -91,7 +91,7 @@ def _render_case(case: TagMistake, regions: Sequence[Region]) -> Html:
         "predicted": [span for region in wrong for span in region.predicted],
         "right": [span for region in regions if region.kind == "right" for span in region.gold],
     }
-    focus = [Span(region.start, region.end) for region in wrong[:MAX_REGIONS]]
+    focus = [Highlight(region.start, region.end) for region in wrong[:MAX_REGIONS]]
     text = render_passage(case.text, spans, focus, {region.end: _render_note(region) for region in regions})
     num_hidden = len(wrong) - len(focus)
     return join((text, element("p.verdict", f"and {num_hidden} more in this text") if num_hidden else Html()))

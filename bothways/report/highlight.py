@@ -13,7 +13,7 @@ MIN_OMITTED = 60  # shorter gaps are shown, since the note would take as much ro
 
 
 @dataclass(frozen=True)
-class Span:
+class Highlight:
     """Characters text[start:end] with a label."""
 
     start: int
@@ -26,11 +26,11 @@ class Span:
 
 
 SpanRole = Literal["gold", "predicted", "right"]  # right: gold and predicted agree
-SpansByRole = Mapping[SpanRole, Sequence[Span]]
+SpansByRole = Mapping[SpanRole, Sequence[Highlight]]
 
 
 def render_passage(
-    text: str, spans: SpansByRole, focus: Sequence[Span], notes: Mapping[int, Html] | None = None
+    text: str, spans: SpansByRole, focus: Sequence[Highlight], notes: Mapping[int, Html] | None = None
 ) -> Html:
     """The text around `focus` with highlighted spans. notes: annotations by character position."""
     parts: list[Html] = []
@@ -69,7 +69,7 @@ def mark_spans(text: str, start: int, end: int, spans: SpansByRole, notes: Mappi
     return join(parts)
 
 
-def visible_ranges(text: str, focus: Sequence[Span]) -> list[tuple[int, int]]:
+def visible_ranges(text: str, focus: Sequence[Highlight]) -> list[tuple[int, int]]:
     """(start, end) of the shown parts: each span of `focus` with its context; without spans, the beginning."""
     ranges = [(0, 0)]
     for start, end in sorted((span.start, span.end) for span in focus) or [(0, 0)]:
@@ -95,7 +95,7 @@ def expand(text: str, start: int, end: int) -> tuple[int, int]:
 
 def render_opening(text: str) -> Html:
     """A text without spans: all of it, or its beginning."""
-    return render_passage(text, {}, [Span(0, min(len(text), OPENING))])
+    return render_passage(text, {}, [Highlight(0, min(len(text), OPENING))])
 
 
 def render_legend(counts: Sequence[tuple[str, int]]) -> Html:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from bothways.report.highlight import Span, render_passage, render_text
+from bothways.report.highlight import Highlight, render_passage, render_text
 from bothways.report.markup import Html, element, isolate, join
 from bothways.report.mistakes import render_texts
 
@@ -30,7 +30,7 @@ class LabelIssue:
     label_probability: float | None = None
     suggested_probability: float | None = None
     pair: str | None = None
-    span: Span | None = None
+    span: Highlight | None = None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from bothways.settings.finetune import (
     Recipe,
     Regress,
     Tag,
-    TextVectors,
+    TextPooling,
     TrainEmbed,
 )
 from bothways.settings.predict import Embed, Fill, Predict
@@ -59,8 +59,8 @@ __all__ = [
     "Tag",
     "TagColumns",
     "TextColumns",
+    "TextPooling",
     "TextTraining",
-    "TextVectors",
     "TrainEmbed",
     "TrainingDtype",
     "Unpack",

@@ -227,7 +227,7 @@ class TagColumns:
 
 
 @settings
-class Corpus(Encoded):
+class TextFiles(Encoded):
     """How documents are read from text files and tables."""
 
     documents: DocumentBreak = "blank"

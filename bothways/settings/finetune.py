@@ -146,7 +146,7 @@ class Grouped(FineTune):
 
 
 @settings
-class TextVectors:
+class TextPooling:
     """The text vector that the head reads."""
 
     pooling: Literal["auto", "cls", "mean", "pair"] = "auto"
@@ -158,7 +158,7 @@ class TextVectors:
 
 
 @settings
-class Classify(TextVectors, TextColumns, SoftLabels, Grouped):
+class Classify(TextPooling, TextColumns, SoftLabels, Grouped):
     """Fine-tune a classifier of texts or pairs of texts."""
 
     multi_label: bool = False
@@ -174,7 +174,7 @@ class Classify(TextVectors, TextColumns, SoftLabels, Grouped):
 
 
 @settings
-class Regress(TextVectors, TextColumns, Grouped):
+class Regress(TextPooling, TextColumns, Grouped):
     """Fine-tune a regression model: a number for each text or pair of texts."""
 
     metric: Literal["spearman", "pearson"] = "spearman"

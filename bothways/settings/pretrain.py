@@ -8,7 +8,6 @@ from tyro.conf import Positional, arg
 from bothways.errors import InputError
 from bothways.settings.base import (
     Accents,
-    Corpus,
     DataList,
     Device,
     Family,
@@ -18,13 +17,14 @@ from bothways.settings.base import (
     Output,
     Printed,
     Size,
+    TextFiles,
     TrainingDtype,
     settings,
 )
 
 
 @settings
-class TextTraining(Optimization, Corpus, Device, Printed):
+class TextTraining(Optimization, TextFiles, Device, Printed):
     """Training on unlabelled text: data, steps, evaluation and checkpoints."""
 
     drop_duplicates: bool = False

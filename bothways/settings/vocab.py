@@ -5,11 +5,11 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from bothways.settings.base import Accents, Checked, Corpus, Output, Printed, settings
+from bothways.settings.base import Accents, Checked, Output, Printed, TextFiles, settings
 
 
 @settings
-class Vocab(Corpus, Checked, Printed):
+class Vocab(TextFiles, Checked, Printed):
     """Learn a WordPiece vocabulary from text. The same text gives the same vocabulary, byte for byte."""
 
     corpus: Positional[Annotated[tuple[Path, ...], arg(help_behavior_hint="(required)")]]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bothways.corpus.sentence_pairs import NO_PAIR, Examples, make_examples, to_batch
+from bothways.corpus.sentence_pairs import NO_PAIR, PretrainingExamples, make_examples, to_batch
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.rng import Purpose, make_keys, uniform
@@ -355,7 +355,7 @@ def test_a_batch_is_cls_a_sep_b_sep(tokenizer, kind):
     store = TokenStore(np.arange(20, 40).astype(kind), np.array([0, 7, 20]), np.array([0, 1, 2]))
     store.ids.flags.writeable = False
     ranges = np.array([[3, 6, 0, 1], [2, 5, 7, 9], [0, 2, 0, 0], [9, 10, 3, 7]])
-    examples = Examples(ranges, np.array([0, 1, 0, 1]), np.array([7, 8, 4, 8]))
+    examples = PretrainingExamples(ranges, np.array([0, 1, 0, 1]), np.array([7, 8, 4, 8]))
     batch, labels = to_batch(store, examples, np.array([1, 2, 3]), tokenizer)
     c, s = tokenizer.cls_id, tokenizer.sep_id
     assert batch.input_ids.tolist() == [c, 22, 23, 24, s, 27, 28, s, c, 20, 21, s, c, 29, s, 23, 24, 25, 26, s]

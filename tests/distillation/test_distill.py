@@ -18,7 +18,7 @@ from bothways.corpus.masking import MaskRule
 from bothways.corpus.sentence_pairs import NO_PAIR
 from bothways.distillation import distill
 from bothways.distillation.distill import choose_weights, load_teacher
-from bothways.distillation.objective import WHOLE_TEXTS, Distillation, Teacher, Weights
+from bothways.distillation.objective import WHOLE_TEXTS, Distillation, DistillationTeacher, Weights
 from bothways.distillation.states import compute_states
 from bothways.distillation.student import StudentPlan, build_student, plan_student
 from bothways.distillation.texts import cut_texts, teacher_passages, with_teacher_ids, with_texts
@@ -202,7 +202,7 @@ SENTENCES = [line for line in corpus(5, 40).splitlines() if line]
 def test_the_student_that_is_the_teacher_loses_nothing(teacher, words, make_teacher):
     held = checkpoint.load(teacher)
     ids = TeacherIds(words, words)
-    taught = Teacher(
+    taught = DistillationTeacher(
         checkpoint.load(teacher).model, ids, pooling="mean", basis_HS=None, relation_heads=3, layer=-1, temperature=2.0
     )
     names = {name: 1.0 for name in ALL if name != "vectors"}
@@ -314,7 +314,7 @@ def test_texts_are_cut_at_sentences_and_do_not_depend_on_the_micro_batch(setting
     passages = {start for row in rows for start in step.examples.ranges[row].reshape(2, 2)[:, 0].tolist()}
     assert all(start in starts | passages for start, _ in every.tolist())
     rule = MaskRule.from_tokenizer(words, 0.3, "tokens")
-    taught = Teacher(
+    taught = DistillationTeacher(
         held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
     )
     objective = Distillation("next", weights, taught, data.store)
@@ -343,7 +343,7 @@ def test_the_teacher_reads_passages_whole_and_in_its_own_pieces(settings, teache
     text = distill.open_text(settings)
     data = distill.read_data(text, words, new_vocabulary=False)
     step = next(distill.build_sampler(replace(settings, vocab_size=None), 64, data).steps())
-    taught = Teacher(
+    taught = DistillationTeacher(
         held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
     )
     objective = Distillation("next", Weights(words=True, passage_vectors=3.0), taught, data.store)
@@ -389,7 +389,7 @@ def test_steps_have_their_lengths_and_pairs(settings, words):
 
 def test_examples_without_pairs_have_no_next_sentence_loss(settings, words, teacher):
     held, data = load_teacher(settings), distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
-    taught = Teacher(
+    taught = DistillationTeacher(
         held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
     )
     objective = Distillation("next", Weights(words=True), taught, data.store)

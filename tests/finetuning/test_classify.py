@@ -613,7 +613,7 @@ def test_predicting_no_label_is_the_baseline_if_most_texts_have_none(settings, t
 def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, told, steps, settings, tmp_path, table):
     """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
     changed = replace(settings, **{"epochs": None, "batch_size": 10, **told})
-    length = recipe.Length(changed.epochs)
+    length = recipe.EpochCount(changed.epochs)
     assert length.num_epochs(rows // 10) * (rows // 10) == steps
     assert length.num_epochs(60) == (5 if not told else 2)
     if not told and rows == 30:

@@ -161,7 +161,7 @@ def test_an_exception_in_a_callback_ends_the_run_which_can_be_resumed(settings, 
 def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch, said):
     messages = []
     with messages_to(messages.append):
-        recipe.Length(epochs).log(an_epoch)
+        recipe.EpochCount(epochs).log(an_epoch)
     assert len(messages) == bool(said)
     assert all(message.startswith(said) for message in messages)
 

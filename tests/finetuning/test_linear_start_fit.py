@@ -15,7 +15,7 @@ from bothways.finetuning.task import window_policy
 from bothways.finetuning.text_examples import TextExamples, text_scores
 from bothways.linear import regressions
 from bothways.model.heads import ClassificationHead
-from bothways.settings import Classify, TextVectors
+from bothways.settings import Classify, TextPooling
 from bothways.training.losses import classification_loss, mse_loss
 from bothways.training.task_losses import multi_label_loss, weighted_class_loss
 
@@ -190,7 +190,7 @@ def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
 def test_frozen_vectors_of_long_texts_are_of_some_windows_and_of_training_texts_of_few(texts, monkeypatch):
     model, examples = texts
     long = TextExamples([examples.windows[1] * 9] * 3, examples.targets, examples.units)
-    most, few = frozen_features.MAX_WINDOWS, TextVectors.train_windows
+    most, few = frozen_features.MAX_WINDOWS, TextPooling.train_windows
     assert len(long.windows[0]) > most > few
 
     def numbers(settings):
