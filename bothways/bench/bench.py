@@ -26,8 +26,8 @@ from bothways.device import processor_name
 from bothways.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
+from bothways.io import read_json
 from bothways.settings import Bench
-from bothways.tokenizer.files import read_json
 
 ENCODER_METHODS = ("embed", "classify", "regress", "tag")  # that encode the texts alone, in one pass
 ENCODER_ALONE = "run on the encoder of this model alone, saved with float weights: pooled, without the head"

@@ -29,10 +29,9 @@ from bothways.checkpoint.sentence_transformers import (
 from bothways.checkpoint.state_dict import shorten
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
-from bothways.io import atomic_directory, find_backup, list_entries, stat_files
+from bothways.io import atomic_directory, find_backup, list_entries, read_json, stat_files
 from bothways.log import escape_line, logger
 from bothways.model.pooler import NO_POOLER
-from bothways.tokenizer.files import read_json
 from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
 

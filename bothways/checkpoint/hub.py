@@ -16,9 +16,8 @@ from pathlib import Path
 from bothways import pretrained
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.errors import InputError, MissingFile, shorten
-from bothways.io import find_backup
+from bothways.io import find_backup, get_object, read_json, read_json_value
 from bothways.log import logger
-from bothways.tokenizer.files import get_object, read_json, read_json_value
 from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 
 # Exact names, since a repository may hold the same weights again in other formats (onnx/, openvino/, *.bin).

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.tokenizer.files import get_object, read_json
+from bothways.io import get_object, read_json
 
 INTEGER, NUMBER, TEXT, BOOL, OBJECT = "an integer from 0", "a number", "text", "true or false", "a JSON object"
 DATA = "text or a JSON object"  # a path, or the description of a table in memory

@@ -8,9 +8,8 @@ from torch import nn
 from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors, write_weights
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
-from bothways.io import write_json
+from bothways.io import get_object, read_json, read_json_value, write_json
 from bothways.model.pooler import encodes_separately, unit_scale
-from bothways.tokenizer.files import get_object, read_json, read_json_value
 from bothways.tokenizer.tokenizer import Tokenizer
 
 MODULES = "modules.json"

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bothways.errors import InputError, MissingFile
-from bothways.tokenizer.files import check_regular_file, get_object, read_json
+from bothways.io import check_regular_file, get_object, read_json
 
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 MAX_MAPPED_BYTES = 16_000_000

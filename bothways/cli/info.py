@@ -9,7 +9,7 @@ from bothways.checkpoint.contents import METADATA_FILE
 from bothways.checkpoint.metadata import read_metadata
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.inference.backends import open_backend
-from bothways.tokenizer.files import read_json
+from bothways.io import read_json
 from bothways.training.run import METRICS, read_metrics, run_status
 from bothways.training.run_checkpoints import FOLDER, STATE
 

@@ -13,9 +13,8 @@ from bothways.checkpoint.contents import CONFIG, METADATA_FILE, Checkpoint, chec
 from bothways.checkpoint.formats.packed import PackedFormat, write_packed
 from bothways.checkpoint.weights import WEIGHTS, read_weights
 from bothways.errors import InputError
-from bothways.io import atomic_directory, write_json
+from bothways.io import atomic_directory, read_json, write_json
 from bothways.settings import Pack, Unpack
-from bothways.tokenizer.files import read_json
 
 SMALL = 64  # matrices with fewer rows stay in float16
 POSITION_BITS = 8

@@ -25,10 +25,9 @@ from bothways.export.graph import quiet
 from bothways.export.parity import padded, session
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.predictor import Predictor
-from bothways.io import fsync, write_atomic
+from bothways.io import fsync, read_json, write_atomic
 from bothways.model.model import Model
 from bothways.settings import Export
-from bothways.tokenizer.files import read_json
 
 if TYPE_CHECKING:
     from onnx import ModelProto

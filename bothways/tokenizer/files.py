@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as short_repr
-from stat import S_ISREG
 from typing import Any
 
-from bothways.errors import InputError, MissingFile
-from bothways.io import SURROGATES, write_atomic
+from bothways.errors import InputError
+from bothways.io import SURROGATES, get_object, read_json, read_text, write_atomic
 from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
 
@@ -22,7 +21,6 @@ FLAGS = (  # booleans of tokenizer_config.json and of the normalizer in tokenize
     "do_lower_case", "strip_accents", "tokenize_chinese_chars", "keep_accents", "split_by_punct", "add_prefix_space",
     "lowercase", "handle_chinese_chars",
 )  # fmt: skip
-MAX_DEPTH = 100  # nesting of lists and objects in a JSON file
 
 
 @dataclass(frozen=True)
@@ -32,56 +30,6 @@ class TokenizerData:
     vocab: dict[str, int]
     options: dict[str, Any]
     file: Path
-
-
-def check_regular_file(file: Path) -> None:
-    """InputError for anything but a regular file: a directory, or a pipe or device, which may never end."""
-    if not S_ISREG(file.stat().st_mode):
-        raise InputError(f"{file}: not a regular file")
-
-
-def read_bytes(file: Path) -> bytes:
-    """The content of a regular file. InputError if it does not exist or is a pipe or device."""
-    try:
-        check_regular_file(file)
-        return file.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        raise MissingFile(f"{file}: no such file; check the path") from None
-
-
-def read_text(file: Path) -> str:
-    """The text of a UTF-8 file. InputError names the first invalid byte."""
-    try:
-        return read_bytes(file).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file}: not UTF-8 at byte {error.start}; convert it to UTF-8 first") from None
-
-
-def read_json_value(file: Path) -> Any:
-    """Read any JSON value. InputError names the line of a syntax error, or rejects values nested deeper than MAX_DEPTH
-    and numbers with thousands of digits."""
-    text = read_text(file)
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{file}:{error.lineno}: not valid JSON ({error.msg}); download the file again") from None
-    except (ValueError, RecursionError):
-        raise InputError(f"{file}: values nested too deeply or a number too long; download the file again") from None
-    level: list[Any] = [value] if type(value) is dict or type(value) is list else []
-    for _ in range(MAX_DEPTH):
-        inside = (value.values() if type(value) is dict else value for value in level)
-        level = [child for children in inside for child in children if type(child) is dict or type(child) is list]
-    if level:
-        raise InputError(f"{file}: values nested deeper than {MAX_DEPTH}; download the file again")
-    return value
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """Read a JSON object. InputError for any other value."""
-    value = read_json_value(file)
-    if not isinstance(value, dict):
-        raise InputError(f"{file}: expected a JSON object, found {type(value).__name__}; download the file again")
-    return value
 
 
 def read_vocab_txt(file: Path) -> TokenizerData:
@@ -182,14 +130,6 @@ def read_flags(values: Mapping[str, Any], file: Path) -> dict[str, bool]:
     if wrong := [name for name, value in flags.items() if type(value) is not bool]:
         raise InputError(f"{file}: {wrong[0]} ({short_repr(flags[wrong[0]])}) must be true or false")
     return flags
-
-
-def get_object(content: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
-    """The JSON object `name` of another; empty if it is missing or null."""
-    value = content.get(name) or {}
-    if not isinstance(value, dict):
-        raise InputError(f"{file}: {name} must be a JSON object, found {type(value).__name__}")
-    return value
 
 
 def _reject_other_special_tokens(config: dict[str, Any], file: Path) -> None:

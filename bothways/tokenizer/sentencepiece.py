@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.tokenizer.files import read_bytes
+from bothways.io import read_bytes
 from bothways.tokenizer.json_models import DECODERS, GENERIC_CLASS, METASPACE, added_tokens, template_processing
 
 # message -> field -> (field number, type). Enumerations are encoded as integers.

@@ -10,10 +10,10 @@ from bothways.checkpoint.formats.format import Format, ModelPlan, StoredModel
 from bothways.checkpoint.state_dict import not_finite_error
 from bothways.checkpoint.weights import is_finite, open_safetensors, write_weights
 from bothways.errors import InputError, MissingFile
+from bothways.io import get_object
 from bothways.model.int8 import dequantize, int8_state_dict, is_int8, load_int8_state_dict
 from bothways.model.model import Model
 from bothways.model.pooler import NO_POOLER
-from bothways.tokenizer.files import get_object
 
 INT8_WEIGHTS = "int8.safetensors"  # a name of its own: other libraries would load random weights otherwise
 

@@ -13,10 +13,10 @@ from bothways.checkpoint.contents import CONFIG, Checkpoint, encoder_only
 from bothways.checkpoint.formats.format import HEAD_KEYS, Format, ModelPlan, StoredModel
 from bothways.checkpoint.formats.hugging_face import write_files
 from bothways.checkpoint.sentence_transformers import TRANSFORMER, read_linear, write_linear
+from bothways.io import read_json
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.pooler import NO_POOLER, unit_scale
-from bothways.tokenizer.files import read_json
 
 
 class LinearFormat(Format):

@@ -22,8 +22,8 @@ from bothways.checkpoint.contents import CONFIG
 from bothways.checkpoint.formats.format import Format, ModelPlan, StoredModel
 from bothways.checkpoint.weights import open_safetensors, write_weights
 from bothways.errors import InputError, MissingFile
+from bothways.io import get_object
 from bothways.model.model import Model
-from bothways.tokenizer.files import get_object
 
 PACKED_WEIGHTS = "packed.safetensors"
 GROUP = 32  # numbers that share a scale

@@ -14,9 +14,8 @@ from bothways.checkpoint.formats.format import Format, StoredModel
 from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.weights import write_weights
 from bothways.errors import InputError
-from bothways.io import atomic_directory, write_json
+from bothways.io import atomic_directory, read_json, write_json
 from bothways.linear.tfidf import Tfidf, TfidfModel
-from bothways.tokenizer.files import read_json
 
 TERMS, WEIGHTS = "terms.json", "tfidf.safetensors"
 

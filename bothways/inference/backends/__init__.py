@@ -12,7 +12,7 @@ from bothways.checkpoint.formats.tfidf import TfidfFormat
 from bothways.inference.backends.backend import Backend
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.backends.tfidf import TfidfBackend
-from bothways.tokenizer.files import read_json
+from bothways.io import read_json
 
 Opener = Callable[..., Backend]  # (directory, dtype=, device=, window=, batch_tokens=)
 BACKENDS: dict[str, Opener] = {TfidfFormat.model_type: TfidfBackend.open}
