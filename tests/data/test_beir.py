@@ -60,7 +60,7 @@ def test_a_ranking_goes_by_score_and_equal_scores_by_name_as_trec_eval_has_it(tm
         ("a.txt", "q1 0 d1 high\n", r"a\.txt:1: 'high'"),
         ("a.txt", "q1 0 d1 nan\n", r"a\.txt:1: 'nan'"),
         ("a.txt", "\n", r"a\.txt: empty"),
-        ("a.csv", "query,text,score\na,b,1\n", r"a\.csv:2: .*document.* found query, text, score"),
+        ("a.csv", "query,text,score\na,b,1\n", r"a\.csv:2: .*document.* query, text, score"),
     ],
 )
 def test_invalid_qrels_raise_with_file_and_line(tmp_path, name, text, message):
@@ -80,9 +80,9 @@ def collection(tmp_path):
 
 def test_a_collection_has_titles_before_texts_and_the_judged_queries(collection):
     assert is_beir_dataset(collection) and not is_beir_dataset(collection / "qrels")
-    found = BeirDataset.read(collection)
-    assert found.documents == {"d1": "Cats sit", "d2": "ran", "d3": "x"}
-    assert found.queries == {"q1": "cat", "q2": "dog"} and found.qrels == GOLD
+    dataset = BeirDataset.read(collection)
+    assert dataset.documents == {"d1": "Cats sit", "d2": "ran", "d3": "x"}
+    assert dataset.queries == {"q1": "cat", "q2": "dog"} and dataset.qrels == GOLD
 
 
 @pytest.mark.parametrize(

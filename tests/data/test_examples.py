@@ -146,9 +146,9 @@ def test_a_value_that_is_no_text_is_named(file):
 
 def test_a_missing_file_and_a_directory_are_named(tmp_path):
     for name in ("t.csv", "t.tsv", "t.txt", "t.jsonl", "t.parquet"):
-        with pytest.raises(MissingFile, match="no such file; check the path"):
+        with pytest.raises(MissingFile, match=re.escape(name)):
             read_table(tmp_path / name, need_labels=False)
-    with pytest.raises(InputError, match="a directory; name files"):
+    with pytest.raises(InputError, match="a directory"):
         read_table(tmp_path, need_labels=True)
 
 
@@ -222,16 +222,14 @@ def test_a_number_beyond_float32_is_named(label):
 
 @pytest.mark.parametrize("label", ["nan", "NaN", "inf", "-Infinity", "1e999"])
 def test_a_number_that_is_not_finite_is_named(label):
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=rf"^t\.csv:3: label {re.escape(repr(label))} .*finite"):
         numeric_labels(labelled("1", label))
-    assert str(raised.value).startswith(f"t.csv:3: label {label!r} is not a finite number")
 
 
 @pytest.mark.parametrize("label", ["", "high", "1,5", "1_000", "0x1", "[1]"])
 def test_an_invalid_number_is_named(label):
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=rf"^t\.csv:3: label {re.escape(repr(label))} .*not a number"):
         numeric_labels(labelled("1", label))
-    assert str(raised.value).startswith(f"t.csv:3: label {label!r} is not a number")
 
 
 def test_numbers_that_are_nan_in_their_file_are_named(file, tmp_path):
@@ -315,17 +313,17 @@ def test_strange_notes_beside_a_table_are_no_hindrance(written, tmp_path):
 
 @pytest.fixture
 def on_the_hub(monkeypatch):
-    """A hub of one dataset, and which splits were asked for."""
-    asked = []
+    """A hub of one dataset; returns the requested splits."""
+    requested = []
 
     def load_dataset(name, config, *, split, revision, streaming):
-        asked.append(split)
+        requested.append(split)
         return dataset().to_iterable_dataset()
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda self, name: SimpleNamespace(sha="a" * 40))
     hub._revision.cache_clear()
-    yield asked
+    yield requested
     hub._revision.cache_clear()
 
 
@@ -356,7 +354,7 @@ def test_words_and_tags_go_by_the_names_given(file):
     assert (sentence.words, sentence.tags) == (("b",), ("3",))
     with pytest.raises(InputError, match="'ner_tags' or 'labels'; .*--tags-column"):
         read_tagged(path)
-    with pytest.raises(InputError, match="no column 'kinds' .there are: tokens, .*--tags-column"):
+    with pytest.raises(InputError, match="'kinds' .*: tokens, .*--tags-column"):
         read_tagged(path, tags="kinds")
 
 
