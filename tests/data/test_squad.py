@@ -185,7 +185,7 @@ def test_a_file_of_which_no_question_is_left_is_named(tmp_path):
 def test_invalid_broken_or_missing_json_is_named(tmp_path):
     for content in (b'{"data": [', b"id,question\n", b"", b"\xff\xfe\xff", b"[" * 200_000):
         (tmp_path / "t.json").write_bytes(content)
-        with pytest.raises(InputError, match=r"t\.json: .*JSON"):
+        with pytest.raises(InputError, match=r"t\.json: .*readable as JSON"):
             read_squad(tmp_path / "t.json")
     path = write(tmp_path, "json.gz")
     path.write_bytes(path.read_bytes()[:-30])
