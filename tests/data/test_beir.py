@@ -45,7 +45,7 @@ def test_other_files_are_not_recognized_as_qrels(tmp_path, name, text):
     assert not is_qrels_file(written(tmp_path, name, text))
 
 
-def test_a_ranking_goes_by_score_and_equal_scores_by_name_as_trec_eval_has_it(tmp_path):
+def test_rankings_are_sorted_by_score_and_then_by_name_as_in_trec_eval(tmp_path):
     run = "q1 Q0 d1 9 0.5 mine\nq1 Q0 d3 1 0.5 mine\nq1 Q0 d2 2 0.75 mine\nq2 Q0 d9 1 -1 mine\n"
     assert read_ranking(written(tmp_path, "run.txt", run)) == {"q1": ["d2", "d3", "d1"], "q2": ["d9"]}
     table = "query,document,score\nq1,d1,0.5\nq1,d2,0.75\n"

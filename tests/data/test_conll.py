@@ -91,12 +91,12 @@ def test_other_white_space_is_part_of_a_word(read):
     assert [one.words for one in read("New York\tB-X\n\u2028\tO\n")] == [("New York", "\u2028")]
 
 
-def test_a_packed_file_is_read_alike(read, tmp_path):
+def test_a_compressed_file_is_read_like_a_plain_one(read, tmp_path):
     (tmp_path / "t.conll.gz").write_bytes(gzip.compress(CONLL_2003.encode()))
     assert texts(read_conll(tmp_path / "t.conll.gz")) == texts(read(CONLL_2003))
 
 
-def test_conll_u_is_read_without_its_comments_and_rows_that_are_no_words(read):
+def test_conll_u_is_read_without_comments_ranges_and_empty_nodes(read):
     assert texts(read(CONLL_U, words=1, tags=3)) == ["They/PRON buy/VERB in New York/ADV", "No/INTJ"]
 
 

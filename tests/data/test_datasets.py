@@ -203,7 +203,7 @@ def test_offline_is_an_error_in_one_line():
         assert "\n" not in str(raised.value)
 
 
-def test_a_connection_lost_on_the_way_is_an_error_in_one_line(on_the_hub, monkeypatch):
+def test_a_lost_connection_is_an_error_in_one_line(on_the_hub, monkeypatch):
     def rows():
         yield {"text": "one"}
         raise RuntimeError("the line went dead\nlong ago")
@@ -216,7 +216,7 @@ def test_a_connection_lost_on_the_way_is_an_error_in_one_line(on_the_hub, monkey
         next(documents)
 
 
-def test_a_path_of_the_same_name_is_not_taken_for_it(on_the_hub, tmp_path, monkeypatch):
+def test_a_local_path_with_the_name_of_a_dataset_is_an_error(on_the_hub, tmp_path, monkeypatch):
     (tmp_path / "owner" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="owner/name .*local path"):

@@ -126,7 +126,7 @@ def test_ambiguous_and_missing_columns_raise(header, named, message, file):
         read_table(path, **named, need_labels=True)
 
 
-def test_two_labels_are_no_hindrance_where_none_is_needed(file):
+def test_ambiguous_labels_are_ignored_if_none_is_needed(file):
     assert read_table(file("t.csv", "text,score,class\na,1,x\n"), need_labels=False).labels is None
 
 
@@ -135,7 +135,7 @@ def test_the_name_pair_means_where_there_is_one(file):
     assert read_table(file("u.csv", "text,pair\na,b\n"), pair="pair", need_labels=False).pairs == ["b"]
 
 
-def test_a_value_that_is_no_text_is_named(file):
+def test_a_value_of_another_type_than_text_is_named(file):
     path = file("t.jsonl", lines({"text": "a", "label": "x"}, {"text": ["a", "b"], "label": "x"}))
     with pytest.raises(InputError, match=r"t\.jsonl:2: 'text' .*list.*--text-column"):
         read_table(path, need_labels=True)
@@ -305,7 +305,7 @@ def test_a_class_of_minus_one_is_none_and_a_number_without_a_name_is_named(tmp_p
 
 
 @pytest.mark.parametrize("written", ["?", "{}", '{"info": {"features": 3}}', '{"info": {"features": {"label": 3}}}'])
-def test_strange_notes_beside_a_table_are_no_hindrance(written, tmp_path):
+def test_invalid_metadata_of_a_table_is_ignored(written, tmp_path):
     table = pyarrow.table({"text": ["a"], "label": [1]}).replace_schema_metadata({"huggingface": written})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
     assert read_table(tmp_path / "t.parquet", need_labels=True).labels == ["1"]
@@ -347,7 +347,7 @@ def test_words_and_tags_are_found_by_their_usual_names(words, tags, file):
     assert (sentence.words, sentence.tags) == (("a", "cat"), ("O", "B-X")) and sentence.where.endswith("t.jsonl:1")
 
 
-def test_words_and_tags_go_by_the_names_given(file):
+def test_words_and_tags_are_read_from_the_named_columns(file):
     row = {"tokens": ["a"], "parts": ["b"], "ner_tags": ["O"], "labels": ["N"], "chunks": [3]}
     path = file("t.jsonl", lines(row))
     (sentence,) = read_tagged(path, words="parts", tags="chunks")
@@ -394,7 +394,7 @@ def test_a_table_without_words_or_without_rows_is_named(file):
 
 
 @pytest.mark.parametrize("marks", [[0.0, 1.0, 0.0], [0, 1, 0], [True, False, True]])
-def test_a_yes_or_no_for_each_label_is_no_list_of_labels(marks, file):
+def test_a_list_of_flags_is_not_a_list_of_labels(marks, file):
     table = read_table(file("t.jsonl", lines({"text": "a", "labels": marks})), need_labels=True)
     with pytest.raises(InputError, match=r"t\.jsonl:1: label \[.*\] "):
         label_sets(table)
@@ -430,7 +430,7 @@ def test_a_column_that_is_named_of_a_file_without_columns_is_refused(file):
         read_table(path, text="body", need_labels=False)
 
 
-def test_times_beyond_pythons_are_no_hindrance(tmp_path):
+def test_a_table_with_times_outside_the_range_of_python_is_read(tmp_path):
     """Nanoseconds, which only pandas can hold, and years without end."""
     far = pyarrow.array([1700000000123456789, None, 5], pyarrow.int64())
     columns = {

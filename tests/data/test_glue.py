@@ -70,7 +70,7 @@ def test_every_file_format_is_recognized():
         ("t.tsv", ""),
     ],
 )
-def test_other_files_are_not_taken_for_one(name, content, tmp_path):
+def test_other_files_are_not_detected_as_glue(name, content, tmp_path):
     (tmp_path / name).write_text(content, encoding="utf-8")
     assert detect_format(tmp_path / name) is None and glue_table(tmp_path / name) is None
 

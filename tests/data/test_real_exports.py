@@ -66,7 +66,7 @@ def test_windows_1252_is_suggested_with_the_decoded_line_and_works(tmp_path):
     assert Corpus((file,), encoding="cp1252").fingerprint() != Corpus((file,)).fingerprint()
 
 
-def test_a_line_that_is_no_windows_1252_asks_for_an_encoding(tmp_path):
+def test_a_line_that_is_not_windows_1252_either_leads_to_the_encoding_option(tmp_path):
     file = tmp_path / "t.txt"
     file.write_bytes("日本語".encode("shift_jis") + b"\x81\n")
     with pytest.raises(InputError, match=r"t\.txt:1: .*UTF-8 .*byte 0 .*--encoding"):
@@ -78,7 +78,7 @@ def test_a_line_that_is_no_windows_1252_asks_for_an_encoding(tmp_path):
         [*read_lines(file, "shift_jis")]
 
 
-def test_utf_16_without_a_mark_is_named_not_read_as_text_with_zeros(tmp_path):
+def test_utf_16_without_a_mark_is_an_error_that_names_the_encoding(tmp_path):
     file = tmp_path / "t.csv"
     for encoding in ("utf-16-le", "utf-16-be"):
         file.write_bytes(TABLE.encode(encoding))

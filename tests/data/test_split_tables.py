@@ -41,7 +41,7 @@ def settings(tmp_path):
         ("The cat sat.", "  the CAT\tsat!! ", True),
         ("\ufb01ne \uff21\uff22", "FINE ab", True),  # a ligature, wide letters
         ("Straße", "STRASSE", True),
-        ("फल", "फूल", False),  # vowel signs are no punctuation
+        ("फल", "फूल", False),  # vowel signs are not punctuation
         ("?!", "...", False),
         ("a+b", "a b", False),
         ("3.5", "35", False),
@@ -78,7 +78,7 @@ def test_groups_of_a_test_file_are_read_where_it_has_them(settings):
         assert len({*tables["test"].units}) == num_units
 
 
-def test_labels_are_alike_but_for_case_and_blanks_alone():
+def test_labels_are_equal_apart_from_case_and_blanks_only():
     assert label_key(" Sport  news") == label_key("sport news") != label_key("sport, news")
 
 

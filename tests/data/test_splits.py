@@ -23,7 +23,7 @@ PARTS = parts_for(())
 NAMES = ["train", "dev", "test"]
 
 
-def test_what_is_split_off_depends_on_the_given_files():
+def test_the_splits_that_are_made_depend_on_the_files():
     assert parts_for(["train"]) == {"train": 8, "dev": 1, "test": 1}
     assert parts_for(["train", "test"]) == {"train": 9, "dev": 1}
     assert parts_for(["train", "dev"]) == parts_for(["dev", "test"]) == {"train": 1}
@@ -59,7 +59,7 @@ def test_sizes_are_those_of_largest_remainders(num_rows, sizes):
     assert tuple(len(splits[name]) for name in NAMES) == sizes
 
 
-def test_of_equal_remainders_the_split_that_is_behind_is_served():
+def test_of_equal_remainders_the_split_below_its_share_gets_the_row():
     labels = [name for name in "abcdefgh" for _ in range(5)]  # of each class 4, 0.5 and 0.5
     splits = split(40, labels, seed=1, parts=PARTS, source="t.csv")
     assert [len(splits[name]) for name in NAMES] == [32, 4, 4]

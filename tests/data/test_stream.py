@@ -122,7 +122,7 @@ def test_among_the_first_rows_all_columns_count(tmp_path):
     assert "t.jsonl:1: 'text' is missing" in str(wrong) and "t.jsonl:3: 'pair' is missing" in str(lacking)
 
 
-def test_a_file_without_readable_rows_is_given_up(tmp_path, monkeypatch):
+def test_reading_a_file_without_readable_rows_stops(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "MOST_CONSECUTIVE_ERRORS", 50)
     file = written(tmp_path / "t.jsonl", "{\n" * 60)
     with pytest.raises(InputError, match=r"t\.jsonl:1: .*JSON .* 50 rows"):

@@ -25,7 +25,7 @@ def written(file, content):
 
 
 @pytest.mark.parametrize("name", NO_TEXT)
-def test_codecs_that_are_no_text_encodings_are_refused(name):
+def test_codecs_that_are_not_text_encodings_are_refused(name):
     with pytest.raises(InputError, match="not a text encoding.* utf-8"):
         check_encoding(name)
 
