@@ -19,10 +19,10 @@ GOLD = {
 PREDICTIONS = {
     "article": "An Eiffel tower in Paris!",  # eiffel tower in paris: 2/3 with the first answer, 6/7 with the second
     "punctuation": "1000 KM",
-    "unicode": "ÉTRETAT’S",  # ’ is no ASCII punctuation
+    "unicode": "ÉTRETAT’S",  # ’ is not ASCII punctuation
     "repeated": "ho ho",  # 2 of 3 words, 2 of 2
     "wrong": "Graz",
-    "nobody's": "Rome",
+    "unknown": "Rome",
 }
 
 
@@ -30,7 +30,7 @@ PREDICTIONS = {
     ("answer", "normalized"),
     [
         ("The  Cat,\tand a\nhat!", "cat and hat"),
-        ("a.b c-d", "ab cd"),  # punctuation goes before articles: a.b is no article
+        ("a.b c-d", "ab cd"),  # punctuation goes before articles: a.b is not an article
         ("theatre another Ana", "theatre another ana"),
         ("“The” Äpfel", "“ ” äpfel"),  # an article between marks that stay
         ("THE", ""),
@@ -67,7 +67,7 @@ def test_no_answer_is_correct_for_impossible_questions():
     assert answer_scores({"1": ["the", "cat"]}, {"1": "The"}, "1.1")["exact_match"] == 100
 
 
-def test_the_version_follows_from_the_questions_and_can_be_given():
+def test_the_version_follows_from_the_questions_and_can_be_set():
     gold = {"1": ["The"]}
     assert answer_scores(gold, {"1": "a"})["f1"] == 0
     assert answer_scores(gold, {"1": "a"}, "2.0")["f1"] == 100

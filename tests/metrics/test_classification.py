@@ -70,7 +70,7 @@ def test_micro_f1_is_accuracy_and_f1_is_that_of_the_last_of_two_classes_or_of_th
 
 
 @pytest.mark.parametrize(("gold", "predicted"), [("aaaaa", "aaaaa"), ("aabab", "aaaaa"), ("aaaaa", "aabab")])
-def test_predictions_that_are_all_alike_have_no_correlation_and_give_no_warning(gold, predicted):
+def test_constant_predictions_have_no_correlation_and_give_no_warning(gold, predicted):
     assert metrics.classification(list(gold), list(predicted))["matthews"] == 0.0
 
 

@@ -51,7 +51,7 @@ def test_every_interval_holds_its_score():
     assert inside(metrics.ranking_intervals(judged, ranking), metrics.ranking_scores(judged, ranking))
 
 
-def test_all_right_of_thirty_rows_is_no_certainty():
+def test_thirty_correct_rows_of_thirty_leave_a_wide_interval():
     gold = [*"ab"] * 15
     bounds = metrics.classification_intervals(gold, gold)
     assert bounds["accuracy"][0] == pytest.approx(metrics.wilson_interval(30, 30)[0]) and bounds["accuracy"][0] < 0.9

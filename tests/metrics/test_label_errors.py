@@ -13,7 +13,7 @@ def test_a_label_is_suspicious_if_another_one_reaches_its_usual_confidence():
     assert (errors[0].label_probability, errors[0].suggested_probability) == (1 - 0.95, 0.95)
 
 
-def test_a_label_that_is_hard_for_the_model_is_no_error():
+def test_a_label_that_is_hard_for_the_model_is_not_an_error():
     labels = ["easy"] * 4 + ["hard"] * 3
     # The model always prefers "easy", but is surer of it where it is right.
     shares = [{"easy": 0.95, "hard": 0.05}] * 4 + [{"easy": 0.6, "hard": 0.4}] * 3
