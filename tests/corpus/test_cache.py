@@ -25,7 +25,7 @@ def run_cache(capsys):
 
 @pytest.fixture
 def stores(tokenizer, tmp_path, monkeypatch):
-    """The user's cache with two stores, one damaged store, one unfinished, and things that are no stores."""
+    """The user's cache with two stores, one damaged store, one unfinished, and other files and directories."""
     monkeypatch.setenv("BOTHWAYS_CACHE", str(tmp_path / "cache"))
     tokenizer.save(tmp_path / "tokenizer")
     for name in ("a.txt", "b.txt"):

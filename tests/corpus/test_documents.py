@@ -91,7 +91,7 @@ def test_a_document_of_white_space_is_none(file):
 
 
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
-def test_a_byte_order_mark_is_no_text(start, file):
+def test_a_byte_order_mark_is_not_part_of_the_text(start, file):
     assert read(file("a.txt", start + b"one\n")) == ["one"]
     assert read(file("a.jsonl", start + b'{"text": "one"}\n')) == ["one"]
     assert read(file("a.csv", start + b"text,n\none,1\n")) == ["one"]
@@ -288,7 +288,7 @@ def test_a_file_that_only_looks_packed_is_named(packing, file):
         read(file(f"a.txt{packing}", "one\n"))
 
 
-def test_a_full_disk_is_not_taken_for_a_broken_file(file, monkeypatch):
+def test_a_full_disk_is_not_reported_as_a_broken_file(file, monkeypatch):
     def no_space(source, target, length):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -347,7 +347,7 @@ def test_a_txt_of_lines_loses_a_line_and_one_of_a_single_document_all(file):
         skipping(path, unit="file")
 
 
-def test_a_parquet_row_that_is_no_text_is_skipped_or_named(tmp_path):
+def test_a_parquet_row_without_text_is_skipped_or_named(tmp_path):
     broken = pyarrow.array([b"one", b"tw\xff", None, b"four"]).cast(pyarrow.string(), safe=False)
     with pytest.raises(pyarrow.ArrowInvalid, match="UTF8"):
         broken.validate(full=True)
@@ -430,7 +430,7 @@ def test_a_glob_is_the_files_it_matches_in_order_of_their_paths(folder):
     assert names(folder, "*/z.txt.gz") == ["a/z.txt.gz"]
 
 
-def test_a_file_that_exists_is_no_glob(folder):
+def test_an_existing_file_is_not_read_as_a_glob(folder):
     (folder / "h.txt").touch()
     assert names(folder, "[h].txt") == ["[h].txt"]
 
@@ -609,7 +609,7 @@ def test_a_table_is_the_same_from_every_kind_of_file(kind, file, tmp_path):
     assert len(table) == 2 and table.where[0].startswith(str(path)) and table.where[0] != table.where[1]
 
 
-def test_columns_go_by_the_names_given(file):
+def test_columns_are_read_by_their_names(file):
     path = file("t.csv", "body,other,kind,text\none,a,x,no\n")
     table = read_table(path, text="body", pair="other", label="kind", need_labels=True)
     assert (table.texts, table.pairs, table.labels) == (["one"], ["a"], ["x"])

@@ -1,6 +1,6 @@
 """Masked tokens, words and spans: how many, their replacements, and independence of the batch.
 
-Chances are held to exact tails: p under 1e-6 is no chance.
+Frequencies are compared by exact tests: p under 1e-6 is a failure.
 """
 
 from itertools import groupby, pairwise
@@ -275,7 +275,7 @@ def masks_of_each(batch, masked):
     return masks
 
 
-def test_the_masks_of_a_text_do_not_depend_on_its_company(tokenizer, rule):
+def test_the_masks_of_a_text_do_not_depend_on_the_other_texts_of_the_batch(tokenizer, rule):
     lengths = [13, 61, 29, 7, 47]
     together = batch_of(tokenizer, lengths)
     numbers = [4, 0, 9, 2, 7]

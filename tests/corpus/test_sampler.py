@@ -44,7 +44,7 @@ def test_batches_keep_the_order_and_the_budget_and_are_as_full_as_they_can_be(bu
     assert all(size + extra > budget for size, extra in zip(sizes, following, strict=False))
 
 
-def test_no_rows_are_no_batches():
+def test_no_rows_give_no_batches():
     assert list(token_batches([], [], 10)) == [] and list(chunked([], 3)) == []
     assert divide_evenly([], [], 3) == [[], [], []]
 
@@ -285,7 +285,7 @@ def test_errors_while_prefetching_are_raised_at_their_position():
         next(coming)
 
 
-def test_a_maker_ends_when_nobody_wants_more():
+def test_a_producer_ends_when_the_consumer_stops():
     ended = Event()
 
     def items():

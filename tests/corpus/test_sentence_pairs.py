@@ -1,5 +1,5 @@
 """Examples of every kind: segments whole and of one document, half of each label, no longer than allowed, the same
-whatever else is made with them. Chances are held to exact tails: p under 1e-6 is no chance."""
+whatever else is made with them. Frequencies are compared by exact tests: p under 1e-6 is a failure."""
 
 import numpy as np
 import pytest
