@@ -159,7 +159,7 @@ def test_requested_rules_are_applied_without_a_message(lowercase, strip_accents)
 
 
 @pytest.mark.slow
-def test_what_was_learned_with_marks_is_read_alike_by_others_on_every_code_point(tmp_path):
+def test_a_vocabulary_with_marks_gives_the_ids_of_tokenizers_for_every_code_point(tmp_path):
     rules = Tokenizer.learn([NEEDED["German"]], 300).backend.rules
     chars = [chr(point) for point in WRITTEN]
     vocab = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *chars, *("##" + char for char in chars)])}

@@ -62,7 +62,7 @@ def test_what_we_save_transformers_and_tokenizers_read(tmp_path, lowercase, stri
     assert peer.encode(TEXT, "Le É").type_ids == ours.encode(TEXT, "Le É", allow_special=True).segment_ids
 
 
-def test_transformers_cuts_at_512_what_we_saved_if_asked_to_truncate(tmp_path):
+def test_transformers_truncates_to_512_tokens_with_what_we_saved(tmp_path):
     Tokenizer(VOCAB).save(tmp_path)
     assert len(BertTokenizer.from_pretrained(tmp_path)("a " * 600, truncation=True).input_ids) == 512
 

@@ -232,7 +232,7 @@ def test_replacements_that_make_texts_many_times_longer_are_refused():
             check_patterns({"type": "Sequence", "normalizers": steps})
 
 
-# --- what is no file --------------------------------------------------------------------------------------------------
+# --- not regular files ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json", "tokenizer_config.json", "spiece.model"])

@@ -126,7 +126,7 @@ def test_transformers_gives_a_model_the_segments_that_it_was_trained_with(albert
     assert encoded.get("token_type_ids") == expected
 
 
-def test_a_space_before_a_word_is_no_part_of_its_place(roberta):
+def test_a_space_before_a_word_is_not_part_of_its_offsets(roberta):
     encoding = Tokenizer.load(roberta).encode(" the  cat\n sat ")
     text = encoding.ranges[0][0].text
     words = [text[start:end] for start, end in encoding.offsets]
@@ -424,7 +424,7 @@ def test_the_files_are_those_of_the_kind(kind, saved):
         assert Tokenizer.load(saved).encode("The cat").ids == AutoTokenizer.from_pretrained(saved)("The cat").input_ids
 
 
-def test_transformers_cuts_where_the_model_ends_if_asked_to(ours, tmp_path):
+def test_transformers_truncates_to_the_length_of_the_model(ours, tmp_path):
     ours.save(tmp_path, max_length=37)
     assert len(AutoTokenizer.from_pretrained(tmp_path)("the cat " * 99, truncation=True).input_ids) == 37
 
