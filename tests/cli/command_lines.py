@@ -86,7 +86,7 @@ def command_line(random: Random, *, models: list[str], files: list[str]) -> list
 
 
 def _of_bytes(word: str) -> str:
-    """The word as a system hands one on: without NUL, and with surrogates only for bytes that are no UTF-8."""
+    """The word as the system passes it: without NUL, and with surrogates only for bytes that are not UTF-8."""
     return os.fsdecode(word.encode(errors="surrogatepass").replace(b"\0", b""))
 
 

@@ -181,7 +181,7 @@ def test_standard_input_is_read_a_text_a_line(classifier, texts, output_of):
         assert one["label"] == row["label"] and one["scores"] == pytest.approx(row["scores"], abs=1e-5)
 
 
-def test_no_lines_on_standard_input_are_no_predictions(classifier, output_of, monkeypatch):
+def test_no_lines_on_standard_input_give_no_predictions(classifier, output_of, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert output_of("predict", classifier) == ""
 
@@ -370,7 +370,7 @@ def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_p
         assert one["loss"] == pytest.approx(two["loss"], abs=1e-5) and one["tokens"] == two["tokens"]
 
 
-def test_half_a_character_from_the_command_line_is_no_hindrance(filler, output_of):
+def test_half_a_character_on_the_command_line_is_read(filler, output_of):
     text = "caf\udce9 the [MASK]"
     assert "caf\\udce9" in output_of("fill", filler, text)
     (first, *_), *_ = json.loads(output_of("fill", filler, text, "--json"))
