@@ -15,7 +15,7 @@ from bothways.cli import main
 from bothways.verbs import VERBS
 from tests.fuzz import NASTY, mutated, mutated_bytes
 
-# These run to their end on small files. Of the others only what comes before the work is asked for: they get no model.
+# These run to their end on small files. Of the others only the checks before the work are tested: they get no model.
 RUN = ("predict", "evaluate", "info", "fill", "embed", "vocab", "cache")
 NUMBERS = (
     "-1",
@@ -86,7 +86,7 @@ def command_line(random: Random, *, models: list[str], files: list[str]) -> list
 
 
 def _of_bytes(word: str) -> str:
-    """The word as a system hands one on: without NUL, and with surrogates only for bytes that are no UTF-8."""
+    """The word as the system passes it: without NUL, and with surrogates only for bytes that are not UTF-8."""
     return os.fsdecode(word.encode(errors="surrogatepass").replace(b"\0", b""))
 
 
@@ -127,9 +127,9 @@ def run(line: list[str], capture) -> int:
         status = end.code
     except BaseException as error:
         raise AssertionError(f"{line!r:.2000} raised {error!r:.300}") from error
-    said = capture()
+    printed = capture()
     assert status in (0, 1, 2), (line, status)
-    assert not log.CONTROLS.search(said.out + said.err), line
+    assert not log.CONTROLS.search(printed.out + printed.err), line
     if status == 1:
-        assert said.err.splitlines()[-1].startswith("bothways"), (line, said.err)
+        assert printed.err.splitlines()[-1].startswith("bothways"), (line, printed.err)
     return int(str(status))

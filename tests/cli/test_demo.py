@@ -27,31 +27,31 @@ def shortened(tmp_path_factory):
     )
     for name, value in {"NUM_GAPS": 9, "SHOTS": 4, "PARAGRAPHS": 24, "TEST_PARAGRAPHS": 12}.items():
         patch.setattr(demo, name, value)
-    out, told = tmp_path_factory.mktemp("demo") / "a demo", []
-    patch.setattr(demo, "print_lines", lambda *lines: told.extend(lines))
+    out, printed = tmp_path_factory.mktemp("demo") / "a demo", []
+    patch.setattr(demo, "print_lines", lambda *lines: printed.extend(lines))
     figures = demo.run(Demo(out=out, minutes=0.02, dtype="float32"))
     patch.undo()
-    return out, "\n".join(told), figures
+    return out, "\n".join(printed), figures
 
 
 def test_all_steps_run(shortened):
-    _, told, figures = shortened
-    assert re.findall(r"^(\d)\. ", told, re.MULTILINE) == [*"12345678"]
-    assert "Done in" in told and figures["seconds"] > 0
+    _, printed, figures = shortened
+    assert re.findall(r"^(\d)\. ", printed, re.MULTILINE) == [*"12345678"]
+    assert "Done in" in printed and figures["seconds"] > 0
 
 
 def test_gaps_and_examples_are_shown_with_the_written_word(shortened):
-    _, told, figures = shortened
-    assert all(text in told for text in demo_texts.GAPS)
-    assert told.count("(written: ") == demo.NUM_SHOWN and figures["gaps"]["number"] == 9
+    _, printed, figures = shortened
+    assert all(text in printed for text in demo_texts.GAPS)
+    assert printed.count("(written: ") == demo.NUM_SHOWN and figures["gaps"]["number"] == 9
     assert 0 <= figures["gaps"]["first"] <= figures["gaps"]["five"] <= 1
 
 
 def test_a_word_has_more_similar_vectors_within_a_sense_than_across(shortened):
-    _, told, figures = shortened
+    _, printed, figures = shortened
     for word in demo_texts.SENSES:
         same, different = (figures[f"senses of {word}"][key] for key in ("same", "different"))
-        assert same > different and f"{same:.2f} within a sense, {different:.2f} across" in told
+        assert same > different and f"{same:.2f} within a sense, {different:.2f} across" in printed
 
 
 def test_cosines_of_senses_are_means_over_pairs_of_different_sentences():
@@ -62,18 +62,18 @@ def test_cosines_of_senses_are_means_over_pairs_of_different_sentences():
 
 
 def test_following_sentences_and_passages_are_found(shortened):
-    _, told, figures = shortened
+    _, printed, figures = shortened
     assert figures["next"] == {"right": len(demo_texts.NEXT), "pairs": len(demo_texts.NEXT)}
     assert figures["search"]["questions"] == 7 and figures["search"]["right"] > figures["search"]["by words"]
-    assert told.count("right: ") + told.count("WRONG: ") >= 7
+    assert printed.count("right: ") + printed.count("WRONG: ") >= 7
 
 
 def test_every_classifier_is_compared_with_baselines_and_has_an_interval(shortened):
-    _, told, figures = shortened
-    assert len(re.findall(r"this model +[\d.]+% \(95 % interval [\d.]+% to [\d.]+%\), \d+ texts", told)) == 3
+    _, printed, figures = shortened
+    assert len(re.findall(r"this model +[\d.]+% \(95 % interval [\d.]+% to [\d.]+%\), \d+ texts", printed)) == 3
     for name in ("few", "all", "authors"):
         for baseline, score in figures[name]["baselines"].items():
-            assert re.search(rf"{re.escape(baseline)} +{score:.1%}", told)
+            assert re.search(rf"{re.escape(baseline)} +{score:.1%}", printed)
         assert {*figures[name]["baselines"]} >= {"TF-IDF + logistic regression", "frozen vectors + logistic regression"}
 
 
@@ -115,14 +115,14 @@ def test_the_page_has_all_results_and_loads_nothing(shortened):
 def test_the_commands_it_prints_work(shortened, capsys):
     from bothways.cli import info
 
-    out, told, _ = shortened
+    out, printed, _ = shortened
     is_command = re.compile(r"   \S*bothways (fill|predict|info) ")
-    commands = [shlex.split(line) for line in told.splitlines() if is_command.match(line)]
+    commands = [shlex.split(line) for line in printed.splitlines() if is_command.match(line)]
     assert [words[1] for words in commands] == ["fill", "predict", "info"]
     for words in commands:
         main.main(words[1:])
-    said = capsys.readouterr()
-    assert str(out / "all") in said.out and '"label"' in said.out
+    output = capsys.readouterr().out
+    assert str(out / "all") in output and '"label"' in output
     assert info.describe(out)["status"] == "done" and info.describe(out)["run"] == "demo"
     for part in ("pretrain", "few", "all", "authors"):
         assert info.describe(out / part)["status"] == "done"

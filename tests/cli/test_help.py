@@ -27,14 +27,14 @@ def shown(capsys, monkeypatch):
 
 def boxes(lines):
     """{title: lines} of the boxes."""
-    title, found = None, {}
+    title, by_title = None, {}
     for line in lines:
         if match := re.match("╭─ (.+?) ─", line):
             title = match[1]
-            assert title not in found
+            assert title not in by_title
         elif line.startswith("│"):
-            found.setdefault(title, []).append(line)
-    return found
+            by_title.setdefault(title, []).append(line)
+    return by_title
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -49,8 +49,8 @@ def texts(tmp_path):
 
 
 @pytest.fixture
-def said(capsys):
-    """Runs the command in this process; what it prints on standard output."""
+def output_of(capsys):
+    """Runs the command in this process and returns its standard output."""
 
     def run(*arguments):
         main.main([*map(str, arguments)])
@@ -102,9 +102,9 @@ def test_a_missing_device_is_one_line_and_exits_with_2(command, classifier, text
 def test_a_wrong_verb_is_named_with_those_there_are(capsys):
     with pytest.raises(SystemExit):
         main.main(["pretend", "--fast"])
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1
-    assert "'pretend'" in said.err and all(verb in said.err for verb in VERBS)
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    assert "'pretend'" in printed.err and all(verb in printed.err for verb in VERBS)
 
 
 def test_the_overview_names_every_verb(capsys):
@@ -142,26 +142,28 @@ def test_help_lists_every_setting_with_its_default(verb, capsys):
     assert "--json" in shown
 
 
-def test_the_version_is_the_packages(said):
-    assert said("--version") == f"bothways {bothways.__version__}\n"
+def test_the_version_is_the_packages(output_of):
+    assert output_of("--version") == f"bothways {bothways.__version__}\n"
 
 
 # --- verbs ------------------------------------------------------------------------------------------------------------
 
 
-def test_predictions_are_an_object_a_line_in_input_order(classifier, texts, said):
-    rows = [json.loads(line) for line in said("predict", classifier, texts, "--dtype", "float32").splitlines()]
+def test_predictions_are_an_object_a_line_in_input_order(classifier, texts, output_of):
+    rows = [json.loads(line) for line in output_of("predict", classifier, texts, "--dtype", "float32").splitlines()]
     expected = bothways.load(classifier, dtype="float32").classify(TEXTS)
-    assert [row["label"] for row in rows] == [found.label for found in expected]
-    for row, found in zip(rows, expected, strict=True):
-        assert row["scores"] == pytest.approx(found.scores, abs=1e-6) and row["score"] == max(row["scores"].values())
+    assert [row["label"] for row in rows] == [result.label for result in expected]
+    for row, result in zip(rows, expected, strict=True):
+        assert row["scores"] == pytest.approx(result.scores, abs=1e-6) and row["score"] == max(row["scores"].values())
 
 
 @pytest.mark.slow
-def test_predictions_keep_input_order_over_blocks(classifier, tmp_path, said):
+def test_predictions_keep_input_order_over_blocks(classifier, tmp_path, output_of):
     numbers = np.random.default_rng(0).integers(0, 5, 9000).tolist()
     (tmp_path / "many.txt").write_text("".join(TEXTS[(0, 2, 3, 4, 6)[number]] + "\n" for number in numbers))
-    rows = [json.loads(line)["scores"]["x"] for line in said("predict", classifier, tmp_path / "many.txt").splitlines()]
+    rows = [
+        json.loads(line)["scores"]["x"] for line in output_of("predict", classifier, tmp_path / "many.txt").splitlines()
+    ]
     assert len(rows) == 9000
     means = [np.mean([score for score, number in zip(rows, numbers, strict=True) if number == one]) for one in range(5)]
     assert len({round(mean, 4) for mean in means}) == 5
@@ -169,8 +171,8 @@ def test_predictions_keep_input_order_over_blocks(classifier, tmp_path, said):
 
 
 @pytest.mark.slow
-def test_standard_input_is_read_a_text_a_line(classifier, texts, said):
-    from_file = said("predict", classifier, texts, "--dtype", "float32")
+def test_standard_input_is_read_a_text_a_line(classifier, texts, output_of):
+    from_file = output_of("predict", classifier, texts, "--dtype", "float32")
     from_pipe = run("predict", classifier, "-", "--dtype", "float32", text=texts.read_text())
     assert (from_pipe.returncode, from_pipe.stderr) == (0, "")
     rows, piped = ([json.loads(line) for line in out.splitlines()] for out in (from_file, from_pipe.stdout))
@@ -179,28 +181,30 @@ def test_standard_input_is_read_a_text_a_line(classifier, texts, said):
         assert one["label"] == row["label"] and one["scores"] == pytest.approx(row["scores"], abs=1e-5)
 
 
-def test_no_lines_on_standard_input_are_no_predictions(classifier, said, monkeypatch):
+def test_no_lines_on_standard_input_give_no_predictions(classifier, output_of, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    assert said("predict", classifier) == ""
+    assert output_of("predict", classifier) == ""
 
 
-def test_labels_are_printed_as_they_are(classifier, texts, said):
-    assert '"é"' in said("predict", classifier, texts)
+def test_labels_are_printed_as_they_are(classifier, texts, output_of):
+    assert '"é"' in output_of("predict", classifier, texts)
 
 
-def test_pairs_of_a_table_are_read_together(classifier, tmp_path, said):
+def test_pairs_of_a_table_are_read_together(classifier, tmp_path, output_of):
     (tmp_path / "pairs.jsonl").write_text('{"text": "the cat", "pair": "a dog"}\n{"text": "a", "pair": "b"}\n')
     rows = [
         json.loads(line)
-        for line in said("predict", classifier, tmp_path / "pairs.jsonl", "--dtype", "float32").splitlines()
+        for line in output_of("predict", classifier, tmp_path / "pairs.jsonl", "--dtype", "float32").splitlines()
     ]
     expected = bothways.load(classifier, dtype="float32").classify(["the cat", "a"], ["a dog", "b"])
-    assert [row["scores"] for row in rows] == [pytest.approx(found.scores, abs=1e-6) for found in expected]
+    assert [row["scores"] for row in rows] == [pytest.approx(prediction.scores, abs=1e-6) for prediction in expected]
 
 
-def test_a_regression_model_prints_scores(make_model, tokenizer, texts, tmp_path, said):
+def test_a_regression_model_prints_scores(make_model, tokenizer, texts, tmp_path, output_of):
     checkpoint.save(Checkpoint(make_model("bert", {"classes": 1}), tokenizer), tmp_path / "model")
-    rows = [json.loads(line) for line in said("predict", tmp_path / "model", texts, "--dtype", "float32").splitlines()]
+    rows = [
+        json.loads(line) for line in output_of("predict", tmp_path / "model", texts, "--dtype", "float32").splitlines()
+    ]
     expected = bothways.load(tmp_path / "model", dtype="float32").regress(TEXTS)
     assert [row["score"] for row in rows] == pytest.approx(expected.tolist(), abs=1e-6)
 
@@ -208,65 +212,68 @@ def test_a_regression_model_prints_scores(make_model, tokenizer, texts, tmp_path
 def test_long_texts_are_refused_on_request(classifier, texts, capsys):
     with pytest.raises(SystemExit) as stopped:
         main.main(["predict", str(classifier), str(texts), "--long", "error"])
-    assert stopped.value.code == 1 and "row 5, counted from 0: longer than 64 tokens" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert stopped.value.code == 1 and "row 5, counted from 0" in error and "64 tokens" in error
 
 
-def test_fills_are_a_table_or_json(filler, said):
+def test_fills_are_a_table_or_json(filler, output_of):
     text = "the [MASK] sat on the [MASK]"
-    found = json.loads(said("fill", filler, text, "--json", "--top", "3", "--dtype", "float32"))
+    masks = json.loads(output_of("fill", filler, text, "--json", "--top", "3", "--dtype", "float32"))
     expected = bothways.load(filler, dtype="float32").fill(text, top=3)
-    assert [[fill["token"] for fill in mask] for mask in found] == [[fill.token for fill in mask] for mask in expected]
-    assert found[0][0]["text"] == expected[0][0].text and len(found) == 2
-    lines = said("fill", filler, text, "--top", "3", "--dtype", "float32").splitlines()
+    assert [[fill["token"] for fill in mask] for mask in masks] == [[fill.token for fill in mask] for mask in expected]
+    assert masks[0][0]["text"] == expected[0][0].text and len(masks) == 2
+    lines = output_of("fill", filler, text, "--top", "3", "--dtype", "float32").splitlines()
     assert [line for line in lines if line.startswith("mask")] == ["mask 1", "mask 2"]
     assert len(lines) == 8 and lines[1].split()[1] == expected[0][0].token
-    assert len(said("fill", filler, "the [MASK]").splitlines()) == 5
+    assert len(output_of("fill", filler, "the [MASK]").splitlines()) == 5
 
 
-def test_vectors_are_written_in_input_order(filler, texts, tmp_path, said):
+def test_vectors_are_written_in_input_order(filler, texts, tmp_path, output_of):
     out = tmp_path / "vectors.npy"
-    told = json.loads(said("embed", filler, texts, "-o", out, "--json", "--dtype", "float32", "--pooling", "cls"))
-    assert told == {"vectors": 7, "size": 24, "file": str(out)}
+    summary = json.loads(
+        output_of("embed", filler, texts, "-o", out, "--json", "--dtype", "float32", "--pooling", "cls")
+    )
+    assert summary == {"vectors": 7, "size": 24, "file": str(out)}
     vectors = np.load(out)
     assert vectors.dtype == np.float32
     expected = bothways.load(filler, dtype="float32").embed(TEXTS, pooling="cls")
     assert np.abs(vectors - expected).max() < 1e-6
-    said("embed", filler, texts, "-o", tmp_path / "raw.npy", "--no-normalize", "--dtype", "float32")
+    output_of("embed", filler, texts, "-o", tmp_path / "raw.npy", "--no-normalize", "--dtype", "float32")
     raw = bothways.load(filler, dtype="float32").embed(TEXTS, normalize=False)
     assert np.abs(np.load(tmp_path / "raw.npy") - raw).max() < 1e-5
 
 
-def test_evaluation_prints_metrics(classifier, filler, tmp_path, said):
+def test_evaluation_prints_metrics(classifier, filler, tmp_path, output_of):
     (tmp_path / "t.csv").write_text("text,label\nthe cat,x\na dog,é\nb,z\n", encoding="utf-8")
-    found = json.loads(said("evaluate", classifier, tmp_path / "t.csv", "--json"))["metrics"]
+    metrics = json.loads(output_of("evaluate", classifier, tmp_path / "t.csv", "--json"))["metrics"]
     scores = ["accuracy", "f1_macro", "f1_micro", "matthews"]
-    assert set(found) == {*scores, *(f"{name}_interval" for name in scores), "majority", "texts"}
-    assert found["texts"] == 3
-    table = {line.split()[0]: line for line in said("evaluate", classifier, tmp_path / "t.csv").splitlines()}
+    assert set(metrics) == {*scores, *(f"{name}_interval" for name in scores), "majority", "texts"}
+    assert metrics["texts"] == 3
+    table = {line.split()[0]: line for line in output_of("evaluate", classifier, tmp_path / "t.csv").splitlines()}
     assert {*table} == {*scores, "majority", "texts"}
-    low, high = found["accuracy_interval"]
+    low, high = metrics["accuracy_interval"]
     assert f"{low:.4f}".rstrip("0") in table["accuracy"] and f"{high:.4f}".rstrip("0") in table["accuracy"]
     (tmp_path / "t.txt").write_text("The cat sat on the mat. The dog ran and ran.\n\n" * 5)
-    words = json.loads(said("evaluate", filler, tmp_path / "t.txt", "--json", "--max-length", "32"))["metrics"]
+    words = json.loads(output_of("evaluate", filler, tmp_path / "t.txt", "--json", "--max-length", "32"))["metrics"]
     assert words["perplexity"] == pytest.approx(np.exp(words["masked_lm"]))
 
 
-def test_info_is_a_table_or_json(classifier, said):
-    found = json.loads(said("info", classifier, "--json"))
-    assert found["labels"] == "x, é, z" and found["heads"] == "classes"
-    assert [line.split()[0] for line in said("info", classifier).splitlines()] == [*found]
+def test_info_is_a_table_or_json(classifier, output_of):
+    facts = json.loads(output_of("info", classifier, "--json"))
+    assert facts["labels"] == "x, é, z" and facts["heads"] == "classes"
+    assert [line.split()[0] for line in output_of("info", classifier).splitlines()] == [*facts]
 
 
-def test_a_vocabulary_is_learned_and_its_size_printed(tmp_path, said):
+def test_a_vocabulary_is_learned_and_its_size_printed(tmp_path, output_of):
     (tmp_path / "t.txt").write_text("the cat sat on the mat and the cat ran\n" * 5)
-    told = json.loads(said("vocab", tmp_path / "t.txt", "-o", tmp_path / "v", "--size", "40", "--json"))
+    summary = json.loads(output_of("vocab", tmp_path / "t.txt", "-o", tmp_path / "v", "--size", "40", "--json"))
     learned = bothways.Tokenizer.load(tmp_path / "v")
-    assert told == {"entries": len(learned), "directory": str(tmp_path / "v")} and len(learned) <= 40
-    assert "entries in" in said("vocab", tmp_path / "t.txt", "-o", tmp_path / "w", "--size", "40")
+    assert summary == {"entries": len(learned), "directory": str(tmp_path / "v")} and len(learned) <= 40
+    assert "entries in" in output_of("vocab", tmp_path / "t.txt", "-o", tmp_path / "w", "--size", "40")
 
 
 @pytest.mark.slow
-def test_the_whole_way_by_commands(tmp_path, said):
+def test_the_whole_workflow_by_commands(tmp_path, output_of):
     words = ["the cat sat", "a dog ran", "the mat", "on and on"]
     text = "\n\n".join("\n".join(f"{words[(i + j) % 4]} {words[(i * j) % 4]}." for j in range(9)) for i in range(30))
     (tmp_path / "text.txt").write_text(text)
@@ -275,27 +282,27 @@ def test_the_whole_way_by_commands(tmp_path, said):
     small = ("--model", "tiny", "--steps", "4", "--vocab-size", "90", "--max-length", "32", "--batch-tokens", "256")
     made = run("pretrain", tmp_path / "text.txt", "-o", tmp_path / "run", *small, "--json")
     assert made.returncode == 0, made.stderr
-    told = json.loads(made.stdout)
-    assert told["model"] == str(tmp_path / "run" / "model") and told["heldout"]["perplexity"] > 1
+    summary = json.loads(made.stdout)
+    assert summary["model"] == str(tmp_path / "run" / "model") and summary["heldout"]["perplexity"] > 1
     assert "learned a vocabulary" in made.stderr and "\x1b" not in made.stderr
     tuning = ("finetune", "classify", "--model", tmp_path / "run", "--train", tmp_path / "t.csv", "-o", tmp_path / "c")
-    result = json.loads(said(*tuning, "--json"))
+    result = json.loads(output_of(*tuning, "--json"))
     named = ["task", "metric", "mean", "std", "n", "failed", "scores", "split", "model", "interval", "rows"]
     named += ["baselines", "verdict", "frozen"]
     assert list(result) == named and result["interval"][0] < result["mean"] + 1e-9 and result["rows"] == 6
     assert result["n"] == 1 and result["scores"] == [result["mean"]] and result["split"] == "test"
     (tmp_path / "new.txt").write_text("a dog ran\n")
-    assert json.loads(said("predict", tmp_path / "c", tmp_path / "new.txt"))["label"] in "xy"
+    assert json.loads(output_of("predict", tmp_path / "c", tmp_path / "new.txt"))["label"] in "xy"
 
 
 @pytest.mark.slow
-def test_a_score_on_dev_is_marked_as_selected_on(make_model, tokenizer, tmp_path, said):
+def test_a_score_on_dev_is_marked_as_selected_on(make_model, tokenizer, tmp_path, output_of):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "m")
     (tmp_path / "t.csv").write_text("text,label\n" + "".join(f"a cat {n},x\nthe dog {n},y\n" for n in range(10)))
     tuning = ("finetune", "classify", "--model", tmp_path / "m", "--train", tmp_path / "t.csv", "--epochs", "0.1")
-    prose = said(*tuning, "-o", tmp_path / "a", "--dev", tmp_path / "t.csv")
+    prose = output_of(*tuning, "-o", tmp_path / "a", "--dev", tmp_path / "t.csv")
     assert prose.startswith("dev accuracy") and "one seed" in prose and "selected on this set" in prose
-    prose = said(*tuning, "-o", tmp_path / "b", "--test", tmp_path / "t.csv", "--seeds", "2")
+    prose = output_of(*tuning, "-o", tmp_path / "b", "--test", tmp_path / "t.csv", "--seeds", "2")
     assert prose.startswith("test accuracy") and "over 2 seeds" in prose and "selected on" not in prose
 
 
@@ -305,8 +312,8 @@ def test_a_score_on_dev_is_marked_as_selected_on(make_model, tokenizer, tmp_path
 def pretraining(directory, *more):
     text = "\n\n".join(f"The cat sat on the mat {number} times. Then it ran away.\nSo it goes." for number in range(60))
     (directory / "text.txt").write_text(text, encoding="utf-8")
-    given = ["pretrain", str(directory / "text.txt"), "--model", "tiny", "--vocab-size", "90", "--max-length", "32"]
-    return [*given, "--batch-tokens", "256", "--token-store", str(directory / "store"), *more]
+    arguments = ["pretrain", str(directory / "text.txt"), "--model", "tiny", "--vocab-size", "90", "--max-length", "32"]
+    return [*arguments, "--batch-tokens", "256", "--token-store", str(directory / "store"), *more]
 
 
 def rows_of(run):
@@ -322,10 +329,11 @@ def test_a_stopped_run_saves_prints_a_line_and_resumes(tmp_path):
     while time.monotonic() < end and not (metrics.exists() and len(metrics.read_bytes()) > 2000):
         time.sleep(0.1)
     run.send_signal(signal.SIGTERM)
-    told = run.communicate(timeout=20)[1]
-    assert run.returncode == 1 and "Traceback" not in told
+    errors = run.communicate(timeout=20)[1]
+    assert run.returncode == 1 and "Traceback" not in errors
     step = rows_of(tmp_path / "run")[-1]["step"]
-    assert told.splitlines()[-1] == f"bothways pretrain: stopped at step {step:,}; go on with --resume"
+    *_, last = errors.splitlines()
+    assert last.startswith("bothways pretrain: stopped ") and f" {step:,};" in last and last.endswith(" --resume")
     assert json.loads((tmp_path / "run" / "bothways.json").read_text())["status"] == "stopped"
 
 
@@ -354,18 +362,18 @@ def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_p
         "-m",
         "bothways",
     ]
-    told = subprocess.run([*launcher, *together], capture_output=True, text=True, timeout=55)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.count("masked words, held out") == 1  # one of the two tells
+    ended = subprocess.run([*launcher, *together], capture_output=True, text=True, timeout=55)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("masked words, held out") == 1  # only one process reports it
     runs = [rows_of(tmp_path / name) for name in ("alone", "together")]
     for one, two in zip(*runs, strict=True):
         assert one["loss"] == pytest.approx(two["loss"], abs=1e-5) and one["tokens"] == two["tokens"]
 
 
-def test_half_a_character_from_the_command_line_is_no_hindrance(filler, said):
+def test_half_a_character_on_the_command_line_is_read(filler, output_of):
     text = "caf\udce9 the [MASK]"
-    assert "caf\\udce9" in said("fill", filler, text)
-    (first, *_), *_ = json.loads(said("fill", filler, text, "--json"))
+    assert "caf\\udce9" in output_of("fill", filler, text)
+    (first, *_), *_ = json.loads(output_of("fill", filler, text, "--json"))
     assert first["text"].startswith("caf\udce9 the ")
 
 

@@ -44,7 +44,7 @@ def test_features_that_do_not_exist_yet_lead_to_what_does(typed, capsys):
     assert command in VERBS and "docs/guide/" in error
 
 
-def test_every_word_leads_to_verbs_and_is_none_itself():
+def test_every_word_leads_to_verbs_and_is_not_a_verb_itself():
     words = {**usual_words.TASK_WORDS, **usual_words.VERB_WORDS}
     known = {*VERBS, "finetune"}
     assert {*words} <= known and {verb for verbs in usual_words.SEVERAL.values() for verb in verbs} <= known

@@ -15,7 +15,7 @@ TEXT = "\n\n".join(f"The cat sat on the mat {number} times. Then it ran away." f
 
 
 @pytest.fixture
-def said(capsys):
+def run_cache(capsys):
     def run(*arguments):
         main.main(["cache", *map(str, arguments)])
         return capsys.readouterr().out
@@ -25,7 +25,7 @@ def said(capsys):
 
 @pytest.fixture
 def stores(tokenizer, tmp_path, monkeypatch):
-    """The user's cache with two stores, one damaged store, one unfinished, and things that are no stores."""
+    """The user's cache with two stores, one damaged store, one unfinished, and other files and directories."""
     monkeypatch.setenv("BOTHWAYS_CACHE", str(tmp_path / "cache"))
     tokenizer.save(tmp_path / "tokenizer")
     for name in ("a.txt", "b.txt"):
@@ -40,29 +40,29 @@ def stores(tokenizer, tmp_path, monkeypatch):
     return folder
 
 
-def test_stores_are_listed_with_their_corpus_and_size(stores, said, tmp_path):
-    told = json.loads(said("--json"))
-    assert told["directory"] == str(stores) and told["deleted"] == []
-    whole = {kept["corpus"][0]: kept for kept in told["stores"] if kept["corpus"]}
+def test_stores_are_listed_with_their_corpus_and_size(stores, run_cache, tmp_path):
+    listing = json.loads(run_cache("--json"))
+    assert listing["directory"] == str(stores) and listing["deleted"] == []
+    whole = {kept["corpus"][0]: kept for kept in listing["stores"] if kept["corpus"]}
     assert whole.keys() == {str(tmp_path / "a.txt"), str(tmp_path / "b.txt")}
     for kept in whole.values():
         files = [file.stat().st_size for file in (stores / kept["path"]).iterdir()]
         assert kept["size"] == sum(files) > 1000 and kept["statistics"]["documents"] == 40
-    others = [kept for kept in told["stores"] if not kept["corpus"]]
+    others = [kept for kept in listing["stores"] if not kept["corpus"]]
     assert [kept["size"] for kept in others] == [5, 5] and others[0]["statistics"] == {}
-    table = said().splitlines()
+    table = run_cache().splitlines()
     assert len(table) == 5 and str(tmp_path / "a.txt") in "".join(table) and str(stores) in table[-1]
 
 
-def test_clearing_deletes_stores_and_nothing_else(stores, said):
+def test_clearing_deletes_stores_and_nothing_else(stores, run_cache):
     kept = cache.cached_stores(stores)
     with (stores / f".{kept[-1].path.name.strip('.').split('.')[0]}.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)  # as a run that builds it has
-        told = json.loads(said("--clear", "--json"))
-        assert len(told["deleted"]) == 3 and [one["path"] for one in told["stores"]] == [str(kept[-1].path)]
-    assert len(json.loads(said("--clear", "--json"))["deleted"]) == 1
+        result = json.loads(run_cache("--clear", "--json"))
+        assert len(result["deleted"]) == 3 and [one["path"] for one in result["stores"]] == [str(kept[-1].path)]
+    assert len(json.loads(run_cache("--clear", "--json"))["deleted"]) == 1
     assert {path.name for path in stores.iterdir() if path.suffix != ".lock"} == {"thesis", "0123456789abcdef.txt"}
-    assert json.loads(said("--token-store", stores / "nothing", "--json"))["stores"] == []
+    assert json.loads(run_cache("--token-store", stores / "nothing", "--json"))["stores"] == []
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_a_run_reports_a_large_cache(stores, tokenizer, tmp_path, monkeypatch):
         monkeypatch.setattr(cache, "LARGE_BYTES", large)
         (tmp_path / "c.txt").write_text(f"{TEXT} {large}", encoding="utf-8")
         settings = Pretrain(corpus=(tmp_path / "c.txt",), out=tmp_path / "run", tokenizer=tmp_path / "tokenizer")
-        told: list[str] = []
-        with messages_to(told.append):
+        messages: list[str] = []
+        with messages_to(messages.append):
             inputs._open_store(text := inputs.open_text(settings), text.training, tokenizer)
-        assert sum(str(stores) in line and "bothways cache" in line for line in told) == expected
+        assert sum(str(stores) in line and "bothways cache" in line for line in messages) == expected

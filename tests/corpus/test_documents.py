@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import random
+import re
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_a_document_of_white_space_is_none(file):
 
 
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
-def test_a_byte_order_mark_is_no_text(start, file):
+def test_a_byte_order_mark_is_not_part_of_the_text(start, file):
     assert read(file("a.txt", start + b"one\n")) == ["one"]
     assert read(file("a.jsonl", start + b'{"text": "one"}\n')) == ["one"]
     assert read(file("a.csv", start + b"text,n\none,1\n")) == ["one"]
@@ -116,7 +117,7 @@ def test_the_delimiter_of_a_csv_is_that_of_its_header(sign, file):
 
 
 def test_a_csv_header_with_a_stray_carriage_return_is_named(file):
-    with pytest.raises(InputError, match=r"a\.csv:1: not valid CSV"):
+    with pytest.raises(InputError, match=r"a\.csv:1: .*CSV"):
         [*iter_rows(file("a.csv", "n\rtext\n1\r\ntwo\r\n"))]
 
 
@@ -144,57 +145,57 @@ def test_a_very_long_field_is_read(file):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
-        ("a.txt", b"one\ntw\xff\n", r"a\.txt:2: not UTF-8 at byte 6 of the file"),
-        ("a.txt", b"caf\xc3\xa9 \xe9\n", r"a\.txt:1: not UTF-8 at byte 6 of the file"),
-        ("a.txt", b"\xef\xbb\xbfone\xff\n", r"a\.txt:1: not UTF-8 at byte 6 of the file"),
-        ("a.txt", b"\xef\xbb\xbfone\ntwo\xc3", r"a\.txt:2: not UTF-8 at byte 10 of the file"),
+        ("a.txt", b"one\ntw\xff\n", r"a\.txt:2: .*UTF-8 .*byte 6 "),
+        ("a.txt", b"caf\xc3\xa9 \xe9\n", r"a\.txt:1: .*UTF-8 .*byte 6 "),
+        ("a.txt", b"\xef\xbb\xbfone\xff\n", r"a\.txt:1: .*UTF-8 .*byte 6 "),
+        ("a.txt", b"\xef\xbb\xbfone\ntwo\xc3", r"a\.txt:2: .*UTF-8 .*byte 10 "),
         ("a.txt", "", r"a\.txt: empty"),
         ("a.txt", "\n \n", r"a\.txt: empty"),
-        ("a.jsonl", '{"text": "a"}\n{text}\n', r"a\.jsonl:2: not valid JSON .* at column 2"),
-        ("a.jsonl", '"a"\n', r"a\.jsonl:1: expected a JSON object, found str"),
-        ("a.jsonl", '{"text": 5}\n', r"a\.jsonl:1: 'text' holds int, not text"),
-        ("a.jsonl", '{"text": null}\n', r"a\.jsonl:1: 'text' holds nothing, not text"),
-        ("a.jsonl", '{"n": 1}\n', r"a\.jsonl:1: no column 'text' \(there are: n\)"),
-        ("a.jsonl", "{}\n", r"a\.jsonl:1: no column 'text' \(there are: none\)"),
-        ("a.jsonl", '{"text": "a"}\n{"n": ' + "9" * 5000 + "}\n", r"a\.jsonl:2: not readable as JSON"),
-        ("a.jsonl", '{"text": "a"}\n' + "[" * 200_000, r"a\.jsonl:2: not readable as JSON"),
-        ("a.jsonl", b'{"text": "a"}\n\n{"text": "\xff"}', r"a\.jsonl:3: not UTF-8 at byte 25 of the file"),
-        ("a.csv", b"text\na\n\xff\n", r"a\.csv:3: not UTF-8 at byte 7 of the file"),
-        ("a.tsv", b"text\n\xff\n", r"a\.tsv:2: not UTF-8 at byte 5 of the file"),
-        ("a.csv", "body,n\na,1\n", r"a\.csv:1: no column 'text' \(there are: body, n\)"),
-        ("a.csv", "text,n\na,1\nb\n", r"a\.csv:3: 1 column, but the header has 2"),
-        ("a.csv", 'text,n\na,1\n"b,2\nc,3\n', r"a\.csv:3: not valid CSV \(unexpected end of data\)"),
-        ("a.csv", "text,n\na\rb,1\n", r"a\.csv:2: not valid CSV"),
+        ("a.jsonl", '{"text": "a"}\n{text}\n', r"a\.jsonl:2: .*JSON .* column 2"),
+        ("a.jsonl", '"a"\n', r"a\.jsonl:1: .*JSON object.* str"),
+        ("a.jsonl", '{"text": 5}\n', r"a\.jsonl:1: 'text' .*int"),
+        ("a.jsonl", '{"text": null}\n', r"a\.jsonl:1: 'text' .*nothing"),
+        ("a.jsonl", '{"n": 1}\n', r"a\.jsonl:1: no column 'text' .*: n\)"),
+        ("a.jsonl", "{}\n", r"a\.jsonl:1: no column 'text' .*: none\)"),
+        ("a.jsonl", '{"text": "a"}\n{"n": ' + "9" * 5000 + "}\n", r"a\.jsonl:2: .*readable as JSON"),
+        ("a.jsonl", '{"text": "a"}\n' + "[" * 200_000, r"a\.jsonl:2: .*readable as JSON"),
+        ("a.jsonl", b'{"text": "a"}\n\n{"text": "\xff"}', r"a\.jsonl:3: .*UTF-8 .*byte 25 "),
+        ("a.csv", b"text\na\n\xff\n", r"a\.csv:3: .*UTF-8 .*byte 7 "),
+        ("a.tsv", b"text\n\xff\n", r"a\.tsv:2: .*UTF-8 .*byte 5 "),
+        ("a.csv", "body,n\na,1\n", r"a\.csv:1: no column 'text' .*: body, n\)"),
+        ("a.csv", "text,n\na,1\nb\n", r"a\.csv:3: 1 column,.* 2"),
+        ("a.csv", 'text,n\na,1\n"b,2\nc,3\n', r"a\.csv:3: .*CSV \(unexpected end of data\)"),
+        ("a.csv", "text,n\na\rb,1\n", r"a\.csv:2: .*CSV"),
         ("a.csv", "", r"a\.csv: empty"),
-        ("a.tsv", "text\tn\na\t1\t2\n", r"a\.tsv:2: 3 columns, but the header has 2"),
-        ("a.parquet", "PAR1", r"a\.parquet: not a valid Parquet file"),
+        ("a.tsv", "text\tn\na\t1\t2\n", r"a\.tsv:2: 3 columns,.* 2"),
+        ("a.parquet", "PAR1", r"a\.parquet: .*Parquet"),
         ("a.pdf", "text", r"a\.pdf: .*'\.pdf'.*; expected \.txt, \.jsonl, \.csv, \.tsv, \.parquet, \.xlsx"),
     ],
 )
-def test_unreadable_content_is_reported_with_its_location(name, content, said, file):
+def test_unreadable_content_is_reported_with_its_location(name, content, message, file):
     path = file(name, content)
-    with pytest.raises(InputError, match=said) as raised:
+    with pytest.raises(InputError, match=message) as raised:
         read(path)
     assert str(raised.value).startswith(str(path)) and "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv", "a.parquet"])
 def test_a_missing_file_and_a_directory_are_named(name, tmp_path):
-    with pytest.raises(MissingFile, match="no such file; check the path"):
+    with pytest.raises(MissingFile, match=re.escape(name)):
         read(tmp_path / name)
     (tmp_path / name).mkdir()
-    with pytest.raises(InputError, match="a directory; name files"):
+    with pytest.raises(InputError, match="a directory"):
         list(iter_rows(tmp_path / name) if name != "a.txt" else read_lines(tmp_path / name))
 
 
 def test_choices_and_files_are_checked_when_a_corpus_is_made():
-    with pytest.raises(InputError, match=r"unit \(lines\) must be one of blank, line, file"):
+    with pytest.raises(InputError, match=r"unit \(lines\) .*blank, line, file"):
         Corpus(("a.txt",), unit="lines")
-    with pytest.raises(InputError, match=r"on_error \(ignore\) must be one of stop, skip"):
+    with pytest.raises(InputError, match=r"on_error \(ignore\) .*stop, skip"):
         Corpus(("a.txt",), on_error="ignore")
-    with pytest.raises(InputError, match="corpus is empty; name at least one file"):
+    with pytest.raises(InputError, match="corpus is empty"):
         Corpus(())
 
 
@@ -274,7 +275,7 @@ def test_a_broken_compressed_file_is_an_error_even_with_on_error_skip(kind, pack
     whole = content(kind, texts)
     path = file(f"a{kind}{packing}", HARMS[harm](packed(whole, packing)))
     place = "" if kind == ".parquet" else r":(\d+)"
-    with pytest.raises(InputError, match=rf"^{path}{place}: the file is corrupt") as raised:
+    with pytest.raises(InputError, match=rf"^{path}{place}: .*corrupt") as raised:
         read(path, column="body", on_error="skip")
     if place and harm != "changed":
         line = int(str(raised.value).removeprefix(f"{path}:").split(":")[0])
@@ -283,11 +284,11 @@ def test_a_broken_compressed_file_is_an_error_even_with_on_error_skip(kind, pack
 
 @pytest.mark.parametrize("packing", [".gz", ".xz", ".zst"])
 def test_a_file_that_only_looks_packed_is_named(packing, file):
-    with pytest.raises(InputError, match=rf"a\.txt\{packing}:1: the file is corrupt"):
+    with pytest.raises(InputError, match=rf"a\.txt\{packing}:1: .*corrupt"):
         read(file(f"a.txt{packing}", "one\n"))
 
 
-def test_a_full_disk_is_not_taken_for_a_broken_file(file, monkeypatch):
+def test_a_full_disk_is_not_reported_as_a_broken_file(file, monkeypatch):
     def no_space(source, target, length):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -298,9 +299,9 @@ def test_a_full_disk_is_not_taken_for_a_broken_file(file, monkeypatch):
 
 
 def test_positions_in_a_compressed_file_refer_to_its_content(file):
-    with pytest.raises(InputError, match=r"a\.txt\.gz:2: not UTF-8 at byte 6 of the decompressed file"):
+    with pytest.raises(InputError, match=r"a\.txt\.gz:2: .*byte 6 .*decompressed"):
         read(file("a.txt.gz", packed(b"one\ntw\xff\n", ".gz")))
-    with pytest.raises(InputError, match=r"a\.parquet\.zst: not a valid Parquet file"):
+    with pytest.raises(InputError, match=r"a\.parquet\.zst: .*Parquet"):
         read(file("a.parquet.zst", packed(b"PAR1", ".zst")))
 
 
@@ -313,7 +314,7 @@ def skipping(path, **settings):
 
 
 def test_errors_that_stop_reading_mention_on_error_skip(file):
-    with pytest.raises(InputError, match=r"a\.jsonl:1: not valid JSON .*.*--on-error skip$"):
+    with pytest.raises(InputError, match=r"a\.jsonl:1: .*JSON .*--on-error skip$"):
         read(file("a.jsonl", "{\n"))
 
 
@@ -342,11 +343,11 @@ def test_a_broken_row_is_skipped_alone_and_counted(name, content, texts, count, 
 def test_a_txt_of_lines_loses_a_line_and_one_of_a_single_document_all(file):
     path = file("a.txt", b"one\nt\xffo\nthree\n")
     assert skipping(path, unit="line") == (["one", "three"], {str(path): 1})
-    with pytest.raises(InputError, match=r"a\.txt: no document left \(skipped 1 row: .*a\.txt 1\)"):
+    with pytest.raises(InputError, match=r"a\.txt: .*1 row: .*a\.txt 1\)"):
         skipping(path, unit="file")
 
 
-def test_a_parquet_row_that_is_no_text_is_skipped_or_named(tmp_path):
+def test_a_parquet_row_without_text_is_skipped_or_named(tmp_path):
     broken = pyarrow.array([b"one", b"tw\xff", None, b"four"]).cast(pyarrow.string(), safe=False)
     with pytest.raises(pyarrow.ArrowInvalid, match="UTF8"):
         broken.validate(full=True)
@@ -355,21 +356,21 @@ def test_a_parquet_row_that_is_no_text_is_skipped_or_named(tmp_path):
     with pytest.raises(InputError, match=r"a\.parquet: row 2: not UTF-8"):
         read(path)
     path = parquet(tmp_path / "b.parquet", {"text": ["one"] * 300 + [None]})
-    with pytest.raises(InputError, match=r"b\.parquet: row 301: 'text' holds nothing, not text"):
+    with pytest.raises(InputError, match=r"b\.parquet: row 301: 'text' .*nothing"):
         read(path)
 
 
 def test_errors_of_whole_files_stop_even_with_on_error_skip(file, tmp_path):
     good = file("a.txt", "one\n")
-    for name, content, said in (
+    for name, content, message in (
         ("a.csv", b"te\xffxt,n\none,1\n", r"a\.csv:1: not UTF-8"),
-        ("b.csv", b"body,n\none,1\n", r"b\.csv:1: no column 'text' \(there are: body, n\)"),
-        ("c.parquet", b"PAR1", "not a valid Parquet file"),
+        ("b.csv", b"body,n\none,1\n", r"b\.csv:1: no column 'text' .*: body, n\)"),
+        ("c.parquet", b"PAR1", r"c\.parquet: .*Parquet"),
     ):
         path = file(name, content)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             [*Corpus((good, path), on_error="skip").documents()]
-    with pytest.raises(InputError, match=r"d\.parquet: no column 'text' \(there are: body\)"):
+    with pytest.raises(InputError, match=r"d\.parquet: no column 'text' .*: body\)"):
         [*Corpus((good, parquet(tmp_path / "d.parquet", {"body": ["one"]})), on_error="skip").documents()]
     with pytest.raises(MissingFile):
         [*Corpus((good, tmp_path / "no.txt"), on_error="skip").documents()]
@@ -429,7 +430,7 @@ def test_a_glob_is_the_files_it_matches_in_order_of_their_paths(folder):
     assert names(folder, "*/z.txt.gz") == ["a/z.txt.gz"]
 
 
-def test_a_file_that_exists_is_no_glob(folder):
+def test_an_existing_file_is_not_read_as_a_glob(folder):
     (folder / "h.txt").touch()
     assert names(folder, "[h].txt") == ["[h].txt"]
 
@@ -442,20 +443,20 @@ def test_paths_keep_their_order_and_a_file_named_twice_is_read_once(folder):
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("empty", "empty: no file"),
         ("*.html", r"\*.html: no file"),
         ("*.pdf", r"\*.pdf: no file"),
         ("c.pdf", "c.pdf: .*'.pdf'"),
         ("d", "d: .*'none'"),
-        ("no.txt", "no.txt: no such file; check the path"),
+        ("no.txt", "no.txt: no such file"),
     ],
 )
-def test_a_path_without_files_is_named(path, said, folder):
+def test_a_path_without_files_is_named(path, message, folder):
     (folder / "empty" / ".git").mkdir(parents=True)
     (folder / "empty" / ".git" / "a.txt").touch()
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         names(folder, "b.txt", path)
 
 
@@ -466,7 +467,7 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over(folder, monkeypatch):
         return list_folder(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(InputError, match=r"a: cannot be read \(Permission denied\)"):
+    with pytest.raises(InputError, match=r"a: .*Permission denied"):
         names(folder, "")
 
 
@@ -514,11 +515,11 @@ def test_a_fingerprint_changes_with_whatever_changes_the_documents(file):
         ("a.parquet", content(".parquet", ["one"] * 600 + [None])),
     ],
 )
-def test_a_document_is_given_before_the_next_is_read(name, content, file):
-    found = Corpus((file(name, content),), column="body" if "parquet" in name else "text").documents()
-    assert next(found) == "one"
+def test_a_document_is_yielded_before_the_next_is_read(name, content, file):
+    texts = Corpus((file(name, content),), column="body" if "parquet" in name else "text").documents()
+    assert next(texts) == "one"
     with pytest.raises(InputError):
-        list(found)
+        list(texts)
 
 
 def test_all_paths_are_looked_up_before_anything_is_read(file):
@@ -565,18 +566,18 @@ def slow_split(documents, every):
 def test_every_twentieth_document_is_held_out_of_fewer_the_last(every):
     for number in range(2, 67):
         texts = [f"text {index}" for index in range(number)]
-        told = [*mark_held_out(iter(texts), every)]
-        assert [text for text, _ in told] == texts
-        assert ([text for text, held in told if not held], [text for text, held in told if held]) == slow_split(
+        marked = [*mark_held_out(iter(texts), every)]
+        assert [text for text, _ in marked] == texts
+        assert ([text for text, held in marked if not held], [text for text, held in marked if held]) == slow_split(
             texts, every
         )
 
 
-def test_twenty_documents_are_looked_ahead_and_no_more():
+def test_twenty_documents_are_read_ahead_and_no_more():
     taken = []
-    found = mark_held_out(str(taken.append(number)) + str(number) for number in range(100))
-    assert next(found) == ("None0", False) and len(taken) == 20
-    assert [next(found)[1] for _ in range(20)] == [False] * 18 + [True, False] and len(taken) == 21
+    marked = mark_held_out(str(taken.append(number)) + str(number) for number in range(100))
+    assert next(marked) == ("None0", False) and len(taken) == 20
+    assert [next(marked)[1] for _ in range(20)] == [False] * 18 + [True, False] and len(taken) == 21
 
 
 def test_of_one_document_none_can_be_held_out():
@@ -608,7 +609,7 @@ def test_a_table_is_the_same_from_every_kind_of_file(kind, file, tmp_path):
     assert len(table) == 2 and table.where[0].startswith(str(path)) and table.where[0] != table.where[1]
 
 
-def test_columns_go_by_the_names_given(file):
+def test_columns_are_read_by_their_names(file):
     path = file("t.csv", "body,other,kind,text\none,a,x,no\n")
     table = read_table(path, text="body", pair="other", label="kind", need_labels=True)
     assert (table.texts, table.pairs, table.labels) == (["one"], ["a"], ["x"])
@@ -624,7 +625,7 @@ def test_pairs_and_labels_may_be_absent_where_they_are_not_needed(file):
 def test_a_txt_is_one_text_a_line(file):
     table = read_table(file("t.txt", "one\n\n three\n"), need_labels=False)
     assert table.texts == ["one", "", " three"] and table.pairs is None
-    with pytest.raises(InputError, match=r"a \.txt has no labels"):
+    with pytest.raises(InputError, match=r"\.txt .*labels"):
         read_table(file("t.txt", "one\n"), need_labels=True)
 
 
@@ -633,19 +634,19 @@ def test_labels_that_are_numbers_are_their_digits(file):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ('{"text": "a", "label": "x"}\n{"label": "x"}\n', "t.jsonl:2: 'text' is missing"),
         ('{"text": "a", "label": "x"}\n\n{"text": "b", "label": null}\n', "t.jsonl:3: 'label' is missing"),
         ('{"text": "a", "label": "x", "pair": "p"}\n{"text": "b", "label": "x"}\n', "t.jsonl:2: 'pair' is missing"),
         ('{"text": "b", "label": "x"}\n{"text": "a", "label": "x", "pair": "p"}\n', "t.jsonl:1: 'pair' is missing"),
-        ('{"words": "a", "label": "x"}\n', "no column 'text' .there are: words, label.*--text-column"),
-        ('{"text": "a", "kind": "x"}\n', "no column 'label' .there are: text, kind.*--label-column"),
+        ('{"words": "a", "label": "x"}\n', "'text' .*: words, label.*--text-column"),
+        ('{"text": "a", "kind": "x"}\n', "'label' .*: text, kind.*--label-column"),
         ("\n\n", "t.jsonl: empty"),
     ],
 )
-def test_missing_values_are_reported_with_their_line(content, said, file):
-    with pytest.raises(InputError, match=said):
+def test_missing_values_are_reported_with_their_line(content, message, file):
+    with pytest.raises(InputError, match=message):
         read_table(file("t.jsonl", content), need_labels=True)
 
 

@@ -1,6 +1,6 @@
 """Masked tokens, words and spans: how many, their replacements, and independence of the batch.
 
-Chances are held to exact tails: p under 1e-6 is no chance.
+Frequencies are compared by exact tests: p under 1e-6 is a failure.
 """
 
 from itertools import groupby, pairwise
@@ -77,12 +77,12 @@ def test_ordinary_tokens_are_chosen_at_the_rate(rate, tokenizer, big):
     assert stats.binomtest(len(masked.masked_positions), ordinary, rate).pvalue > LEAST
 
 
-def test_a_rate_given_for_a_step_wins(tokenizer, big):
+def test_the_rate_of_a_step_takes_precedence(tokenizer, big):
     for kind in KINDS:
         rule = MaskRule.from_tokenizer(tokenizer, 0.15, kind)
-        given = mask(big, rule, rate=0.4)
-        assert torch.equal(given.input_ids, mask(big, MaskRule.from_tokenizer(tokenizer, 0.4, kind)).input_ids)
-        assert len(given.masked_positions) > 2 * len(mask(big, rule).masked_positions)
+        masked = mask(big, rule, rate=0.4)
+        assert torch.equal(masked.input_ids, mask(big, MaskRule.from_tokenizer(tokenizer, 0.4, kind)).input_ids)
+        assert len(masked.masked_positions) > 2 * len(mask(big, rule).masked_positions)
 
 
 def test_tokens_are_chosen_one_by_one(tokenizer, big):
@@ -115,10 +115,10 @@ def roles(tokenizer, batch, masked):
 
 @pytest.mark.parametrize("kind", ["tokens", "words"])
 def test_of_the_chosen_eight_tenths_are_masks_one_tenth_random_and_one_tenth_kept(kind, tokenizer, big):
-    found = np.array(roles(tokenizer, big, mask(big, MaskRule.from_tokenizer(tokenizer, 0.15, kind))))
-    assert found.sum() > 20_000
+    counts = np.array(roles(tokenizer, big, mask(big, MaskRule.from_tokenizer(tokenizer, 0.15, kind))))
+    assert counts.sum() > 20_000
     # A random entry is the original itself once in 92.
-    assert stats.chisquare(found, found.sum() * np.array([0.8, 0.1 * 91 / 92, 0.1 + 0.1 / 92])).pvalue > LEAST
+    assert stats.chisquare(counts, counts.sum() * np.array([0.8, 0.1 * 91 / 92, 0.1 + 0.1 / 92])).pvalue > LEAST
 
 
 def test_random_entries_are_ordinary_and_uniform(tokenizer, rule):
@@ -136,7 +136,7 @@ def test_labels_are_the_original_ids_at_the_masked_positions(rule, big):
     masked = mask(big, rule)
     assert torch.equal(masked.masked_labels, big.input_ids[masked.masked_positions])
     assert (masked.masked_positions.diff() > 0).all()
-    assert big.masked_positions is None and masked.lengths is big.lengths  # the batch given stays as it was
+    assert big.masked_positions is None and masked.lengths is big.lengths  # the input is not changed
 
 
 # --- whole words ----------------------------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ def test_words_are_chosen_whole_and_at_the_rate(tokenizer, big):
     words = words_of(tokenizer, big)
     assert max(map(len, words)) > 5
     whole = [set(chosen[word]) for word in words]
-    assert all(len(found) == 1 for found in whole)
-    assert stats.binomtest(sum(found == {True} for found in whole), len(words), 0.15).pvalue > LEAST
+    assert all(len(states) == 1 for states in whole)
+    assert stats.binomtest(sum(states == {True} for states in whole), len(words), 0.15).pvalue > LEAST
     long = [chosen[word[0]] for word in words if len(word) > 2]
     assert stats.binomtest(int(sum(long)), len(long), 0.15).pvalue > LEAST
 
@@ -255,11 +255,11 @@ def test_a_span_becomes_masks_random_entries_or_itself_as_a_whole(tokenizer):
     by_length = np.diff([*starts, len(text)])
     is_mask, is_same = (np.add.reduceat(values.astype(int), starts) for values in (became == tokenizer.mask_id, same))
     assert ((is_mask == 0) | (is_mask == by_length)).all()
-    found = [(is_mask > 0).sum(), ((is_mask == 0) & (is_same < by_length)).sum(), (is_same == by_length).sum()]
+    counts = [(is_mask > 0).sum(), ((is_mask == 0) & (is_same < by_length)).sum(), (is_same == by_length).sum()]
     itself = np.mean((1 / 92) ** by_length)  # random entries that are the original by chance
-    assert sum(found) > 5000
-    expected = sum(found) * np.array([0.8, 0.1 * (1 - itself), 0.1 + 0.1 * itself])
-    assert stats.chisquare(found, expected).pvalue > LEAST
+    assert sum(counts) > 5000
+    expected = sum(counts) * np.array([0.8, 0.1 * (1 - itself), 0.1 + 0.1 * itself])
+    assert stats.chisquare(counts, expected).pvalue > LEAST
 
 
 # --- places ---------------------------------------------------------------------------------------------------------
@@ -267,15 +267,15 @@ def test_a_span_becomes_masks_random_entries_or_itself_as_a_whole(tokenizer):
 
 def masks_of_each(batch, masked):
     starts = (batch.lengths.cumsum(0) - batch.lengths).tolist()
-    found = []
+    masks = []
     for start, length in zip(starts, batch.lengths.tolist(), strict=True):
         inside = (masked.masked_positions >= start) & (masked.masked_positions < start + length)
         places = (masked.masked_positions[inside] - start).tolist()
-        found.append((places, masked.masked_labels[inside].tolist(), masked.input_ids[start : start + length].tolist()))
-    return found
+        masks.append((places, masked.masked_labels[inside].tolist(), masked.input_ids[start : start + length].tolist()))
+    return masks
 
 
-def test_the_masks_of_a_text_do_not_depend_on_its_company(tokenizer, rule):
+def test_the_masks_of_a_text_do_not_depend_on_the_other_texts_of_the_batch(tokenizer, rule):
     lengths = [13, 61, 29, 7, 47]
     together = batch_of(tokenizer, lengths)
     numbers = [4, 0, 9, 2, 7]
@@ -284,16 +284,16 @@ def test_the_masks_of_a_text_do_not_depend_on_its_company(tokenizer, rule):
     for order in ([3, 1, 0, 4, 2], [2], [4, 0]):
         flat = torch.cat([ids[row] for row in order]).numpy()
         other = Batch.from_arrays(flat, np.zeros_like(flat), np.array([lengths[row] for row in order]))
-        found = masks_of_each(other, mask(other, rule, examples=[numbers[row] for row in order]))
-        assert found == [expected[row] for row in order]
+        masks = masks_of_each(other, mask(other, rule, examples=[numbers[row] for row in order]))
+        assert masks == [expected[row] for row in order]
     assert sum(len(places) for places, *_ in expected) > 5
 
 
 def test_masks_differ_between_epochs_sections_seeds_and_examples(tokenizer, rule):
     batch = batch_of(tokenizer, [401])
-    told = [dict(seed=1, epoch=2, section=5, examples=[3])] * 2
-    told += [told[0] | change for change in (dict(seed=2), dict(epoch=3), dict(section=6), dict(examples=[4]))]
-    places = [tuple(mask(batch, rule, **at).masked_positions.tolist()) for at in told]
+    options = [dict(seed=1, epoch=2, section=5, examples=[3])] * 2
+    options += [options[0] | change for change in (dict(seed=2), dict(epoch=3), dict(section=6), dict(examples=[4]))]
+    places = [tuple(mask(batch, rule, **one).masked_positions.tolist()) for one in options]
     assert places[0] == places[1] and len(set(places)) == 5
 
 

@@ -36,15 +36,15 @@ def test_an_order_is_a_permutation_and_a_function_of_seed_epoch_and_part():
 def test_batches_keep_the_order_and_the_budget_and_are_as_full_as_they_can_be(budget):
     lengths = np.random.default_rng(0).integers(1, 31, 97).tolist()
     order = epoch_order(97, seed=0, epoch=0).tolist()
-    found = list(token_batches(order, lengths, budget))
-    assert [row for rows in found for row in rows] == order
-    sizes = [sum(lengths[row] for row in rows) for rows in found]
-    assert all(size <= budget or len(rows) == 1 for size, rows in zip(sizes, found, strict=True))
-    following = [lengths[rows[0]] for rows in found[1:]]
+    batches = list(token_batches(order, lengths, budget))
+    assert [row for rows in batches for row in rows] == order
+    sizes = [sum(lengths[row] for row in rows) for rows in batches]
+    assert all(size <= budget or len(rows) == 1 for size, rows in zip(sizes, batches, strict=True))
+    following = [lengths[rows[0]] for rows in batches[1:]]
     assert all(size + extra > budget for size, extra in zip(sizes, following, strict=False))
 
 
-def test_no_rows_are_no_batches():
+def test_no_rows_give_no_batches():
     assert list(token_batches([], [], 10)) == [] and list(chunked([], 3)) == []
     assert divide_evenly([], [], 3) == [[], [], []]
 
@@ -61,13 +61,13 @@ def test_blocks_are_of_the_size_and_the_last_one_is_the_rest():
 def test_a_step_is_divided_into_parts_of_about_equal_tokens_each_sorted_by_length(parts):
     lengths = np.random.default_rng(1).integers(5, 128, 300).tolist()
     rows = np.random.default_rng(2).permutation(300)[:61].tolist()
-    found = divide_evenly(rows, lengths, parts)
-    assert len(found) == parts and sorted(row for part in found for row in part) == sorted(rows)
-    assert all(part == sort_by_length(part, lengths) for part in found)
-    tokens = [sum(lengths[row] for row in part) for part in found]
+    divided = divide_evenly(rows, lengths, parts)
+    assert len(divided) == parts and sorted(row for part in divided for row in part) == sorted(rows)
+    assert all(part == sort_by_length(part, lengths) for part in divided)
+    tokens = [sum(lengths[row] for row in part) for part in divided]
     # No part has more than another by more than its shortest row: that one came last.
-    assert all(mine - min(tokens) <= lengths[part[0]] for part, mine in zip(found, tokens, strict=True) if part)
-    assert divide_evenly(rows[::-1], lengths, parts) == found  # however the rows stand
+    assert all(mine - min(tokens) <= lengths[part[0]] for part, mine in zip(divided, tokens, strict=True) if part)
+    assert divide_evenly(rows[::-1], lengths, parts) == divided  # however the rows stand
 
 
 def test_with_fewer_rows_than_parts_some_are_empty():
@@ -120,12 +120,12 @@ def test_a_step_is_the_same_wherever_one_begins_with_counts_and_without(store, p
     for first in (0, 1, whole.counts[0] - 1, whole.counts[0], 77, len(expected) // 2 + 3, len(expected) - 1):
         for counts in ((), whole.counts[:3], whole.counts):
             again = order_of(store, pairs=pairs, counts=counts)
-            found = [of_step(step) for step in islice(again.steps(first), len(expected) - first)]
-            assert found == expected[first:]
+            steps = [of_step(step) for step in islice(again.steps(first), len(expected) - first)]
+            assert steps == expected[first:]
             assert again.counts[: len(whole.counts) - 1] == whole.counts[:-1]
 
 
-def test_given_counts_sections_before_the_first_step_are_not_made_again(store, monkeypatch):
+def test_with_counts_sections_before_the_first_step_are_not_made_again(store, monkeypatch):
     whole = order_of(store)
     expected = [of_step(step) for step in two_epochs(whole)]
     made = []
@@ -191,7 +191,7 @@ def test_sections_are_about_equal_and_hold_some_steps(store):
     assert min(few.counts[:-1]) >= 8
 
 
-def test_epochs_and_seeds_differ_and_the_order_of_the_documents_given_does_not_matter(store):
+def test_epochs_and_seeds_differ_and_the_order_of_the_documents_does_not_matter(store):
     first = [of_step(step) for step in islice(order_of(store).steps(), 5)]
     second = [of_step(step) for step in two_epochs(order_of(store)) if step.epoch == 1][:5]
     other = [of_step(step) for step in islice(order_of(store, seed=6).steps(), 5)]
@@ -255,9 +255,9 @@ def test_a_fingerprint_names_ids_masks_and_labels():
         {}, {"input_ids": batch.input_ids + 1}, {"masked_positions": torch.tensor([2, 6])}, {"labels": None},
         {"masked_labels": torch.tensor([9, 8])}, {"labels": torch.tensor([1, 1])}, {"lengths": torch.tensor([5, 6])},
     ]  # fmt: skip
-    found = [batch_fingerprint(replace(batch, **change)) for change in changes]
-    assert len(set(found)) == len(changes) and all(len(name) == 16 and int(name, 16) >= 0 for name in found)
-    assert batch_fingerprint(replace(batch)) == found[0]
+    names = [batch_fingerprint(replace(batch, **change)) for change in changes]
+    assert len(set(names)) == len(changes) and all(len(name) == 16 and int(name, 16) >= 0 for name in names)
+    assert batch_fingerprint(replace(batch)) == names[0]
 
 
 def test_prefetched_items_are_the_same_and_limited_in_number():
@@ -285,7 +285,7 @@ def test_errors_while_prefetching_are_raised_at_their_position():
         next(coming)
 
 
-def test_a_maker_ends_when_nobody_wants_more():
+def test_a_producer_ends_when_the_consumer_stops():
     ended = Event()
 
     def items():

@@ -1,5 +1,5 @@
 """Examples of every kind: segments whole and of one document, half of each label, no longer than allowed, the same
-whatever else is made with them. Chances are held to exact tails: p under 1e-6 is no chance."""
+whatever else is made with them. Frequencies are compared by exact tests: p under 1e-6 is a failure."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ KINDS = ["next", "order", "none"]
 
 
 def store_of(seed, num_documents, *, sentences=(1, 60), tokens=(1, 15)):
-    """Every token's id is its place, so that a segment says where it comes from."""
+    """Every token's id is its place, so that a segment shows where it comes from."""
     rng = np.random.default_rng(seed)
     document_sizes = rng.integers(*sentences, num_documents)
     sentence_sizes = rng.integers(*tokens, document_sizes.sum())
@@ -26,7 +26,7 @@ def store_of(seed, num_documents, *, sentences=(1, 60), tokens=(1, 15)):
 
 def make(store, *, documents=None, others=None, length=LENGTH, pairs="next", seed=3, epoch=0):
     everything = np.arange(store.num_documents)
-    documents, others = (everything if given is None else np.array(given) for given in (documents, others))
+    documents, others = (everything if numbers is None else np.array(numbers) for numbers in (documents, others))
     return make_examples(store, documents, others=others, length=length, pairs=pairs, seed=seed, epoch=epoch)
 
 
@@ -61,7 +61,7 @@ def test_segments_are_of_one_document_not_empty_and_no_longer_than_the_length(st
 
 def slow_next_sentence(store, document, others, room, seed, epoch):
     """Chunk after chunk, as in the paper, with the draws of the chunk's first sentence."""
-    at, found = store.sentences.tolist(), []
+    at, values = store.sentences.tolist(), []
     sentence, last = store.documents[document : document + 2].tolist()
     while sentence < last:
         short, cut, coin, which, *trim = uniform(make_keys(seed, Purpose.PAIRS, epoch, sentence), 6)[:, 0].tolist()
@@ -89,12 +89,12 @@ def slow_next_sentence(store, document, others, room, seed, epoch):
             kept[kept[1] >= kept[0]] -= 1
         for number, (start, end) in enumerate((first, second)):
             start += int(trim[number] * (end - start - kept[number] + 1))
-            found += [start, start + kept[number]]
-        found += [int(not follows), 3 + sum(kept)]
-    return list(map(tuple, np.array(found).reshape(-1, 6).tolist()))
+            values += [start, start + kept[number]]
+        values += [int(not follows), 3 + sum(kept)]
+    return list(map(tuple, np.array(values).reshape(-1, 6).tolist()))
 
 
-def test_pairs_are_those_of_the_slow_way(store):
+def test_pairs_are_those_of_a_slow_implementation(store):
     others = np.arange(0, 150, 3)
     examples = make(store, documents=others, others=others, seed=5, epoch=2)
     slow = [row for document in others.tolist() for row in slow_next_sentence(store, document, others, 40, 5, 2)]
@@ -128,7 +128,7 @@ def test_random_seconds_begin_with_any_sentence_of_the_others_as_often_and_are_n
     store = store_of(8, 25, sentences=(150, 400), tokens=(1, 2))  # where nothing is trimmed
     others = np.array([2, 3, 5, 7, 11, 13, 17, 19, 23])
     epochs = [make(store, documents=[11], others=others, length=16, epoch=epoch) for epoch in range(700)]
-    seconds = np.concatenate([found.ranges[found.labels == 1, 2] for found in epochs])
+    seconds = np.concatenate([examples.ranges[examples.labels == 1, 2] for examples in epochs])
     inside = np.concatenate([np.arange(*store.documents[other:][:2]) for other in others if other != 11])
     assert len(seconds) > 9000 and np.isin(seconds, inside).all()
     # Where a document ends, what would not fit moves back: its last sentences are left out, and those it moves to.
@@ -188,20 +188,20 @@ def used(examples):
 def test_every_sentence_is_part_of_some_pair():
     # Long pairs over short sentences: what trimming takes (from a pair's ends) is never more than a sentence.
     store = store_of(4, 40, tokens=(3, 6))
-    found = np.zeros(store.num_tokens, bool)
+    covered = np.zeros(store.num_tokens, bool)
     for start, end in [part for epoch in range(3) for part in used(make(store, length=83, epoch=epoch))]:
-        found[start:end] = True
-    assert np.add.reduceat(found, store.sentences[:-1]).all()
+        covered[start:end] = True
+    assert np.add.reduceat(covered, store.sentences[:-1]).all()
 
 
 def test_a_pass_over_sentences_that_need_no_trimming_loses_no_token():
     store = store_of(6, 30, sentences=(20, 90), tokens=(1, 2))
-    found = np.zeros(store.num_tokens, int)
+    counts = np.zeros(store.num_tokens, int)
     for start, end in used(make(store)):
-        found[start:end] += 1
-    assert found.max() == 1  # nothing twice
+        counts[start:end] += 1
+    assert counts.max() == 1  # nothing twice
     # A random second fills up what the first left: the first may be trimmed only if both are too long.
-    assert (found == 0).mean() < 0.01
+    assert (counts == 0).mean() < 0.01
 
 
 def test_sentences_too_long_for_a_pair_are_trimmed_at_either_end_and_both_segments_stay():
@@ -230,7 +230,7 @@ def ordered():
     return store, make(store, pairs="order", length=84, documents=range(1, 120, 2))
 
 
-def test_both_segments_are_of_one_document_and_swapped_is_what_the_label_says(ordered):
+def test_both_segments_are_of_one_document_and_swapped_if_the_label_is_1(ordered):
     store, examples = ordered
     first, end, second, stop = examples.ranges.T
     assert np.array_equal(document_of(store, first), document_of(store, second))
@@ -269,15 +269,15 @@ def test_truncation_does_not_reveal_the_order():
 
 def test_an_epoch_of_sentence_order_loses_no_token_but_what_is_trimmed(store):
     examples = make(store, pairs="order")
-    found = np.zeros(store.num_tokens, int)
+    counts = np.zeros(store.num_tokens, int)
     for start, end, begins, stop in examples.ranges.tolist():
-        found[start:end] += 1
-        found[begins:stop] += 1
-    assert found.max() == 1
+        counts[start:end] += 1
+        counts[begins:stop] += 1
+    assert counts.max() == 1
     # Sentences of at most 14 tokens always fit; one token alone at a document's end has no order.
     last = store.documents[1:] - 1
     alone = store.sentences[last][np.diff(store.sentences)[last] == 1]
-    missing = np.flatnonzero(found == 0)
+    missing = np.flatnonzero(counts == 0)
     assert 0 < len(missing) < 0.02 * store.num_tokens and np.isin(missing, alone).mean() > 0
     shorter = make(store, pairs="order", length=8)  # where no two sentences fit, they are trimmed
     assert shorter.sizes.max() == 8 and shorter.sizes.min() == 5
@@ -311,9 +311,9 @@ def test_without_pairs_every_token_is_in_one_run_of_whole_sentences(store):
 def test_a_sentence_longer_than_a_run_becomes_equal_parts():
     starts = np.cumsum([0, 7, 100, 5, 42, 41, 3])
     store = TokenStore(np.arange(starts[-1], dtype=np.int32), starts, np.array([0, 6]))
-    found = make(store, pairs="none").ranges[:, :2].tolist()
+    ranges = make(store, pairs="none").ranges[:, :2].tolist()
     # 100 in three; 42 is one more than fits.
-    assert found == [[0, 7], [7, 40], [40, 73], [73, 107], [107, 112], [112, 133], [133, 154], [154, 195], [195, 198]]
+    assert ranges == [[0, 7], [7, 40], [40, 73], [73, 107], [107, 112], [112, 133], [133, 154], [154, 195], [195, 198]]
 
 
 # --- all kinds ------------------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def test_the_same_place_gives_the_same_pairs_and_another_epoch_or_seed_others(st
 
 def test_one_document_has_no_next_sentences_to_tell_from_others_but_an_order():
     store = store_of(0, 1, sentences=(30, 31))
-    with pytest.raises(InputError, match="at least 2 documents, found 1.*--pairs none"):
+    with pytest.raises(InputError, match="at least 2 documents.* 1.*--pairs none"):
         make(store)
     assert len(make(store, pairs="order")) and len(make(store, pairs="none"))
 

@@ -30,7 +30,7 @@ def store(tokenizer):
 
 @pytest.fixture
 def opened(tokenizer, tmp_path):
-    """Opens the store of some documents; what it told is in .told, how often it read documents in .reads."""
+    """Opens the store of some documents; its messages are in .messages, the number of times it read them in .reads."""
 
     def call(texts=DOCUMENTS, key="a key", directory=tmp_path / "stores", tokenizer=tokenizer, **changes):
         def documents():
@@ -38,10 +38,10 @@ def opened(tokenizer, tmp_path):
             return iter(texts)
 
         options = {"language": "en", "processes": 1, "drop_duplicates": False} | changes
-        with messages_to(call.told.append):
+        with messages_to(call.messages.append):
             return open_or_build(directory, key, documents, tokenizer, **options)
 
-    call.reads, call.told = 0, []
+    call.reads, call.messages = 0, []
     return call
 
 
@@ -71,8 +71,8 @@ def test_a_fingerprint_names_the_text_as_the_tokenizer_reads_it(store, tokenizer
         [*DOCUMENTS[:-1], "A\nb"],  # the same tokens, a sentence more
         [DOCUMENTS[0], DOCUMENTS[2] + "\n" + DOCUMENTS[3]],  # the same sentences, one document fewer
     ]
-    found = [build_in_memory(texts, tokenizer).fingerprint for texts in others]
-    assert [fingerprint == store.fingerprint for fingerprint in found] == [False, False, True, False, False]
+    fingerprints = [build_in_memory(texts, tokenizer).fingerprint for texts in others]
+    assert [fingerprint == store.fingerprint for fingerprint in fingerprints] == [False, False, True, False, False]
     early, late = (build_in_memory([text], tokenizer).fingerprint for text in ("cat\nsat ran", "cat sat\nran"))
     assert early != late  # the same tokens, as many sentences
     moved = Tokenizer({token: (index + 1) % 97 for token, index in tokenizer.vocab.items()})
@@ -90,7 +90,7 @@ def test_a_corpus_without_words_is_refused_and_leaves_no_store(tokenizer, opened
 
 def test_a_store_on_disk_is_the_one_in_memory(opened, store, paragraphs, tokenizer):
     first, second = opened(), opened()
-    assert not first.reused and second.reused and opened.reads == 1 and opened.told == []
+    assert not first.reused and second.reused and opened.reads == 1 and opened.messages == []
     for built in (first, second):
         same_store(built.store, store)
         assert built.store.fingerprint == store.fingerprint
@@ -158,7 +158,7 @@ def test_a_damaged_store_is_reported_and_rebuilt(name, opened, store, tmp_path, 
     sound = (folder / name).read_bytes()
     flipped = [sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1 :] for at in (0, len(sound) // 2, len(sound) - 3)]
     for content in (*flipped, sound[:-8], sound[:-1], sound + b"\0" * 8, b"", b"[]", b"{}", None):
-        opened.told.clear()
+        opened.messages.clear()
         if content is None:
             (folder / name).unlink()
         else:
@@ -166,18 +166,18 @@ def test_a_damaged_store_is_reported_and_rebuilt(name, opened, store, tmp_path, 
         built = opened()
         assert not built.reused
         same_store(built.store, store)
-        assert len(opened.told) == 1
-        assert opened.told[0].startswith(f"warning: {folder}: damaged token store ({name} ")
-        assert "\n" not in opened.told[0] and opened.told[0].endswith("; building it again")
+        assert len(opened.messages) == 1
+        assert opened.messages[0].startswith(f"warning: {folder}: damaged ") and f"({name} " in opened.messages[0]
+        assert "\n" not in opened.messages[0] and opened.messages[0].endswith("again")
         assert opened().reused and (folder / name).read_bytes() == sound
 
 
 @pytest.mark.parametrize("field", ["duplicates", "megabytes", "counts", "dtypes", "checksums"])
-def test_facts_that_were_changed_are_not_believed(field, opened, tmp_path):
+def test_changed_metadata_is_rejected(field, opened, tmp_path):
     opened()
     [folder] = visible(tmp_path / "stores")
-    facts = json.loads((folder / arrays.METADATA_FILE).read_text())
-    (folder / arrays.METADATA_FILE).write_text(json.dumps(facts | {field: None}))
+    metadata = json.loads((folder / arrays.METADATA_FILE).read_text())
+    (folder / arrays.METADATA_FILE).write_text(json.dumps(metadata | {field: None}))
     assert not opened().reused
 
 
@@ -223,7 +223,7 @@ def test_an_error_halfway_leaves_nothing(opened, tmp_path, monkeypatch):
             opened(broken(), processes=processes)
     assert [path.suffix for path in (tmp_path / "stores").iterdir()] == [".lock"]
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(InputError, match="cannot be written .No space left on device.; free space"):
+    with pytest.raises(InputError, match="No space left on device.*free space"):
         opened()
     assert [path.suffix for path in (tmp_path / "stores").iterdir()] == [".lock"]
 
@@ -240,7 +240,7 @@ def test_all_of_a_store_is_synced(opened, tmp_path, monkeypatch):
 
 def test_of_two_concurrent_builds_one_waits_and_uses_the_others_store(opened, tmp_path):
     has_begun, may_end = Event(), Event()
-    found = []
+    stores = []
 
     def slow():
         yield DOCUMENTS[0]
@@ -253,28 +253,28 @@ def test_of_two_concurrent_builds_one_waits_and_uses_the_others_store(opened, tm
             super().append(text)
             may_end.set()
 
-    opened.told = Waiting()
-    threads = [Thread(target=lambda texts=texts: found.append(opened(texts))) for texts in (slow(), DOCUMENTS)]
+    opened.messages = Waiting()
+    threads = [Thread(target=lambda texts=texts: stores.append(opened(texts))) for texts in (slow(), DOCUMENTS)]
     threads[0].start()
     assert has_begun.wait(20)
     threads[1].start()
     for thread in threads:
         thread.join(20)
-    assert [built.reused for built in found] == [False, True] and opened.reads == 1
-    assert len(opened.told) == 1 and "another process is building" in opened.told[0]
-    same_store(found[0].store, found[1].store)
+    assert [built.reused for built in stores] == [False, True] and opened.reads == 1
+    assert len(opened.messages) == 1 and "another process is building" in opened.messages[0]
+    same_store(stores[0].store, stores[1].store)
 
 
 def test_a_directory_without_write_permission_is_reported(opened, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file: the token store cannot be written"):
+    with pytest.raises(InputError, match="file: .*cannot be written"):
         opened(directory=tmp_path / "file")
 
 
 def test_progress_is_reported(opened, monkeypatch):
     monkeypatch.setattr(module, "PROGRESS_EVERY", 0.0)
     opened()
-    assert len(opened.told) == len(DOCUMENTS) and opened.told[0].startswith("token store: 0 MB read, ")
+    assert len(opened.messages) == len(DOCUMENTS) and opened.messages[0].startswith("token store: 0 MB read, ")
 
 
 def visible(directory):

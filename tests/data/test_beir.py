@@ -45,7 +45,7 @@ def test_other_files_are_not_recognized_as_qrels(tmp_path, name, text):
     assert not is_qrels_file(written(tmp_path, name, text))
 
 
-def test_a_ranking_goes_by_score_and_equal_scores_by_name_as_trec_eval_has_it(tmp_path):
+def test_rankings_are_sorted_by_score_and_then_by_name_as_in_trec_eval(tmp_path):
     run = "q1 Q0 d1 9 0.5 mine\nq1 Q0 d3 1 0.5 mine\nq1 Q0 d2 2 0.75 mine\nq2 Q0 d9 1 -1 mine\n"
     assert read_ranking(written(tmp_path, "run.txt", run)) == {"q1": ["d2", "d3", "d1"], "q2": ["d9"]}
     table = "query,document,score\nq1,d1,0.5\nq1,d2,0.75\n"
@@ -60,7 +60,7 @@ def test_a_ranking_goes_by_score_and_equal_scores_by_name_as_trec_eval_has_it(tm
         ("a.txt", "q1 0 d1 high\n", r"a\.txt:1: 'high'"),
         ("a.txt", "q1 0 d1 nan\n", r"a\.txt:1: 'nan'"),
         ("a.txt", "\n", r"a\.txt: empty"),
-        ("a.csv", "query,text,score\na,b,1\n", r"a\.csv:2: .*document.* found query, text, score"),
+        ("a.csv", "query,text,score\na,b,1\n", r"a\.csv:2: .*document.* query, text, score"),
     ],
 )
 def test_invalid_qrels_raise_with_file_and_line(tmp_path, name, text, message):
@@ -80,9 +80,9 @@ def collection(tmp_path):
 
 def test_a_collection_has_titles_before_texts_and_the_judged_queries(collection):
     assert is_beir_dataset(collection) and not is_beir_dataset(collection / "qrels")
-    found = BeirDataset.read(collection)
-    assert found.documents == {"d1": "Cats sit", "d2": "ran", "d3": "x"}
-    assert found.queries == {"q1": "cat", "q2": "dog"} and found.qrels == GOLD
+    dataset = BeirDataset.read(collection)
+    assert dataset.documents == {"d1": "Cats sit", "d2": "ran", "d3": "x"}
+    assert dataset.queries == {"q1": "cat", "q2": "dog"} and dataset.qrels == GOLD
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ def test_the_nearest_name_has_the_same_letters_or_the_same_beginning(name, neare
 def test_each_column_of_a_table_that_is_misnamed_gets_a_suggestion(role, tmp_path):
     file = tmp_path / "t.csv"
     file.write_text("id,text,Mood of customer\n1,a cat,good\n")
-    with pytest.raises(InputError, match=r"no column 'Mood' \(there are: id, text, Mood .*mean 'Mood of customer'\?$"):
+    with pytest.raises(InputError, match=r"'Mood' .*: id, text, Mood .*'Mood of customer'\?$"):
         read_table(file, **{role: "Mood"}, need_labels=False)
-    with pytest.raises(InputError, match=r"no column 'xyz' \(there are: .*--[a-z]+-column"):
+    with pytest.raises(InputError, match=r"'xyz' .*: id, text, .*--[a-z]+-column"):
         read_table(file, **{role: "xyz"}, need_labels=False)
 
 
@@ -36,5 +36,5 @@ def test_columns_of_streams_and_rows_are_suggested_too(tmp_path):
     file = tmp_path / "t.csv"
     file.write_text("id,review text,label\n1,a cat,good\n")
     for read in (lambda: [*read_texts(str(file), text="Review")], lambda: [*iter_rows(file, column="review")]):
-        with pytest.raises(InputError, match=r"did you mean 'review text'\?"):
+        with pytest.raises(InputError, match=r" 'review text'\?"):
             read()

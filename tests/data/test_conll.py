@@ -61,11 +61,11 @@ def texts(sentences):
 
 
 def test_blank_lines_separate_sentences_and_documents_are_numbered(read):
-    found = read(CONLL_2003)
-    assert texts(found) == ["EU/I-ORG rejects/O", "Peter/I-PER", "#/O 1/O"]
-    assert [one.document for one in found] == [0, 0, 1]
-    assert [one.where.rpartition(":")[2] for one in found] == ["3", "6", "10"]
-    assert [len(one) for one in found] == [2, 1, 2]
+    sentences = read(CONLL_2003)
+    assert texts(sentences) == ["EU/I-ORG rejects/O", "Peter/I-PER", "#/O 1/O"]
+    assert [one.document for one in sentences] == [0, 0, 1]
+    assert [one.where.rpartition(":")[2] for one in sentences] == ["3", "6", "10"]
+    assert [len(one) for one in sentences] == [2, 1, 2]
 
 
 def test_sentences_before_the_first_docstart_are_a_document(read):
@@ -91,12 +91,12 @@ def test_other_white_space_is_part_of_a_word(read):
     assert [one.words for one in read("New York\tB-X\n\u2028\tO\n")] == [("New York", "\u2028")]
 
 
-def test_a_packed_file_is_read_alike(read, tmp_path):
+def test_a_compressed_file_is_read_like_a_plain_one(read, tmp_path):
     (tmp_path / "t.conll.gz").write_bytes(gzip.compress(CONLL_2003.encode()))
     assert texts(read_conll(tmp_path / "t.conll.gz")) == texts(read(CONLL_2003))
 
 
-def test_conll_u_is_read_without_its_comments_and_rows_that_are_no_words(read):
+def test_conll_u_is_read_without_comments_ranges_and_empty_nodes(read):
     assert texts(read(CONLL_U, words=1, tags=3)) == ["They/PRON buy/VERB in New York/ADV", "No/INTJ"]
 
 
@@ -142,7 +142,7 @@ def test_columns_that_do_not_exist_raise(refused):
 def test_a_line_that_is_not_text_is_named(tmp_path):
     for content, number in ((b"a O\nb\xff O\n", 2), (b"\n\xff O\n", 2)):
         (tmp_path / "t.txt").write_bytes(content)
-        with pytest.raises(InputError, match=rf"t\.txt:{number}: not UTF-8 at byte"):
+        with pytest.raises(InputError, match=rf"t\.txt:{number}: .*UTF-8"):
             read_conll(tmp_path / "t.txt")
 
 
@@ -159,14 +159,14 @@ WORD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \t\
 )
 def test_what_is_written_comes_back(documents, between, tmp_path_factory):
     path = tmp_path_factory.mktemp("written") / "t.conll"
-    lines = ["first" + between + "O\n"]  # says how all are laid out
+    lines = ["first" + between + "O\n"]  # determines the separator of all lines
     for sentences in documents:
         lines.append("-DOCSTART-\n\n")
         lines += ["".join(f"{word}{between}{tag}\n" for word, tag in one) + "\n" for one in sentences]
     path.write_bytes("".join(lines).encode())
-    found = read_conll(path)[1:]
+    read_back = read_conll(path)[1:]
     expected = [(number, tuple(one)) for number, sentences in enumerate(documents, 1) for one in sentences]
-    assert [(one.document, tuple(zip(one.words, one.tags, strict=True))) for one in found] == expected
+    assert [(one.document, tuple(zip(one.words, one.tags, strict=True))) for one in read_back] == expected
 
 
 def test_among_ten_columns_numbers_are_words_where_words_stand_first(read):

@@ -62,19 +62,19 @@ def test_of_a_saved_dictionary_split_train_is_read(tmp_path):
     datasets.DatasetDict(parts).save_to_disk(tmp_path / "both")
     assert read(tmp_path / "both") == ["train"] and read(tmp_path / "both" / "test") == ["test"]
     datasets.DatasetDict({"b": parts["test"], "a": parts["test"]}).save_to_disk(tmp_path / "other")
-    with pytest.raises(InputError, match="other: no split 'train'; name one of its directories: a, b"):
+    with pytest.raises(InputError, match="other: .*'train'.*: a, b"):
         read(tmp_path / "other")
 
 
 def test_rows_of_a_saved_dataset_have_places_and_can_be_skipped(tmp_path):
     path = saved(["one", None, "three"], tmp_path / "saved")
-    with pytest.raises(InputError, match=r"data-00000-of-00001\.arrow: row 2: 'text' holds nothing, not text"):
+    with pytest.raises(InputError, match=r"data-00000-of-00001\.arrow: row 2: 'text' .*nothing"):
         read(path)
     skipped = Counter()
     assert [*Corpus((path,), on_error="skip").documents(skipped)] == ["one", "three"] and skipped.total() == 1
-    with pytest.raises(InputError, match=r"\.arrow: no column 'body' \(there are: n, text\)"):
+    with pytest.raises(InputError, match=r"\.arrow: .*'body' .*: n, text"):
         read(path, column="body", on_error="skip")
-    with pytest.raises(InputError, match=r"\.arrow: row 1: 'n' holds int, not text"):
+    with pytest.raises(InputError, match=r"\.arrow: row 1: 'n' .*int"):
         read(path, column="n")
 
 
@@ -91,10 +91,10 @@ def test_a_broken_saved_dataset_is_named(tmp_path):
     path = saved(TEXTS, tmp_path / "saved")
     (file,) = Corpus((path,)).files()
     file.write_bytes(file.read_bytes()[:-9000])
-    with pytest.raises(InputError, match=r"\.arrow: not a valid Arrow file"):
+    with pytest.raises(InputError, match=r"\.arrow: .*Arrow"):
         read(path)
     (path / "state.json").write_text(json.dumps({"_data_files": "?"}))
-    with pytest.raises(InputError, match=r"state\.json: does not list the dataset's \.arrow files"):
+    with pytest.raises(InputError, match=r"state\.json: .*\.arrow"):
         read(path)
 
 
@@ -109,11 +109,11 @@ def test_a_fingerprint_follows_what_was_saved_and_not_where(tmp_path):
 
 @pytest.fixture
 def on_the_hub(monkeypatch):
-    """A hub of one dataset: what was asked of it, and its commit, which can be changed."""
-    asked, commit = [], ["a" * 40]
+    """A hub of one dataset: the requests it received, and its commit, which can be changed."""
+    requests, commit = [], ["a" * 40]
 
     def load_dataset(name, config, **settings):
-        asked.append((name, config, settings))
+        requests.append((name, config, settings))
         rows = [{"n": 1, "text": "one"}, {"n": 2, "text": None}, {"n": 3, "text": "three"}]
         features = datasets.Features({"n": datasets.Value("int64"), "text": datasets.Value("string")})
         return datasets.IterableDataset.from_generator(lambda: iter(rows), features=features)
@@ -124,7 +124,7 @@ def on_the_hub(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
     hub._revision.cache_clear()
-    yield SimpleNamespace(asked=asked, commit=commit)
+    yield SimpleNamespace(requests=requests, commit=commit)
     hub._revision.cache_clear()
 
 
@@ -144,23 +144,23 @@ def test_a_name_may_carry_a_config_and_a_split(text, name, config, split, on_the
     for path in (text, Path(text)):
         assert [*Corpus((path,), on_error="skip").documents()] == ["one", "three"]
         settings = {"split": split, "revision": "a" * 40, "streaming": True}
-        assert on_the_hub.asked.pop() == (name, config, settings)
+        assert on_the_hub.requests.pop() == (name, config, settings)
         assert Corpus((path,)).files() == []
 
 
 @pytest.mark.parametrize("text", ["hf:", "hf:a/b/c", "hf:a b", "hf:a@", "hf:a:", "hf:a@b:c", "hf:/a", "hf://a/b"])
 def test_another_form_of_name_is_refused(text):
-    with pytest.raises(InputError, match=r"expected hf:NAME\[:CONFIG\]\[@SPLIT\], such as hf:owner/name:en@train"):
+    with pytest.raises(InputError, match=r"hf:NAME\[:CONFIG\]\[@SPLIT\].* hf:owner/name:en@train"):
         read(text)
 
 
 def test_rows_on_the_hub_have_places_and_can_be_skipped(on_the_hub):
-    with pytest.raises(InputError, match=r"^hf:owner/name@train: row 2: 'text' holds nothing, not text"):
+    with pytest.raises(InputError, match=r"^hf:owner/name@train: row 2: 'text' .*nothing"):
         read("hf:owner/name")
     skipped = Counter()
     assert [*Corpus(("hf:owner/name",), on_error="skip").documents(skipped)] == ["one", "three"]
     assert skipped == {"hf:owner/name@train": 1}
-    with pytest.raises(InputError, match=r"^hf:owner/name@train: no column 'body' \(there are: n, text\)"):
+    with pytest.raises(InputError, match=r"^hf:owner/name@train: .*'body' .*: n, text"):
         read("hf:owner/name", column="body", on_error="skip")
 
 
@@ -188,38 +188,36 @@ def test_a_fingerprint_follows_name_and_commit(on_the_hub):
 def test_without_the_package_the_error_names_the_extra(monkeypatch):
     hub._revision.cache_clear()
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(
-        InputError, match=r"^hf:owner/name@train: needs the package datasets; pip install 'bothways\[hub\]'$"
-    ):
+    with pytest.raises(InputError, match=r"^hf:owner/name@train: .* datasets; pip install 'bothways\[hub\]'$"):
         read("hf:owner/name")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(InputError, match=r"needs the package huggingface_hub; pip install 'bothways\[hub\]'$"):
+    with pytest.raises(InputError, match=r"huggingface_hub; pip install 'bothways\[hub\]'$"):
         Corpus(("hf:owner/name",)).fingerprint()
 
 
 def test_offline_is_an_error_in_one_line():
     hub._revision.cache_clear()
     for use in (lambda: read("hf:owner/name"), Corpus(("hf:owner/name",)).fingerprint):
-        with pytest.raises(InputError, match=r"^hf:owner/name: not read from the hub \(.*offline mode") as raised:
+        with pytest.raises(InputError, match=r"^hf:owner/name: .*offline mode") as raised:
             use()
         assert "\n" not in str(raised.value)
 
 
-def test_a_connection_lost_on_the_way_is_an_error_in_one_line(on_the_hub, monkeypatch):
+def test_a_lost_connection_is_an_error_in_one_line(on_the_hub, monkeypatch):
     def rows():
         yield {"text": "one"}
         raise RuntimeError("the line went dead\nlong ago")
 
     lost = datasets.IterableDataset.from_generator(rows)
-    monkeypatch.setattr(datasets, "load_dataset", lambda *given, **settings: lost)
-    found = Corpus(("hf:owner/name",)).documents()
-    assert next(found) == "one"
-    with pytest.raises(InputError, match=r"^hf:owner/name@train: not read from the hub \(the line went dead\); check"):
-        next(found)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *arguments, **settings: lost)
+    documents = Corpus(("hf:owner/name",)).documents()
+    assert next(documents) == "one"
+    with pytest.raises(InputError, match=r"^hf:owner/name@train: .*\(the line went dead\)"):
+        next(documents)
 
 
-def test_a_path_of_the_same_name_is_not_taken_for_it(on_the_hub, tmp_path, monkeypatch):
+def test_a_local_path_with_the_name_of_a_dataset_is_an_error(on_the_hub, tmp_path, monkeypatch):
     (tmp_path / "owner" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="owner/name is also a local path"):
+    with pytest.raises(InputError, match="owner/name .*local path"):
         read("hf:owner/name")

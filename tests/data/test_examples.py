@@ -126,7 +126,7 @@ def test_ambiguous_and_missing_columns_raise(header, named, message, file):
         read_table(path, **named, need_labels=True)
 
 
-def test_two_labels_are_no_hindrance_where_none_is_needed(file):
+def test_ambiguous_labels_are_ignored_if_none_is_needed(file):
     assert read_table(file("t.csv", "text,score,class\na,1,x\n"), need_labels=False).labels is None
 
 
@@ -135,7 +135,7 @@ def test_the_name_pair_means_where_there_is_one(file):
     assert read_table(file("u.csv", "text,pair\na,b\n"), pair="pair", need_labels=False).pairs == ["b"]
 
 
-def test_a_value_that_is_no_text_is_named(file):
+def test_a_value_of_another_type_than_text_is_named(file):
     path = file("t.jsonl", lines({"text": "a", "label": "x"}, {"text": ["a", "b"], "label": "x"}))
     with pytest.raises(InputError, match=r"t\.jsonl:2: 'text' .*list.*--text-column"):
         read_table(path, need_labels=True)
@@ -146,9 +146,9 @@ def test_a_value_that_is_no_text_is_named(file):
 
 def test_a_missing_file_and_a_directory_are_named(tmp_path):
     for name in ("t.csv", "t.tsv", "t.txt", "t.jsonl", "t.parquet"):
-        with pytest.raises(MissingFile, match="no such file; check the path"):
+        with pytest.raises(MissingFile, match=re.escape(name)):
             read_table(tmp_path / name, need_labels=False)
-    with pytest.raises(InputError, match="a directory; name files"):
+    with pytest.raises(InputError, match="a directory"):
         read_table(tmp_path, need_labels=True)
 
 
@@ -222,16 +222,14 @@ def test_a_number_beyond_float32_is_named(label):
 
 @pytest.mark.parametrize("label", ["nan", "NaN", "inf", "-Infinity", "1e999"])
 def test_a_number_that_is_not_finite_is_named(label):
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=rf"^t\.csv:3: label {re.escape(repr(label))} .*finite"):
         numeric_labels(labelled("1", label))
-    assert str(raised.value).startswith(f"t.csv:3: label {label!r} is not a finite number")
 
 
 @pytest.mark.parametrize("label", ["", "high", "1,5", "1_000", "0x1", "[1]"])
 def test_an_invalid_number_is_named(label):
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=rf"^t\.csv:3: label {re.escape(repr(label))} .*not a number"):
         numeric_labels(labelled("1", label))
-    assert str(raised.value).startswith(f"t.csv:3: label {label!r} is not a number")
 
 
 def test_numbers_that_are_nan_in_their_file_are_named(file, tmp_path):
@@ -307,7 +305,7 @@ def test_a_class_of_minus_one_is_none_and_a_number_without_a_name_is_named(tmp_p
 
 
 @pytest.mark.parametrize("written", ["?", "{}", '{"info": {"features": 3}}', '{"info": {"features": {"label": 3}}}'])
-def test_strange_notes_beside_a_table_are_no_hindrance(written, tmp_path):
+def test_invalid_metadata_of_a_table_is_ignored(written, tmp_path):
     table = pyarrow.table({"text": ["a"], "label": [1]}).replace_schema_metadata({"huggingface": written})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
     assert read_table(tmp_path / "t.parquet", need_labels=True).labels == ["1"]
@@ -315,17 +313,17 @@ def test_strange_notes_beside_a_table_are_no_hindrance(written, tmp_path):
 
 @pytest.fixture
 def on_the_hub(monkeypatch):
-    """A hub of one dataset, and which splits were asked for."""
-    asked = []
+    """A hub of one dataset; returns the requested splits."""
+    requested = []
 
     def load_dataset(name, config, *, split, revision, streaming):
-        asked.append(split)
+        requested.append(split)
         return dataset().to_iterable_dataset()
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda self, name: SimpleNamespace(sha="a" * 40))
     hub._revision.cache_clear()
-    yield asked
+    yield requested
     hub._revision.cache_clear()
 
 
@@ -349,14 +347,14 @@ def test_words_and_tags_are_found_by_their_usual_names(words, tags, file):
     assert (sentence.words, sentence.tags) == (("a", "cat"), ("O", "B-X")) and sentence.where.endswith("t.jsonl:1")
 
 
-def test_words_and_tags_go_by_the_names_given(file):
+def test_words_and_tags_are_read_from_the_named_columns(file):
     row = {"tokens": ["a"], "parts": ["b"], "ner_tags": ["O"], "labels": ["N"], "chunks": [3]}
     path = file("t.jsonl", lines(row))
     (sentence,) = read_tagged(path, words="parts", tags="chunks")
     assert (sentence.words, sentence.tags) == (("b",), ("3",))
     with pytest.raises(InputError, match="'ner_tags' or 'labels'; .*--tags-column"):
         read_tagged(path)
-    with pytest.raises(InputError, match="no column 'kinds' .there are: tokens, .*--tags-column"):
+    with pytest.raises(InputError, match="'kinds' .*: tokens, .*--tags-column"):
         read_tagged(path, tags="kinds")
 
 
@@ -396,7 +394,7 @@ def test_a_table_without_words_or_without_rows_is_named(file):
 
 
 @pytest.mark.parametrize("marks", [[0.0, 1.0, 0.0], [0, 1, 0], [True, False, True]])
-def test_a_yes_or_no_for_each_label_is_no_list_of_labels(marks, file):
+def test_a_list_of_flags_is_not_a_list_of_labels(marks, file):
     table = read_table(file("t.jsonl", lines({"text": "a", "labels": marks})), need_labels=True)
     with pytest.raises(InputError, match=r"t\.jsonl:1: label \[.*\] "):
         label_sets(table)
@@ -432,7 +430,7 @@ def test_a_column_that_is_named_of_a_file_without_columns_is_refused(file):
         read_table(path, text="body", need_labels=False)
 
 
-def test_times_beyond_pythons_are_no_hindrance(tmp_path):
+def test_a_table_with_times_outside_the_range_of_python_is_read(tmp_path):
     """Nanoseconds, which only pandas can hold, and years without end."""
     far = pyarrow.array([1700000000123456789, None, 5], pyarrow.int64())
     columns = {

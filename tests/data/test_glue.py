@@ -1,6 +1,7 @@
 """GLUE's published files: no header, nine columns, a byte-order mark, quotes as text."""
 
 import gzip
+import re
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_every_file_format_is_recognized():
         ("t.tsv", ""),
     ],
 )
-def test_other_files_are_not_taken_for_one(name, content, tmp_path):
+def test_other_files_are_not_detected_as_glue(name, content, tmp_path):
     (tmp_path / name).write_text(content, encoding="utf-8")
     assert detect_format(tmp_path / name) is None and glue_table(tmp_path / name) is None
 
@@ -80,29 +81,28 @@ def test_an_odd_files_columns_can_be_named(tmp_path):
     assert numeric_labels(table) == [3.3, 3.6] and table.pairs == ["A cat runs", "A dog"]
     table = read_table(tmp_path / "t.txt", text="sentence_B", need_labels=False)
     assert (table.texts, table.pairs) == (["A cat runs", "A dog"], None)
-    with pytest.raises(InputError, match=r"no column 'score' .there are: pair_ID, .*--label-column"):
+    with pytest.raises(InputError, match=r"'score' .*: pair_ID, .*--label-column"):
         read_table(tmp_path / "t.txt", label="score", need_labels=True)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (COLA + "gj04\t1\tThe mat.\n", ":3: 3 columns where CoLA has 4"),
-        (STSB + "a\tb\tc\td\t1.0\te\tf\tg\n", ":3: 8 columns where STS-B has 7 or 9"),
-        (MRPC + "1\n", ":4: 1 column where MRPC has 5"),
+        (COLA + "gj04\t1\tThe mat.\n", ":3: 3 .*CoLA.* 4"),
+        (STSB + "a\tb\tc\td\t1.0\te\tf\tg\n", ":3: 8 .*STS-B.* 7 or 9"),
+        (MRPC + "1\n", ":4: 1 .*MRPC.* 5"),
     ],
 )
 def test_a_row_with_a_wrong_number_of_columns_raises(content, message, tmp_path):
     path = tmp_path / "t.txt"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=f"^{re.escape(str(path))}{message}"):
         read_table(path, need_labels=True)
-    assert str(raised.value).startswith(f"{path}{message}")
 
 
 def test_a_row_that_is_not_text_and_a_file_without_rows_are_named(tmp_path):
     (tmp_path / "t.tsv").write_bytes(COLA.encode() + b"gj04\t1\t\t\xff\n")
-    with pytest.raises(InputError, match=r"t\.tsv:3: not UTF-8 at byte 53 of the file"):
+    with pytest.raises(InputError, match=r"t\.tsv:3: .*UTF-8 .*byte 53 "):
         read_table(tmp_path / "t.tsv", need_labels=True)
     (tmp_path / "t.txt").write_text(MRPC.splitlines()[0] + "\n\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"t\.txt: empty"):
@@ -161,7 +161,7 @@ def test_sets_as_they_were_published_before_the_benchmark_are_read(tmp_path):
 
 
 def test_an_unknown_task_and_a_directory_without_it_are_named(tmp_path):
-    with pytest.raises(InputError, match=r"^task 'cola' is unknown; expected one of CoLA, SST-2, MRPC, STS-B, QQP, "):
+    with pytest.raises(InputError, match=r"^task 'cola' .* CoLA, SST-2, MRPC, STS-B, QQP, "):
         read_glue(tmp_path, "cola")
     names = "train.tsv, msr_paraphrase_train.txt, dev.tsv, msr_paraphrase_test.txt, test.tsv"
     with pytest.raises(InputError, match=rf"MRPC.*{names}"):
@@ -170,7 +170,7 @@ def test_an_unknown_task_and_a_directory_without_it_are_named(tmp_path):
 
 def test_a_dev_set_without_labels_is_refused(tmp_path):
     written(tmp_path, dev="index\tsentence\n0\ta\n")
-    with pytest.raises(InputError, match="dev.tsv: no column 'label'"):
+    with pytest.raises(InputError, match=r"dev\.tsv: .*'label'"):
         read_glue(tmp_path, "CoLA")
 
 

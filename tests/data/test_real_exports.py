@@ -32,8 +32,8 @@ LINES = ["text,label", "Öl für 5 €,a", "naïve “quotes”,b", "plain,a"]
 TABLE = "\n".join(LINES) + "\n"
 
 
-def read(path, **how):
-    table = read_table(path, need_labels=True, **how)
+def read(path, **options):
+    table = read_table(path, need_labels=True, **options)
     return list(zip(table.texts, table.labels, strict=True))
 
 
@@ -58,9 +58,7 @@ def test_a_byte_order_mark_determines_the_encoding(encoding, packed, tmp_path):
 def test_windows_1252_is_suggested_with_the_decoded_line_and_works(tmp_path):
     file = tmp_path / "t.csv"
     file.write_bytes(TABLE.encode("cp1252"))
-    with pytest.raises(
-        InputError, match=r"t\.csv:2: not UTF-8 at byte 11 .*'Öl für 5 €,a'.*--encoding cp1252"
-    ) as raised:
+    with pytest.raises(InputError, match=r"t\.csv:2: .* 11 .*'Öl für 5 €,a'.*--encoding cp1252") as raised:
         read(file)
     assert f"{file}:2, 3" in str(raised.value)  # all rows are named
     assert read(file, encoding="cp1252") == EXPECTED
@@ -68,23 +66,23 @@ def test_windows_1252_is_suggested_with_the_decoded_line_and_works(tmp_path):
     assert Corpus((file,), encoding="cp1252").fingerprint() != Corpus((file,)).fingerprint()
 
 
-def test_a_line_that_is_no_windows_1252_asks_for_an_encoding(tmp_path):
+def test_a_line_that_is_not_windows_1252_either_leads_to_the_encoding_option(tmp_path):
     file = tmp_path / "t.txt"
     file.write_bytes("日本語".encode("shift_jis") + b"\x81\n")
-    with pytest.raises(InputError, match=r"t\.txt:1: not UTF-8 at byte 0 .*--encoding"):
+    with pytest.raises(InputError, match=r"t\.txt:1: .*UTF-8 .*byte 0 .*--encoding"):
         [*read_lines(file)]
     file.write_bytes("日本語\n".encode("shift_jis"))
     assert [*read_lines(file, "shift_jis")] == [(1, "日本語")]
     file.write_bytes(b"abc\xff\xff\n")
-    with pytest.raises(InputError, match=r"t\.txt:1: not shift_jis at byte 3 .*--encoding"):
+    with pytest.raises(InputError, match=r"t\.txt:1: .*shift_jis .*byte 3 .*--encoding"):
         [*read_lines(file, "shift_jis")]
 
 
-def test_utf_16_without_a_mark_is_named_not_read_as_text_with_zeros(tmp_path):
+def test_utf_16_without_a_mark_is_an_error_that_names_the_encoding(tmp_path):
     file = tmp_path / "t.csv"
     for encoding in ("utf-16-le", "utf-16-be"):
         file.write_bytes(TABLE.encode(encoding))
-        with pytest.raises(InputError, match=rf"t\.csv: looks like UTF-16 .*--encoding {encoding}"):
+        with pytest.raises(InputError, match=rf"t\.csv: .*UTF-16 .*--encoding {encoding}"):
             read(file)
         assert read(file, encoding=encoding) == EXPECTED
 
@@ -95,7 +93,7 @@ def test_half_a_character_of_utf_16_is_one_bad_line_and_a_cut_file_ends_in_one_l
     one, half, last = decoded_lines(file)
     assert (one.text, half.text, last.text) == ("one", "\ufffda", "last") and half.error and not last.error
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(InputError, match=r"t\.txt:3: not utf-16"):
+    with pytest.raises(InputError, match=r"t\.txt:3: .*utf-16"):
         [*decoded_lines(file)]
 
 
@@ -198,7 +196,7 @@ def test_a_workbook_is_read_as_the_table_it_shows(tmp_path):
 def test_of_several_sheets_the_hidden_and_the_empty_are_passed_over_and_two_are_refused(tmp_path):
     one, two = [["text"], ["a"]], [["text"], ["b"]]
     assert [*read_texts(str(workbook(tmp_path / "t.xlsx", [], two, one, hidden=(3,))))] == [ModelInput("b")]
-    with pytest.raises(InputError, match=r"t\.xlsx: several sheets have rows \('Sheet 1', 'Sheet 2'\)"):
+    with pytest.raises(InputError, match=r"t\.xlsx: .*'Sheet 1', 'Sheet 2'"):
         [*iter_rows(workbook(tmp_path / "t.xlsx", one, two))]
 
 
@@ -211,7 +209,7 @@ def test_an_invalid_workbook_is_a_one_line_error(tmp_path, monkeypatch):
             [*iter_rows(tmp_path / "w.xlsx")]
     with zipfile.ZipFile(tmp_path / "z.xlsx", "w") as packed:
         packed.writestr("a", "b")
-    with pytest.raises(InputError, match=r"z\.xlsx: not a readable workbook"):
+    with pytest.raises(InputError, match=r"z\.xlsx: .*workbook"):
         [*iter_rows(tmp_path / "z.xlsx")]
     monkeypatch.setattr("bothways.data.spreadsheet.LARGEST_WORKBOOK", 100)
     with pytest.raises(InputError, match=r"t\.xlsx: .* MiB decompressed"):
@@ -220,7 +218,7 @@ def test_an_invalid_workbook_is_a_one_line_error(tmp_path, monkeypatch):
 
 def test_a_packed_workbook_is_refused(tmp_path):
     (tmp_path / "t.xlsx.gz").write_bytes(gzip.compress(workbook(tmp_path / "t.xlsx", [["text"], ["a"]]).read_bytes()))
-    with pytest.raises(InputError, match=r"t\.xlsx\.gz: an \.xlsx is compressed"):
+    with pytest.raises(InputError, match=r"t\.xlsx\.gz: .*compressed"):
         [*read_texts(str(tmp_path / "t.xlsx.gz"))]
 
 
@@ -245,9 +243,9 @@ def test_several_columns_are_read_together_in_the_order_named(tmp_path):
     ]
     assert [*Corpus((file,), column="title,body").documents()] == ["Short\nlong", "Alone", "x"]
     assert read_table(file, text="title", pair="body,label", need_labels=False).pairs == ["long\na", "b", "x\nc"]
-    for how in (partial(read, text="title,boby"), lambda path: [*read_texts(str(path), text="title,boby")]):
-        with pytest.raises(InputError, match=r"no column 'boby' \(there are: body, title, label\)"):
-            how(file)
+    for reader in (partial(read, text="title,boby"), lambda path: [*read_texts(str(path), text="title,boby")]):
+        with pytest.raises(InputError, match=r"'boby' .*: body, title, label"):
+            reader(file)
 
 
 def test_a_column_whose_name_has_a_comma_is_that_column(tmp_path):
@@ -260,13 +258,13 @@ def test_a_column_whose_name_has_a_comma_is_that_column(tmp_path):
 
 def test_a_row_that_lacks_one_of_several_columns_is_read_and_one_that_lacks_all_is_not(tmp_path):
     file = tmp_path / "t.jsonl"
-    given = [{"title": "a", "body": "b"}, {"title": "c"}, {"body": None, "title": "d"}, {"n": 1}]
-    file.write_text("\n".join(map(json.dumps, given)), encoding="utf-8")
+    rows = [{"title": "a", "body": "b"}, {"title": "c"}, {"body": None, "title": "d"}, {"n": 1}]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     *good, wrong = read_texts(str(file), text="title,body")
     assert good == [ModelInput("a\nb"), ModelInput("c"), ModelInput("d")] and "4: 'title,body' is missing" in str(wrong)
-    with pytest.raises(InputError, match=r"t\.jsonl:4: no column 'title,body'"):
+    with pytest.raises(InputError, match=r"t\.jsonl:4: .*'title,body'"):
         [*Corpus((file,), column="title,body").documents()]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(given[:3]), tmp_path / "t.parquet")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows[:3]), tmp_path / "t.parquet")
     both = Corpus((tmp_path / "t.parquet",), column="title,body")
     assert [*both.documents()] == ["a\nb", "c", "d"]
 
@@ -275,10 +273,10 @@ def test_the_columns_a_model_learned_from_are_found_again_if_all_are_there(tmp_p
     learned = {"text_column": "title,body", "pair_column": None}
     file = tmp_path / "t.jsonl"
     file.write_text('{"title": "a"}\n{"title": "b", "body": "c"}\n', encoding="utf-8")
-    asked = Predict(model=tmp_path)
-    assert resolve_columns(str(file), asked, learned) == {"text": "title,body", "pair": None}
+    options = Predict(model=tmp_path)
+    assert resolve_columns(str(file), options, learned) == {"text": "title,body", "pair": None}
     file.write_text('{"title": "a", "text": "t"}\n', encoding="utf-8")
-    assert resolve_columns(str(file), asked, learned) == {"text": None, "pair": None}
+    assert resolve_columns(str(file), options, learned) == {"text": None, "pair": None}
 
 
 def test_a_question_may_be_in_several_columns(tmp_path):
@@ -294,14 +292,12 @@ def test_a_question_may_be_in_several_columns(tmp_path):
 def test_all_rows_without_a_label_are_named_at_once(tmp_path):
     file = tmp_path / "t.jsonl"
     labels = ["a", None, "b", None, None, *"ab" * 20, None]
-    given = [{"text": f"t {n}", **({} if label is None else {"label": label})} for n, label in enumerate(labels)]
-    file.write_text("\n".join(map(json.dumps, given)), encoding="utf-8")
+    rows = [{"text": f"t {n}", **({} if label is None else {"label": label})} for n, label in enumerate(labels)]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     with pytest.raises(InputError) as raised:
         read(file)
-    said = str(raised.value)
-    assert (
-        said.startswith(f"{file}:2: 'label' is missing") and "4 rows cannot be read" in said and ":2, 4, 5, 46)" in said
-    )
+    message = str(raised.value)
+    assert message.startswith(f"{file}:2: 'label' is missing") and "4 rows" in message and ":2, 4, 5, 46)" in message
     table = read_table(file, need_labels=True, on_error="skip")
     assert len(table) == 42 and None not in table.labels and "t 1" not in table.texts
     assert table.notes[0].startswith("left out 4 rows: 'label' is missing") and f"{file}:2, 4, 5, 46" in table.notes[0]
@@ -327,7 +323,7 @@ def test_of_very_many_bad_rows_the_first_few_are_named_and_all_are_counted():
     assert "left out 2,000 rows" in note and "570 others" in note
     assert "a is 0 or similar (a.csv:0, 7, 14, 21, 28, ...: 286 rows); b is 1" in note
     assert len(errors.places) == 5 and max(map(len, errors.places.values())) == 5
-    with pytest.raises(InputError, match="^a.csv:0: a is 0; fix it; 2,000 rows cannot be read"):
+    with pytest.raises(InputError, match="^a.csv:0: a is 0; fix it; 2,000 rows"):
         errors.notes(0)
 
 
@@ -339,9 +335,9 @@ def test_every_kind_of_bad_row_is_left_out_and_named(tmp_path):
     assert all(f"{file}:{row})" in table.notes[0] for row in (3, 4, 5))
     file.write_text("text,label\na,1\nb,x\nc,inf\nd,2\n", encoding="utf-8")
     assert numeric_labels(read_table(file, need_labels=True, on_error="skip", check=parse_number)) == [1, 2]
-    with pytest.raises(InputError, match=rf"{file}:3: label 'x' is not a number .*; 2 rows cannot be read"):
+    with pytest.raises(InputError, match=rf"{file}:3: label 'x' .*; 2 rows"):
         numeric_labels(read_table(file, need_labels=True))
-    with pytest.raises(InputError, match="2 rows cannot be read"):
+    with pytest.raises(InputError, match=rf"{file}:3: label 'x' .*; 2 rows"):
         class_indices(read_table(file, need_labels=True), ["1", "2"])
 
 
@@ -349,11 +345,11 @@ def test_broken_sentences_are_left_out_whole(tmp_path):
     file = tmp_path / "t.conll"
     file.write_bytes(b"a O\nb O\n\nc O\nd\n\ne\xff O\n\n# note x y\nf B-X\n")
     errors = RowErrors("skip")
-    found = read_tagged(file, errors=errors)
-    assert [one.words for one in found] == [("a", "b"), ("f",)]
-    (note,) = errors.notes(len(found))
+    sentences = read_tagged(file, errors=errors)
+    assert [one.words for one in sentences] == [("a", "b"), ("f",)]
+    (note,) = errors.notes(len(sentences))
     assert "left out 2 rows" in note and f"{file}:5" in note and f"{file}:7" in note
-    with pytest.raises(InputError, match=rf"{file}:5: 1 column .*2 rows cannot be read"):
+    with pytest.raises(InputError, match=rf"{file}:5: 1 column .*2 rows"):
         read_tagged(file)
 
 
@@ -369,9 +365,9 @@ def test_two_columns_of_one_name_are_refused_in_every_kind_of_table(tmp_path):
     workbook(tmp_path / "t.xlsx", [["text", "text", "label"], ["a", "b", "x"]])
     for kind in ("parquet", "arrow", "csv", "xlsx"):
         file = tmp_path / f"t.{kind}"
-        for way in (read, lambda path: [*read_texts(str(path))], lambda path: [*iter_rows(path, column="label")]):
-            with pytest.raises(InputError, match=rf"t\.{kind}.* two columns are named 'text'; rename one"):
-                way(file)
+        for reader in (read, lambda path: [*read_texts(str(path))], lambda path: [*iter_rows(path, column="label")]):
+            with pytest.raises(InputError, match=rf"t\.{kind}.* two columns .*'text'"):
+                reader(file)
 
 
 @pytest.mark.parametrize("kind", ["txt.gz", "jsonl.xz", "csv.gz"])
@@ -380,9 +376,9 @@ def test_a_packed_file_of_one_endless_line_is_refused(kind, tmp_path, monkeypatc
     file = tmp_path / f"t.{kind}"
     pack = lzma.compress if kind.endswith("xz") else gzip.compress
     file.write_bytes(pack(b"text\n" + b"a" * 1001 + b"\n"))
-    for way in (lambda path: [*read_texts(str(path))], lambda path: [*Corpus((path,), on_error="skip").documents()]):
+    for reader in (lambda path: [*read_texts(str(path))], lambda path: [*Corpus((path,), on_error="skip").documents()]):
         with pytest.raises(InputError, match=rf"t\.{kind}:2: a line of more than"):
-            way(file)
+            reader(file)
     plain = tmp_path / "t.txt"
     plain.write_bytes(b"a" * 5000)  # what takes no less room on the disk is its owner's choice
     assert [len(line.text) for line in decoded_lines(plain)] == [5000]
@@ -422,12 +418,12 @@ def test_a_quote_that_is_never_closed_takes_bounded_memory(tmp_path, monkeypatch
     try:
         file = tmp_path / "t.csv"
         file.write_text('text\na\n"b\n' + "c\n" * 2000 + "d\n", encoding="utf-8")
-        found = [*read_texts(str(file))]
+        texts = [*read_texts(str(file))]
     finally:
         csv.field_size_limit(before)
     assert (
-        found[0] == ModelInput("a")
-        and isinstance(found[1], InputError)
-        and found[-1] == ModelInput("d")
-        and len(found) == 2003
+        texts[0] == ModelInput("a")
+        and isinstance(texts[1], InputError)
+        and texts[-1] == ModelInput("d")
+        and len(texts) == 2003
     )

@@ -41,7 +41,7 @@ def settings(tmp_path):
         ("The cat sat.", "  the CAT\tsat!! ", True),
         ("\ufb01ne \uff21\uff22", "FINE ab", True),  # a ligature, wide letters
         ("Straße", "STRASSE", True),
-        ("फल", "फूल", False),  # vowel signs are no punctuation
+        ("फल", "फूल", False),  # vowel signs are not punctuation
         ("?!", "...", False),
         ("a+b", "a b", False),
         ("3.5", "35", False),
@@ -78,7 +78,7 @@ def test_groups_of_a_test_file_are_read_where_it_has_them(settings):
         assert len({*tables["test"].units}) == num_units
 
 
-def test_labels_are_alike_but_for_case_and_blanks_alone():
+def test_labels_are_equal_apart_from_case_and_blanks_only():
     assert label_key(" Sport  news") == label_key("sport news") != label_key("sport, news")
 
 
@@ -87,11 +87,11 @@ def test_near_duplicates_are_never_in_two_splits(settings):
     changed = [text.upper() if n % 3 == 1 else f" {text} !" if n % 3 else text for n, text in enumerate(texts)]
     write(settings.train, [(text, "ab"[n // 3 % 2]) for n, text in enumerate(changed)])
     for seed in range(5):
-        found = read_tables(replace(settings, seed=seed))
-        held = [{text_key(text) for text in table.texts} for table in found.values()]
-        assert len(set.union(*held)) == sum(map(len, held)) == 50
-        assert [len(table) for table in found.values()] == [120, 15, 15]
-        assert table_warnings(settings, found) == []
+        tables = read_tables(replace(settings, seed=seed))
+        keys = [{text_key(text) for text in table.texts} for table in tables.values()]
+        assert len(set.union(*keys)) == sum(map(len, keys)) == 50
+        assert [len(table) for table in tables.values()] == [120, 15, 15]
+        assert table_warnings(settings, tables) == []
 
 
 def grouped(settings, **changes):
@@ -104,17 +104,17 @@ def grouped(settings, **changes):
 
 @pytest.mark.parametrize("folds", [None, 4])
 def test_rows_of_one_group_stay_on_one_side_of_every_split_and_fold(folds, settings):
-    author_of, given = grouped(settings, folds=folds)
+    author_of, options = grouped(settings, folds=folds)
     tested = []
     for fold in range(folds or 3):
-        found = read_tables(given if folds else replace(given, seed=fold), fold if folds else None)
-        authors = {split: {author_of[text] for text in table.texts} for split, table in found.items()}
+        tables = read_tables(options if folds else replace(options, seed=fold), fold if folds else None)
+        authors = {split: {author_of[text] for text in table.texts} for split, table in tables.items()}
         assert [*authors] == ["train", "dev", "test"]
         assert sum(map(len, authors.values())) == len(set.union(*authors.values())) == 40
-        for table in found.values():
+        for table in tables.values():
             assert table.labels.count("a") == table.labels.count("b") == len(table) // 2
         numbers = ", ".join(f"{len(own)} in {split}" for split, own in authors.items())
-        assert any(numbers in line for line in table_warnings(given, found))
+        assert any(numbers in line for line in table_warnings(options, tables))
         tested.append(authors["test"])
     if folds:
         assert sum(map(len, tested)) == len(set.union(*tested)) == 40
@@ -126,32 +126,32 @@ def test_a_split_that_lacks_classes_because_groups_are_few_is_named(settings):
     with settings.train.open("w", encoding="utf-8", newline="") as opened:
         rows = [(f"text {row}", "abc"[row // 20 % 3], f"book {row // 20}") for row in range(240)]
         csv.writer(opened).writerows([("text", "label", "book"), *rows])
-    found = read_tables(replace(settings, group_column="book"))
-    assert len(found["dev"]) == len(found["test"]) == 20
-    assert any("dev has 1 of 3 classes" in line for line in found["train"].notes)
+    tables = read_tables(replace(settings, group_column="book"))
+    assert len(tables["dev"]) == len(tables["test"]) == 20
+    assert any("dev has 1 of 3 classes" in line for line in tables["train"].notes)
 
 
 def test_groups_are_read_from_the_training_table_alone_and_its_rows_must_have_one(settings, tmp_path):
-    author_of, given = grouped(settings)
+    author_of, options = grouped(settings)
     test = write(tmp_path / "test.csv", [("a text", "a"), ("another", "b")])
-    found = read_tables(replace(given, test=test))
-    assert len(found["test"]) == 2 and len({author_of[text] for text in found["dev"].texts}) == 4
-    with pytest.raises(InputError, match=r"no column 'book' \(there are: text, label, author\).*--group-column"):
-        read_tables(replace(given, group_column="book"))
+    tables = read_tables(replace(options, test=test))
+    assert len(tables["test"]) == 2 and len({author_of[text] for text in tables["dev"].texts}) == 4
+    with pytest.raises(InputError, match=r"'book' .*: text, label, author.*--group-column"):
+        read_tables(replace(options, group_column="book"))
     settings.train.write_text("text,label,author\none,a,x\ntwo,b,\n", encoding="utf-8")
     with pytest.raises(InputError, match="author"):
-        read_tables(given)
+        read_tables(options)
     with pytest.raises(InputError, match="group_column .*--dev"):
-        replace(given, dev=test)
+        replace(options, dev=test)
 
 
 def test_contradicting_labels_of_one_text_are_counted_and_listed_over_all_splits(settings, tmp_path):
     rows = [(f"text {n}", "ab"[n % 2]) for n in range(40)]
     write(settings.train, [*rows, ("TEXT 1.", "a"), ("text 2", "a"), ("text 3!", "c"), ("text 3", "c")])
     test = write(tmp_path / "test.csv", [("text 4", "b"), ("new", "a")])
-    told = replace(settings, test=test)
-    found = table_warnings(told, read_tables(told))
-    (line,) = [line for line in found if "different labels" in line]
+    options = replace(settings, test=test)
+    warnings = table_warnings(options, read_tables(options))
+    (line,) = [line for line in warnings if "different labels" in line]
     assert line.startswith("3 texts with different labels")
     assert f"'b' at {settings.train}:3 but 'a' at {settings.train}:42" in line
     assert f"'a' at {settings.train}:6 but 'b' at {test}:2" in line and "text 2" not in line
@@ -179,10 +179,10 @@ def test_similar_labels_are_reported_and_merged_only_on_request(settings):
     assert missing.startswith("test has rows of ") and "'once'" in missing
     assert "'sport' (20), 'sport ' (6), 'SPORT' (3)" in alike and "--merge-labels" in alike
     assert f"'once' at {settings.train}:51" in once
-    told = replace(settings, merge_labels=True)
-    found = read_tables(told)
-    assert {label for table in found.values() for label in table.labels} == {"sport", "art", "once"}
-    note, *_ = table_warnings(told, found)
+    options = replace(settings, merge_labels=True)
+    tables = read_tables(options)
+    assert {label for table in tables.values() for label in table.labels} == {"sport", "art", "once"}
+    note, *_ = table_warnings(options, tables)
     assert "'SPORT' into 'sport', 'sport ' into 'sport'" in note
 
 
@@ -190,9 +190,9 @@ def test_of_several_labels_the_spellings_are_merged_in_lists_too(settings):
     rows = [{"text": f"text {n}", "label": ["b", "A"] if n % 2 else ["a"]} for n in range(31)]
     file = settings.train.with_suffix(".jsonl")
     file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    told = replace(settings, train=file, multi_label=True, merge_labels=True)
+    options = replace(settings, train=file, multi_label=True, merge_labels=True)
     names = {
-        label for table in read_tables(told).values() for labels in map(json.loads, table.labels) for label in labels
+        label for table in read_tables(options).values() for labels in map(json.loads, table.labels) for label in labels
     }
     assert names == {"a", "b"}
 
@@ -205,8 +205,8 @@ def test_a_model_of_merged_labels_is_measured_by_any_spelling(settings, make_mod
     short = replace(settings, merge_labels=True, epochs=0.1, dtype="float32")
     model = classify.run(short).model
     spelled = write(tmp_path / "spelled.csv", [(f"a dog {n}", label) for n, label in enumerate(["Sport", "ART"] * 6)])
-    found = evaluate.run(Evaluate(model=model, file=(spelled,), dtype="float32"))
-    assert found["texts"] == 12 and found["accuracy"] in (0.0, 0.5)  # of one class or another
+    scores = evaluate.run(Evaluate(model=model, file=(spelled,), dtype="float32"))
+    assert scores["texts"] == 12 and scores["accuracy"] in (0.0, 0.5)  # of one class or another
     other = classify.run(replace(short, merge_labels=False, out=tmp_path / "other")).model
     with pytest.raises(InputError, match=r"label 'Sport' .*'SPORT'"):
         evaluate.run(Evaluate(model=other, file=(spelled,), dtype="float32"))
@@ -225,20 +225,20 @@ def start(settings, make_model, tokenizer):
 def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(settings, tmp_path):
     rows = [{"title": f"cat {n}", "body": "a dog sat", "kind": "ab"[n % 2]} for n in range(30)]
     settings.train.with_suffix(".jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    told = replace(
+    options = replace(
         settings, train=settings.train.with_suffix(".jsonl"), text_column="title,body", label_column="kind",
         epochs=0.1, dtype="float32",
     )  # fmt: skip
-    assert read_tables(told)["train"].texts[0].endswith("\na dog sat")
-    model = classify.run(told).model
-    found = evaluate.run(Evaluate(model=model, file=(told.train,), dtype="float32"))
-    assert found == evaluate.run(
-        Evaluate(model=model, file=(told.train,), text_column="title,body", label_column="kind", dtype="float32")
+    assert read_tables(options)["train"].texts[0].endswith("\na dog sat")
+    model = classify.run(options).model
+    metrics = evaluate.run(Evaluate(model=model, file=(options.train,), dtype="float32"))
+    assert metrics == evaluate.run(
+        Evaluate(model=model, file=(options.train,), text_column="title,body", label_column="kind", dtype="float32")
     )
     joined = tmp_path / "joined.txt"
     joined.write_text("\n".join(f"{row['title']} {row['body']}" for row in rows), encoding="utf-8")
     scores, vectors = [], []
-    for file in (told.train, joined):
+    for file in (options.train, joined):
         out = tmp_path / f"{file.stem}-out.jsonl"
         files.predict(Predict(model=model, file=str(file), out=out, dtype="float32"))
         scores.append([json.loads(line)["score"] for line in out.read_text().splitlines()])
@@ -264,15 +264,15 @@ def test_every_task_skips_bad_rows_on_request(kind, settings, tmp_path):
     file = settings.train.with_suffix(".conll" if kind == "tag" else ".csv")
     file.write_bytes("\n".join(lines).encode("cp1252"))
     makes = {"classify": Classify, "regress": Regress, "tag": Tag, "embed": TrainEmbed}
-    told = makes[kind](
+    options = makes[kind](
         model=settings.model, train=file, out=settings.out, encoding="cp1252", on_error="skip", epochs=0.1,
         dtype="float32", **({"context": False} if kind == "tag" else {}),
     )  # fmt: skip
     with pytest.raises(InputError, match=r":\d+: .*--on-error skip"):
-        train(replace(told, on_error="stop"))
-    said = []
-    with messages_to(said.append):
-        result = RUNS[kind](told)
+        train(replace(options, on_error="stop"))
+    messages = []
+    with messages_to(messages.append):
+        result = RUNS[kind](options)
     place = f"{file}:{10 if kind == 'tag' else 5}"
-    assert "left out 1 row: 1 column" in said[0] and f"({place})" in said[0]
+    assert "left out 1 row: 1 column" in messages[0] and f"({place})" in messages[0]
     assert place in (result.directory / "report.html").read_text(encoding="utf-8")

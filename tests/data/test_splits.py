@@ -21,10 +21,9 @@ from bothways.errors import InputError
 
 PARTS = parts_for(())
 NAMES = ["train", "dev", "test"]
-WAY = "; add rows, or give --dev"
 
 
-def test_what_is_split_off_depends_on_the_given_files():
+def test_the_splits_that_are_made_depend_on_the_files():
     assert parts_for(["train"]) == {"train": 8, "dev": 1, "test": 1}
     assert parts_for(["train", "test"]) == {"train": 9, "dev": 1}
     assert parts_for(["train", "dev"]) == parts_for(["dev", "test"]) == {"train": 1}
@@ -34,13 +33,13 @@ def test_what_is_split_off_depends_on_the_given_files():
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from("aaaaab"), min_size=60, max_size=140), st.integers(0, 2**31))
 def test_every_row_is_in_one_split_and_every_class_in_its_shares(labels, seed):
-    found = split(len(labels), labels, seed=seed, parts=PARTS, source="t.csv")
-    assert list(found) == NAMES and sorted(chain(*found.values())) == [*range(len(labels))]
-    for rows in found.values():
+    splits = split(len(labels), labels, seed=seed, parts=PARTS, source="t.csv")
+    assert list(splits) == NAMES and sorted(chain(*splits.values())) == [*range(len(labels))]
+    for rows in splits.values():
         assert rows == sorted(rows)
     for label, number in Counter(labels).items():
         for name, part in PARTS.items():
-            assert abs(sum(labels[row] == label for row in found[name]) - number * part / 10) < 1
+            assert abs(sum(labels[row] == label for row in splits[name]) - number * part / 10) < 1
 
 
 @pytest.mark.parametrize(
@@ -56,14 +55,14 @@ def test_every_row_is_in_one_split_and_every_class_in_its_shares(labels, seed):
     ],
 )
 def test_sizes_are_those_of_largest_remainders(num_rows, sizes):
-    found = split(num_rows, seed=0, parts=PARTS, source="t.csv")
-    assert tuple(len(found[name]) for name in NAMES) == sizes
+    splits = split(num_rows, seed=0, parts=PARTS, source="t.csv")
+    assert tuple(len(splits[name]) for name in NAMES) == sizes
 
 
-def test_of_equal_remainders_the_split_that_is_behind_is_served():
+def test_of_equal_remainders_the_split_below_its_share_gets_the_row():
     labels = [name for name in "abcdefgh" for _ in range(5)]  # of each class 4, 0.5 and 0.5
-    found = split(40, labels, seed=1, parts=PARTS, source="t.csv")
-    assert [len(found[name]) for name in NAMES] == [32, 4, 4]
+    splits = split(40, labels, seed=1, parts=PARTS, source="t.csv")
+    assert [len(splits[name]) for name in NAMES] == [32, 4, 4]
 
 
 def test_the_seed_alone_decides():
@@ -76,18 +75,17 @@ def test_the_seed_alone_decides():
 
 
 @pytest.mark.parametrize(
-    ("labels", "parts", "said"),
+    ("labels", "parts", "message"),
     [
-        (["a"], PARTS, "1 rows are too few to take some of each for dev" + WAY),
-        (["a"] * 5, PARTS, "5 rows are too few to take some of each for test" + WAY),
-        (["a"] * 4, parts_for(["test"]), "4 rows are too few to take some of each for dev" + WAY),
-        ([*"abcabc"], PARTS, "6 rows of 3 classes are too few to take some of each for test" + WAY),
+        (["a"], PARTS, "1 rows .* dev; .*--dev"),
+        (["a"] * 5, PARTS, "5 rows .* test; .*--dev"),
+        (["a"] * 4, parts_for(["test"]), "4 rows .* dev; .*--dev"),
+        ([*"abcabc"], PARTS, "6 rows of 3 classes .* test; .*--dev"),
     ],
 )  # fmt: skip
-def test_too_few_rows_are_refused(labels, parts, said):
-    with pytest.raises(InputError) as raised:
+def test_too_few_rows_are_refused(labels, parts, message):
+    with pytest.raises(InputError, match=rf"^t\.csv: {message}$"):
         split(len(labels), labels, seed=0, parts=parts, source="t.csv")
-    assert str(raised.value) == f"t.csv: {said}"
 
 
 def test_a_class_of_one_row_is_for_training():
@@ -125,11 +123,11 @@ def test_rows_of_many_small_classes_are_in_all_splits(size):
 @given(st.lists(st.integers(0, 40), min_size=1), st.integers(0, 9))
 def test_rows_of_one_group_stay_together(groups, seed):
     groups = [*range(41), *groups]
-    found = split_groups(groups, seed=seed, parts=PARTS, source="t.csv")
-    assert sorted(chain(*found.values())) == [*range(len(groups))]
-    held = [{groups[row] for row in rows} for rows in found.values()]
+    splits = split_groups(groups, seed=seed, parts=PARTS, source="t.csv")
+    assert sorted(chain(*splits.values())) == [*range(len(groups))]
+    held = [{groups[row] for row in rows} for rows in splits.values()]
     assert [len(one) for one in held] == [33, 4, 4] and len(set.union(*held)) == 41
-    assert all(rows == sorted(rows) for rows in found.values())
+    assert all(rows == sorted(rows) for rows in splits.values())
 
 
 @pytest.mark.slow
@@ -140,13 +138,13 @@ def test_rows_of_one_text_stay_together_and_classes_keep_about_their_shares(data
     groups = [group for group, size in enumerate(sizes) for _ in range(size)]
     labels = [data.draw(st.sampled_from("aab")) for _ in sizes]
     of_rows = [labels[group] for group in groups]
-    found = split(len(groups), of_rows, groups, seed=seed, parts=PARTS, source="t.csv")
-    assert sorted(chain(*found.values())) == [*range(len(groups))]
-    held = [{groups[row] for row in rows} for rows in found.values()]
+    splits = split(len(groups), of_rows, groups, seed=seed, parts=PARTS, source="t.csv")
+    assert sorted(chain(*splits.values())) == [*range(len(groups))]
+    held = [{groups[row] for row in rows} for rows in splits.values()]
     assert len(set.union(*held)) == sum(map(len, held)) == len(sizes)
     for name, part in PARTS.items():
-        assert abs(len(found[name]) - len(groups) * part / 10) < 6  # a group and what was left over
-    assert {of_rows[row] for row in found["train"]} == {*of_rows}
+        assert abs(len(splits[name]) - len(groups) * part / 10) < 6  # a group and what was left over
+    assert {of_rows[row] for row in splits["train"]} == {*of_rows}
 
 
 def test_rows_that_are_all_different_are_divided_as_without_groups():
@@ -157,15 +155,15 @@ def test_rows_that_are_all_different_are_divided_as_without_groups():
 
 def test_a_text_that_is_half_of_the_table_is_trained_on():
     groups = [0] * 60 + [*range(1, 61)]
-    found = split(120, [*"ab" * 60], groups, seed=1, parts=PARTS, source="t.csv")
-    assert set(range(60)) <= {*found["train"]} and len(found["dev"]) == len(found["test"]) == 12
+    splits = split(120, [*"ab" * 60], groups, seed=1, parts=PARTS, source="t.csv")
+    assert set(range(60)) <= {*splits["train"]} and len(splits["dev"]) == len(splits["test"]) == 12
 
 
 def test_a_table_that_holds_every_row_twice_is_divided_even_where_classes_are_small():
     labels = [label for label in "abcdefgh" for _ in range(5)] * 2
-    found = split(80, labels, [*range(40)] * 2, seed=2, parts=PARTS, source="t.csv")
-    assert [len(rows) for rows in found.values()] == [64, 8, 8]
-    assert {*found["dev"]}.isdisjoint(row + 40 for row in found["train"])
+    splits = split(80, labels, [*range(40)] * 2, seed=2, parts=PARTS, source="t.csv")
+    assert [len(rows) for rows in splits.values()] == [64, 8, 8]
+    assert {*splits["dev"]}.isdisjoint(row + 40 for row in splits["train"])
 
 
 def test_several_labels_are_divided_by_the_rarest():
@@ -202,27 +200,27 @@ def test_overlaps_are_those_of_two_loops(first, second):
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from("aaaaab"), min_size=60, max_size=140), st.integers(0, 2**31))
 def test_every_row_is_in_one_fold_and_classes_are_divided_evenly(labels, seed):
-    found = fold_groups(len(labels), labels, None, seed=seed, folds=5, source="t.csv")
-    assert sorted(chain(*found)) == [*range(len(labels))]
+    folds = fold_groups(len(labels), labels, None, seed=seed, folds=5, source="t.csv")
+    assert sorted(chain(*folds)) == [*range(len(labels))]
     for name in "ab":
-        numbers = [sum(labels[row] == name for row in rows) for rows in found]
+        numbers = [sum(labels[row] == name for row in rows) for rows in folds]
         assert max(numbers) - min(numbers) <= 1
-    assert max(map(len, found)) - min(map(len, found)) <= 1
+    assert max(map(len, folds)) - min(map(len, folds)) <= 1
 
 
 def test_a_group_is_in_one_fold_and_never_on_both_sides_of_a_training():
     groups = [row // 3 for row in range(90)]
     labels = [*"ab" * 45]
     parts = [split_fold(90, labels, groups, seed=1, folds=5, fold=fold, source="t.csv") for fold in range(5)]
-    assert sorted(chain(*(found["test"] for found in parts))) == [*range(90)]
-    for found in parts:
-        assert sorted(chain(*found.values())) == [*range(90)] and [*found] == ["train", "dev", "test"]
-        sides = [{groups[row] for row in rows} for rows in found.values()]
+    assert sorted(chain(*(splits["test"] for splits in parts))) == [*range(90)]
+    for splits in parts:
+        assert sorted(chain(*splits.values())) == [*range(90)] and [*splits] == ["train", "dev", "test"]
+        sides = [{groups[row] for row in rows} for rows in splits.values()]
         assert sum(map(len, sides)) == 30
     whole = split_fold(90, labels, groups, seed=1, folds=5, fold=None, source="t.csv")
     assert [*whole] == ["train", "dev"] and sorted(chain(*whole.values())) == [*range(90)]
 
 
 def test_fewer_groups_than_folds_are_refused():
-    with pytest.raises(InputError, match=r"t.csv: 3 different rows make no 5 folds; add rows, or lower --folds"):
+    with pytest.raises(InputError, match=r"^t\.csv: 3 .* 5 folds; .*--folds$"):
         fold_groups(9, None, [0, 1, 2] * 3, seed=0, folds=5, source="t.csv")

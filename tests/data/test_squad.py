@@ -22,8 +22,8 @@ SKIP = "--on-error skip"
 
 
 def question(name, *answers, **more):
-    given_answers = [{"text": text, "answer_start": start} for text, start in answers]
-    return {"id": name, "question": f"What is {name}?", "answers": given_answers, **more}
+    answer_nodes = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": name, "question": f"What is {name}?", "answers": answer_nodes, **more}
 
 
 QUESTIONS = [
@@ -80,21 +80,21 @@ def write(path, kind, questions=QUESTIONS):
 @pytest.mark.parametrize("kind", ["json", "json.gz", "json.xz", "jsonl", "jsonl.gz", "parquet", "saved"])
 def test_questions_are_the_same_from_every_kind_of_file(kind, tmp_path):
     path = write(tmp_path, kind)
-    found = read_squad(path)
-    assert [one.id for one in found] == ["q0", "q1", "q2", "q3"]
-    assert found[0].question == "What is q0?" and found[0].context == PASSAGE
+    questions = read_squad(path)
+    assert [one.id for one in questions] == ["q0", "q1", "q2", "q3"]
+    assert questions[0].question == "What is q0?" and questions[0].context == PASSAGE
     answers = [(("Café", 4), ("the cat", 16)), (("\U0001f408", 10),), (), (("A dog ran.", 0),)]
-    assert [one.answers for one in found] == answers
-    assert [one.impossible for one in found] == [False, False, True, False]
-    for one in found:
+    assert [one.answers for one in questions] == answers
+    assert [one.impossible for one in questions] == [False, False, True, False]
+    for one in questions:
         assert all(one.context[start : start + len(text)] == text for text, start in one.answers)
         assert one.where.startswith(str(path)) and one.where.endswith(f", id {one.id}")
 
 
 @pytest.mark.parametrize("kind", ["json", "jsonl", "parquet"])
 def test_questions_about_one_passage_share_one_string(kind, tmp_path):
-    found = read_squad(write(tmp_path, kind))
-    assert found[0].context is found[1].context is found[2].context is not found[3].context
+    questions = read_squad(write(tmp_path, kind))
+    assert questions[0].context is questions[1].context is questions[2].context is not questions[3].context
 
 
 def test_errors_name_the_location_of_a_question(tmp_path):
@@ -104,8 +104,8 @@ def test_errors_name_the_location_of_a_question(tmp_path):
 
 def test_ids_that_are_numbers_are_their_digits_and_a_list_of_answers_may_stand_in_a_row(tmp_path):
     (tmp_path / "t.jsonl").write_bytes(lines([{**question("a", ("A", 0)), "id": 7, "context": OTHER}]))
-    (found,) = read_squad(tmp_path / "t.jsonl")
-    assert (found.id, found.answers) == ("7", (("A", 0),))
+    (only,) = read_squad(tmp_path / "t.jsonl")
+    assert (only.id, only.answers) == ("7", (("A", 0),))
 
 
 FAULTS = [
@@ -123,7 +123,7 @@ FAULTS = [
     ({**question("bad"), "answers": {"text": ["Das"], "answer_start": []}}, "1 text but 0 answer_start"),
     ({**question("bad"), "answers": {"text": ["Das"]}}, "answers: no key 'answer_start' .*: text"),
     ({**question("bad"), "answers": "Das"}, "'answers' .*str"),
-    ({**question("bad"), "answers": ["Das"]}, r"answers\[0\]: .*'text', found str"),
+    ({**question("bad"), "answers": ["Das"]}, r"answers\[0\]: .*'text'.* str"),
     ({"id": "bad", "answers": []}, "no key 'question' .*: id, answers"),
 ]
 
@@ -160,7 +160,7 @@ def test_an_invalid_row_raises_with_its_line(row, message, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([], ": .*'data', found list"),
+        ([], ": .*'data'.* list"),
         ({"date": []}, ": no key 'data' .*: date"),
         ({"data": {}}, ": 'data' .*dict"),
         ({"data": [{"title": "t"}]}, r": data\[0\]: no key 'paragraphs' .*: title"),
@@ -185,13 +185,13 @@ def test_a_file_of_which_no_question_is_left_is_named(tmp_path):
 def test_invalid_broken_or_missing_json_is_named(tmp_path):
     for content in (b'{"data": [', b"id,question\n", b"", b"\xff\xfe\xff", b"[" * 200_000):
         (tmp_path / "t.json").write_bytes(content)
-        with pytest.raises(InputError, match=r"t\.json: not readable as JSON"):
+        with pytest.raises(InputError, match=r"t\.json: .*readable as JSON"):
             read_squad(tmp_path / "t.json")
     path = write(tmp_path, "json.gz")
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(InputError, match=r"t\.json\.gz: the file is corrupt"):
+    with pytest.raises(InputError, match=r"t\.json\.gz: .*corrupt"):
         read_squad(path)
-    with pytest.raises(MissingFile, match="no such file"):
+    with pytest.raises(MissingFile, match=r"none\.json"):
         read_squad(tmp_path / "none.json")
 
 
@@ -212,5 +212,5 @@ def test_any_slice_is_an_answer_and_moved_by_one_only_if_it_stands_there_too(pas
     if passage[start + 1 : start + 1 + len(answer)] == answer:
         assert read_squad(path)[0].answers == ((answer, start + 1),)
     else:
-        with pytest.raises(InputError, match="is not at character"):
+        with pytest.raises(InputError, match=f"not at character {start + 1} "):
             read_squad(path)

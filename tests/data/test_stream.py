@@ -62,7 +62,7 @@ def test_lines_of_standard_input_are_texts_and_a_bad_one_yields_an_error_in_plac
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a cat\n\nsome \xff\nlast")))
     first, empty, wrong, last = read_texts("-")
     assert (first, empty, last) == (ModelInput("a cat"), ModelInput(""), ModelInput("last"))
-    assert str(wrong).startswith("line 3 of standard input: not UTF-8 at byte 5; as Windows-1252 (Latin-1) it reads")
+    assert str(wrong).startswith("line 3 of standard input: not UTF-8 at byte 5;") and "Windows-1252" in str(wrong)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_lines_of_standard_input_are_texts_and_a_bad_one_yields_an_error_in_plac
         ("one.jsonl", '{"review": "a", "stars": 3}\n{"review": 7.5}\n'),
     ],
 )
-def test_columns_and_the_looks_of_glue_are_found_as_for_labelled_tables(name, content, tmp_path):
+def test_columns_and_glue_formats_are_detected_as_for_labelled_tables(name, content, tmp_path):
     file = written(tmp_path / name, content)
     table = read_table(file, need_labels=False)
     expected = [*zip(table.texts, table.pairs or [None] * len(table), strict=True)]
@@ -84,9 +84,9 @@ def test_columns_and_the_looks_of_glue_are_found_as_for_labelled_tables(name, co
 def test_a_named_column_is_taken_and_a_missing_one_named(tmp_path):
     file = str(written(tmp_path / "t.csv", "body,more\na,b\n"))
     assert [*read_texts(file, text="more", pair="body")] == [ModelInput("b", "a")]
-    for asked in ({}, {"text": "nothing"}):
-        with pytest.raises(InputError, match=r"t\.csv: no column '(text|nothing)' \(there are: body, more\)"):
-            next(read_texts(file, **asked))
+    for columns in ({}, {"text": "nothing"}):
+        with pytest.raises(InputError, match=r"t\.csv: .*'(text|nothing)' .*: body, more"):
+            next(read_texts(file, **columns))
 
 
 def test_a_bad_row_yields_an_error_in_place_in_every_kind_of_table(tmp_path):
@@ -107,12 +107,12 @@ def test_a_bad_row_yields_an_error_in_place_in_every_kind_of_table(tmp_path):
         )
 
 
-def test_a_row_that_brings_another_choice_of_texts_is_wrong(tmp_path):
+def test_a_row_with_other_text_columns_is_an_error(tmp_path):
     rows = [{"text": "a"}] * 70 + [{"text": "b", "pair": "c"}] * 2 + [{"text": "d", "more": 1}]
     file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
-    found = [*read_texts(str(file))]
-    assert [number for number, one in enumerate(found) if isinstance(one, InputError)] == [70, 71]
-    assert "t.jsonl:71: has pair," in str(found[70]) and found[-1] == ModelInput("d")
+    texts = [*read_texts(str(file))]
+    assert [number for number, one in enumerate(texts) if isinstance(one, InputError)] == [70, 71]
+    assert "t.jsonl:71: has pair," in str(texts[70]) and texts[-1] == ModelInput("d")
 
 
 def test_among_the_first_rows_all_columns_count(tmp_path):
@@ -122,17 +122,17 @@ def test_among_the_first_rows_all_columns_count(tmp_path):
     assert "t.jsonl:1: 'text' is missing" in str(wrong) and "t.jsonl:3: 'pair' is missing" in str(lacking)
 
 
-def test_a_file_without_readable_rows_is_given_up(tmp_path, monkeypatch):
+def test_reading_a_file_without_readable_rows_stops(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "MOST_CONSECUTIVE_ERRORS", 50)
     file = written(tmp_path / "t.jsonl", "{\n" * 60)
-    with pytest.raises(InputError, match=r"t\.jsonl:1: not valid JSON .* 50 rows"):
+    with pytest.raises(InputError, match=r"t\.jsonl:1: .*JSON .* 50 rows"):
         list(read_texts(str(file)))
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t.jsonl", "t.csv", "t.tsv"])
 def test_an_empty_file_is_refused(name, tmp_path):
     file = str(written(tmp_path / name, "text\n" if name == "t.csv" else ""))
-    with pytest.raises(InputError, match=rf"{name}: empty; "):
+    with pytest.raises(InputError, match=rf"{name}: empty"):
         list(read_texts(file))
 
 
@@ -148,18 +148,18 @@ def test_questions_have_ids_their_own_or_their_rows_number(tmp_path):
 
 
 def test_questions_of_squads_json_need_no_answers_and_a_bad_one_yields_an_error_in_place(tmp_path):
-    asked = [
+    questions = [
         {"id": "a", "question": "q"}, {"id": "b"}, "r",
         {"id": 4, "question": "s", "answers": [{"text": "x", "answer_start": 9}]}, {"question": "t"},
     ]  # fmt: skip
-    told = {"data": [{"paragraphs": [{"context": "c", "qas": asked}, {"qas": [{"id": "d", "question": "u"}]}]}]}
+    content = {"data": [{"paragraphs": [{"context": "c", "qas": questions}, {"qas": [{"id": "d", "question": "u"}]}]}]}
     first, lacking, strange, other, plain, homeless = read_questions(
-        str(written(tmp_path / "q.json", json.dumps(told)))
+        str(written(tmp_path / "q.json", json.dumps(content)))
     )
     assert (first, other, plain) == (ModelInput("q", "c", "a"), ModelInput("s", "c", "4"), ModelInput("t", "c", "4"))
-    assert "qas[1]: no 'question'; add it" in str(lacking) and "qas[2]: no 'question'" in str(strange)
-    assert "paragraphs[1].qas[0]: no 'context'; add it" in str(homeless)
-    with pytest.raises(InputError, match=r"e\.json: empty; SQuAD's JSON"):
+    assert "qas[1]: no 'question'" in str(lacking) and "qas[2]: no 'question'" in str(strange)
+    assert "paragraphs[1].qas[0]: no 'context'" in str(homeless)
+    with pytest.raises(InputError, match=r"e\.json: empty"):
         list(read_questions(str(written(tmp_path / "e.json", '{"data": []}'))))
 
 
@@ -175,11 +175,11 @@ def test_blocks_are_limited_by_rows_and_bytes_and_a_long_text_has_its_own(monkey
     monkeypatch.setattr(blocks, "ROWS", 5)
     monkeypatch.setattr(blocks, "BYTES", 100)
     sizes = [1, 2, 3, 4, 5, 6, 7, 99, 900, 1, 50, 50, 50]
-    found = [*split_into_blocks([ModelInput("a" * (size - 1), "b") for size in sizes], "stop")]
-    assert [[len(one.text) + 1 for one in block.inputs] for block in found] == [
+    parts = [*split_into_blocks([ModelInput("a" * (size - 1), "b") for size in sizes], "stop")]
+    assert [[len(one.text) + 1 for one in block.inputs] for block in parts] == [
         [1, 2, 3, 4, 5], [6, 7], [99], [900], [1, 50], [50, 50],
     ]  # fmt: skip
-    assert [number for block in found for number in block.row_numbers] == [*range(13)]
+    assert [number for block in parts for number in block.row_numbers] == [*range(13)]
 
 
 def test_no_more_is_read_than_a_block_and_the_row_that_ends_it():
@@ -191,8 +191,8 @@ def test_no_more_is_read_than_a_block_and_the_row_that_ends_it():
 
 def test_wrong_rows_fill_blocks_too_and_keep_their_numbers(monkeypatch):
     monkeypatch.setattr(blocks, "ROWS", 3)
-    found = [ModelInput("a"), InputError("x"), InputError("y"), InputError("z"), ModelInput("b")]
-    first, second = split_into_blocks(found, "skip")
+    inputs = [ModelInput("a"), InputError("x"), InputError("y"), InputError("z"), ModelInput("b")]
+    first, second = split_into_blocks(inputs, "skip")
     assert (first.row_numbers, first.errors, second.row_numbers, second.errors) == (
         [0],
         {1: "x", 2: "y"},
@@ -200,15 +200,15 @@ def test_wrong_rows_fill_blocks_too_and_keep_their_numbers(monkeypatch):
         {3: "z"},
     )
     with pytest.raises(InputError, match="^x, .*--on-error skip"):
-        list(split_into_blocks(found, "stop"))
+        list(split_into_blocks(inputs, "stop"))
 
 
 def test_a_digest_names_every_text_and_where_blocks_end():
     def digest(*blocks_of_texts):
         read = ""
-        for found in blocks_of_texts:
+        for texts in blocks_of_texts:
             (block,) = split_into_blocks(
-                [one if isinstance(one, InputError) else ModelInput(*one) for one in found], "skip"
+                [one if isinstance(one, InputError) else ModelInput(*one) for one in texts], "skip"
             )
             read = block.digest(read)
         return read
@@ -220,7 +220,7 @@ def test_a_digest_names_every_text_and_where_blocks_end():
     assert len(digests) == len(cases) + 1 and digest(cases[0]) == digest([["a"], ["b"]])
 
 
-def test_about_how_many_rows_a_file_has_is_known_by_parts_of_it(tmp_path):
+def test_the_number_of_rows_is_estimated_from_parts_of_a_file(tmp_path):
     file = written(tmp_path / "t.txt", "".join("a" * (n % 90) + "\n" for n in range(500_000)))
     assert estimate_num_rows(str(file)) == pytest.approx(500_000, rel=0.01)
     assert estimate_num_rows(str(written(tmp_path / "t.jsonl.gz", b""))) is None and estimate_num_rows("-") is None
@@ -230,13 +230,13 @@ def test_about_how_many_rows_a_file_has_is_known_by_parts_of_it(tmp_path):
 
 def test_columns_named_of_lines_of_text_are_refused(tmp_path):
     file = str(written(tmp_path / "t.txt", "a\n"))
-    for asked in ({"text": "body"}, {"pair": "second"}, {"text": "text", "pair": "body"}):
+    for columns in ({"text": "body"}, {"pair": "second"}, {"text": "text", "pair": "body"}):
         with pytest.raises(InputError, match=r"t\.txt: .*'(body|second)'"):
-            next(read_texts(file, **asked))
+            next(read_texts(file, **columns))
 
 
 def test_the_columns_learned_from_are_found_in_glues_own_files(tmp_path):
     sick = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n1\ta\tb\t4.5\tNEUTRAL\n"
     file = str(written(tmp_path / "SICK_test.txt", sick))
-    told, learned = SimpleNamespace(label_column=None), {"label_column": "relatedness_score"}
-    assert resolve_columns(file, told, learned, ("label",)) == {"label": "relatedness_score"}
+    options, learned = SimpleNamespace(label_column=None), {"label_column": "relatedness_score"}
+    assert resolve_columns(file, options, learned, ("label",)) == {"label": "relatedness_score"}

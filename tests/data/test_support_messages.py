@@ -94,7 +94,7 @@ def test_words_that_seem_to_name_a_kind_occur_in_several(messages, word):
     assert len(kinds) >= 4, kinds
 
 
-def test_every_kind_is_also_said_without_its_usual_words(messages):
+def test_every_kind_also_occurs_without_its_usual_words(messages):
     usual = {
         "account": "account accounts password passwords email login log logged logs profile register registered",
         "billing": "pay paid payment price charged charge card invoice bill discount money",
@@ -118,7 +118,7 @@ def test_there_are_14_passages_of_15_to_40_words_and_7_questions(passages, quest
 
 def test_a_question_shares_no_content_word_with_its_answer_but_some_with_another_passage(passages, questions):
     for row in questions:
-        asked = content_words(row["question"])
-        shared = {id: asked & content_words(text) for id, text in passages.items()}
+        words = content_words(row["question"])
+        shared = {id: words & content_words(text) for id, text in passages.items()}
         assert not shared.pop(row["id"]), row["question"]
         assert any(shared.values()), row["question"]

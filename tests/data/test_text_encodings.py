@@ -25,8 +25,8 @@ def written(file, content):
 
 
 @pytest.mark.parametrize("name", NO_TEXT)
-def test_codecs_that_are_no_text_encodings_are_refused(name):
-    with pytest.raises(InputError, match="is not a text encoding; name one such as utf-8"):
+def test_codecs_that_are_not_text_encodings_are_refused(name):
+    with pytest.raises(InputError, match="not a text encoding.* utf-8"):
         check_encoding(name)
 
 
@@ -92,9 +92,9 @@ def test_a_file_that_has_only_carriage_returns_is_split_at_them(pack, tmp_path, 
     file = written(tmp_path / f"t.csv{suffix}", pack(table.encode()))
     assert [row["text"] for _, row in iter_rows(file)] == [f"café {number}" for number in range(99)]
     lines = written(tmp_path / f"t.txt{suffix}", pack(b"one\r\rthr\xe9\rlast"))
-    found = [*decoded_lines(lines)]
-    assert [(line.number, line.text) for line in found] == [(1, "one"), (2, ""), (3, "thr\ufffd"), (4, "last")]
-    assert "byte 8 of the " in str(found[2].error) and not any(found[row].error for row in (0, 1, 3))
+    decoded = [*decoded_lines(lines)]
+    assert [(line.number, line.text) for line in decoded] == [(1, "one"), (2, ""), (3, "thr\ufffd"), (4, "last")]
+    assert "byte 8 of the " in str(decoded[2].error) and not any(decoded[row].error for row in (0, 1, 3))
 
 
 def test_carriage_returns_in_a_file_with_line_feeds_stay_in_their_lines(tmp_path):
@@ -122,7 +122,7 @@ def test_a_carriage_return_in_a_cell_is_named_in_the_readers_words(suffix, tmp_p
 def test_columns_of_a_table_without_a_readable_row_are_the_error_of_the_first_row(suffix, tmp_path):
     content = {"csv": b"id,text\n1,caf\xe9\n2,\xe9\n", "jsonl": b'{"id": 1, "text": "caf\xe9"}\n{"id": "\xe9"}\n'}
     file = written(tmp_path / f"t.{suffix}", content[suffix])
-    with pytest.raises(InputError, match=rf"t\.{suffix}:[12]: not UTF-8 at byte .*cp1252"):
+    with pytest.raises(InputError, match=rf"t\.{suffix}:[12]: .*UTF-8 .*cp1252"):
         all_columns(str(file))
     assert all_columns(str(file), "cp1252") == ["id", "text"]
 

@@ -108,21 +108,21 @@ def test_scores_are_those_of_transformers_by_their_names(case, exported):
     right, real_NS = rectangle("right")
     with torch.no_grad():
         peer = getattr(transformers, CASES[case][2]).from_pretrained(source).eval()
-        given = {name: torch.from_numpy(right[name][:3]) for name in CASES[case][3]}
+        inputs = {name: torch.from_numpy(right[name][:3]) for name in CASES[case][3]}
         if case == "question":  # without a separator a text is all question
-            given["global_attention_mask"] = given["attention_mask"]
-        theirs = peer(**given)
+            inputs["global_attention_mask"] = inputs["attention_mask"]
+        theirs = peer(**inputs)
     ours, left = run(right), run(rectangle("left")[0])
     names = [name for name in ours if name != "sentence_embedding"]
     assert len(names) + (case in POOLING) == len(ours)
     for name in names:
-        expected, found, other = theirs[name].numpy(), ours[name], left[name]
-        if found.shape[1:2] == (LONGEST,):
-            expected, found, other = expected[real_NS[:3]], found[real_NS], other[rectangle("left")[1]]
+        expected, actual, other = theirs[name].numpy(), ours[name], left[name]
+        if actual.shape[1:2] == (LONGEST,):
+            expected, actual, other = expected[real_NS[:3]], actual[real_NS], other[rectangle("left")[1]]
         else:
-            found, other = found[:3], other[:3]
-        assert found.shape == expected.shape
-        assert np.abs(found - expected).max() < 2e-5
+            actual, other = actual[:3], other[:3]
+        assert actual.shape == expected.shape
+        assert np.abs(actual - expected).max() < 2e-5
         assert np.abs(other - expected).max() < 2e-5
     assert all(np.isfinite(values).all() for values in ours.values())  # the row that is all padding, too
 
@@ -145,8 +145,8 @@ def test_a_tokenizer_of_transformers_and_the_file_give_the_vectors_of_embed(case
     expected = load(source, dtype="float32", device="cpu").embed(TEXTS)
     for side in ("left", "right"):
         theirs = AutoTokenizer.from_pretrained(out, padding_side=side)
-        given = theirs(TEXTS, padding=True, return_tensors="np", return_token_type_ids=True)
-        assert np.abs(parity.session(out / "model.onnx")(given)["sentence_embedding"] - expected).max() < 1e-5
+        inputs = theirs(TEXTS, padding=True, return_tensors="np", return_token_type_ids=True)
+        assert np.abs(parity.session(out / "model.onnx")(inputs)["sentence_embedding"] - expected).max() < 1e-5
 
 
 def test_vectors_have_length_one_only_if_the_checkpoint_normalizes(exported, tmp_path):
@@ -168,18 +168,18 @@ def test_a_predictor_over_the_file_agrees_with_one_over_the_model(case, exported
     exact = load(source, dtype="float32", device="cpu")
     filed = file_predictor(out / "model.onnx", exact.checkpoint)
     if case == "classes":
-        given, expected = ([list(one.scores.values()) for one in model.classify(TEXTS)] for model in (filed, exact))
+        actual, expected = ([list(one.scores.values()) for one in model.classify(TEXTS)] for model in (filed, exact))
     elif case == "number":
-        given, expected = (model.regress(TEXTS) for model in (filed, exact))
+        actual, expected = (model.regress(TEXTS) for model in (filed, exact))
     elif case == "tokens":
-        given, expected = ([one.score for text in model.tag(TEXTS) for one in text] for model in (filed, exact))
+        actual, expected = ([one.score for text in model.tag(TEXTS) for one in text] for model in (filed, exact))
     elif case == "spans":
-        given, expected = ([one.score for one in model.answer("who sat", TEXTS[3], top=3)] for model in (filed, exact))
+        actual, expected = ([one.score for one in model.answer("who sat", TEXTS[3], top=3)] for model in (filed, exact))
     elif case == "vectors":
-        given, expected = (model.embed(TEXTS) for model in (filed, exact))
+        actual, expected = (model.embed(TEXTS) for model in (filed, exact))
     else:
-        given, expected = ([one.score for one in model.fill("the [MASK] sat")[0]] for model in (filed, exact))
-    assert len(expected) and np.abs(np.array(given) - np.array(expected)).max() < 1e-5
+        actual, expected = ([one.score for one in model.fill("the [MASK] sat")[0]] for model in (filed, exact))
+    assert len(expected) and np.abs(np.array(actual) - np.array(expected)).max() < 1e-5
 
 
 # --- the gate ---------------------------------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ def test_a_graph_that_counts_positions_from_the_left_edge_is_refused_and_leaves_
     source, *_ = exported("spans")
     places = property(lambda self: torch.arange(self.real.shape[1]).expand(self.real.shape).flatten())
     monkeypatch.setattr(Padded, "position_ids", places)
-    said = r"(start|end)_logits .* \S+ \(tolerance 0.0001\) at length \d+, batch \d+, padded on the left"
-    with pytest.raises(InputError, match=said):
+    message = r"(start|end)_logits .* \S+ .*0\.0001.* length \d+, batch \d+, .*left"
+    with pytest.raises(InputError, match=message):
         export.run(Export(model=source, out=tmp_path / "out"), print)
     assert not list(tmp_path.iterdir())
 
@@ -217,15 +217,15 @@ def test_a_graph_that_counts_positions_from_the_left_edge_is_refused_and_leaves_
 def test_nan_exceeds_every_tolerance():
     ours = [onnx_graph.Output("a", True, torch.tensor([1.0, 2.0, 3.0]))]
     real_NS = np.array([[True, False], [True, True]])
-    given = np.array([[1.0, 90.0], [2.5, np.nan]], np.float32)
-    assert parity.greatest_differences({"a": given}, ours, real_NS) == {"a": float("inf")}
-    given[1, 1] = 3.25
-    assert parity.greatest_differences({"a": given}, ours, real_NS) == {"a": 0.5}
+    actual = np.array([[1.0, 90.0], [2.5, np.nan]], np.float32)
+    assert parity.greatest_differences({"a": actual}, ours, real_NS) == {"a": float("inf")}
+    actual[1, 1] = 3.25
+    assert parity.greatest_differences({"a": actual}, ours, real_NS) == {"a": 0.5}
     cells = [parity.Cell(7, 3, "left", {"a": 0.5, "b": 0.1}), parity.Cell(5, 1, "none", {"a": 0.2, "b": 0.3})]
     report = parity.Report(tuple(cells), 0.5)
     report.check("m")
     assert report.by_output == {"a": 0.5, "b": 0.3}
-    with pytest.raises(InputError, match="m: a .* 0.5 .* at length 7, batch 3, padded on the left"):
+    with pytest.raises(InputError, match="m: a .* 0.5 .* length 7, batch 3, .*left"):
         replace(report, tolerance=0.4).check("m")
 
 
@@ -234,10 +234,10 @@ def test_a_text_stands_at_the_named_side_and_any_word_in_the_padding(exported):
     batch = parity.texts(held, 9, 5, mixed=True)
     assert int(batch.lengths[0]) == 9 and len({*batch.lengths.tolist()}) > 2
     for side, edge in (("left", -1), ("right", 0)):
-        given, real_NS = parity.padded(batch, 9, side, 97)
-        assert given["input_ids"][real_NS].tolist() == batch.input_ids.tolist()
+        inputs, real_NS = parity.padded(batch, 9, side, 97)
+        assert inputs["input_ids"][real_NS].tolist() == batch.input_ids.tolist()
         assert real_NS[:, edge].all() and (real_NS.sum(1) == batch.lengths.numpy()).all()
-        assert len({*given["input_ids"][~real_NS].tolist()}) > 5
+        assert len({*inputs["input_ids"][~real_NS].tolist()}) > 5
     assert {*parity.texts(held, 9, 5, mixed=False).lengths.tolist()} == {9}
 
 
@@ -256,8 +256,8 @@ def test_weights_beyond_two_gigabytes_go_into_a_second_file(exported, tmp_path, 
     onnx_graph.write(checkpoint.load(source).model, Vectors("mean", True), tmp_path / "made" / "model.onnx")
     (tmp_path / "made").rename(tmp_path / "moved")
     assert (tmp_path / "moved" / "model.onnx.data").stat().st_size > 1e4
-    given, _ = rectangle("left")
-    moved, whole = (parity.session(place / "model.onnx")(given) for place in (tmp_path / "moved", out))
+    inputs, _ = rectangle("left")
+    moved, whole = (parity.session(place / "model.onnx")(inputs) for place in (tmp_path / "moved", out))
     assert np.abs(moved["start_logits"] - whole["start_logits"]).max() < 1e-6
     with pytest.raises(InputError, match="model.onnx: .* 2 GB"):
         write_int8(source, tmp_path / "moved", tmp_path)
@@ -272,8 +272,8 @@ def texts(tmp_path):
     return tmp_path / "texts.txt"
 
 
-def write_int8(source, out, texts, **given):
-    settings = Export(model=source, out=out, int8=True, texts=texts, **given)
+def write_int8(source, out, texts, **options):
+    settings = Export(model=source, out=out, int8=True, texts=texts, **options)
     return int8.write(checkpoint.load(source), out / "model.onnx", settings)
 
 
@@ -283,12 +283,12 @@ def test_int8_is_written_if_the_drop_is_small(exported, texts, tmp_path, capsys)
     source, *_ = exported("modernbert")
     arguments = ["export", source, "-o", tmp_path / "out", "--int8", "--with", texts, "--max-drop", "60", "--json"]
     main([*map(str, arguments)])
-    told = json.loads(capsys.readouterr().out)
-    assert told["int8"]["before"] == 100 > told["int8"]["after"] > 40
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["int8"]["before"] == 100 > summary["int8"]["after"] > 40
     kept = json.loads((tmp_path / "out" / "bothways.json").read_text())["onnx"]["int8"]
-    assert kept["after"] == told["int8"]["after"] and kept["kept"] == []
-    given, _ = rectangle("right")
-    exact, small = (parity.session(tmp_path / "out" / name)(given)["sentence_embedding"][:3]
+    assert kept["after"] == summary["int8"]["after"] and kept["kept"] == []
+    inputs, _ = rectangle("right")
+    exact, small = (parity.session(tmp_path / "out" / name)(inputs)["sentence_embedding"][:3]
                     for name in ("model.onnx", "model-int8.onnx"))  # fmt: skip
     assert 0 < np.abs(exact - small).max() < 0.9
 
@@ -296,7 +296,7 @@ def test_int8_is_written_if_the_drop_is_small(exported, texts, tmp_path, capsys)
 def test_int8_that_loses_more_is_refused_and_the_float32_file_stays(exported, texts, tmp_path):
     source, out, _ = exported("vectors")
     shutil.copytree(out, tmp_path / "out")
-    with pytest.raises(InputError, match=r"int8 loses \d\.\d+ points \(mean cosine.*texts.txt; 0 are allowed\)"):
+    with pytest.raises(InputError, match=r"int8 .*\d\.\d+ points \(mean cosine.*texts\.txt; 0 .*\)"):
         write_int8(source, tmp_path / "out", texts, max_drop=0)
     for file in out.iterdir():
         assert (tmp_path / "out" / file.name).read_bytes() == file.read_bytes()
@@ -319,8 +319,8 @@ def test_int8_is_measured_by_the_predictions_of_the_head(case, exported, texts, 
     lost = write_int8(source, tmp_path / "out", texts, max_drop=100)
     figure = {"pretraining": "same guesses", "classes": "same label", "tokens": "same entities"}[case]
     assert (lost.figure, lost.before, lost.texts) == (figure, 100, 3) and 0 <= lost.after <= 100
-    given, _ = rectangle("right")
-    exact, small = (parity.session(tmp_path / "out" / name)(given) for name in ("model.onnx", "model-int8.onnx"))
+    inputs, _ = rectangle("right")
+    exact, small = (parity.session(tmp_path / "out" / name)(inputs) for name in ("model.onnx", "model-int8.onnx"))
     for name in exact:
         assert 0 < np.abs(exact[name][:3] - small[name][:3]).max() < np.abs(exact[name]).max()
 
@@ -337,7 +337,7 @@ def test_parts_that_are_spared_stay_float32(exported, tmp_path):
         ]
         # widened embeddings, queries with keys and values, output, two of the feed-forward network
         assert sum(node.op_type == "MatMulInteger" for node in graph.node) == 5 - len(kept)
-    assert [[one.name.rpartition("layers.")[2] for one in found] for found in matrices] == [
+    assert [[one.name.rpartition("layers.")[2] for one in group] for group in matrices] == [
         [],
         ["0.feed_forward.output.weight"],
     ]
@@ -364,30 +364,30 @@ def test_a_guess_that_changes_is_counted(make_predictor, texts):
 
 def test_an_int8_model_is_refused_by_name(exported, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "is_int8", lambda model: True)
-    with pytest.raises(InputError, match="an int8 model; export the one it was made from"):
+    with pytest.raises(InputError, match="an int8 model"):
         export.run(Export(model=exported("vectors")[0], out=tmp_path / "out"), print)
     assert not list(tmp_path.iterdir())
 
 
 def test_impossible_exports_are_a_one_line_error_before_any_work(tmp_path, texts, monkeypatch):
-    def said(match, **given):
+    def check_refusal(match, **options):
         with pytest.raises(InputError, match=match):
-            export.run(Export(**{"model": tmp_path / "model", "out": tmp_path / "out", **given}), print)
+            export.run(Export(**{"model": tmp_path / "model", "out": tmp_path / "out", **options}), print)
 
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"model_type": "t5"}')
-    said("model_type 't5' is not supported")
-    said("give both --int8 and --with FILE", int8=True)
-    said("give both --int8 and --with FILE", texts=texts)
-    said("no such file", int8=True, texts=tmp_path / "none.txt")
-    said("contains other files", out=tmp_path / "model")
+    check_refusal("model_type 't5'")
+    check_refusal("both --int8 and --with", int8=True)
+    check_refusal("both --int8 and --with", texts=texts)
+    check_refusal(r"none\.txt: no such file", int8=True, texts=tmp_path / "none.txt")
+    check_refusal("contains other files", out=tmp_path / "model")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "model.onnx").touch()
-    said("exported model", out=tmp_path / "full")
-    said(str(texts), out=texts)
-    said("no such directory", model=tmp_path / "nowhere")
+    check_refusal("exported model", out=tmp_path / "full")
+    check_refusal(str(texts), out=texts)
+    check_refusal("no such directory", model=tmp_path / "nowhere")
     monkeypatch.setattr(export, "find_spec", lambda name: None if name != "onnxscript" else name)
-    said(re.escape('export needs onnx, onnxruntime; install them: pip install "bothways[onnx]"'))
+    check_refusal(r'onnx, onnxruntime; .*pip install "bothways\[onnx\]"')
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from bothways import metrics
 
 def test_accuracy_macro_f1_and_the_majority_by_hand():
     gold, predicted = list("aaabbc"), list("aababa")
-    found = metrics.classification(gold, predicted)
+    scores = metrics.classification(gold, predicted)
     f1_a, f1_b, f1_c = 2 * 2 / (2 * 2 + 2 + 1), 2 * 1 / (2 * 1 + 1 + 1), 0.0
-    assert found["accuracy"] == pytest.approx(3 / 6)
-    assert found["f1_macro"] == pytest.approx((f1_a + f1_b + f1_c) / 3)
-    assert found["majority"] == pytest.approx(3 / 6)
+    assert scores["accuracy"] == pytest.approx(3 / 6)
+    assert scores["f1_macro"] == pytest.approx((f1_a + f1_b + f1_c) / 3)
+    assert scores["majority"] == pytest.approx(3 / 6)
 
 
 def test_the_interval_is_wilsons():
@@ -60,17 +60,17 @@ def test_the_spread_is_the_sample_deviation_and_one_score_has_none():
 
 def test_micro_f1_is_accuracy_and_f1_is_that_of_the_last_of_two_classes_or_of_the_one_named():
     gold, predicted = [0, 1, 1, 0, 1, 0, 0], [0, 1, 0, 1, 1, 0, 0]
-    found = metrics.classification(gold, predicted)
-    assert found["f1_micro"] == found["accuracy"] == pytest.approx(5 / 7)
-    assert found["f1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
+    scores = metrics.classification(gold, predicted)
+    assert scores["f1_micro"] == scores["accuracy"] == pytest.approx(5 / 7)
+    assert scores["f1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
     assert metrics.classification(gold, predicted, positive=0)["f1"] == pytest.approx(2 * 3 / (2 * 3 + 1 + 1))
-    assert found["matthews"] == pytest.approx((2 * 3 - 1 * 1) / math.sqrt(3 * 3 * 4 * 4))
+    assert scores["matthews"] == pytest.approx((2 * 3 - 1 * 1) / math.sqrt(3 * 3 * 4 * 4))
     assert "f1" not in metrics.classification(list("abc"), list("abb"))
     assert metrics.classification(list("abc"), list("abb"), positive="b")["f1"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(("gold", "predicted"), [("aaaaa", "aaaaa"), ("aabab", "aaaaa"), ("aaaaa", "aabab")])
-def test_predictions_that_are_all_alike_have_no_correlation_and_give_no_warning(gold, predicted):
+def test_constant_predictions_have_no_correlation_and_give_no_warning(gold, predicted):
     assert metrics.classification(list(gold), list(predicted))["matthews"] == 0.0
 
 
@@ -78,28 +78,28 @@ def test_sets_of_labels_score_as_scikit_learn_scores_them():
     generator = np.random.default_rng(11)
     names = tuple("vwxyz")
     gold_NC, predicted_NC = generator.random((37, 5)) < 0.3, generator.random((37, 5)) < 0.3
-    gold_NC[:, 4] = predicted_NC[:, 4] = False  # a label nobody has
+    gold_NC[:, 4] = predicted_NC[:, 4] = False  # a label of no row
     sets = [[[names[place] for place in np.flatnonzero(row)] for row in rows] for rows in (gold_NC, predicted_NC)]
-    found = metrics.multi_label(*sets, names)
+    scores = metrics.multi_label(*sets, names)
 
     def theirs(average, nothing):
         return sklearn.metrics.f1_score(gold_NC, predicted_NC, average=average, zero_division=nothing)
 
-    assert found["accuracy"] == pytest.approx(sklearn.metrics.accuracy_score(gold_NC, predicted_NC))
-    assert found["f1_micro"] == pytest.approx(theirs("micro", 0))
-    assert found["f1_macro"] == pytest.approx(theirs("macro", np.nan))
-    assert found["f1_samples"] == pytest.approx(theirs("samples", 1))
+    assert scores["accuracy"] == pytest.approx(sklearn.metrics.accuracy_score(gold_NC, predicted_NC))
+    assert scores["f1_micro"] == pytest.approx(theirs("micro", 0))
+    assert scores["f1_macro"] == pytest.approx(theirs("macro", np.nan))
+    assert scores["f1_samples"] == pytest.approx(theirs("samples", 1))
 
 
 def test_sets_of_labels_by_hand():
     gold, predicted = [{"x", "y"}, set(), {"x"}, {"y"}], [{"x"}, set(), {"x", "z"}, {"y"}]
-    found = metrics.multi_label(gold, predicted, ("x", "y", "z"))
+    scores = metrics.multi_label(gold, predicted, ("x", "y", "z"))
     f1_x, f1_y, f1_z = 1.0, 2 / 3, 0.0
-    assert found["accuracy"] == 2 / 4
-    assert found["f1_micro"] == pytest.approx(2 * 3 / (4 + 4))
-    assert found["f1_macro"] == pytest.approx((f1_x + f1_y + f1_z) / 3)
-    assert found["f1_samples"] == pytest.approx((2 / 3 + 1 + 2 / 3 + 1) / 4)
-    assert found["majority"] == 1 / 4
+    assert scores["accuracy"] == 2 / 4
+    assert scores["f1_micro"] == pytest.approx(2 * 3 / (4 + 4))
+    assert scores["f1_macro"] == pytest.approx((f1_x + f1_y + f1_z) / 3)
+    assert scores["f1_samples"] == pytest.approx((2 / 3 + 1 + 2 / 3 + 1) / 4)
+    assert scores["majority"] == 1 / 4
     assert metrics.multi_label([[], []], [[], []], ("x",))["f1_macro"] == 1.0
 
 
@@ -107,27 +107,27 @@ def test_numbers_score_as_scipy_and_scikit_learn_score_them_ties_included():
     generator = np.random.default_rng(5)
     gold = generator.integers(0, 6, 41) / 2
     predicted = np.round(gold + generator.normal(size=41), 1)
-    found = metrics.regression(gold, predicted)
-    assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(gold, predicted).statistic)
-    assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(gold, predicted).statistic)
-    assert found["mean_squared_error"] == pytest.approx(sklearn.metrics.mean_squared_error(gold, predicted))
-    assert found["mean_absolute_error"] == pytest.approx(sklearn.metrics.mean_absolute_error(gold, predicted))
-    assert found["variance"] == pytest.approx(metrics.regression(gold, [gold.mean()] * 41)["mean_squared_error"])
+    scores = metrics.regression(gold, predicted)
+    assert scores["pearson"] == pytest.approx(scipy.stats.pearsonr(gold, predicted).statistic)
+    assert scores["spearman"] == pytest.approx(scipy.stats.spearmanr(gold, predicted).statistic)
+    assert scores["mean_squared_error"] == pytest.approx(sklearn.metrics.mean_squared_error(gold, predicted))
+    assert scores["mean_absolute_error"] == pytest.approx(sklearn.metrics.mean_absolute_error(gold, predicted))
+    assert scores["variance"] == pytest.approx(metrics.regression(gold, [gold.mean()] * 41)["mean_squared_error"])
 
 
 @pytest.mark.parametrize("constant", [0.1, 2, -1e-9])
 def test_a_constant_has_no_correlation_and_gives_no_warning(constant):
     for pair in (([1, 2, 4, 4, 0.5], [constant] * 5), ([constant] * 5, [1, 2, 4, 4, 0.5])):
-        found = metrics.regression(*pair)
-        assert found["pearson"] == found["spearman"] == 0.0
+        scores = metrics.regression(*pair)
+        assert scores["pearson"] == scores["spearman"] == 0.0
 
 
 def test_reliability_by_hand():
-    found = metrics.reliability([0.0, 0.05, 0.5, 0.41, 0.9, 0.95, 1.0], [0, 1, 1, 0, 1, 1, 0], bins=10)
-    assert [part.count for part in found.bins] == [2, 2, 1, 2]  # a bin has its upper end; empty ones are left out
-    assert [part.accuracy for part in found.bins] == [0.5, 0.5, 1, 0.5]
-    assert [part.confidence for part in found.bins] == pytest.approx([0.025, 0.455, 0.9, 0.975])
-    assert found.error == pytest.approx((2 * 0.475 + 2 * 0.045 + 1 * 0.1 + 2 * 0.475) / 7)
+    reliability = metrics.reliability([0.0, 0.05, 0.5, 0.41, 0.9, 0.95, 1.0], [0, 1, 1, 0, 1, 1, 0], bins=10)
+    assert [part.count for part in reliability.bins] == [2, 2, 1, 2]  # a bin has its upper end; empty ones are left out
+    assert [part.accuracy for part in reliability.bins] == [0.5, 0.5, 1, 0.5]
+    assert [part.confidence for part in reliability.bins] == pytest.approx([0.025, 0.455, 0.9, 0.975])
+    assert reliability.error == pytest.approx((2 * 0.475 + 2 * 0.045 + 1 * 0.1 + 2 * 0.475) / 7)
 
 
 def test_the_metrics_load_neither_torch_nor_scikit_learn_before_they_are_used():

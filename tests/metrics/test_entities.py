@@ -56,17 +56,17 @@ def assert_equal(ours, other):
 def test_random_taggings_score_as_in_seqeval(scheme, prefixes):
     """Its default mode, which reads all three schemes alike, IOB1 too."""
     gold, predicted = taggings(1000, prefixes, seed=17)
-    found = entity_scores(gold, predicted, scheme)
-    assert 0.1 < found["f1"] < 0.9
-    assert_equal(found, theirs(gold, predicted))
+    scores = entity_scores(gold, predicted, scheme)
+    assert 0.1 < scores["f1"] < 0.9
+    assert_equal(scores, theirs(gold, predicted))
 
 
-@pytest.mark.parametrize(("scheme", "theirs_is", "prefixes"), [("iob2", IOB2, "BI"), ("bioes", IOBES, "BIES")])
-def test_random_taggings_score_strictly_as_in_seqevals_strict_mode(scheme, theirs_is, prefixes):
+@pytest.mark.parametrize(("scheme", "their_scheme", "prefixes"), [("iob2", IOB2, "BI"), ("bioes", IOBES, "BIES")])
+def test_random_taggings_score_strictly_as_in_seqevals_strict_mode(scheme, their_scheme, prefixes):
     gold, predicted = taggings(500, prefixes, seed=19)
-    found = entity_scores(gold, predicted, scheme, strict=True)
-    assert found["f1"] != entity_scores(gold, predicted, scheme)["f1"]
-    assert_equal(found, theirs(gold, predicted, mode="strict", scheme=theirs_is))
+    scores = entity_scores(gold, predicted, scheme, strict=True)
+    assert scores["f1"] != entity_scores(gold, predicted, scheme)["f1"]
+    assert_equal(scores, theirs(gold, predicted, mode="strict", scheme=their_scheme))
 
 
 def conlleval(gold, predicted):
@@ -105,24 +105,24 @@ def chunk_begins(before, tag):
 def test_random_taggings_score_as_in_conlleval(scheme, prefixes):
     gold, predicted = taggings(1000, prefixes, seed=23)
     right_tags, right, num_gold, num_predicted = conlleval(gold, predicted)
-    found = entity_scores(gold, predicted, scheme)
-    assert found["accuracy"] == pytest.approx(right_tags / sum(map(len, gold)))
-    assert found["precision"] == pytest.approx(right / num_predicted)
-    assert found["recall"] == pytest.approx(right / num_gold)
-    assert found["f1"] == pytest.approx(2 * right / (num_gold + num_predicted))
+    scores = entity_scores(gold, predicted, scheme)
+    assert scores["accuracy"] == pytest.approx(right_tags / sum(map(len, gold)))
+    assert scores["precision"] == pytest.approx(right / num_predicted)
+    assert scores["recall"] == pytest.approx(right / num_gold)
+    assert scores["f1"] == pytest.approx(2 * right / (num_gold + num_predicted))
 
 
 def test_scores_by_hand():
     gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-PER", "O"]]
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-ORG", "B-PER", "O"]]
-    found = entity_scores(gold, predicted, "iob2")
-    assert (found["precision"], found["recall"]) == pytest.approx((2 / 4, 2 / 3))
-    assert found["f1"] == pytest.approx(2 * 2 / (4 + 3))
-    assert found["accuracy"] == pytest.approx(5 / 7)
-    assert list(found["by_type"]) == ["LOC", "ORG", "PER"]
-    assert found["by_type"]["PER"] == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": 2}
-    assert found["by_type"]["ORG"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
-    assert found["f1_macro"] == pytest.approx((1 + 0 + 0.5) / 3)
+    scores = entity_scores(gold, predicted, "iob2")
+    assert (scores["precision"], scores["recall"]) == pytest.approx((2 / 4, 2 / 3))
+    assert scores["f1"] == pytest.approx(2 * 2 / (4 + 3))
+    assert scores["accuracy"] == pytest.approx(5 / 7)
+    assert list(scores["by_type"]) == ["LOC", "ORG", "PER"]
+    assert scores["by_type"]["PER"] == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": 2}
+    assert scores["by_type"]["ORG"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
+    assert scores["f1_macro"] == pytest.approx((1 + 0 + 0.5) / 3)
 
 
 def test_schemes_may_differ_between_gold_and_predictions():
@@ -134,22 +134,22 @@ def test_schemes_may_differ_between_gold_and_predictions():
 def test_spans_of_characters_count_once_and_in_their_own_document():
     gold = [("a", "PER", 0, 5), ("a", "LOC", 9, 13), ("b", "PER", 0, 5)]
     predicted = [("a", "PER", 0, 5), ("a", "PER", 0, 5), ("b", "LOC", 9, 13), ("c", "PER", 0, 5)]
-    found = span_scores(gold, predicted)
-    assert (found["precision"], found["recall"]) == pytest.approx((1 / 3, 1 / 3))
+    scores = span_scores(gold, predicted)
+    assert (scores["precision"], scores["recall"]) == pytest.approx((1 / 3, 1 / 3))
 
 
 def test_without_entities_the_scores_are_0():
-    found = entity_scores([["O", "O"], []], [["O", "O"], []], "iob2")
-    assert found == {"precision": 0, "recall": 0, "f1": 0, "f1_macro": 0, "by_type": {}, "accuracy": 1}
+    scores = entity_scores([["O", "O"], []], [["O", "O"], []], "iob2")
+    assert scores == {"precision": 0, "recall": 0, "f1": 0, "f1_macro": 0, "by_type": {}, "accuracy": 1}
 
 
 def test_plain_labels_score_word_by_word():
-    found = entity_scores([["NN", "NN", "VB"]], [["NN", "VB", "VB"]], "plain")
-    assert found["f1"] == found["accuracy"] == pytest.approx(2 / 3)
+    scores = entity_scores([["NN", "NN", "VB"]], [["NN", "VB", "VB"]], "plain")
+    assert scores["f1"] == scores["accuracy"] == pytest.approx(2 / 3)
 
 
 def test_other_sequences_or_words_than_the_gold_ones_are_refused():
-    with pytest.raises(InputError, match="2 gold sequences of tags, 1 predicted"):
+    with pytest.raises(InputError, match="2 gold .* 1 predicted"):
         entity_scores([["O"], ["O"]], [["O"]], "iob2")
-    with pytest.raises(InputError, match="sequence 2: 3 gold tags, 2 predicted"):
+    with pytest.raises(InputError, match="sequence 2: 3 gold .* 2 predicted"):
         entity_scores([["O"], ["O"] * 3], [["O"], ["O"] * 2], "iob2")

@@ -18,15 +18,15 @@ def labelled(number, right, seed=0, names="abc"):
     return gold.tolist(), np.where(rng.random(number) < right, gold, rng.choice([*names], number)).tolist()
 
 
-def inside(found, scores):
-    return all(low <= scores[name] <= high and low < high for name, (low, high) in found.items())
+def inside(bounds, scores):
+    return all(low <= scores[name] <= high and low < high for name, (low, high) in bounds.items())
 
 
 def test_every_interval_holds_its_score():
     gold, predicted = labelled(143, 0.7)
-    found = metrics.classification_intervals(gold, predicted, positive="b")
+    bounds = metrics.classification_intervals(gold, predicted, positive="b")
     scores = metrics.classification(gold, predicted, positive="b")
-    assert found.keys() == {"accuracy", "f1_micro", "f1_macro", "matthews", "f1"} and inside(found, scores)
+    assert bounds.keys() == {"accuracy", "f1_micro", "f1_macro", "matthews", "f1"} and inside(bounds, scores)
 
     sets = [{a, b} - {"c"} for a, b in zip(*labelled(143, 0.2), strict=True)]
     others = [one if row % 3 else one - {"a"} for row, one in enumerate(sets)]
@@ -42,20 +42,20 @@ def test_every_interval_holds_its_score():
     assert inside(metrics.entity_intervals(words, tags, "iob2"), metrics.entity_scores(words, tags, "iob2"))
 
     answers = {str(row): [label] if label != "c" else [] for row, label in enumerate(gold)}
-    given = {str(row): label if label != "c" else "" for row, label in enumerate(predicted)}
-    found = metrics.answer_intervals(answers, given, dict.fromkeys(answers, "one passage"))
-    assert {"f1", "exact_match", "HasAns_f1", "NoAns_f1"} <= found.keys()
-    assert inside(found, metrics.answer_scores(answers, given))
+    predicted_answers = {str(row): label if label != "c" else "" for row, label in enumerate(predicted)}
+    bounds = metrics.answer_intervals(answers, predicted_answers, dict.fromkeys(answers, "one passage"))
+    assert {"f1", "exact_match", "HasAns_f1", "NoAns_f1"} <= bounds.keys()
+    assert inside(bounds, metrics.answer_scores(answers, predicted_answers))
 
     judged, ranking = {str(q): {"x": 1.0} for q in range(61)}, {str(q): ["y"] * (q % 3 > 1) + ["x"] for q in range(61)}
     assert inside(metrics.ranking_intervals(judged, ranking), metrics.ranking_scores(judged, ranking))
 
 
-def test_all_right_of_thirty_rows_is_no_certainty():
+def test_thirty_correct_rows_of_thirty_leave_a_wide_interval():
     gold = [*"ab"] * 15
-    found = metrics.classification_intervals(gold, gold)
-    assert found["accuracy"][0] == pytest.approx(metrics.wilson_interval(30, 30)[0]) and found["accuracy"][0] < 0.9
-    assert {name for name, (low, high) in found.items() if low > 0.9 or high < 1} == set()
+    bounds = metrics.classification_intervals(gold, gold)
+    assert bounds["accuracy"][0] == pytest.approx(metrics.wilson_interval(30, 30)[0]) and bounds["accuracy"][0] < 0.9
+    assert {name for name, (low, high) in bounds.items() if low > 0.9 or high < 1} == set()
     tags = [["B-a", "O"]] * 30
     assert all(low < 0.95 for low, _ in metrics.entity_intervals(tags, tags, "iob2").values())
 
@@ -81,10 +81,10 @@ def test_scores_of_marks_are_those_of_scikit_learn():
     gold, predicted = labelled(211, 0.5)
     counts = [np.array([list(labels).count(name) for name in "abc"]) for labels in (gold, predicted)]
     right = np.array([sum(a == b == name for a, b in zip(gold, predicted, strict=True)) for name in "abc"])
-    found = intervals.decision_scores(*counts, right)
-    assert found["matthews"] == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted))
-    assert found["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(gold, predicted, average="macro"))
-    assert found["f1"] == pytest.approx(sklearn.metrics.f1_score(gold, predicted, average="micro"))
+    scores = intervals.decision_scores(*counts, right)
+    assert scores["matthews"] == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted))
+    assert scores["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(gold, predicted, average="macro"))
+    assert scores["f1"] == pytest.approx(sklearn.metrics.f1_score(gold, predicted, average="micro"))
 
 
 def test_rows_of_one_document_are_drawn_together_so_the_interval_is_wider():
@@ -93,7 +93,7 @@ def test_rows_of_one_document_are_drawn_together_so_the_interval_is_wider():
     together = metrics.mean_interval(values, np.repeat(range(40), 25).tolist())
     assert apart[1] - apart[0] == pytest.approx(2 * 1.96 * math.sqrt(0.25 / 1000), rel=0.1)
     assert together[1] - together[0] == pytest.approx(2 * 1.96 * math.sqrt(0.25 / 40), rel=0.15)
-    few = metrics.mean_interval(values[:100], np.repeat(range(4), 25).tolist())  # four documents say nothing
+    few = metrics.mean_interval(values[:100], np.repeat(range(4), 25).tolist())  # four documents are too few
     assert few == (0, 1)
     one = metrics.mean_interval(values[:100], ["a"] * 100)
     assert one == metrics.mean_interval(values[:100], range(100))

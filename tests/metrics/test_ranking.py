@@ -14,9 +14,9 @@ RANKING = {"q": ["c", "d", "u", "a", "b"], "r": ["v", "x"]}
 
 
 def test_scores_by_hand():
-    found = ranking_scores(GOLD, RANKING, k=3)
+    scores = ranking_scores(GOLD, RANKING, k=3)
     gain, best = 2 / math.log2(3), 3 + 2 / math.log2(3) + 1 / 2
-    assert found == pytest.approx(
+    assert scores == pytest.approx(
         {
             "ndcg@3": (gain / best + 1 / math.log2(3) + 0) / 3,
             "mrr@3": (1 / 2 + 1 / 2 + 0) / 3,
@@ -41,10 +41,10 @@ def test_random_rankings_score_as_in_scikit_learn_and_by_a_slow_formula(k):
         hits = [place for place in range(23) if grades[order[place]] > 0]
         rank.append(1 / (hits[0] + 1) if hits[0] < k else 0)
         recall.append(sum(place < k for place in hits) / len(hits))
-    found = ranking_scores(queries, rankings, k=k)
-    assert found[f"ndcg@{k}"] == pytest.approx(np.mean(ndcg))
-    assert found[f"mrr@{k}"] == pytest.approx(np.mean(rank))
-    assert found[f"recall@{k}"] == pytest.approx(np.mean(recall))
+    scores = ranking_scores(queries, rankings, k=k)
+    assert scores[f"ndcg@{k}"] == pytest.approx(np.mean(ndcg))
+    assert scores[f"mrr@{k}"] == pytest.approx(np.mean(rank))
+    assert scores[f"recall@{k}"] == pytest.approx(np.mean(recall))
 
 
 def test_a_grade_below_0_gains_nothing_and_costs_nothing():
@@ -54,7 +54,7 @@ def test_a_grade_below_0_gains_nothing_and_costs_nothing():
 
 
 def test_unscorable_input_is_an_error():
-    with pytest.raises(InputError, match="query 'q': a document is ranked twice"):
+    with pytest.raises(InputError, match="query 'q': .*twice"):
         ranking_scores(GOLD, {"q": ["a", "a"]})
-    with pytest.raises(InputError, match="none of 1 queries has a relevant document"):
+    with pytest.raises(InputError, match="1 queries .*relevant"):
         ranking_scores({"q": {"a": 0}}, {"q": ["a"]})

@@ -152,7 +152,7 @@ def test_headings_are_nested_and_tables_and_charts_are_accessible(tree):
     assert all(tree.tags[index][1]["role"] == "img" for index in charts)
 
 
-def test_the_page_shows_the_numbers_it_was_given(tree):
+def test_the_page_shows_the_numbers_of_its_sections(tree):
     exact = [float(attributes["value"]) for attributes in tree.all("data")]
     for value in (0.91234567, 0.9205, 0.28731, 0.9165, 0.9243, 0.5, 0.911, 0.943, 0.9267):
         assert value in exact

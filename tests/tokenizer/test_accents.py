@@ -57,14 +57,14 @@ NOT_NEEDED = {
 
 
 def test_marks_are_kept_where_words_need_them_and_stripped_where_few_do():
-    told = {}
+    choices = {}
     for language, text in (NEEDED | NOT_NEEDED).items():
         lines = []
         with messages_to(lines.append):
             tokenizer = Tokenizer.learn([text], size=2000)
         assert tokenizer.backend.splitter.lowercase and len(lines) == 1
-        told[language] = (tokenizer.backend.splitter.strip_accents is False, "accents are kept" in lines[0])
-    assert told == dict.fromkeys(NEEDED, (True, True)) | dict.fromkeys(NOT_NEEDED, (False, False))
+        choices[language] = (tokenizer.backend.splitter.strip_accents is False, "accents are kept" in lines[0])
+    assert choices == dict.fromkeys(NEEDED, (True, True)) | dict.fromkeys(NOT_NEEDED, (False, False))
 
 
 def test_words_that_differ_by_marks_alone_keep_different_ids():
@@ -86,9 +86,10 @@ def test_english_is_read_as_bert_reads_it():
 
 
 def test_merged_words_are_those_that_another_word_outnumbers():
-    found = measure_accents({"schon": 7, "schön": 5, "für": 3, "wurde": 1, "würde": 2, "was": 82})
-    assert (found.words, found.merged, found.marks, found.example) == (100, 5 + 1, 5 + 3 + 2, ("scho\u0308n", "schon"))
-    assert found.letters == 12 * 5 + 3 * 3 + 3 * 5 + 82 * 3
+    measured = measure_accents({"schon": 7, "schön": 5, "für": 3, "wurde": 1, "würde": 2, "was": 82})
+    assert (measured.words, measured.merged, measured.marks) == (100, 5 + 1, 5 + 3 + 2)
+    assert measured.example == ("scho\u0308n", "schon")
+    assert measured.letters == 12 * 5 + 3 * 3 + 3 * 5 + 82 * 3
     plain = "x" * 400
     for merged, needed in ((1, False), (2, True)):  # of 1,000 words
         assert measure_accents({plain: 900, "schon": 100 - merged, "schön": merged}).are_needed is needed
@@ -99,8 +100,8 @@ def test_merged_words_are_those_that_another_word_outnumbers():
 def test_one_word_in_two_encodings_is_one_word():
     word = "trẫm"  # two marks on one letter, in either order
     forms = {form: 10 for form in (*(unicodedata.normalize(form, word) for form in ("NFC", "NFD")), "tra\u0303\u0302m")}
-    found = measure_accents({**forms, "tra\u0302\u0303m": 10})
-    assert found.merged == 10 and found.words == sum(forms.values()) + 10 * ("tra\u0302\u0303m" not in forms)
+    measured = measure_accents({**forms, "tra\u0302\u0303m": 10})
+    assert measured.merged == 10 and measured.words == sum(forms.values()) + 10 * ("tra\u0302\u0303m" not in forms)
     assert measure_accents({"한국어": 5, unicodedata.normalize("NFD", "한국어"): 5}).merged == 0
     hearts = measure_accents({"\u2764\ufe0f": 500, "\u2764": 500, "love": 9})
     assert (hearts.merged, hearts.marks, hearts.are_needed) == (0, 0, False)
@@ -142,7 +143,7 @@ RULES = [(True, None), (True, True), (True, False), (False, None), (False, True)
 
 
 @pytest.mark.parametrize("lowercase, strip_accents", RULES)
-def test_what_is_asked_for_is_done_without_a_word(lowercase, strip_accents):
+def test_requested_rules_are_applied_without_a_message(lowercase, strip_accents):
     lines = []
     text = NEEDED["German"]
     with messages_to(lines.append):
@@ -158,7 +159,7 @@ def test_what_is_asked_for_is_done_without_a_word(lowercase, strip_accents):
 
 
 @pytest.mark.slow
-def test_what_was_learned_with_marks_is_read_alike_by_others_on_every_code_point(tmp_path):
+def test_a_vocabulary_with_marks_gives_the_ids_of_tokenizers_for_every_code_point(tmp_path):
     rules = Tokenizer.learn([NEEDED["German"]], 300).backend.rules
     chars = [chr(point) for point in WRITTEN]
     vocab = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *chars, *("##" + char for char in chars)])}
@@ -184,15 +185,15 @@ def test_a_learned_vocabulary_keeps_its_rules_when_saved_and_loaded(lowercase, s
 
 def test_vocab_prints_its_choice_and_takes_flags(tmp_path, capsys):
     (tmp_path / "german.txt").write_text(NEEDED["German"], encoding="utf-8")
-    for flags, splitter, says in (
+    for flags, splitter, is_logged in (
         ((), (True, False), True), (("--strip-accents",), (True, True), False), (("--no-lowercase",), (False, None), 0)
     ):  # fmt: skip
-        out = tmp_path / f"out{len(flags)}{says}"
+        out = tmp_path / f"out{len(flags)}{is_logged}"
         main.main(["vocab", str(tmp_path / "german.txt"), "-o", str(out), "--size", "300", *flags])
         loaded = Tokenizer.load(out).backend.splitter
         assert (loaded.lowercase, loaded.strip_accents) == splitter
         err = capsys.readouterr().err
-        assert ("accents are kept" in err) is bool(says)
+        assert ("accents are kept" in err) is bool(is_logged)
     with pytest.raises(SystemExit) as stopped:
         main.parse("vocab", [str(tmp_path), "-o", str(tmp_path / "x"), "--strip-accents", "--keep-accents"])
     assert stopped.value.code == 2
@@ -205,9 +206,9 @@ def test_a_vocabulary_that_is_loaded_keeps_its_own_rules(flag, source, tmp_path)
         main.parse("pretrain", [str(tmp_path), "-o", str(tmp_path / "run"), source, str(tmp_path), flag])
     assert stopped.value.code == 2
     changes = {"lowercase": False} if flag == "--no-lowercase" else {"strip_accents": flag == "--strip-accents"}
-    given = {"tokenizer" if source == "--tokenizer" else "from_checkpoint": tmp_path}
+    source_option = {"tokenizer" if source == "--tokenizer" else "from_checkpoint": tmp_path}
     with pytest.raises(InputError, match=rf"^{next(iter(changes))} \("):
-        Pretrain(corpus=(tmp_path,), out=tmp_path, **given, **changes)
+        Pretrain(corpus=(tmp_path,), out=tmp_path, **source_option, **changes)
 
 
 def test_flags_become_one_setting():
@@ -222,6 +223,6 @@ def test_words_are_counted_once(monkeypatch):
     assert "wurde" in Tokenizer.learn(iter([NEEDED["German"]] * 3), size=700).tokens
     calls = []
     count = learn.count_words
-    monkeypatch.setattr(learn, "count_words", lambda *given: (calls.append(given), count(*given))[1])
+    monkeypatch.setattr(learn, "count_words", lambda *arguments: (calls.append(arguments), count(*arguments))[1])
     Tokenizer.learn([NEEDED["German"]], size=300)
     assert len(calls) == 1

@@ -76,7 +76,7 @@ def test_lone_surrogates_are_removed(surrogate):
 
 @settings(deadline=None)
 @given(st.text(max_size=40) | MARKED_TEXT, st.booleans(), st.sampled_from([None, True, False]), st.booleans())
-def test_spans_have_the_words_of_the_plain_way(text, lowercase, strip_accents, split_chinese):
+def test_spans_have_the_words_of_a_plain_call(text, lowercase, strip_accents, split_chinese):
     splitter = Splitter(lowercase, strip_accents, split_chinese)
     # Called with one chunk between spaces at a time, as the tokenizer does.
     chunks = text.translate(dict.fromkeys(map(ord, FALSE_SPACES))).split()
@@ -115,9 +115,9 @@ def test_decompositions_are_those_of_every_unicode_version():
 @pytest.mark.slow
 def test_combining_classes_are_those_of_every_unicode_version():
     classes = {char: unicode.combining_class(char) for char in map(chr, CODE_POINTS)}
-    found = {char: value for char, value in classes.items() if value}
-    assert len(found) > 700
-    assert found == {char: unicodedata.combining(char) for char in found}
+    nonzero = {char: value for char, value in classes.items() if value}
+    assert len(nonzero) > 700
+    assert nonzero == {char: unicodedata.combining(char) for char in nonzero}
 
 
 def test_lower_case_is_that_of_python_where_there_is_one():
@@ -127,12 +127,12 @@ def test_lower_case_is_that_of_python_where_there_is_one():
     assert all(char in lowered for char in map(chr, range(0x500)) if char.lower() != char)
 
 
-def test_punctuation_is_ascii_symbols_and_what_unicode_called_so():
+def test_punctuation_is_ascii_symbols_and_what_unicode_classified_so():
     ascii_symbols = {char for char in map(chr, range(33, 127)) if not char.isalnum()}
     assert {char for char in map(chr, range(128)) if unicode.is_punctuation(char)} == ascii_symbols
     others = {char for char in map(chr, CODE_POINTS[128:]) if unicode.is_punctuation(char)}
     assert len(others) > 600
-    # Two have been called something else since.
+    # Two have had another category since.
     assert {char for char in others if unicodedata.category(char)[0] != "P"} <= {"\u166d", "\U000111c9"}
     early = {char for char in map(chr, range(128, 0x600)) if unicodedata.category(char)[0] == "P"}
     assert early <= others

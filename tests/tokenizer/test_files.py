@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def model_directory():
 
 @pytest.fixture
 def saved(tmp_path):
-    """A good tokenizer.json as a dictionary, to be spoiled, and where it came from."""
+    """A valid tokenizer.json as a dictionary, to be made invalid."""
     Tokenizer(VOCAB).save(tmp_path)
     return json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
 
@@ -61,7 +62,7 @@ def test_what_we_save_transformers_and_tokenizers_read(tmp_path, lowercase, stri
     assert peer.encode(TEXT, "Le É").type_ids == ours.encode(TEXT, "Le É", allow_special=True).segment_ids
 
 
-def test_transformers_cuts_at_512_what_we_saved_if_asked_to_truncate(tmp_path):
+def test_transformers_truncates_to_512_tokens_with_what_we_saved(tmp_path):
     Tokenizer(VOCAB).save(tmp_path)
     assert len(BertTokenizer.from_pretrained(tmp_path)("a " * 600, truncation=True).input_ids) == 512
 
@@ -158,7 +159,7 @@ def error_message(path):
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     for name in ("vocab.txt", "tokenizer.json", "nothing"):
-        assert error_message(tmp_path / name) == ": no such file; check the path"
+        assert error_message(tmp_path / name).startswith(": no such file")
     with pytest.raises(FileNotFoundError):
         Tokenizer.load(tmp_path / "nothing")
 
@@ -170,40 +171,40 @@ def test_a_directory_with_neither_file_is_named(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"", ": empty;"),
-        (b"[PAD]\n[UNK]\ncaf\xe9\n", ": not UTF-8 at byte 15; convert it to UTF-8 first"),
-        (b"\n\n", ":2: '' repeats line 1;"),
-        (b"a\nb\nc\nb\na\n", ":5: 'a' repeats line 1;"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", ": vocabulary of 5 entries lacks [MASK];"),
-        (b"a\nb\n", ": vocabulary of 2 entries lacks [PAD], [UNK], [CLS], [SEP], [MASK];"),
+        (b"", ": empty"),
+        (b"[PAD]\n[UNK]\ncaf\xe9\n", ": not UTF-8 at byte 15"),
+        (b"\n\n", ":2: '' .* 1;"),
+        (b"a\nb\nc\nb\na\n", ":5: 'a' .* 1;"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r": .* 5 entries lacks \[MASK\]"),
+        (b"a\nb\n", r": .* 2 entries lacks \[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\]"),
     ],
 )
 def test_a_bad_vocabulary_is_refused(tmp_path, content, message):
     (tmp_path / "vocab.txt").write_bytes(content)
-    assert error_message(tmp_path / "vocab.txt").startswith(message)
+    assert re.match(message, error_message(tmp_path / "vocab.txt"))
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"", ":1: not valid JSON"),
-        (b'{"model":\n oops}', ":2: not valid JSON"),
-        (b"[1, 2]", ": expected a JSON object, found list"),
+        (b"", ":1: .*JSON"),
+        (b'{"model":\n oops}', ":2: .*JSON"),
+        (b"[1, 2]", ": .*JSON object.* list"),
         (b'{"model": "\xff"}', ": not UTF-8 at byte 11"),
-        (b"{}", ": tokenizer model none with pre_tokenizer None is not supported;"),
-        (b'{"model": null}', ": tokenizer model none with pre_tokenizer None is not supported;"),
-        (b'{"model": [1]}', ": model must be a JSON object, found list"),
-        (b'{"model": {"type": "BPE"}}', ": tokenizer model BPE with pre_tokenizer None is not supported;"),
+        (b"{}", ": tokenizer model none with pre_tokenizer None "),
+        (b'{"model": null}', ": tokenizer model none with pre_tokenizer None "),
+        (b'{"model": [1]}', ": model .*JSON object.* list"),
+        (b'{"model": {"type": "BPE"}}', ": tokenizer model BPE with pre_tokenizer None "),
     ],
 )
 def test_a_bad_tokenizer_file_is_refused(tmp_path, content, message):
     (tmp_path / "tokenizer.json").write_bytes(content)
-    assert error_message(tmp_path / "tokenizer.json").startswith(message)
+    assert re.match(message, error_message(tmp_path / "tokenizer.json"))
 
 
 def test_byte_pairs_as_tokenizers_saves_them_are_refused(tmp_path):
     PeerTokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")])).save(str(tmp_path / "tokenizer.json"))
-    assert error_message(tmp_path / "tokenizer.json").startswith(": tokenizer model BPE with pre_tokenizer None is not")
+    assert error_message(tmp_path / "tokenizer.json").startswith(": tokenizer model BPE with pre_tokenizer None ")
 
 
 def without(content, *keys):
@@ -228,49 +229,49 @@ def changed(content, *keys, to):
 @pytest.mark.parametrize(
     "spoil, message",
     [
-        (lambda good: without(good, "model", "vocab"), ": model has no vocab;"),
-        (lambda good: changed(good, "model", "vocab", to=["a"]), ": vocab must be a JSON object, found list"),
-        (lambda good: changed(good, "model", "vocab", "a", to="5"), ": id of 'a' must be a whole number, found '5'"),
+        (lambda good: without(good, "model", "vocab"), ": model has no vocab"),
+        (lambda good: changed(good, "model", "vocab", to=["a"]), ": vocab .*JSON object.* list"),
+        (lambda good: changed(good, "model", "vocab", "a", to="5"), ": id of 'a' .* '5'"),
         (
             lambda good: changed(good, "model", "vocab", "a", to=5000),
-            f": vocabulary ids must be 0 to {len(TOKENS) - 1}",
+            f": vocabulary ids .* 0 to {len(TOKENS) - 1}",
         ),
         (
             lambda good: without(without(good, "model", "vocab", "[MASK]"), "added_tokens"),
-            f": vocabulary of {len(TOKENS) - 1} entries lacks [MASK]",
+            rf": .* {len(TOKENS) - 1} entries lacks \[MASK\]",
         ),
-        (lambda good: without(good, "normalizer"), ": normalizer None is not supported; BERT's is 'BertNormalizer'"),
-        (lambda good: changed(good, "normalizer", "type", to="NFC"), ": normalizer 'NFC' is not supported"),
+        (lambda good: without(good, "normalizer"), ": normalizer None .*'BertNormalizer'"),
+        (lambda good: changed(good, "normalizer", "type", to="NFC"), ": normalizer 'NFC' "),
         (
             lambda good: changed(good, "normalizer", "clean_text", to=False),
-            ": normalizer's clean_text False is not supported",
+            ": normalizer's clean_text False ",
         ),
-        (lambda good: changed(good, "pre_tokenizer", "type", to="Whitespace"), ": pre_tokenizer 'Whitespace' is not"),
-        (lambda good: changed(good, "model", "unk_token", to="<unk>"), ": unk_token '<unk>' is not supported"),
+        (lambda good: changed(good, "pre_tokenizer", "type", to="Whitespace"), ": pre_tokenizer 'Whitespace' "),
+        (lambda good: changed(good, "model", "unk_token", to="<unk>"), ": unk_token '<unk>' "),
         (
             lambda good: changed(good, "model", "continuing_subword_prefix", to="@@"),
-            ": continuing_subword_prefix '@@' is",
+            ": continuing_subword_prefix '@@' ",
         ),
         (
             lambda good: changed(good, "added_tokens", to=[{"id": len(TOKENS), "content": "<new>"}]),
-            ": added token '<new>' is not supported; use [PAD], [UNK]",
+            r": added token '<new>' .*\[PAD\], \[UNK\]",
         ),
         (
             lambda good: changed(good, "added_tokens", to=[{"id": 1}]),
-            ": added_tokens must be objects with content and id",
+            ": added_tokens .*content and id",
         ),
     ],
 )
 def test_a_tokenizer_file_that_is_not_bert_s_is_refused(tmp_path, saved, spoil, message):
     (tmp_path / "tokenizer.json").write_text(json.dumps(spoil(saved)), encoding="utf-8")
-    assert error_message(tmp_path / "tokenizer.json").startswith(message)
+    assert re.match(message, error_message(tmp_path / "tokenizer.json"))
 
 
 def test_special_tokens_of_another_name_are_refused(tmp_path):
     write_lines(tmp_path / "vocab.txt", TOKENS)
-    for given in ("<mask>", {"content": "<mask>"}):
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": given}), encoding="utf-8")
-        with pytest.raises(InputError, match="tokenizer_config.json: mask_token '<mask>' is not supported"):
+    for value in ("<mask>", {"content": "<mask>"}):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": value}), encoding="utf-8")
+        with pytest.raises(InputError, match="tokenizer_config.json: mask_token '<mask>' "):
             Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": {"content": "[MASK]"}}), encoding="utf-8")
     assert Tokenizer.load(tmp_path).mask_id == 4

@@ -1,6 +1,7 @@
 """Tokenizer files other than BERT's: SentencePiece models, and one-line errors for bad or foreign files."""
 
 import json
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -119,7 +120,7 @@ def test_deberta_s_first_form_is_read_as_transformers_converts_it(roberta, tmp_p
     assert ours.tokens[ours.mask_id] == "[MASK]"
 
 
-def test_a_class_that_is_told_decides_where_entries_fit_two(roberta, tmp_path, make_sentencepiece):
+def test_a_configured_class_decides_where_entries_fit_two(roberta, tmp_path, make_sentencepiece):
     """SentencePiece adds <s> and </s> unasked; a RoBERTa may call its tokens as BERT does."""
     pieces = [(token, 0.0) for token in (*ALBERT_SPECIALS, "<s>", "</s>")] + [
         ("\u2581", -3.0),
@@ -127,8 +128,8 @@ def test_a_class_that_is_told_decides_where_entries_fit_two(roberta, tmp_path, m
         ("A", -4.0),
     ]
     make_sentencepiece(tmp_path / "spiece.model", pieces, controls=(*ALBERT_SPECIALS, "<s>", "</s>"))
-    for told, folds in (({}, True), ({"tokenizer_class": "AlbertTokenizer"}, True), (BIG_BIRD, False)):
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(told), encoding="utf-8")
+    for settings, folds in (({}, True), ({"tokenizer_class": "AlbertTokenizer"}, True), (BIG_BIRD, False)):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
         assert Tokenizer.load(tmp_path).encode("A").tokens[1:-1] == (["\u2581", "a" if folds else "A"])
 
     names = {"<s>": "[CLS]", "</s>": "[SEP]"}
@@ -138,9 +139,9 @@ def test_a_class_that_is_told_decides_where_entries_fit_two(roberta, tmp_path, m
     shutil.copy(roberta / "merges.txt", tmp_path / "other")
     config = {"tokenizer_class": "RobertaTokenizer", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     (tmp_path / "other/tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
-    found = Tokenizer.load(tmp_path / "other").encode("a", "b")
-    assert [token for token in found.tokens if token[0] == "["] == ["[CLS]", "[SEP]", "[SEP]", "[SEP]"]
-    assert not any(found.segment_ids)
+    encoding = Tokenizer.load(tmp_path / "other").encode("a", "b")
+    assert [token for token in encoding.tokens if token[0] == "["] == ["[CLS]", "[SEP]", "[SEP]", "[SEP]"]
+    assert not any(encoding.segment_ids)
 
 
 def test_a_number_with_its_comma_is_two_pieces_to_albert(tmp_path, make_sentencepiece):
@@ -179,14 +180,15 @@ def other_pieces(kind):
 def test_sentencepiece_models_of_other_families_are_refused(kind, tmp_path, make_sentencepiece):
     make_sentencepiece(tmp_path / "spiece.model", other_pieces(kind))
     message = error_message(tmp_path / "spiece.model")
-    assert message == f": this model is not supported; use one of {SUPPORTED}"
+    assert message.startswith(": this model ") and message.endswith(f" {SUPPORTED}")
 
 
 def test_a_family_that_shares_the_file_s_name_is_refused_by_its_class(xlm_roberta, tmp_path):
     file = tmp_path / "sentencepiece.bpe.model"
     shutil.copy(xlm_roberta / file.name, file)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CamembertTokenizer"}')
-    assert error_message(file).startswith(f": CamembertTokenizer is not supported; use one of {SUPPORTED}")
+    message = error_message(file)
+    assert message.startswith(": CamembertTokenizer ") and SUPPORTED in message
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizerFast"}')
     assert Tokenizer.load(tmp_path).special_tokens[0] == "<pad>"
 
@@ -194,8 +196,8 @@ def test_a_family_that_shares_the_file_s_name_is_refused_by_its_class(xlm_robert
 @pytest.mark.parametrize("place", ["tokenizer_config.json", "config.json"])
 def test_a_class_that_reads_a_vocabulary_in_another_way_is_refused(place, roberta, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a"]))
-    for told in ("BertTokenizer", "ElectraTokenizerFast", "PreTrainedTokenizerFast", None):
-        (tmp_path / place).write_text(json.dumps({"tokenizer_class": told}))
+    for name in ("BertTokenizer", "ElectraTokenizerFast", "PreTrainedTokenizerFast", None):
+        (tmp_path / place).write_text(json.dumps({"tokenizer_class": name}))
         assert len(Tokenizer.load(tmp_path)) == 6
     (tmp_path / place).write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
     assert error_message(tmp_path / "vocab.txt").startswith(": a vocabulary of BertJapaneseTokenizer ")
@@ -216,17 +218,17 @@ def test_tokens_added_beside_a_vocabulary_are_refused_unless_it_has_them(tmp_pat
     (tmp_path / "added_tokens.json").write_text('{"a": 5, "[MASK]": 4}')
     assert len(Tokenizer.load(tmp_path)) == 6
     (tmp_path / "added_tokens.json").write_text('{"[E1]": 6}')
-    with pytest.raises(InputError, match=r"added token '\[E1\]' is not supported"):
+    with pytest.raises(InputError, match=r"added token '\[E1\]' "):
         Tokenizer.load(tmp_path)
     (tmp_path / "added_tokens.json").unlink()
     (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": {"6": {"content": "[E2]"}}}')
-    with pytest.raises(InputError, match=r"added token '\[E2\]' is not supported"):
+    with pytest.raises(InputError, match=r"added token '\[E2\]' "):
         Tokenizer.load(tmp_path)
 
 
 def test_sentencepiece_models_of_byte_pairs_or_broken_ones_are_refused(albert, tmp_path, make_sentencepiece):
     file = tmp_path / "spiece.model"
-    assert error_message(file) == ": no such file; check the path"
+    assert error_message(file).startswith(": no such file")
     make_sentencepiece(file, [(special, 0.0) for special in ALBERT_SPECIALS], model_type=2)
     assert error_message(file).startswith(": only Unigram models")
     whole = (albert / "spiece.model").read_bytes()
@@ -245,9 +247,9 @@ def test_sentencepiece_models_of_byte_pairs_or_broken_ones_are_refused(albert, t
 @pytest.mark.parametrize(
     "merges, message",
     [
-        ("#version: 0.2\na b c\n", ":2: 'a b c' is not a merge"),
-        ("ab\n", ":1: 'ab' is not a merge"),
-        ("a b\n\n a\n", ":3: ' a' is not a merge"),
+        ("#version: 0.2\na b c\n", ":2: 'a b c' "),
+        ("ab\n", ":1: 'ab' "),
+        ("a b\n\n a\n", ":3: ' a' "),
     ],
 )
 def test_a_bad_line_of_merges_is_named(roberta, tmp_path, merges, message):
@@ -309,22 +311,22 @@ def set_nested(content, *keys, to):
     [
         (("model",), None, ": tokenizer model none with pre_tokenizer "),
         (("model", "type"), "WordLevel", ": tokenizer model WordLevel with pre_tokenizer "),
-        (("pre_tokenizer",), None, " with pre_tokenizer None is not supported; use WordPiece (BERT), byte-level BPE"),
-        (("pre_tokenizer",), {"type": "Whitespace"}, " with pre_tokenizer Whitespace is not supported"),
-        (("pre_tokenizer",), {"type": "Sequence", "pretokenizers": ["x"]}, " is not supported; use WordPiece"),
-        (("model", "vocab"), None, ": model has no vocab;"),
-        (("model", "vocab"), ["abc"], ": vocab must have entries with ids or scores"),
-        (("added_tokens",), [{"id": 5}], ": vocab must have entries with ids or scores, and added_tokens"),
-        (("added_tokens",), [{"id": "5", "content": "a"}], ": id of 'a' must be a whole number, found '5'"),
-        (("added_tokens",), [{"id": 5000, "content": "qqqq"}], ": vocabulary ids must be 0 to "),
-        (("post_processor",), None, ": post_processor must add one token before a text"),
-        (("normalizer",), {"type": "Other"}, ": the tokenizers library rejects it ("),
+        (("pre_tokenizer",), None, r" with pre_tokenizer None .*WordPiece \(BERT\), byte-level BPE"),
+        (("pre_tokenizer",), {"type": "Whitespace"}, " with pre_tokenizer Whitespace "),
+        (("pre_tokenizer",), {"type": "Sequence", "pretokenizers": ["x"]}, " with pre_tokenizer .*WordPiece"),
+        (("model", "vocab"), None, ": model has no vocab"),
+        (("model", "vocab"), ["abc"], ": vocab .*ids or scores"),
+        (("added_tokens",), [{"id": 5}], ": vocab .*ids or scores.* added_tokens"),
+        (("added_tokens",), [{"id": "5", "content": "a"}], ": id of 'a' .* '5'"),
+        (("added_tokens",), [{"id": 5000, "content": "qqqq"}], ": vocabulary ids .* 0 to "),
+        (("post_processor",), None, ": post_processor .*before a text"),
+        (("normalizer",), {"type": "Other"}, r": the tokenizers library rejects it \("),
     ],
 )  # fmt: skip
 def test_a_bad_or_foreign_tokenizer_file_is_refused(good, tmp_path, keys, to, message):
     set_nested(good, *keys, to=to)
     (tmp_path / "tokenizer.json").write_text(json.dumps(good))
-    assert message in error_message(tmp_path / "tokenizer.json")
+    assert re.search(message, error_message(tmp_path / "tokenizer.json"))
 
 
 def test_a_panic_of_the_library_is_one_line_too(xlm_roberta, tmp_path):
@@ -354,9 +356,7 @@ def test_byte_pairs_of_characters_are_refused(tmp_path):
     peer = PeerTokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
     peer.pre_tokenizer = pre_tokenizers.Whitespace()
     peer.save(str(tmp_path / "tokenizer.json"))
-    assert error_message(tmp_path / "tokenizer.json").startswith(
-        ": tokenizer model BPE with pre_tokenizer Whitespace is not"
-    )
+    assert error_message(tmp_path / "tokenizer.json").startswith(": tokenizer model BPE with pre_tokenizer Whitespace ")
 
 
 def test_a_checkpoint_holds_its_tokenizer_whatever_the_kind(directory, make_model, tmp_path):

@@ -71,10 +71,10 @@ def test_an_unknown_word_is_one_token_over_all_of_it(tokenizer):
 
 def test_special_tokens_in_a_text_are_text_by_default(tokenizer):
     assert tokenizer.encode("cat[SEP]").tokens == ["[CLS]", "cat", "[", "s", "##e", "##p", "]", "[SEP]"]
-    asked = tokenizer.encode("cat[SEP] the [MASK]s", allow_special=True)
-    assert asked.tokens == ["[CLS]", "cat", "[SEP]", "the", "[MASK]", "s", "[SEP]"]
-    assert asked.offsets == [(0, 0), (0, 3), (3, 8), (9, 12), (13, 19), (19, 20), (0, 0)]
-    assert asked.word_ids == [None, 0, 1, 2, 3, 4, None]
+    allowed = tokenizer.encode("cat[SEP] the [MASK]s", allow_special=True)
+    assert allowed.tokens == ["[CLS]", "cat", "[SEP]", "the", "[MASK]", "s", "[SEP]"]
+    assert allowed.offsets == [(0, 0), (0, 3), (3, 8), (9, 12), (13, 19), (19, 20), (0, 0)]
+    assert allowed.word_ids == [None, 0, 1, 2, 3, 4, None]
     assert tokenizer.encode("cat", "[MASK]", allow_special=True).ids.count(tokenizer.mask_id) == 1
     named = tokenizer.encode("[MASK][SEP]", allow_special=["[MASK]"])
     assert named.tokens == ["[CLS]", "[MASK]", "[", "s", "##e", "##p", "]", "[SEP]"]
@@ -126,10 +126,10 @@ def test_two_processes_give_the_same_result_as_one():
     pairs = texts[::-1]
     alone, together = Tokenizer(VOCAB), Tokenizer(VOCAB)
     expected = alone.encode_many(texts, pairs)
-    found = together.encode_many(texts, pairs, processes=2)
-    assert [encoding.ids for encoding in found] == [encoding.ids for encoding in expected]
+    encodings = together.encode_many(texts, pairs, processes=2)
+    assert [encoding.ids for encoding in encodings] == [encoding.ids for encoding in expected]
     for number in range(0, 4500, 99):
-        assert found[number].offsets == expected[number].offsets
+        assert encodings[number].offsets == expected[number].offsets
     assert together.replaced_surrogates == alone.replaced_surrogates == 9000
 
 
@@ -142,7 +142,7 @@ def test_many_texts_are_encoded_in_order(tokenizer):
 
 
 def test_pairs_of_another_number_are_refused(tokenizer):
-    with pytest.raises(InputError, match="2 texts but 1 pairs"):
+    with pytest.raises(InputError, match="2 texts .* 1 pairs"):
         tokenizer.encode_many(["cat", "dog"], ["x"])
 
 
@@ -177,7 +177,7 @@ def test_windows_cover_a_text_in_equal_steps(count, size, overlap):
     text = numbered_words(count)
     whole = tokenizer.encode(text)
     if overlap >= size - 2 and len(whole) > size:
-        with pytest.raises(InputError, match=rf"overlap \({overlap}\) must be at least 0 and less than the {size - 2}"):
+        with pytest.raises(InputError, match=rf"overlap \({overlap}\) .*less than the {size - 2} "):
             tokenizer.encode_windows(text, size=size, overlap=overlap)
         return
     windows = tokenizer.encode_windows(text, size=size, overlap=overlap)
@@ -228,13 +228,13 @@ def test_of_a_pair_the_first_text_stays_whole_and_the_second_slides(tokenizer):
 def test_a_pair_that_leaves_fewer_than_64_tokens_is_refused(tokenizer):
     second = " ".join(["dog"] * 200)
     assert len(tokenizer.encode_windows(" ".join(["cat"] * 33), second, size=100, overlap=10)) == 4
-    with pytest.raises(InputError, match="takes 34 of 100 tokens and leaves 63 for the second, fewer than 64"):
+    with pytest.raises(InputError, match="34 of 100 tokens .* 63 .* 64"):
         tokenizer.encode_windows(" ".join(["cat"] * 34), second, size=100, overlap=10)
 
 
 @pytest.mark.parametrize("overlap", [-1, 10, 11])
 def test_windows_that_would_not_move_on_are_refused(tokenizer, overlap):
-    with pytest.raises(InputError, match=rf"overlap \({overlap}\) must be at least 0 and less than the 10 text tokens"):
+    with pytest.raises(InputError, match=rf"overlap \({overlap}\) .*less than the 10 "):
         tokenizer.encode_windows(" ".join(["cat"] * 30), size=12, overlap=overlap)
 
 
@@ -278,7 +278,7 @@ def test_a_vocabulary_without_a_special_token_is_refused(token):
 
 
 def test_ids_with_a_gap_are_refused():
-    with pytest.raises(InputError, match="ids must be 0 to 5, each once"):
+    with pytest.raises(InputError, match="ids .* 0 to 5"):
         Tokenizer({token: index for index, token in enumerate(SPECIAL_TOKENS)} | {"cat": 6})
 
 

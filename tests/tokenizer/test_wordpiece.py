@@ -66,7 +66,7 @@ def test_a_word_of_more_characters_than_the_longest_is_unknown(size, known):
     assert wordpiece("a" * size) == ((8, *[9] * (size - 1)) if known else (0,))
 
 
-def test_the_longest_word_has_a_hundred_characters_if_nothing_is_said():
+def test_the_longest_word_has_a_hundred_characters_by_default():
     wordpiece = WordPiece(VOCAB, unknown_id=0)
     assert len(wordpiece("a" * 100)) == 100
     assert wordpiece("a" * 101) == (0,)
@@ -74,30 +74,30 @@ def test_the_longest_word_has_a_hundred_characters_if_nothing_is_said():
 
 @settings(deadline=None)
 @given(st.lists(st.text("ab", max_size=3), max_size=60), st.integers(1, 5))
-def test_memory_gives_what_its_function_gives_however_little_it_holds(texts, limit):
+def test_the_cache_returns_what_its_function_returns_however_small_it_is(texts, limit):
     def spell(text):
         return tuple(map(ord, text))
 
-    memory = BoundedCache(spell, limit=limit)
-    assert [memory[text] for text in texts] == [spell(text) for text in texts]
+    cache = BoundedCache(spell, limit=limit)
+    assert [cache[text] for text in texts] == [spell(text) for text in texts]
 
 
-def test_memory_holds_two_generations_at_most_and_keeps_what_is_in_use():
+def test_the_cache_holds_two_generations_at_most_and_keeps_what_is_in_use():
     calls = []
-    memory = BoundedCache(lambda text: calls.append(text) or (len(text),), limit=11)
+    cache = BoundedCache(lambda text: calls.append(text) or (len(text),), limit=11)
     for number in range(500):
-        memory[str(number)]
-        memory["often"]
-        assert len(memory) <= 11 and len(memory.previous) <= 11
+        cache[str(number)]
+        cache["often"]
+        assert len(cache) <= 11 and len(cache.previous) <= 11
     assert calls.count("often") == 1
     assert len(calls) == 501
 
 
-def test_memory_leaves_long_strings_out():
+def test_the_cache_leaves_long_strings_out():
     calls = []
-    memory = BoundedCache(lambda text: calls.append(text) or (len(text),))
+    cache = BoundedCache(lambda text: calls.append(text) or (len(text),))
     for _ in range(3):
-        assert memory["b" * 65] == (65,)
-        assert memory["a" * 64] == (64,)
-    assert list(memory) == ["a" * 64]
+        assert cache["b" * 65] == (65,)
+        assert cache["a" * 64] == (64,)
+    assert list(cache) == ["a" * 64]
     assert len(calls) == 4
