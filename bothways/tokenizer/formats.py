@@ -7,7 +7,7 @@ from reprlib import repr as short_repr
 from typing import Any
 
 from bothways.errors import InputError, MissingFile, shorten
-from bothways.io import read_json, read_text
+from bothways.io import get_object, read_json, read_text
 from bothways.tokenizer import files, sentencepiece
 from bothways.tokenizer.files import TokenizerData
 from bothways.tokenizer.json_models import (
@@ -61,7 +61,7 @@ def load(path: str | PathLike[str]) -> TokenizerData:
         _check_class(file, "vocab.txt")
         return files.read_vocab_txt(file)
     content = read_json(file)
-    model = {"type": _model_type(io.get_object(content, "model", file)), **io.get_object(content, "model", file)}
+    model = {"type": _model_type(get_object(content, "model", file)), **get_object(content, "model", file)}
     if model["type"] == "WordPiece":
         return files.read_bert_json(content, file)
     return _library_data({**content, "model": model}, _config(file.parent), file)
@@ -107,8 +107,8 @@ def _library_data(content: dict[str, Any], config: dict[str, Any], file: Path) -
 
 def _space_symbol(content: dict[str, Any], file: Path) -> str:
     """The symbol for spaces, which identifies byte-level BPE or Unigram; InputError for other models."""
-    model_type = io.get_object(content, "model", file).get("type", "none")
-    splitter = io.get_object(content, "pre_tokenizer", file)
+    model_type = get_object(content, "model", file).get("type", "none")
+    splitter = get_object(content, "pre_tokenizer", file)
     parts = splitter.get("pretokenizers")
     parts = parts if isinstance(parts, list) else [splitter]
     symbols = {str(part.get("type")): part.get("replacement") for part in parts if isinstance(part, dict)}

@@ -75,7 +75,8 @@ def exported(tmp_path_factory, make_model, tokenizer):
             model = make_model(family, heads, **axes)
             labels = TAGS if 5 in heads.values() else ()
             held = Checkpoint(
-                model, tokenizer, family, labels, multi_label=case == "classes", pooling=POOLING.get(case)
+                model, tokenizer, model_type=family, labels=labels, multi_label=case == "classes",
+                pooling=POOLING.get(case),
             )  # fmt: skip
             place = tmp_path_factory.mktemp(case)
             checkpoint.save(held, place / "model")

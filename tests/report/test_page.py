@@ -96,8 +96,8 @@ SECTIONS = [
     ),
     p.ScatterPlot([0.5, 2.5, 4.75], [1.0, 2.25, 4.0]),
     p.NumberMistakes([p.NumberMistake("near", 1.0, 1.25), p.NumberMistake("far", 4.5, 1.125, "its pair")]),
-    p.TagMistakes([p.TagMistake("Ada of Turin", [p.Span(0, 3, "PER")], [p.Span(7, 12, "LOC")])], 11),
-    p.AnswerMistakes([p.AnswerMistake("Who?", NORMANS, [p.Span(4, 11)], p.Span(0, 11), 2 / 3)], 9),
+    p.TagMistakes([p.TagMistake("Ada of Turin", [p.Highlight(0, 3, "PER")], [p.Highlight(7, 12, "LOC")])], 11),
+    p.AnswerMistakes([p.AnswerMistake("Who?", NORMANS, [p.Highlight(4, 11)], p.Highlight(0, 11), 2 / 3)], 9),
     p.FoldTable("Accuracy", [p.SeedScores(1, {"folds": 0.875}), p.SeedScores(2, {"folds": 0.75}, failed=True)]),
     p.LabelIssues([p.LabelIssue("d/t.csv:7", "a text", "no", "yes", 0.031, 0.953, "its pair")], 41, "3 are left out"),
     p.TokenLengths("training", [5, 9, 12, 64, 130], 64),
@@ -202,11 +202,11 @@ def test_user_text_is_escaped_everywhere():
             p.LabelScores([p.LabelScore(HOSTILE, 0.1, 0.2, 0.3, 4)]), p.TokenLengths(HOSTILE, [1], 64),
             p.LabelMistakes([p.LabelMistake(HOSTILE, HOSTILE, HOSTILE, 0.5, HOSTILE)], 1),
             p.NumberMistakes([p.NumberMistake(HOSTILE, 0, 1)]),
-            p.TagMistakes([p.TagMistake(HOSTILE, [p.Span(3, 20, HOSTILE)], [p.Span(7, 31, HOSTILE)])], 1),
-            p.AnswerMistakes([p.AnswerMistake(HOSTILE, HOSTILE, [p.Span(2, 9)], p.Span(4, 12), 0.1)], 1),
+            p.TagMistakes([p.TagMistake(HOSTILE, [p.Highlight(3, 20, HOSTILE)], [p.Highlight(7, 31, HOSTILE)])], 1),
+            p.AnswerMistakes([p.AnswerMistake(HOSTILE, HOSTILE, [p.Highlight(2, 9)], p.Highlight(4, 12), 0.1)], 1),
             p.LearningRates([(HOSTILE, 1e-5, 7)]), p.FoldTable(HOSTILE, [p.SeedScores(1, {HOSTILE: 0.5})]),
             p.LabelIssues([p.LabelIssue(HOSTILE, HOSTILE, HOSTILE, HOSTILE, None, 0.5, HOSTILE)], 1, HOSTILE, HOSTILE),
-            p.LabelIssues([p.LabelIssue(HOSTILE, HOSTILE, HOSTILE, HOSTILE, span=p.Span(3, 20))], 1),
+            p.LabelIssues([p.LabelIssue(HOSTILE, HOSTILE, HOSTILE, HOSTILE, span=p.Highlight(3, 20))], 1),
         ],
     )  # fmt: skip
     tree = Tree(p.render(hostile))
@@ -380,7 +380,7 @@ TEXT = "Bank of New England said Ada and Bob met in Rome, not Oslo."
 
 
 def at(words, label):
-    return p.Span(TEXT.index(words), TEXT.index(words) + len(words), label)
+    return p.Highlight(TEXT.index(words), TEXT.index(words) + len(words), label)
 
 
 @pytest.mark.parametrize(
@@ -408,24 +408,24 @@ def test_the_kind_of_an_entity_mistake(gold, predicted, kind, note):
 
 
 def test_overlapping_entities_are_one_mistake_and_adjacent_ones_are_two():
-    gold = [p.Span(0, 4, "A"), p.Span(4, 9, "B"), p.Span(20, 30, "C")]
-    predicted = [p.Span(0, 4, "A"), p.Span(5, 12, "B"), p.Span(11, 21, "D")]
+    gold = [p.Highlight(0, 4, "A"), p.Highlight(4, 9, "B"), p.Highlight(20, 30, "C")]
+    predicted = [p.Highlight(0, 4, "A"), p.Highlight(5, 12, "B"), p.Highlight(11, 21, "D")]
     assert [(region.start, region.end, region.kind) for region in group_regions(gold, predicted)] == [
         (0, 4, "right"),
         (4, 30, "wrong boundaries"),
     ]
     with pytest.raises(ValueError, match=r"3\.\.99"):
-        p.TagMistake(TEXT, [p.Span(3, 99)], [])
+        p.TagMistake(TEXT, [p.Highlight(3, 99)], [])
 
 
 def test_wrong_answers_are_counted_by_kind_and_sorted_by_f1():
-    normans, france = p.Span(4, 11), p.Span(53, 59)
+    normans, france = p.Highlight(4, 11), p.Highlight(53, 59)
     cases = [
-        p.AnswerMistake("Partly?", NORMANS, [normans], p.Span(0, 11), 0.9),
+        p.AnswerMistake("Partly?", NORMANS, [normans], p.Highlight(0, 11), 0.9),
         p.AnswerMistake("Elsewhere?", NORMANS, [normans], france, 0.0),
         p.AnswerMistake("None given?", NORMANS, [normans, france], None, 0.0),
         p.AnswerMistake("None there?", NORMANS, [], france, 0.0),
-        p.AnswerMistake("Less?", NORMANS, [normans], p.Span(0, 35), 0.3),
+        p.AnswerMistake("Less?", NORMANS, [normans], p.Highlight(0, 35), 0.3),
     ]
     text = spaced(Tree(p.AnswerMistakes(cases, 50, max_shown=4).body()))
     assert "2 partly right 1 elsewhere 1 no answer given 1 answered but has no answer" in text
@@ -436,7 +436,10 @@ def test_wrong_answers_are_counted_by_kind_and_sorted_by_f1():
 
 def test_highlights_match_the_spans_and_keep_the_text():
     text = "".join(f"word{number} " for number in range(400)) + "صلاح \u0301\U0001f642 " + "x" * 700
-    gold, predicted = [p.Span(1001, 1013), p.Span(2004, 2010)], [p.Span(1008, 1040), p.Span(3300, 3305)]
+    gold, predicted = (
+        [p.Highlight(1001, 1013), p.Highlight(2004, 2010)],
+        [p.Highlight(1008, 1040), p.Highlight(3300, 3305)],
+    )
     html = highlight.render_passage(text, {"gold": gold, "predicted": predicted}, [*gold, *predicted])
     slices = re.findall(r'<mark class="(.*?)">(.*?)</mark>', html)
     assert slices == [
@@ -460,10 +463,14 @@ def test_highlights_match_the_spans_and_keep_the_text():
 
 def test_short_texts_are_whole_and_long_ones_are_cut_between_words():
     for length in (0, 1, 59, 300, 480, 539):
-        assert highlight.visible_ranges("a" * length, [p.Span(0, min(length, 300))]) == [(0, length)][: length or 0]
-    assert highlight.visible_ranges("a" * 540, [p.Span(0, 300)]) == [(0, 480)]
+        assert (
+            highlight.visible_ranges("a" * length, [p.Highlight(0, min(length, 300))]) == [(0, length)][: length or 0]
+        )
+    assert highlight.visible_ranges("a" * 540, [p.Highlight(0, 300)]) == [(0, 480)]
     words = "word " * 500
-    for left, right in highlight.visible_ranges(words, [p.Span(1001, 1003), p.Span(1102, 1104), p.Span(2003, 2009)]):
+    for left, right in highlight.visible_ranges(
+        words, [p.Highlight(1001, 1003), p.Highlight(1102, 1104), p.Highlight(2003, 2009)]
+    ):
         assert words[left - 1] == " " and words[right] == " "
 
 
