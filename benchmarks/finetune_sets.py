@@ -25,7 +25,7 @@ from bothways.data.glue import TASKS
 from bothways.data.splits import split
 from bothways.finetuning.glue import find_files
 from bothways.settings import Answer, Classify, FineTune, Regress, Tag
-from bothways.tables_in_memory import as_source
+from bothways.settings.tables_in_memory import as_source
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 AUTHORS, PASSAGES, TEST_PASSAGES = 20, 100, 30  # passages per author

@@ -68,9 +68,9 @@ def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> 
 def new_model(options: argparse.Namespace) -> Any:
     import torch
 
+    from bothways.config.sizes import SIZES
     from bothways.families import FAMILIES
     from bothways.model.model import Model, initialize
-    from bothways.sizes import SIZES
 
     config = (
         FAMILIES[options.family]
@@ -121,7 +121,7 @@ def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], N
 
     tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint.save(Checkpoint(new_model(options), tokenizer, options.family), Path(folder) / "model")
+        checkpoint.save(Checkpoint(new_model(options), tokenizer, model_type=options.family), Path(folder) / "model")
         config = transformers.AutoConfig.from_pretrained(Path(folder) / "model")
     config._attn_implementation = "sdpa"
     device = torch.device(options.device)

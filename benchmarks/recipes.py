@@ -24,7 +24,7 @@ import torch
 import bothways
 from bothways.corpus.documents import mark_held_out
 from bothways.inference.predictor import Predictor
-from bothways.pretraining.inputs import HELD_OUT_EVERY, open_text, read_data
+from bothways.pretraining.text_data import HELD_OUT_EVERY, open_text, read_data
 from bothways.settings import Classify, FineTune, Pretrain, Regress
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import read_metrics

@@ -15,6 +15,7 @@ import torch
 
 import bothways
 from bothways.checkpoint import checkpoint, new_head
+from bothways.config.sizes import SIZES
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepSampler
 from bothways.corpus.store import build_in_memory
@@ -22,7 +23,6 @@ from bothways.model.model import Model, initialize
 from bothways.pretrained import DEFAULT
 from bothways.pretraining.objective import example_batch
 from bothways.pretraining.objectives import build_objective
-from bothways.sizes import SIZES
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.loop import train_step
 from bothways.training.objective import forward_losses

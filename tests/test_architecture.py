@@ -21,8 +21,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bothways"
 # A room imports only rooms above it, its `__init__` included.
 ROOMS = (
-    "errors", "pretrained", "io", "log", "rng", "inputs", "tables_in_memory", "settings", "device", "attention_config",
-    "config", "sizes",
+    "errors", "pretrained", "io", "log", "rng", "settings", "device", "config",
     "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "linear", "checkpoint",
     "inference", "report", "training", "pretraining", "distillation", "evaluation", "finetuning", "verbs",
     "compression", "export", "bench", "batch_jobs", "cli",
@@ -201,7 +200,7 @@ def test_only_families_contain_parameter_names_of_other_libraries():
 
 def test_settings_config_and_tokenizer_import_no_torch():
     for name in (
-        "config.py",
+        "config/__init__.py",
         "settings/__init__.py",
         *(f"tokenizer/{path.name}" for path in (PACKAGE / "tokenizer").glob("*.py")),
     ):

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from bothways.attention_config import GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
 from bothways.checkpoint import checkpoint
 from bothways.config import EncoderConfig
+from bothways.config.attention import GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
+from bothways.config.sizes import SIZES
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import messages_to
-from bothways.sizes import SIZES
 
 
 @pytest.mark.parametrize(

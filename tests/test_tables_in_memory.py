@@ -18,7 +18,7 @@ from bothways.data.squad import read_squad
 from bothways.data.tables import RowErrors
 from bothways.errors import InputError
 from bothways.settings import Classify, Evaluate, Pretrain
-from bothways.tables_in_memory import MemoryTable, as_source
+from bothways.settings.tables_in_memory import MemoryTable, as_source
 
 ROWS = [{"text": "a cat", "label": "x"}, {"text": "a dog, ran", "label": "y"}, {"text": "", "label": "x"}]
 COLUMNS = {name: [row[name] for row in ROWS] for name in ("text", "label")}

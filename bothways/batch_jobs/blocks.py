@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bothways.data.files import EXPLICIT_TYPES, file_type, is_compressed
 from bothways.data.stream import LiveInput, ModelInput
+from bothways.data.text_files import EXPLICIT_TYPES, file_type, is_compressed
 from bothways.errors import InputError
 
 # Limits of a block; a longer text is a block of its own. Bytes in UTF-8 stand for tokens: these are some 50,000 to

@@ -9,7 +9,7 @@ from bothways.data.stream import ModelInput
 from bothways.inference.answer_decoding import Answer
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import ReadOptions
-from bothways.inference.task import TaskName
+from bothways.inference.task_names import TaskName
 
 
 class PredictRows(Protocol):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from bothways.bench.peer_files import Work
 from bothways.data.examples import read_table
-from bothways.data.files import file_type
 from bothways.data.squad import read_squad
 from bothways.data.stream import resolve_columns
+from bothways.data.text_files import file_type
 from bothways.errors import InputError
 from bothways.inference.masked_words import MASK
 from bothways.inference.predictor import Predictor

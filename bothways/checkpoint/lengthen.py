@@ -9,9 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bothways.attention_config import GlobalTokensConfig
 from bothways.checkpoint.contents import Checkpoint, check_not_int8
 from bothways.config import EncoderConfig
+from bothways.config.attention import GlobalTokensConfig
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import logger

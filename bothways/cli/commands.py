@@ -41,9 +41,9 @@ def vocab(settings: Vocab) -> int:
 
 def predict(settings: Predict) -> "Journal | Iterator[list[dict[str, Any]]]":
     """Write predictions to a file; without an output file, yield rows block by block."""
-    from bothways.batch_jobs import files
+    from bothways.batch_jobs import jobs
 
-    return files.predict_blocks(settings) if settings.out is None else files.predict(settings)
+    return jobs.predict_blocks(settings) if settings.out is None else jobs.predict(settings)
 
 
 def fill(settings: Fill) -> "list[list[Guess]]":

@@ -30,7 +30,7 @@ from bothways.report.scores import ScoreSummary
 from bothways.report.senses import SenseMap, WordSenses
 from bothways.rng import Purpose, generator
 from bothways.settings import Classify, Demo, Pretrain
-from bothways.tables_in_memory import as_source
+from bothways.settings.tables_in_memory import as_source
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import Run
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bothways.data.datasets import HUB_PREFIX, HubDataset, arrow_files
-from bothways.data.files import (
+from bothways.data.tables import OnError, RowErrorHandler, TableRow, iter_rows, join_texts, missing_column
+from bothways.data.text_files import (
     FILE_TYPES,
     decoded_lines,
     file_type,
@@ -23,9 +24,8 @@ from bothways.data.files import (
     read_lines,
     unread_files,
 )
-from bothways.data.tables import OnError, RowErrorHandler, TableRow, iter_rows, join_texts, missing_column
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 __all__ = [
     "FILE_TYPES",

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bothways.data.files import file_type, read_bytes
 from bothways.data.tables import RowErrors, TableRow
 from bothways.data.tagged_words import Sentence, TextWords
 from bothways.data.tags import Scheme, Span, spans_to_tags
+from bothways.data.text_files import file_type, read_bytes
 from bothways.errors import InputError, shorten
-from bothways.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.tokenizer.basic import Splitter
 
 SPAN_KEYS = ("entities", "spans", "label", "labels")

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bothways.data.files import EXPLICIT_TYPES, file_type, read_lines
 from bothways.data.tables import TableRow, iter_rows
+from bothways.data.text_files import EXPLICIT_TYPES, file_type, read_lines
 from bothways.errors import InputError, format_count
 
 QUERY, DOCUMENT = ("query", "query-id", "query_id", "qid"), ("document", "corpus-id", "corpus_id", "doc", "doc_id")

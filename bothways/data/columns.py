@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
 from bothways.errors import InputError, no_such_column
-from bothways.tables_in_memory import TableSource
+from bothways.settings.tables_in_memory import TableSource
 
 PAIR_NAMES = (  # common names of first and second texts
     ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"),

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from re import fullmatch
 
-from bothways.data.files import Line, decoded_lines
 from bothways.data.tables import RowErrorHandler, raise_error
 from bothways.data.tagged_words import Sentence
+from bothways.data.text_files import Line, decoded_lines
 from bothways.errors import InputError, format_count
 
 DOCSTART = "-DOCSTART-"  # marks a document boundary

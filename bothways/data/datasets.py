@@ -12,7 +12,6 @@ from pathlib import Path
 from re import fullmatch
 from typing import Any, cast
 
-from bothways.data.files import ARROW, EXPLICIT_TYPES, file_type, open_file
 from bothways.data.tables import (
     RowErrorHandler,
     TableRow,
@@ -22,8 +21,9 @@ from bothways.data.tables import (
     raise_error,
     read_schema,
 )
+from bothways.data.text_files import ARROW, EXPLICIT_TYPES, file_type, open_file
 from bothways.errors import InputError, format_count
-from bothways.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 HUB_PREFIX = "hf:"
 ClassNames = Mapping[str, Sequence[str]]  # class names by column, for columns of class indices or lists of them

@@ -11,15 +11,15 @@ from bothways.data.annotations import (
 from bothways.data.columns import ColumnRole, LabelCheck, Table, build_table, column_not_found, find_column
 from bothways.data.conll import read_conll
 from bothways.data.datasets import has_named_columns, is_text_file, read_rows
-from bothways.data.files import file_type, read_lines
 from bothways.data.glue import glue_table
 from bothways.data.stream import refuse_column_names
 from bothways.data.tables import OnError, RowErrors, TableRow
 from bothways.data.tagged_words import Sentence
 from bothways.data.tags import Scheme
+from bothways.data.text_files import file_type, read_lines
 from bothways.errors import InputError, format_count
 from bothways.log import logger
-from bothways.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 TAGS = ("ner_tags", "ner", "labels")  # common names of the tag column, besides the standard `tags`
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 from bothways.data.columns import LabelCheck, Table, build_table
-from bothways.data.files import decoded_lines, file_type
 from bothways.data.tables import RowErrorHandler, TableRow, iter_rows, raise_error
+from bothways.data.text_files import decoded_lines, file_type
 from bothways.errors import InputError, format_count
-from bothways.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 GlueSplit = Literal["train", "dev", "dev_mismatched", "test"]
 Values = Sequence[str]  # the values of a line

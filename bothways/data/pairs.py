@@ -17,7 +17,7 @@ from bothways.data.splits import parts_for
 from bothways.data.tables import OnError, RowErrorHandler, RowErrors, TableRow, match_columns
 from bothways.errors import InputError, no_such_column
 from bothways.settings import TextColumns, TrainEmbed
-from bothways.tables_in_memory import TableSource
+from bothways.settings.tables_in_memory import TableSource
 
 NO_NEGATIVES = ""  # as negative_column: read no negatives
 PairObjective = Literal["auto", "pairs", "scores"]

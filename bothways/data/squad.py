@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bothways.data.datasets import has_named_columns, read_rows
-from bothways.data.files import read_bytes
+from bothways.data.text_files import read_bytes
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 SHOWN = 60  # characters of a text shown in a message
 NAMES: Mapping[type, str] = {str: "text", int: "a number", list: "a list", dict: "an object", bool: "true or false"}

@@ -17,13 +17,13 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from bothways.data.annotations import is_annotation_file, text_rows
 from bothways.data.columns import Columns, find_text_columns, read_text
 from bothways.data.datasets import HUB_PREFIX, HubDataset, arrow_files, is_text_file
-from bothways.data.files import decoded_lines, decoding_error, file_type, open_file
 from bothways.data.glue import detect_format, format_rows
 from bothways.data.squad import question_nodes
 from bothways.data.tables import TableRow, iter_rows, match_columns
 from bothways.data.text_encodings import has_ascii_newlines, line_decoder
+from bothways.data.text_files import decoded_lines, decoding_error, file_type, open_file
 from bothways.errors import InputError
-from bothways.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 FIRST_ROWS = 64  # rows that determine which columns hold the texts
 MOST_CONSECUTIVE_ERRORS = 10_000  # above this, the file is probably not the intended one

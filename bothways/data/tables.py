@@ -11,7 +11,8 @@ from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Literal, cast
 
-from bothways.data.files import (
+from bothways.data.spreadsheet import XLSX, sheet_rows
+from bothways.data.text_files import (
     ARROW,
     BLOCK,
     DECOMPRESSION_ERRORS,
@@ -24,9 +25,8 @@ from bothways.data.files import (
     is_compressed,
     open_file,
 )
-from bothways.data.spreadsheet import XLSX, sheet_rows
 from bothways.errors import InputError, format_count, no_such_column
-from bothways.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
+from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 
 __all__ = [
     "OnError",

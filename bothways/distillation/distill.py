@@ -29,7 +29,12 @@ from bothways.errors import InputError
 from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut
 from bothways.pretraining.initial_model import init_bias_from_frequencies
-from bothways.pretraining.inputs import (
+from bothways.pretraining.objective import example_batch
+from bothways.pretraining.objectives import PretrainingObjective
+from bothways.pretraining.pretrain import train
+from bothways.pretraining.result import PretrainingResult
+from bothways.pretraining.setup import Length, PretrainingSetup, build_options
+from bothways.pretraining.text_data import (
     PretrainingData,
     Text,
     count_training_words,
@@ -37,11 +42,6 @@ from bothways.pretraining.inputs import (
     read_data,
     save_tokenizer_once,
 )
-from bothways.pretraining.objective import example_batch
-from bothways.pretraining.objectives import PretrainingObjective
-from bothways.pretraining.pretrain import train
-from bothways.pretraining.result import PretrainingResult
-from bothways.pretraining.setup import Length, PretrainingSetup, build_options
 from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes, process_group

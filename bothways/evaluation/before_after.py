@@ -18,10 +18,10 @@ from bothways.data.annotations import is_annotation_file
 from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.examples import read_table
-from bothways.data.files import read_lines
 from bothways.data.squad import Question, read_squad
 from bothways.data.stream import read_questions
 from bothways.data.tags import OUTSIDE, detect_scheme
+from bothways.data.text_files import read_lines
 from bothways.errors import InputError, format_count, join_names
 from bothways.evaluation.evaluators import (
     AnswerEvaluator,

@@ -20,13 +20,13 @@ from bothways.data.beir import is_qrels_file, read_qrels, read_ranking
 from bothways.data.columns import Table, has_text_column
 from bothways.data.datasets import has_named_columns, is_dataset, read_rows
 from bothways.data.examples import read_table, read_tagged
-from bothways.data.files import file_type, read_bytes, read_lines
 from bothways.data.glue import detect_format
 from bothways.data.labels import label_sets, numeric_labels
 from bothways.data.squad import read_squad
 from bothways.data.tables import iter_rows
 from bothways.data.tagged_words import Sentence
 from bothways.data.tags import Scheme, detect_scheme, find_illegal_tag, tags_to_spans
+from bothways.data.text_files import file_type, read_bytes, read_lines
 from bothways.errors import InputError, format_count
 from bothways.evaluation.evaluators import (
     AnswerEvaluator,

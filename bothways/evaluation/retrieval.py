@@ -23,7 +23,7 @@ from bothways.evaluation.evaluators import pair_scores, ranking_scores
 from bothways.evaluation.scores import Scores
 from bothways.inference.predictor import Predictor
 from bothways.settings import Evaluate, TextColumns
-from bothways.tables_in_memory import TableSource
+from bothways.settings.tables_in_memory import TableSource
 
 TOP = 10  # results of a ranking that are scored
 EMBED_CHUNK = 8192  # texts that are embedded together

@@ -14,7 +14,7 @@ from bothways.evaluation.evaluators import ClassEvaluator, Evaluator, LabelSetEv
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
 from bothways.settings import TextColumns
-from bothways.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 
 def read_trained_table(

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bothways.attention_config import RandomBlocksConfig
 from bothways.batch import Batch
 from bothways.checkpoint.contents import Checkpoint
 from bothways.config import EncoderConfig
+from bothways.config.attention import RandomBlocksConfig
 from bothways.errors import InputError
 from bothways.export.graph import Output, Vectors, outputs
 from bothways.inference.pooling import pool_rows, pool_windows

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bothways.attention_config import GlobalTokensConfig
 from bothways.config import EncoderConfig
+from bothways.config.attention import GlobalTokensConfig
 from bothways.errors import InputError
 from bothways.families import roberta
 from bothways.families.bert import LAYER

@@ -18,7 +18,7 @@ from bothways.errors import InputError
 from bothways.finetuning.baselines import BaselineScore
 from bothways.finetuning.frozen_features import last_layer
 from bothways.finetuning.task import Examples, Task
-from bothways.inference.task import task_from_heads
+from bothways.inference.task_names import task_from_heads
 from bothways.log import logger
 
 MAX_LISTED = 5  # labels in an error message

@@ -12,7 +12,7 @@ from bothways.inference.backends.backend import Backend
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.reading import ReadOptions, check_pairs
 from bothways.inference.runner import BATCH_TOKENS, BatchRunner
-from bothways.inference.task import TaskName
+from bothways.inference.task_names import TaskName
 from bothways.inference.windows import WindowPolicy
 from bothways.model.model import Model
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer

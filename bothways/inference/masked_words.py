@@ -8,9 +8,9 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.errors import InputError, shorten
+from bothways.inference.arguments import read_one_or_many, whole_number
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Texts
-from bothways.inputs import read_one_or_many, whole_number
 from bothways.log import logger
 from bothways.tokenizer.tokenizer import Encoding
 

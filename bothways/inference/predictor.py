@@ -5,13 +5,13 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from bothways.errors import InputError
+from bothways.inference.arguments import whole_number
 from bothways.inference.masked_words import MaskedWords
 from bothways.inference.passage_answers import PassageAnswers
 from bothways.inference.reading import Texts
 from bothways.inference.text_scores import TextScores
 from bothways.inference.text_vectors import TextVectors
 from bothways.inference.word_tags import WordTags
-from bothways.inputs import whole_number
 
 Result = TypeVar("Result")
 STREAM_ROWS = 1024  # texts that `stream` reads ahead and computes together

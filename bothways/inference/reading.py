@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from bothways.checkpoint.contents import Description
 from bothways.errors import InputError
+from bothways.inference.arguments import whole_number
 from bothways.inference.runner import Progress
 from bothways.inference.windows import WINDOW, Long, WindowPolicy
-from bothways.inputs import whole_number
 
 Rows = NDArray[np.float32]
 Texts = Iterable[str]  # a list, an iterator, a NumPy array, a pandas or Arrow column

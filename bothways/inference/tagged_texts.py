@@ -12,7 +12,7 @@ from bothways.data.tagged_words import Sentence, join_words
 from bothways.data.tags import Scheme, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
 from bothways.inference.windows import NUM_SPECIALS
-from bothways.tables_in_memory import TableSource
+from bothways.settings.tables_in_memory import TableSource
 from bothways.tokenizer.tokenizer import Tokenizer
 
 NO_LABEL = -100  # label of tokens that are not trained on

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InputError, format_count
+from bothways.inference.arguments import read_one_or_many, whole_number
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Rows, Texts
-from bothways.inputs import read_one_or_many, whole_number
 
 
 @dataclass(frozen=True)

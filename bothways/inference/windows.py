@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, RowsError
-from bothways.inputs import whole_number
+from bothways.inference.arguments import whole_number
 from bothways.log import logger
 from bothways.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding
 

@@ -5,11 +5,11 @@ from typing import Unpack, overload
 
 from bothways.data.tagged_words import join_words
 from bothways.inference import tag_decoding
+from bothways.inference.arguments import read_one_or_many, read_words
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Rows, Texts
 from bothways.inference.tag_decoding import Entity, Tagset
 from bothways.inference.windows import merge_rows
-from bothways.inputs import read_one_or_many, read_words
 from bothways.tokenizer.tokenizer import Encoding
 
 

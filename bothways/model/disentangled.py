@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.attention_config import RelativePositionsConfig
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
+from bothways.config.attention import RelativePositionsConfig
 from bothways.model.attention import Attention, Context
 from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, Layer, norm

@@ -5,9 +5,9 @@ Counts only the floating-point operations of matrix products, without padding.
 
 import torch
 
-from bothways.attention_config import RandomBlocksConfig
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
+from bothways.config.attention import RandomBlocksConfig
 
 
 def training_flops(config: EncoderConfig, batch: Batch) -> int:

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.attention_config import GlobalTokensConfig, RandomBlocksConfig
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
+from bothways.config.attention import GlobalTokensConfig, RandomBlocksConfig
 from bothways.model.attention import Attention, Context
 from bothways.model.block_sparse import Blocks, block_attention, random_blocks, window_blocks
 from bothways.model.layout import Layout, Sides, is_full_attention

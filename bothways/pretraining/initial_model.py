@@ -7,20 +7,20 @@ import torch
 from torch import nn
 
 from bothways import metrics
-from bothways.attention_config import GlobalTokensConfig
 from bothways.checkpoint import state_dict
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.lengthen import global_projections_are_copies
 from bothways.config import EncoderConfig
+from bothways.config.attention import GlobalTokensConfig
 from bothways.corpus.cooccurrence import word_vectors
 from bothways.families import FAMILIES
 from bothways.log import logger
 from bothways.model.heads import MaskedLMHead
 from bothways.model.local_init import initialize_locally
 from bothways.model.model import Model, initialize
-from bothways.pretraining.inputs import PretrainingData
 from bothways.pretraining.modules import ReplacedTokenModel
 from bothways.pretraining.objectives import PretrainingObjective
+from bothways.pretraining.text_data import PretrainingData
 from bothways.tokenizer.tokenizer import Tokenizer
 
 OUR_OWN = "bothways-oneway"

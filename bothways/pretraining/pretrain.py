@@ -9,11 +9,11 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint, divide_evenly
 from bothways.device import choose_device
-from bothways.pretraining.inputs import PretrainingData, choose_vocabulary, open_text, prepare_tokenizer, read_data
 from bothways.pretraining.objective import example_batch
 from bothways.pretraining.resolve import resolve_settings
 from bothways.pretraining.result import PretrainingResult, finish, warn_on_plateau
 from bothways.pretraining.setup import PretrainingSetup, build_setup, load_start, prefetched
+from bothways.pretraining.text_data import PretrainingData, choose_vocabulary, open_text, prepare_tokenizer, read_data
 from bothways.settings import Pretrain
 from bothways.training.distributed import Processes, process_group
 from bothways.training.loop import fit

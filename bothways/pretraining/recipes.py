@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bothways.config import EncoderConfig
+from bothways.config.sizes import SIZES
 from bothways.errors import format_count
 from bothways.settings import Family, Pretrain
-from bothways.sizes import SIZES
 
 FAMILY_OF_OBJECTIVE: Mapping[str, Family] = {
     "replaced": "electra",

@@ -15,6 +15,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint, encoder_only
 from bothways.checkpoint.lengthen import lengthen
 from bothways.config import EncoderConfig
+from bothways.config.sizes import SIZES
 from bothways.corpus.arrays import digest
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import MixedSampler, StepSampler
@@ -32,11 +33,10 @@ from bothways.pretraining.initial_model import (
     module_to_train,
     new_model,
 )
-from bothways.pretraining.inputs import PretrainingData
 from bothways.pretraining.objectives import PretrainingObjective, build_objective
 from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_settings, summary
+from bothways.pretraining.text_data import PretrainingData
 from bothways.settings import Distill, Pretrain
-from bothways.sizes import SIZES
 from bothways.training.distributed import Processes
 from bothways.training.loop import Steps
 from bothways.training.options import TrainingOptions

@@ -12,7 +12,8 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg, create_mutex_group
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT
 from bothways.settings.conversion import convert, declared_types
-from bothways.tables_in_memory import TableSource
+from bothways.settings.location import Location
+from bothways.settings.tables_in_memory import TableSource
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 TrainingDtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -36,17 +37,17 @@ TagScheme = Literal["auto", "iob1", "iob2", "bioes", "plain"]
 LongTexts = Literal["windows", "error", "truncate"]
 VectorPooling = Literal["auto", "mean", "cls", "max"]
 LearningRate = Annotated[float | None, arg(aliases=("--lr",))]
-Output = Annotated[Path, arg(aliases=("-o",))]
-OptionalOutput = Annotated[Path | None, arg(aliases=("-o",))]
-Directory = Annotated[Path, arg(metavar="DIR")]
-OptionalDirectory = Annotated[Path | None, arg(metavar="DIR")]
+Output = Annotated[Location, arg(aliases=("-o",))]
+OptionalOutput = Annotated[Location | None, arg(aliases=("-o",))]
+Directory = Annotated[Location, arg(metavar="DIR")]
+OptionalDirectory = Annotated[Location | None, arg(metavar="DIR")]
 Model = Positional[Directory]
 # The model of the package if none is named. Command lines put it in front of the other arguments (cli/main.py).
-DefaultModel = Positional[Annotated[Path, arg(metavar="[DIR]")]]
-# Data: paths; from Python also in-memory tables (tables_in_memory.py).
-Data = Annotated[TableSource, arg(constructor=Path)]
-OptionalData = Annotated[TableSource | None, arg(constructor=Path | None)]
-DataList = Annotated[tuple[TableSource, ...], arg(constructor=tuple[Path, ...])]
+DefaultModel = Positional[Annotated[Location, arg(metavar="[DIR]")]]
+# Data: paths; from Python also in-memory tables (settings/tables_in_memory.py).
+Data = Annotated[TableSource, arg(constructor=Location)]
+OptionalData = Annotated[TableSource | None, arg(constructor=Location | None)]
+DataList = Annotated[tuple[TableSource, ...], arg(constructor=tuple[Location, ...])]
 
 AccentFlag = Annotated[
     bool, FlagCreatePairsOff, arg(help_behavior_hint=""), create_mutex_group(required=False, title="accents")

@@ -19,9 +19,10 @@ from bothways.settings.base import (
     TextColumns,
     settings,
 )
+from bothways.settings.location import Location
 
-Texts = Annotated[Path, arg(name="with")]
-OptionalTexts = Annotated[Path | None, arg(name="with")]
+Texts = Annotated[Location, arg(name="with")]
+OptionalTexts = Annotated[Location | None, arg(name="with")]
 
 
 @settings

@@ -1,12 +1,12 @@
 """Settings of `distill`: the teacher, the student, and the weight of each loss."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
 from bothways.errors import InputError
 from bothways.settings.base import DataList, Model, Output, settings
+from bothways.settings.location import Location
 from bothways.settings.pretrain import TextTraining
 
 
@@ -38,11 +38,11 @@ class Distill(TextTraining):
     """Feed-forward size of the student. [scaled with the hidden size]"""
     vocab_size: int | None = None
     """Size of the student's vocabulary: the teacher's most frequent entries in the text. [all entries]"""
-    tokenizer: Path | None = None
+    tokenizer: Location | None = None
     """Tokenizer of the student, a directory or file; all its entries must be the teacher's. [the teacher's]"""
     start: Literal["teacher", "random"] = "teacher"
     """Initial student. teacher: the teacher's layers, projected to the student's width; random: random weights."""
-    student: Annotated[Path | None, arg(metavar="DIR")] = None
+    student: Annotated[Location | None, arg(metavar="DIR")] = None
     """Start from this checkpoint with the teacher's vocabulary; any family, width and depth."""
     relations: float = 0.0
     """Weight of self-attention relations of queries, keys and values (MiniLMv2)."""

@@ -1,6 +1,5 @@
 """Settings of `evaluate`: score a model, or a file of predictions."""
 
-from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
@@ -18,6 +17,7 @@ from bothways.settings.base import (
     check_encoding,
     settings,
 )
+from bothways.settings.location import Location
 
 
 @settings
@@ -25,12 +25,12 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained model on plain text. To score a file of
     predictions: bothways evaluate --predictions FILE GOLD."""
 
-    model: Positional[Annotated[Path, arg(metavar="MODEL")]]
+    model: Positional[Annotated[Location, arg(metavar="MODEL")]]
     """Checkpoint, run, or name of a model on the hub. With --predictions: the file with the gold labels or answers, and
     no further PATH."""
     file: Positional[DataList] = ()
     """Labelled data; pre-trained models: plain text (masked words); embedding models: pairs or a BEIR directory."""
-    predictions: Path | None = None
+    predictions: Location | None = None
     """Predictions to score: a label per line, a table, CoNLL columns, SQuAD's {id: answer}, or a TREC run."""
     group_column: str | None = None
     """Column whose groups (author, book) are independent units of the intervals. [as in fine-tuning]"""

@@ -1,6 +1,5 @@
 """Settings of `pretrain`: masked language modelling and the other objectives."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
@@ -21,6 +20,7 @@ from bothways.settings.base import (
     TrainingDtype,
     settings,
 )
+from bothways.settings.location import Location
 
 
 @settings
@@ -87,13 +87,13 @@ class Pretrain(TextTraining):
     """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
     steps: int | None = None
     """Number of steps. [1000 without --minutes]"""
-    from_checkpoint: Annotated[Path | None, arg(name="from", metavar="DIR")] = None
+    from_checkpoint: Annotated[Location | None, arg(name="from", metavar="DIR")] = None
     """Continue pre-training this checkpoint or run on new text; keeps its architecture and vocabulary."""
     extend_vocab: int = 0
     """With --from: add this many words of the new text to the vocabulary."""
     lengthen: int = 0
     """With --from: convert a BERT or RoBERTa to a Longformer with this attention window and --max-length tokens."""
-    tokenizer: Path | None = None
+    tokenizer: Location | None = None
     """Tokenizer directory or file. [learned from the text]"""
     vocab_size: int | None = None
     """Maximum size of a learned vocabulary. [8,000 to 30,522, by the amount of text]"""

@@ -100,9 +100,9 @@ class BertBackend:
         return text.rstrip() + token[len(CONTINUATION) :] if self.is_continuation(token) else text + token
 
     def save(self, path: str | PathLike[str], tokens: Sequence[str], max_length: int, segments: int) -> None:
-        from bothways.tokenizer import files
+        from bothways.tokenizer import bert_files
 
-        files.save(path, tokens, self.splitter, self.wordpiece.max_word_length, max_length, segments)
+        bert_files.save(path, tokens, self.splitter, self.wordpiece.max_word_length, max_length, segments)
 
     def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
         # Punctuation at either end is always a word of its own; the rest is often in the cache.

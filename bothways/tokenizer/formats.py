@@ -8,8 +8,8 @@ from typing import Any
 
 from bothways.errors import InputError, MissingFile, shorten
 from bothways.io import get_object, read_json, read_text
-from bothways.tokenizer import files, sentencepiece
-from bothways.tokenizer.files import TokenizerData
+from bothways.tokenizer import bert_files, sentencepiece
+from bothways.tokenizer.bert_files import TokenizerData
 from bothways.tokenizer.json_models import (
     BYTE_LEVEL_SPACE,
     DECODERS,
@@ -59,11 +59,11 @@ def load(path: str | PathLike[str]) -> TokenizerData:
         return _library_data(_with_added_tokens(content, file.parent), config, file)
     if file.suffix != ".json":
         _check_class(file, "vocab.txt")
-        return files.read_vocab_txt(file)
+        return bert_files.read_vocab_txt(file)
     content = read_json(file)
     model = {"type": _model_type(get_object(content, "model", file)), **get_object(content, "model", file)}
     if model["type"] == "WordPiece":
-        return files.read_bert_json(content, file)
+        return bert_files.read_bert_json(content, file)
     return _library_data({**content, "model": model}, _config(file.parent), file)
 
 
@@ -134,7 +134,7 @@ def _vocab(content: dict[str, Any], file: Path) -> dict[str, int]:
         raise InputError(
             f"{file}: vocab must have entries with ids or scores, and added_tokens content and id"
         ) from None
-    return files.check_vocab(vocab, file)
+    return bert_files.check_vocab(vocab, file)
 
 
 def _byte_level_content(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -183,8 +183,8 @@ def _config(directory: Path) -> dict[str, Any]:
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (directory / name).exists():
             config |= read_json(directory / name)
-    flags = files.read_flags(config, directory / "tokenizer_config.json")
-    return {key: value for key, value in config.items() if key in flags or key not in files.FLAGS}
+    flags = bert_files.read_flags(config, directory / "tokenizer_config.json")
+    return {key: value for key, value in config.items() if key in flags or key not in bert_files.FLAGS}
 
 
 def _with_added_tokens(content: dict[str, Any], directory: Path) -> dict[str, Any]:

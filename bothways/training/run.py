@@ -23,7 +23,7 @@ from bothways.device import CPU, describe_hardware
 from bothways.errors import InputError
 from bothways.io import full_disk_named, list_entries, remove_leftovers, to_json, write_atomic
 from bothways.log import logger
-from bothways.tables_in_memory import MemoryTable
+from bothways.settings.tables_in_memory import MemoryTable
 from bothways.training.callbacks import Callbacks as Callbacks  # exported to whatever starts a run
 from bothways.training.callbacks import call_with_row, list_callbacks
 from bothways.training.run_checkpoints import differences, log_changes

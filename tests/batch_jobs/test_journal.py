@@ -233,7 +233,7 @@ import re, sys
 from pathlib import Path
 from bothways.inference.load import load
 from bothways.settings import Predict
-from bothways.batch_jobs.files import predict_blocks
+from bothways.batch_jobs.jobs import predict_blocks
 rows = 0
 for block in predict_blocks(Predict(model=Path(sys.argv[1]), file=sys.argv[2], dtype="float32")):
     assert all(len(row["scores"]) == 10_000 for row in block)

@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 
-from bothways.batch_jobs import blocks, files, progress
+from bothways.batch_jobs import blocks, jobs, progress
 from bothways.batch_jobs.journal import PartialOutput
 from bothways.batch_jobs.progress import JobProgress
 from bothways.checkpoint import checkpoint
@@ -75,23 +75,23 @@ def test_on_a_terminal_the_bar_counts_from_the_resumed_row_and_nothing_is_logged
 @pytest.mark.parametrize("verb", ["embed", "predict", "printed"])
 def test_each_batch_of_a_block_is_progress(verb, model, file, tmp_path, monkeypatch):
     """One block, whose batches hold few texts."""
-    shown, load = [], files.load
-    monkeypatch.setattr(files, "load", lambda *args, **options: load(*args, **options, batch_tokens=64))
+    shown, load = [], jobs.load
+    monkeypatch.setattr(jobs, "load", lambda *args, **options: load(*args, **options, batch_tokens=64))
     monkeypatch.setattr(JobProgress, "show", lambda self, done: shown.append(done))
     if verb == "embed":
-        files.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))
+        jobs.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))
     elif verb == "predict":
-        files.predict(Predict(model=model, file=str(file), out=tmp_path / "p.csv"))
+        jobs.predict(Predict(model=model, file=str(file), out=tmp_path / "p.csv"))
     else:
-        assert sum(map(len, files.predict_blocks(Predict(model=model, file=str(file))))) == 23
+        assert sum(map(len, jobs.predict_blocks(Predict(model=model, file=str(file))))) == 23
     assert len(shown) > 5 and shown == sorted(shown) and shown[-1] == 23
 
 
 def test_a_job_logs_its_progress(model, file, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "JobProgress", lambda *args, **options: JobProgress(*args, **options, clock=Clock(20)))
+    monkeypatch.setattr(jobs, "JobProgress", lambda *args, **options: JobProgress(*args, **options, clock=Clock(20)))
     lines = []
     with messages_to(lines.append):
-        files.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))
+        jobs.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))
     assert lines and all(line.startswith("v.npy: ") for line in lines)
 
 
@@ -109,7 +109,7 @@ def test_an_interrupted_job_resumes_at_a_border_of_bytes_to_the_same_output(mode
     monkeypatch.setattr(blocks, "BYTES", 300)
     whole, out = tmp_path / "whole.npy", tmp_path / "v.npy"
     settings = {"model": model, "file": str(file), "dtype": "float32"}
-    files.embed(Embed(out=whole, **settings))
+    jobs.embed(Embed(out=whole, **settings))
     add = PartialOutput.add
 
     def interrupted(self, *arguments):
@@ -119,11 +119,11 @@ def test_an_interrupted_job_resumes_at_a_border_of_bytes_to_the_same_output(mode
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(PartialOutput, "add", interrupted)
-        files.embed(Embed(out=out, **settings))
+        jobs.embed(Embed(out=out, **settings))
     journal = json.loads((tmp_path / ".v.npy.partial.json").read_text())
     assert 3 < journal["rows"] < 23
     with monkeypatch.context() as patched, pytest.raises(Exception, match="block: .*'bytes': 300.* -> .*'bytes': 301"):
         patched.setattr(blocks, "BYTES", 301)
-        files.embed(Embed(out=out, resume=True, **settings))
-    files.embed(Embed(out=out, resume=True, **settings))
+        jobs.embed(Embed(out=out, resume=True, **settings))
+    jobs.embed(Embed(out=out, resume=True, **settings))
     assert out.read_bytes() == whole.read_bytes() and len(np.load(out)) == 23

@@ -14,7 +14,7 @@ from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import join_words, word_starts
 from bothways.data.tags import tags_to_spans
 from bothways.errors import InputError
-from bothways.tables_in_memory import as_source
+from bothways.settings.tables_in_memory import as_source
 
 TEXT = "Ada Lovelace was in Rome."
 SPANS = [(0, 12, "PER"), (20, 24, "LOC")]

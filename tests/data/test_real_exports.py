@@ -18,13 +18,13 @@ import pyarrow.parquet
 import pytest
 
 from bothways.corpus.documents import Corpus
-from bothways.data import files
+from bothways.data import text_files
 from bothways.data.beir import read_qrels
 from bothways.data.examples import read_table, read_tagged
-from bothways.data.files import decoded_lines, read_lines
 from bothways.data.labels import check_not_blank, class_indices, numeric_labels, parse_number
 from bothways.data.stream import ModelInput, read_questions, read_texts, resolve_columns
 from bothways.data.tables import RowErrors, iter_rows
+from bothways.data.text_files import decoded_lines, read_lines
 from bothways.errors import InputError
 from bothways.settings import Classify, Predict
 
@@ -372,7 +372,7 @@ def test_two_columns_of_one_name_are_refused_in_every_kind_of_table(tmp_path):
 
 @pytest.mark.parametrize("kind", ["txt.gz", "jsonl.xz", "csv.gz"])
 def test_a_packed_file_of_one_endless_line_is_refused(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 1000)
     file = tmp_path / f"t.{kind}"
     pack = lzma.compress if kind.endswith("xz") else gzip.compress
     file.write_bytes(pack(b"text\n" + b"a" * 1001 + b"\n"))
@@ -395,7 +395,7 @@ def test_a_packed_bomb_takes_bounded_memory(tmp_path):
             out.write(bytes(1 << 24))
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from bothways.data.files import decoded_lines\n"
+        "from bothways.data.text_files import decoded_lines\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
         "try: list(decoded_lines(Path(sys.argv[1])))\n"
         "except ValueError as error: print(error)\n"
@@ -405,7 +405,7 @@ def test_a_packed_bomb_takes_bounded_memory(tmp_path):
 
 
 def test_a_packed_json_of_more_than_its_bound_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LARGEST_DECOMPRESSED", 1000)
+    monkeypatch.setattr(text_files, "LARGEST_DECOMPRESSED", 1000)
     file = tmp_path / "squad.json.gz"
     file.write_bytes(gzip.compress(b" " * 1001))
     with pytest.raises(InputError, match=r"squad\.json\.gz: more than .* MiB decompressed"):

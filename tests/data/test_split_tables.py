@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bothways.batch_jobs import files
+from bothways.batch_jobs import jobs
 from bothways.checkpoint import checkpoint
 from bothways.data.examples import read_table
 from bothways.data.near_duplicates import label_key, text_key
@@ -240,10 +240,10 @@ def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(sett
     scores, vectors = [], []
     for file in (options.train, joined):
         out = tmp_path / f"{file.stem}-out.jsonl"
-        files.predict(Predict(model=model, file=str(file), out=out, dtype="float32"))
+        jobs.predict(Predict(model=model, file=str(file), out=out, dtype="float32"))
         scores.append([json.loads(line)["score"] for line in out.read_text().splitlines()])
         out = tmp_path / f"{file.stem}-out.npy"
-        files.embed(Embed(model=model, file=str(file), out=out, dtype="float32"))
+        jobs.embed(Embed(model=model, file=str(file), out=out, dtype="float32"))
         vectors.append(np.load(out))
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-5)  # white space is white space to BERT
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)

@@ -7,10 +7,10 @@ import lzma
 import pytest
 
 from bothways.cli import main
-from bothways.data import files
-from bothways.data.files import decoded_lines
+from bothways.data import text_files
 from bothways.data.stream import all_columns, read_texts
 from bothways.data.tables import iter_rows
+from bothways.data.text_files import decoded_lines
 from bothways.errors import InputError
 from bothways.settings.base import check_encoding
 
@@ -86,7 +86,7 @@ def test_byte_order_marks_count_more_than_the_encoding_that_is_named(tmp_path):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress])
 def test_a_file_that_has_only_carriage_returns_is_split_at_them(pack, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "BLOCK", 1 << 8)  # less than the file
+    monkeypatch.setattr(text_files, "BLOCK", 1 << 8)  # less than the file
     suffix = {gzip.compress: ".gz", lzma.compress: ".xz"}.get(pack, "")
     table = "text,label\r" + "".join(f"café {number},x\r" for number in range(99))
     file = written(tmp_path / f"t.csv{suffix}", pack(table.encode()))
@@ -99,7 +99,7 @@ def test_a_file_that_has_only_carriage_returns_is_split_at_them(pack, tmp_path, 
 
 def test_carriage_returns_in_a_file_with_line_feeds_stay_in_their_lines(tmp_path):
     """Also if the first line feed comes after the bytes that are looked at first."""
-    first = "a\rb" * files.HEAD_BYTES
+    first = "a\rb" * text_files.HEAD_BYTES
     file = written(tmp_path / "t.txt", f"{first}\nsecond\r\n".encode())
     assert [line.text for line in decoded_lines(file)] == [first, "second"]
 

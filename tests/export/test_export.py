@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from bothways import load
-from bothways.attention_config import RandomBlocksConfig
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.config import EncoderConfig
+from bothways.config.attention import RandomBlocksConfig
 from bothways.errors import InputError
 from bothways.evaluation import before_after
 from bothways.export import export, int8, parity

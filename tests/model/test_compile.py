@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.attention_config import RandomBlocksConfig
 from bothways.batch import Batch
+from bothways.config.attention import RandomBlocksConfig
 from bothways.model import global_attention, kernels, layout
 from bothways.model.compile import compile_layers
 

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from bothways.batch import Batch
+from bothways.config.sizes import SIZES
 from bothways.families import FAMILIES
 from bothways.model.attention import Attention
 from bothways.model.layout import Bucketed
 from bothways.model.local_init import OFFSETS, initialize_locally
 from bothways.model.model import Model, initialize
-from bothways.sizes import SIZES
 
 LENGTH, AT = 40, 20
 

@@ -21,7 +21,7 @@ from bothways.corpus.store import build_in_memory
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.log import messages_to
-from bothways.pretraining import heldout, inputs, pretrain, resolve, setup
+from bothways.pretraining import heldout, pretrain, resolve, setup, text_data
 from bothways.settings import Pretrain
 from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.run import read_metrics
@@ -343,13 +343,13 @@ def test_a_run_in_half_precision_saves_float32(result, settings, tmp_path):
 
 
 def read_data(settings, tokenizer):
-    return inputs.read_data(inputs.open_text(settings), tokenizer)
+    return text_data.read_data(text_data.open_text(settings), tokenizer)
 
 
 def learn_tokenizer(settings, directory):
     """The tokenizer that a run of these settings learns."""
-    vocabulary = inputs.choose_vocabulary(settings, None)
-    return inputs.prepare_tokenizer(inputs.open_text(settings), vocabulary, directory, SINGLE_PROCESS)
+    vocabulary = text_data.choose_vocabulary(settings, None)
+    return text_data.prepare_tokenizer(text_data.open_text(settings), vocabulary, directory, SINGLE_PROCESS)
 
 
 def initial_of(settings, data, start=None):

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from bothways.config.sizes import SIZES
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import messages_to
 from bothways.pretraining import result
 from bothways.pretraining.recipes import complete_settings, with_family
 from bothways.settings import Pretrain
-from bothways.sizes import SIZES
 from bothways.training.options import TrainingOptions
 
 PLAIN = Pretrain(corpus=(Path("text.txt"),), out=Path("run"))

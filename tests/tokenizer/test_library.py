@@ -24,7 +24,7 @@ from bothways.errors import InputError
 from bothways.inference.answer_decoding import encode_pairs
 from bothways.inference.offsets import bert_words, char_span
 from bothways.inference.predictor import Predictor
-from bothways.pretraining.inputs import extend_vocabulary
+from bothways.pretraining.text_data import extend_vocabulary
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 FACETS = {"ids": "ids", "offsets": "offsets", "word_ids": "word_ids", "segment_ids": "type_ids"}

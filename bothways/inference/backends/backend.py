@@ -18,7 +18,7 @@ from bothways.checkpoint.contents import Description
 from bothways.errors import InputError
 from bothways.inference.pooling import Pooling
 from bothways.inference.reading import ReadOptions
-from bothways.inference.task import TaskName, task_from_heads
+from bothways.inference.task_names import TaskName, task_from_heads
 
 if TYPE_CHECKING:
     from bothways.inference.backends.encoder import EncoderBackend

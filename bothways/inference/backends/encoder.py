@@ -19,13 +19,13 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype, single_thread
 from bothways.errors import InputError, MissingFile, format_count
+from bothways.inference.arguments import whole_number
 from bothways.inference.backends.backend import MAX_SCORES, Backend
 from bothways.inference.pooling import Pooling, pool_rows, pool_windows, pooling_name
 from bothways.inference.reading import ReadOptions, Rows, check_names, run_options, trained_window_policy
 from bothways.inference.runner import BATCH_TOKENS, BatchRunner, TokenModel
-from bothways.inference.task import TaskName, task_from_heads
+from bothways.inference.task_names import TaskName, task_from_heads
 from bothways.inference.windows import is_truncated, own_rows
-from bothways.inputs import whole_number
 from bothways.log import muted
 from bothways.model.int8 import is_int8
 from bothways.model.model import Model

@@ -7,7 +7,7 @@ that its paper changed.
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args, get_origin, get_type_hints
 
-from bothways.attention_config import GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig, check_range
+from bothways.config.attention import GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig, check_range
 from bothways.errors import InputError
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]

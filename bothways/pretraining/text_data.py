@@ -23,7 +23,7 @@ from bothways.errors import InputError, format_count
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
 from bothways.settings import Distill, Pretrain
-from bothways.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words
 from bothways.tokenizer.tokenizer import Tokenizer

@@ -28,9 +28,9 @@ from bothways.batch_jobs.writers import (
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.data.datasets import arrow_files
-from bothways.data.files import ARROW
 from bothways.data.stream import LiveInput, ModelInput, all_columns, read_questions, read_texts, resolve_columns
 from bothways.data.tables import read_schema
+from bothways.data.text_files import ARROW
 from bothways.errors import InputError, RowsError, no_such_column
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
