@@ -45,6 +45,20 @@ def test_every_file_is_in_a_room():
     assert max(sizes.values()) <= LARGEST_ROOM, sizes
 
 
+def test_the_top_level_has_at_most_ten_files():
+    assert len([*PACKAGE.glob("*.py")]) <= 10
+
+
+def test_no_two_classes_have_the_same_name():
+    names = Counter(
+        node.name
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in names.items() if count > 1} <= {"Answer"}  # the settings of a run, and its results
+
+
 def test_a_room_imports_only_rooms_above_it():
     wrong = [
         f"{name} imports {imported}"

@@ -229,9 +229,13 @@ def _match_pairs(
 
 
 def _write(
-    out: Path, writer: ResultFormat, blocks: Iterator[Block], compute: BlockFunction,
-    settings: Embed | Predict, model: Predictor,
-) -> Journal:  # fmt: skip
+    out: Path,
+    writer: ResultFormat,
+    blocks: Iterator[Block],
+    compute: BlockFunction,
+    settings: Embed | Predict,
+    model: Predictor,
+) -> Journal:
     with open_output(out, writer, _reproduction_facts(settings, model)) as output:
         if settings.resume and not output.journal.blocks:
             logger.info(f"{out}: nothing to resume; beginning at the first row")

@@ -88,9 +88,14 @@ def start_systems(
     if not settings.peers or not work:
         return sides, setups, {} if method.peers else {"peers": f"none supports {method.name}"}
     config = PeerConfig(
-        source, files, work, pooling=model.description.pooling or "mean",
-        longest=longest(model), threads=torch.get_num_threads(), device=str(model.device),
-    )  # fmt: skip
+        source,
+        files,
+        work,
+        pooling=model.description.pooling or "mean",
+        longest=longest(model),
+        threads=torch.get_num_threads(),
+        device=str(model.device),
+    )
     for name, peer in PEERS.items():
         if config.work not in peer.works or model.device.type not in peer.devices:
             continue

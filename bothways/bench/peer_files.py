@@ -50,10 +50,15 @@ def _export(directory: Path, file: Path, work: Work, pooling: str) -> None:
     # The optimizer can fuse only the graph of the older exporter with eager attention.
     names, axes = ["input_ids", "attention_mask"], {0: "N", 1: "S"}
     torch.onnx.export(
-        _wrap_model(directory, work, pooling, attention="eager"), _example(), str(file), dynamo=False,
-        opset_version=17, input_names=names, output_names=["numbers"],
+        _wrap_model(directory, work, pooling, attention="eager"),
+        _example(),
+        str(file),
+        dynamo=False,
+        opset_version=17,
+        input_names=names,
+        output_names=["numbers"],
         dynamic_axes={names[0]: axes, names[1]: axes, "numbers": {0: "N"}},
-    )  # fmt: skip
+    )
 
 
 def _fuse(directory: Path, plain: Path, fused: Path) -> None:

@@ -75,9 +75,12 @@ def sentence_transformers(config: PeerConfig, dtype: str) -> Side:
 
     def side(texts: Sequence[str], batch_size: int) -> Outputs:
         vectors = model.encode(
-            list(texts), batch_size=batch_size, show_progress_bar=False, normalize_embeddings=True,
+            list(texts),
+            batch_size=batch_size,
+            show_progress_bar=False,
+            normalize_embeddings=True,
             convert_to_numpy=True,
-        )  # fmt: skip
+        )
         return np.asarray(vectors, np.float32)
 
     return side
@@ -178,7 +181,10 @@ PEERS: dict[str, Peer] = {
         SENTENCE_TRANSFORMERS, VECTORS, "default settings", partial(sentence_transformers, dtype="float32"), CPU_AND_GPU
     ),
     "sentence-transformers bf16": Peer(
-        SENTENCE_TRANSFORMERS, VECTORS, "with dtype='bfloat16'", partial(sentence_transformers, dtype="bfloat16"),
+        SENTENCE_TRANSFORMERS,
+        VECTORS,
+        "with dtype='bfloat16'",
+        partial(sentence_transformers, dtype="bfloat16"),
         CPU_AND_GPU,
     ),
     "transformers float32": Peer(
@@ -188,15 +194,21 @@ PEERS: dict[str, Peer] = {
         TORCH, CLASSES, "the same with dtype='bfloat16'", partial(transformers, dtype="bfloat16"), CPU_AND_GPU
     ),
     "ONNX Runtime float32": Peer(
-        ONNX, VECTORS + CLASSES, "exported by torch, fused by onnxruntime.transformers.optimizer",
+        ONNX,
+        VECTORS + CLASSES,
+        "exported by torch, fused by onnxruntime.transformers.optimizer",
         partial(onnx_runtime, kind="fused"),
     ),
     "ONNX Runtime int8": Peer(
-        ONNX, VECTORS + CLASSES, "the fused model after quantize_dynamic, QInt8, per channel",
+        ONNX,
+        VECTORS + CLASSES,
+        "the fused model after quantize_dynamic, QInt8, per channel",
         partial(onnx_runtime, kind="int8"),
     ),
     "OpenVINO bf16": Peer(
-        OPENVINO, VECTORS + CLASSES,
-        "converted from torch; INFERENCE_PRECISION_HINT bf16, PERFORMANCE_HINT LATENCY", openvino,
+        OPENVINO,
+        VECTORS + CLASSES,
+        "converted from torch; INFERENCE_PRECISION_HINT bf16, PERFORMANCE_HINT LATENCY",
+        openvino,
     ),
-}  # fmt: skip
+}

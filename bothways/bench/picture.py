@@ -35,9 +35,15 @@ def draw(measured: Measured, file: Path) -> None:
     width, height = LEFT + COLUMN * len(sizes) + RIGHT, TOP + ROW * rows + BOTTOM
     figure = pyplot.figure(figsize=(width, height))
     grid = figure.add_gridspec(
-        rows, len(sizes), left=LEFT / width, right=1 - RIGHT / width, top=1 - TOP / height, bottom=BOTTOM / height,
-        hspace=0.3, wspace=0.08,
-    )  # fmt: skip
+        rows,
+        len(sizes),
+        left=LEFT / width,
+        right=1 - RIGHT / width,
+        top=1 - TOP / height,
+        bottom=BOTTOM / height,
+        hspace=0.3,
+        wspace=0.08,
+    )
     colours = dict(zip(measured.setups, COLOURS * len(measured.setups), strict=False))
     for row in range(len(QUANTITIES)):
         panels = grid[row, :].subgridspec(1, len(sizes), wspace=0.08).subplots(sharey=True, squeeze=False)[0]
@@ -99,9 +105,16 @@ def _names(axis: Any, ends: Mapping[str, float], last: int, colours: Colours, ro
         placed = min(max(heights[side], placed + room), most)
         line = {"arrowstyle": "-", "color": colours[side], "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3}
         axis.annotate(
-            side, xy=(last, ends[side]), xytext=(1.06, placed), textcoords="axes fraction", va="center", fontsize=9,
-            color=colours[side], annotation_clip=False, arrowprops={**line, "relpos": (0, 0.5)},
-        )  # fmt: skip
+            side,
+            xy=(last, ends[side]),
+            xytext=(1.06, placed),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=9,
+            color=colours[side],
+            annotation_clip=False,
+            arrowprops={**line, "relpos": (0, 0.5)},
+        )
 
 
 def _bars(axis: Any, timings: Sequence[Timing], colours: Colours) -> None:

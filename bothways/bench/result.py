@@ -67,14 +67,18 @@ class Measured:
 def as_json(measured: Measured) -> dict[str, Any]:
     rows = [
         {
-            "side": one.side, "texts": one.work.texts, "length": one.work.length,
+            "side": one.side,
+            "texts": one.work.texts,
+            "length": one.work.length,
             "texts_per_call": one.work.texts_per_call,
-            "texts_per_second": one.texts_per_second, "tokens_per_second": one.tokens_per_second,
+            "texts_per_second": one.texts_per_second,
+            "tokens_per_second": one.tokens_per_second,
             **{f"p{percent}_ms": one.milliseconds(percent) for percent in PERCENTS},
-            "calls": len(one.calls), "speed_up": faster,
+            "calls": len(one.calls),
+            "speed_up": faster,
         }
         for one, faster in measured.rows()
-    ]  # fmt: skip
+    ]
     return {**measured.facts, "sides": measured.setups, "left_out": measured.left_out, "timings": rows}
 
 

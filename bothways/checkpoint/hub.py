@@ -22,15 +22,34 @@ from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 
 # Exact names, since a repository may hold the same weights again in other formats (onnx/, openvino/, *.bin).
 FILES = (
-    "config.json", "bothways.json", WEIGHTS, f"{WEIGHTS}.index.json", "model-*-of-*.safetensors",
-    "int8.safetensors", "packed.safetensors", "tfidf.safetensors", "terms.json",
-    *TOKENIZER_FILES, "merges.txt", "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json", "modules.json", "sentence_bert_config.json",
-    "config_sentence_transformers.json", "[0-9]_*/*.json", "[0-9]_*/model.safetensors",
-)  # fmt: skip
+    "config.json",
+    "bothways.json",
+    WEIGHTS,
+    f"{WEIGHTS}.index.json",
+    "model-*-of-*.safetensors",
+    "int8.safetensors",
+    "packed.safetensors",
+    "tfidf.safetensors",
+    "terms.json",
+    *TOKENIZER_FILES,
+    "merges.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "[0-9]_*/*.json",
+    "[0-9]_*/model.safetensors",
+)
 ANY_WEIGHTS = (
-    WEIGHTS, OLD_WEIGHTS, "int8.safetensors", "packed.safetensors", "tfidf.safetensors", f"0_Transformer/{WEIGHTS}",
-)  # fmt: skip
+    WEIGHTS,
+    OLD_WEIGHTS,
+    "int8.safetensors",
+    "packed.safetensors",
+    "tfidf.safetensors",
+    f"0_Transformer/{WEIGHTS}",
+)
 NAME = re.compile(r"(?:(?P<owner>\w[\w.-]*)/)?\w[\w.-]*", re.ASCII)
 REVISION = re.compile(r"\w[\w.-]*(/[\w.-]+)*", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -161,10 +180,13 @@ def _download(local: Path, model: HubModel, reason: str) -> Path:
     def fetch(revision: str, patterns: Iterable[str]) -> Path:
         return Path(
             snapshot_download(
-                model.name, revision=revision, allow_patterns=[*patterns], cache_dir=cache_directory(),
+                model.name,
+                revision=revision,
+                allow_patterns=[*patterns],
+                cache_dir=cache_directory(),
                 endpoint=os.environ.get("HF_ENDPOINT") or None,
             )
-        )  # fmt: skip
+        )
 
     logger.info(f"{local}: {reason}; downloading it from the hub")
     try:

@@ -89,13 +89,17 @@ def longer_config(checkpoint: Checkpoint, length: int, window: int) -> EncoderCo
     # RoBERTa's and Longformer's positions start after pad_token_id; in BERT it can have any value.
     padding = config.pad_token_id if config.position_offset else checkpoint.tokenizer.pad_id
     changed = config.replace(
-        max_position_embeddings=length, pad_token_id=padding, position_offset=padding + 1, attention_window=window // 2,
-        full_attention_every=0, pooler_dropout=True,
+        max_position_embeddings=length,
+        pad_token_id=padding,
+        position_offset=padding + 1,
+        attention_window=window // 2,
+        full_attention_every=0,
+        pooler_dropout=True,
         sparse_attention=GlobalTokensConfig(separator=checkpoint.tokenizer.sep_id),
-    )  # fmt: skip
+    )
     plain = EncoderConfig(
         **{name: getattr(changed, name) for name in FREE}, full_attention_every=0, pooler_dropout=True
-    )  # fmt: skip
+    )
     if plain != changed or config.sparse_attention or config.attention_window:
         raise InputError("only a BERT or RoBERTa can be lengthened; this model has another architecture")
     return changed

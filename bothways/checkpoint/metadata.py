@@ -9,9 +9,13 @@ from bothways.io import get_object, read_json
 INTEGER, NUMBER, TEXT, BOOL, OBJECT = "an integer from 0", "a number", "text", "true or false", "a JSON object"
 DATA = "text or a JSON object"  # a path, or the description of a table in memory
 TYPES: dict[str, type | tuple[type, ...]] = {
-    INTEGER: (), NUMBER: float, TEXT: str, BOOL: bool, OBJECT: dict,
+    INTEGER: (),
+    NUMBER: float,
+    TEXT: str,
+    BOOL: bool,
+    OBJECT: dict,
     DATA: (str, dict),
-}  # fmt: skip
+}
 FACTS = {
     **dict.fromkeys(("verb", "scheme", "status", "started", "reason"), TEXT),
     **dict.fromkeys(("process", "versions", "hardware", "hub"), OBJECT),

@@ -13,10 +13,18 @@ from bothways.model.pooler import initialize_near_identity
 
 
 def with_head(
-    checkpoint: Checkpoint, head: str, labels: tuple[str, ...], *, seed: int, num_outputs: int | None = None,
-    multi_label: bool = False, dropout: float | None = None, pooling: str | None = None, near_identity: bool = False,
+    checkpoint: Checkpoint,
+    head: str,
+    labels: tuple[str, ...],
+    *,
+    seed: int,
+    num_outputs: int | None = None,
+    multi_label: bool = False,
+    dropout: float | None = None,
+    pooling: str | None = None,
+    near_identity: bool = False,
     layers: int | None = None,
-) -> Checkpoint:  # fmt: skip
+) -> Checkpoint:
     """A checkpoint with the same encoder and one new head, initialized from the seed. New modules are logged.
 
     pooling: input of a classification head: "cls" (the first token's state, through a pooler), "mean" (of all tokens,

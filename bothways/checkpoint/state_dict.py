@@ -25,9 +25,15 @@ DERIVED = ("position_ids", "token_type_ids", BIAS_COPY, *TABLE_COPIES)
 
 
 def read_model(
-    family: FamilySpec, config: EncoderConfig, labels: tuple[str, ...], hf_config: Mapping[str, Any], directory: Path,
-    tensors: Mapping[str, Tensor], dtype: torch.dtype, warn: Callable[[str], None],
-) -> Model:  # fmt: skip
+    family: FamilySpec,
+    config: EncoderConfig,
+    labels: tuple[str, ...],
+    hf_config: Mapping[str, Any],
+    directory: Path,
+    tensors: Mapping[str, Tensor],
+    dtype: torch.dtype,
+    warn: Callable[[str], None],
+) -> Model:
     """Build the model for these tensors and load them. InputError names missing, misshapen or untied parameters."""
     model = _build(family, config, tensors, labels, hf_config, directory, dtype)
     _fill(model, family, tensors, directory, warn)
@@ -41,9 +47,14 @@ def read_model(
 
 
 def _build(
-    family: FamilySpec, config: EncoderConfig, tensors: Mapping[str, Tensor], labels: tuple[str, ...],
-    hf_config: Mapping[str, Any], directory: Path, dtype: torch.dtype,
-) -> Model:  # fmt: skip
+    family: FamilySpec,
+    config: EncoderConfig,
+    tensors: Mapping[str, Tensor],
+    labels: tuple[str, ...],
+    hf_config: Mapping[str, Any],
+    directory: Path,
+    dtype: torch.dtype,
+) -> Model:
     """An uninitialized model, with the heads whose parameters are in the file."""
     stored_heads = _find_heads(family, tensors, str(hf_config.get("architectures")))
     sizes = {**NUM_OUTPUTS, "classes": len(labels), "tokens": len(labels)}

@@ -28,9 +28,13 @@ def vocab(settings: Vocab) -> int:
     corpus = Corpus(settings.corpus, settings.documents, settings.text_column, settings.on_error, settings.encoding)
     skipped: Counter[str] = Counter()
     tokenizer = Tokenizer.learn(
-        corpus.documents(skipped), settings.size, settings.lowercase, settings.processes, settings.alphabet,
+        corpus.documents(skipped),
+        settings.size,
+        settings.lowercase,
+        settings.processes,
+        settings.alphabet,
         strip_accents=settings.strip_accents,
-    )  # fmt: skip
+    )
     if left_out := corpus.left_out():
         logger.info(left_out)
     if skipped:

@@ -172,10 +172,15 @@ def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -
     hits: Rows = []
     for question, row, word_row in zip(questions, cosines_QP, words_QP, strict=True):
         best, by_words = passages[int(row.argmax())], passages[int(word_row.argmax())]
-        hits.append({
-            "question": question["question"], "by_vectors": best["text"], "by_words": by_words["text"],
-            "right": best["id"] == question["id"], "words_right": by_words["id"] == question["id"],
-        })  # fmt: skip
+        hits.append(
+            {
+                "question": question["question"],
+                "by_vectors": best["text"],
+                "by_words": by_words["text"],
+                "right": best["id"] == question["id"],
+                "words_right": by_words["id"] == question["id"],
+            }
+        )
         write(f"   {question['question']}\n      {'right' if hits[-1]['right'] else 'WRONG'}: {best['text']}")
     right, by_words_right = (sum(hit[key] for hit in hits) for key in ("right", "words_right"))
     write(f"   first passage right: {right} of {len(hits)} by vectors, {by_words_right} by words (TF-IDF)\n")
@@ -235,10 +240,13 @@ def train_and_report(
             Classify(
                 train=as_source("train", [{key: row[key] for key in columns} for row in train]),
                 test=as_source("test", [{key: row[key] for key in columns} for row in test]),
-                out=settings.out / name, epochs=epochs, seed=settings.seed, dtype=settings.dtype,
+                out=settings.out / name,
+                epochs=epochs,
+                seed=settings.seed,
+                dtype=settings.dtype,
                 device=settings.device,
             )
-        )  # fmt: skip
+        )
     low, high = result.interval or (0.0, 1.0)
     width = max(map(len, ("this model", *result.baselines)))
     write(f"   {'this model':{width}} {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), {len(test)} texts")
@@ -272,12 +280,21 @@ def pretrain_small(settings: Demo, results: Results) -> None:
     with messages_to(write_indented):
         result = pretrain.run(
             Pretrain(
-                corpus=(texts["train"],), heldout=(texts["test"],), out=settings.out / "pretrain", model="tiny",
-                token_store=settings.out / "pretrain" / "store", tokenizer=settings.out / "tokenizer",
-                minutes=settings.minutes, batch_tokens=1024, max_length=64, evaluate_every=250, seed=settings.seed,
-                dtype=settings.dtype, device=settings.device,
+                corpus=(texts["train"],),
+                heldout=(texts["test"],),
+                out=settings.out / "pretrain",
+                model="tiny",
+                token_store=settings.out / "pretrain" / "store",
+                tokenizer=settings.out / "tokenizer",
+                minutes=settings.minutes,
+                batch_tokens=1024,
+                max_length=64,
+                evaluate_every=250,
+                seed=settings.seed,
+                dtype=settings.dtype,
+                device=settings.device,
             )
-        )  # fmt: skip
+        )
     figures, gap = result.figures, demo_texts.GAPS[0]
     scratch = [guess.token for guess in load(result.model, dtype=settings.dtype, device=settings.device).fill(gap)[0]]
     write(
@@ -301,14 +318,26 @@ def write_page(settings: Demo, results: Results, seconds: float) -> None:
             "18 books by 6 authors; the books of the test rows are not in the training rows, though the packaged model "
             "has read most of them",
         ),
-        ("from scratch", f"perplexity {pretrained['perplexity']:.0f} after {settings.minutes:g} minutes; word "
-                         f"frequencies alone have {pretrained['unigram_perplexity']:.0f}"),
+        (
+            "from scratch",
+            f"perplexity {pretrained['perplexity']:.0f} after {settings.minutes:g} minutes; word "
+            f"frequencies alone have {pretrained['unigram_perplexity']:.0f}",
+        ),
         ("seconds", f"{seconds:.0f} for all steps"),
-    )  # fmt: skip
-    sections: Sequence[page.Section] = [results.sections[1], DemoComparison(results.comparison), *results.sections[2:],
-                                        results.sections[0]]  # fmt: skip
+    )
+    sections: Sequence[page.Section] = [
+        results.sections[1],
+        DemoComparison(results.comparison),
+        *results.sections[2:],
+        results.sections[0],
+    ]
     content = page.Page(
-        "What a small BERT can do", "The demo of Bothways: one model of 16 MB, no download.", results.scores, sections,
-        facts=facts, command=f"{command_name()} demo --out {quote(str(settings.out))}", origin="How this was made",
-    )  # fmt: skip
+        "What a small BERT can do",
+        "The demo of Bothways: one model of 16 MB, no download.",
+        results.scores,
+        sections,
+        facts=facts,
+        command=f"{command_name()} demo --out {quote(str(settings.out))}",
+        origin="How this was made",
+    )
     page.write(content, Path(settings.out / "demo.html"))

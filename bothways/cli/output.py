@@ -78,9 +78,10 @@ def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> Non
     if "vector_cosine" in figures:
         print_lines(f"text vectors, held out: mean cosine to the teacher's {figures['vector_cosine']:.3f}")
     objectives = {
-        "next_sentence_accuracy": "next sentence", "sentence_order_accuracy": "sentence order",
+        "next_sentence_accuracy": "next sentence",
+        "sentence_order_accuracy": "sentence order",
         "replaced_accuracy": "replaced tokens",
-    }  # fmt: skip
+    }
     for name in (name for key, name in objectives.items() if key in figures):
         print_lines(f"{name}, held out: {next_sentence_verdict(figures)}")
     print_lines(
@@ -100,14 +101,24 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
     if settings.json:
         print_json(
             {
-                "task": result.task, "metric": result.metric, "mean": result.mean, "std": result.std, "n": n,
-                "failed": result.failed, "scores": result.scores, "split": result.split, "model": str(result.model),
-                "interval": result.interval, "rows": result.rows,
+                "task": result.task,
+                "metric": result.metric,
+                "mean": result.mean,
+                "std": result.std,
+                "n": n,
+                "failed": result.failed,
+                "scores": result.scores,
+                "split": result.split,
+                "model": str(result.model),
+                "interval": result.interval,
+                "rows": result.rows,
                 **({} if result.pooled is None else {"pooled": result.pooled}),
-                "baselines": result.baselines, "verdict": result.verdict, "frozen": result.frozen,
+                "baselines": result.baselines,
+                "verdict": result.verdict,
+                "frozen": result.frozen,
                 **({"teacher": result.teacher} if result.teacher else {}),
             }
-        )  # fmt: skip
+        )
         return
     name, unit = ("cross-validated", "folds") if result.split == "folds" else (result.split, "seeds")
     spread = f" +- {result.std:.2%} over {n} {unit}" if n > 1 else ", one seed (no standard deviation)"
@@ -139,11 +150,17 @@ def glue(settings: "Glue", table: "GlueTable") -> None:
     if settings.json:
         tasks = {
             name: {
-                "metric": result.metric, "mean": result.mean, "std": result.std, "n": len(result.scores),
-                "failed": result.failed, "selected_on": "dev", "interval": result.interval, "rows": result.rows,
+                "metric": result.metric,
+                "mean": result.mean,
+                "std": result.std,
+                "n": len(result.scores),
+                "failed": result.failed,
+                "selected_on": "dev",
+                "interval": result.interval,
+                "rows": result.rows,
             }
             for name, result in table.rows
-        }  # fmt: skip
+        }
         print_json({"tasks": tasks, "average": table.average, "std": table.std, "n": len(table.by_seed)})
         return
     for name, result in table.rows:

@@ -8,19 +8,44 @@ from bothways.verbs import VERBS
 # By command, the other words for it. The words of a task are recognized alone and after `finetune`.
 TASK_WORDS = {
     "finetune classify": (
-        "classifier", "classification", "text-classification", "sequence-classification", "sentiment", "intent",
-        "topic", "multi-label", "multilabel", "nli",
+        "classifier",
+        "classification",
+        "text-classification",
+        "sequence-classification",
+        "sentiment",
+        "intent",
+        "topic",
+        "multi-label",
+        "multilabel",
+        "nli",
     ),
     "finetune regress": ("regression", "regressor", "rating"),
     "finetune tag": (
-        "ner", "pos", "tagger", "tagging", "token", "tokens", "token-classification", "entities", "entity", "conll",
+        "ner",
+        "pos",
+        "tagger",
+        "tagging",
+        "token",
+        "tokens",
+        "token-classification",
+        "entities",
+        "entity",
+        "conll",
     ),
     "finetune answer": ("qa", "question-answering", "questions", "squad", "reader", "mrc", "answers"),
     "finetune embed": (
-        "embedder", "sentence-embedding", "sentence-transformer", "sentence-transformers", "sbert", "sts", "similarity",
-        "contrastive", "retriever", "matryoshka",
+        "embedder",
+        "sentence-embedding",
+        "sentence-transformer",
+        "sentence-transformers",
+        "sbert",
+        "sts",
+        "similarity",
+        "contrastive",
+        "retriever",
+        "matryoshka",
     ),
-}  # fmt: skip
+}
 VERB_WORDS = {
     "demo": ("example", "quickstart", "try"),
     "vocab": ("vocabulary", "tokenizer", "tokenize", "wordpiece"),
@@ -38,7 +63,7 @@ VERB_WORDS = {
     "export": ("onnx", "convert"),
     "info": ("show", "describe", "inspect", "summary", "list", "ls"),
     "cache": ("clear-cache", "clean"),
-}  # fmt: skip
+}
 SEVERAL: Mapping[str, Sequence[str]] = {
     "train": ("pretrain", "finetune"),
     "score": ("evaluate", "finetune regress"),

@@ -60,9 +60,10 @@ def linears_of(model: Model) -> dict[str, nn.Linear]:
     through_qkv = relative is not None and relative.shared  # its inputs for positions are not observed here
     maps = [name for name in MAPS if not (through_qkv and name == "attention.qkv")]
     return {
-        name: part for name, part in model.named_modules()
+        name: part
+        for name, part in model.named_modules()
         if isinstance(part, nn.Linear) and ".layers." in name and name.endswith(tuple(maps))
-    }  # fmt: skip
+    }
 
 
 def observe(model: Model, read: Callable[[], object]) -> dict[str, Inputs]:

@@ -113,8 +113,12 @@ def run(settings: Quantize) -> Quantized:
     result = Quantized(settings.out, forms, kept, len(layers), len(measuring), data.labelled, drop, max_drop)
     check_drop(result, settings)
     record = {
-        "from": str(settings.model), "texts": str(settings.texts), "kept": kept, "forms": [*map(asdict, forms)], **seen,
-    }  # fmt: skip
+        "from": str(settings.model),
+        "texts": str(settings.texts),
+        "kept": kept,
+        "forms": [*map(asdict, forms)],
+        **seen,
+    }
     checkpoint.save(
         replace(int8, metadata={**loaded.metadata, "verb": "quantize", "quantize": {**record, "drop": asdict(drop)}}),
         settings.out,
@@ -168,11 +172,13 @@ def compare(models: list[Predictor], data: LabelledRows) -> tuple[list[Form], li
             durations.append(time.perf_counter() - start)
     forms = [
         Form(
-            format_name(model), num_bytes(model), len(data) / median(durations),
+            format_name(model),
+            num_bytes(model),
+            len(data) / median(durations),
             data.evaluator.score(data.rows, results, predictions[0]).percentages,
         )
         for model, durations, results in zip(models, seconds, predictions, strict=True)
-    ]  # fmt: skip
+    ]
     return forms, predictions
 
 

@@ -37,7 +37,7 @@ __all__ = [
     "read_lines",
     "sample",
     "skipped_summary",
-]  # fmt: skip
+]
 
 Unit = Literal["blank", "line", "file"]
 DocumentSource = TableSource | HubDataset

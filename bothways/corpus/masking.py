@@ -83,6 +83,9 @@ def mask_tokens(
     hidden_T = ids_T.copy()
     hidden_T[places_M] = np.where(role_M < 0.8, rule.mask_id, np.where(role_M < 0.9, others_M, labels_M))
     return replace(
-        batch, input_ids=torch.from_numpy(hidden_T), masked_positions=torch.from_numpy(places_M),
-        masked_labels=torch.from_numpy(labels_M), masked_draws=torch.from_numpy(draw_M),
-    )  # fmt: skip
+        batch,
+        input_ids=torch.from_numpy(hidden_T),
+        masked_positions=torch.from_numpy(places_M),
+        masked_labels=torch.from_numpy(labels_M),
+        masked_draws=torch.from_numpy(draw_M),
+    )

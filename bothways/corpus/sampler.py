@@ -39,9 +39,18 @@ class StepSampler:
     """
 
     def __init__(
-        self, store: TokenStore, documents: np.ndarray, *, length: int, pairs: PairTask, batch_tokens: int, seed: int,
-        section_tokens: int = SECTION_TOKENS, counts: Sequence[int] = (), separators: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        store: TokenStore,
+        documents: np.ndarray,
+        *,
+        length: int,
+        pairs: PairTask,
+        batch_tokens: int,
+        seed: int,
+        section_tokens: int = SECTION_TOKENS,
+        counts: Sequence[int] = (),
+        separators: int = 1,
+    ) -> None:
         self.store, self.documents = store, np.sort(documents)
         self.length, self.pairs, self.batch_tokens, self.seed = length, pairs, batch_tokens, seed
         self.section_tokens, self.separators = section_tokens, separators
@@ -61,9 +70,15 @@ class StepSampler:
                 section_start += self.counts[index]
                 continue
             examples = make_examples(
-                self.store, documents, others=self.documents, length=self.length, pairs=self.pairs, seed=self.seed,
-                epoch=epoch, separators=self.separators,
-            )  # fmt: skip
+                self.store,
+                documents,
+                others=self.documents,
+                length=self.length,
+                pairs=self.pairs,
+                seed=self.seed,
+                epoch=epoch,
+                separators=self.separators,
+            )
             batches = self._batches(examples, epoch, section)
             if index == len(self.counts):
                 self.counts.append(len(batches))

@@ -54,9 +54,16 @@ class Sentences(NamedTuple):
 
 
 def make_examples(
-    store: TokenStore, documents: np.ndarray, *, others: np.ndarray, length: int, pairs: PairTask, seed: int,
-    epoch: int, separators: int = 1,
-) -> PretrainingExamples:  # fmt: skip
+    store: TokenStore,
+    documents: np.ndarray,
+    *,
+    others: np.ndarray,
+    length: int,
+    pairs: PairTask,
+    seed: int,
+    epoch: int,
+    separators: int = 1,
+) -> PretrainingExamples:
     """Examples of at most `length` tokens from one pass over `documents`, in their order.
 
     others: sorted documents to draw random second segments from; includes `documents`. separators: number of [SEP]
@@ -160,9 +167,13 @@ def _draw_targets(text: Sentences, room: int) -> tuple[np.ndarray, np.ndarray, n
 
 
 def _examples(
-    starts_2C: np.ndarray, ends_2C: np.ndarray, labels_C: np.ndarray, room_C: np.ndarray, keys_C: np.ndarray,
+    starts_2C: np.ndarray,
+    ends_2C: np.ndarray,
+    labels_C: np.ndarray,
+    room_C: np.ndarray,
+    keys_C: np.ndarray,
     separators: int,
-) -> PretrainingExamples:  # fmt: skip
+) -> PretrainingExamples:
     starts_2C, ends_2C = trim_pairs(starts_2C, ends_2C, room_C, uniform(keys_C, 6)[4:])
     ranges_C22 = np.stack([starts_2C, ends_2C]).transpose(2, 1, 0)
     return PretrainingExamples(

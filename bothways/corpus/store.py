@@ -179,9 +179,13 @@ class DocumentReader:
 
 
 def _write_store(
-    folder: Path, blocks: Iterable[EncodedBlock], reader: DocumentReader, dtype: np.dtype, origin: Mapping[str, Any],
+    folder: Path,
+    blocks: Iterable[EncodedBlock],
+    reader: DocumentReader,
+    dtype: np.dtype,
+    origin: Mapping[str, Any],
     notes: Callable[[], Mapping[str, Any]],
-) -> TokenStore:  # fmt: skip
+) -> TokenStore:
     with arrays.replace_directory(folder) as temporary:
         num_tokens = num_sentences = 0
         for name in ("sentences", "documents"):

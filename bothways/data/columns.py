@@ -18,20 +18,45 @@ from bothways.errors import InputError, no_such_column
 from bothways.settings.tables_in_memory import TableSource
 
 PAIR_NAMES = (  # common names of first and second texts
-    ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"),
-    ("question1", "question2"), ("premise", "hypothesis"), ("#1 string", "#2 string"), ("question", "sentence"),
-    ("question", "answer"), ("question", "passage"), ("question", "context"), ("query", "passage"),
-    ("query", "document"), ("anchor", "positive"),
-)  # fmt: skip
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("sentence1", "sentence2"),
+    ("sentence_a", "sentence_b"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("#1 string", "#2 string"),
+    ("question", "sentence"),
+    ("question", "answer"),
+    ("question", "passage"),
+    ("question", "context"),
+    ("query", "passage"),
+    ("query", "document"),
+    ("anchor", "positive"),
+)
 TEXT_NAMES = (
     *("sentence", "content", "review", "tweet", "comment", "document", "abstract", "headline"),
     *dict.fromkeys(first for first, _ in PAIR_NAMES),
 )
 LABEL_NAMES = (
-    "labels", "gold", "gold_label", "class", "category", "target", "score", "sentiment", "intent", "rating", "stars",
-    "similarity", "similarity_score", "relatedness", "relatedness_score", "entailment_judgment", "is_duplicate",
+    "labels",
+    "gold",
+    "gold_label",
+    "class",
+    "category",
+    "target",
+    "score",
+    "sentiment",
+    "intent",
+    "rating",
+    "stars",
+    "similarity",
+    "similarity_score",
+    "relatedness",
+    "relatedness_score",
+    "entailment_judgment",
+    "is_duplicate",
     "quality",
-)  # fmt: skip
+)
 Columns = tuple[str, ...]  # joined into one text, in this order
 LabelCheck = Callable[[str, str], object]  # ('file:line', label); raises InputError for an unusable label
 ColumnRole = Literal["text", "pair", "label", "group", "words", "tags"]  # its column is named by the flag --ROLE-column
@@ -123,9 +148,12 @@ def build_table(
         groups.append(group_value)
     has_labels = label is not None and None not in labels
     return Table(
-        texts, pairs if pair_columns else None, cast(list[str], labels) if has_labels else None, locations,
+        texts,
+        pairs if pair_columns else None,
+        cast(list[str], labels) if has_labels else None,
+        locations,
         groups=None if group is None else groups,
-    )  # fmt: skip
+    )
 
 
 def _read_optional_label(where: str, row: TableRow, column: str, needed: bool) -> str | None:

@@ -44,26 +44,41 @@ TASKS: Mapping[str, GlueTask] = {
     "CoLA": GlueTask("classify", "matthews", "label"),
     "SST-2": GlueTask("classify", "accuracy", "label"),
     "MRPC": GlueTask(
-        "classify", "f1", "Quality", ("train.tsv", "msr_paraphrase_train.txt"),
+        "classify",
+        "f1",
+        "Quality",
+        ("train.tsv", "msr_paraphrase_train.txt"),
         dev=("dev.tsv", "msr_paraphrase_test.txt"),  # no dev set is published, and the test set has labels
     ),
     "STS-B": GlueTask(
-        "regress", "spearman", "score", ("train.tsv", "sts-train.csv"), ("dev.tsv", "sts-dev.csv"),
+        "regress",
+        "spearman",
+        "score",
+        ("train.tsv", "sts-train.csv"),
+        ("dev.tsv", "sts-dev.csv"),
         test=("test.tsv", "sts-test.csv"),
     ),
     "QQP": GlueTask("classify", "f1", "is_duplicate"),
     "MNLI": GlueTask(
-        "classify", "accuracy", "gold_label", dev=("dev_matched.tsv",), dev_mismatched=("dev_mismatched.tsv",),
+        "classify",
+        "accuracy",
+        "gold_label",
+        dev=("dev_matched.tsv",),
+        dev_mismatched=("dev_mismatched.tsv",),
         test=("test_matched.tsv",),
     ),
     "QNLI": GlueTask("classify", "accuracy", "label"),
     "RTE": GlueTask("classify", "accuracy", "label"),
     "WNLI": GlueTask("classify", "accuracy", "label"),
     "SICK": GlueTask(
-        "classify", "accuracy", "entailment_judgment", ("SICK_train.txt",), ("SICK_trial.txt",),
+        "classify",
+        "accuracy",
+        "entailment_judgment",
+        ("SICK_train.txt",),
+        ("SICK_trial.txt",),
         test=("SICK_test_annotated.txt",),
     ),
-}  # fmt: skip
+}
 
 
 def read_glue(directory: Path, task: str) -> dict[GlueSplit, Table]:

@@ -27,11 +27,18 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     tables = {
         name: read_table(
-            path, **columns, group=group, need_group=name == "train", need_labels=True, encoding=settings.encoding,
-            on_error=settings.on_error, check=label_check(settings),
+            path,
+            **columns,
+            group=group,
+            need_group=name == "train",
+            need_labels=True,
+            encoding=settings.encoding,
+            on_error=settings.on_error,
+            check=label_check(settings),
         )
-        for name, path in sources.items() if path
-    }  # fmt: skip
+        for name, path in sources.items()
+        if path
+    }
     check_pairs(tables)
     if isinstance(settings, Classify) and not settings.multi_label:
         refuse_numeric_classes(tables["train"], settings.train)
@@ -132,11 +139,15 @@ def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
     text, pair = (getattr(settings, f"{name}_column", None) for name in ("text", "pair"))
     tables = [
         read_table(
-            source, text=None if is_text_file(source) else text, pair=None if is_text_file(source) else pair,
-            need_labels=False, encoding=settings.encoding, on_error=settings.on_error,
+            source,
+            text=None if is_text_file(source) else text,
+            pair=None if is_text_file(source) else pair,
+            need_labels=False,
+            encoding=settings.encoding,
+            on_error=settings.on_error,
         )
         for source in settings.unlabelled
-    ]  # fmt: skip
+    ]
     for source, table in zip(settings.unlabelled, tables, strict=True):
         if pairs is not None and (table.pairs is not None) != pairs:
             actual, wanted = ("single texts", "pairs") if pairs else ("pairs", "single texts")

@@ -39,7 +39,7 @@ __all__ = [
     "missing_column",
     "raise_error",
     "read_schema",
-]  # fmt: skip
+]
 
 OnError = Literal["stop", "skip"]  # what to do about rows that cannot be read
 LISTED = 5  # locations, and kinds of errors, in a message

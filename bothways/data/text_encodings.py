@@ -5,9 +5,12 @@ from collections.abc import Callable
 from functools import cache
 
 BYTE_ORDER_MARKS = (  # UTF-32 first: its mark starts with that of UTF-16
-    (codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
-)  # fmt: skip
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 WINDOWS_1252 = "cp1252"
 SHOWN = 20  # characters on each side of the first non-ASCII one
 

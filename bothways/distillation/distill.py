@@ -59,16 +59,27 @@ def run(settings: Distill, *, callbacks: Callbacks = ()) -> PretrainingResult:
     text, teacher = open_text(settings), load_teacher(settings)
     weights = choose_weights(settings, teacher)
     plan = plan_student(
-        teacher.model.config, keep_layers=settings.keep_layers, num_layers=settings.layers,
-        hidden_size=settings.hidden_size, intermediate_size=settings.intermediate_size,
+        teacher.model.config,
+        keep_layers=settings.keep_layers,
+        num_layers=settings.layers,
+        hidden_size=settings.hidden_size,
+        intermediate_size=settings.intermediate_size,
         random=settings.start == "random",
-    )  # fmt: skip
+    )
     check_length(settings, teacher)
     device = choose_device(settings.device)
-    with process_group(device) as processes, Run(
-        settings.out, "distill", settings, resume=settings.resume, is_main_process=processes.is_main_process,
-        device=processes.device(device), callbacks=callbacks,
-    ) as run:  # fmt: skip
+    with (
+        process_group(device) as processes,
+        Run(
+            settings.out,
+            "distill",
+            settings,
+            resume=settings.resume,
+            is_main_process=processes.is_main_process,
+            device=processes.device(device),
+            callbacks=callbacks,
+        ) as run,
+    ):
         tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else teacher.need_tokenizer()
         if settings.vocab_size:
             make = partial(make_vocabulary, text, tokenizer, settings.vocab_size)
@@ -105,9 +116,15 @@ def choose_weights(settings: Distill, teacher: Checkpoint) -> Weights:
     if passage_vectors is None:  # passages are read with masks anyway if words are learned
         passage_vectors = vectors if learns_words else 0.0
     weights = Weights(
-        learns_words, relations=settings.relations, hidden_states=settings.hidden_states, attention=settings.attention,
-        last_state=settings.last_state, logits=settings.logits, vectors=vectors, passage_vectors=passage_vectors,
-    )  # fmt: skip
+        learns_words,
+        relations=settings.relations,
+        hidden_states=settings.hidden_states,
+        attention=settings.attention,
+        last_state=settings.last_state,
+        logits=settings.logits,
+        vectors=vectors,
+        passage_vectors=passage_vectors,
+    )
     if weights.logits and "masked_words" not in teacher.model.heads:
         raise InputError(f"logits ({weights.logits:g}): {settings.teacher} has no masked-word head; leave them out")
     if not learns_words and not weights.of_passages and not weights.vectors and not passage_vectors:
@@ -139,11 +156,16 @@ def build_sampler(settings: Distill, positions: int, data: PretrainingData) -> M
     kinds: list[tuple[PairTask, int]] = [("none", short), (settings.pairs, short), ("none", long)]
     samplers = [
         StepSampler(
-            data.store, data.training, length=length, pairs=pairs, seed=settings.seed + index,
-            batch_tokens=settings.batch_tokens, separators=data.tokenizer.backend.num_separators,
+            data.store,
+            data.training,
+            length=length,
+            pairs=pairs,
+            seed=settings.seed + index,
+            batch_tokens=settings.batch_tokens,
+            separators=data.tokenizer.backend.num_separators,
         )
         for index, (pairs, length) in enumerate(kinds)
-    ]  # fmt: skip
+    ]
     return MixedSampler(samplers, build_cycle(settings.long_examples if long > short else 0.0))
 
 
@@ -157,9 +179,14 @@ def build_cycle(long_examples: float) -> list[int]:
 
 
 def build_setup(
-    settings: Distill, teacher: Checkpoint, weights: Weights, plan: StudentPlan, data: PretrainingData, run: Run,
+    settings: Distill,
+    teacher: Checkpoint,
+    weights: Weights,
+    plan: StudentPlan,
+    data: PretrainingData,
+    run: Run,
     processes: Processes,
-) -> PretrainingSetup:  # fmt: skip
+) -> PretrainingSetup:
     """Build everything that training takes."""
     tokenizer = data.tokenizer
     ids = TeacherIds(tokenizer, teacher.need_tokenizer())
@@ -177,9 +204,14 @@ def build_setup(
     if model.config.hidden_size % heads or size % heads:
         raise InputError(f"relation_heads ({heads}) must divide the hidden sizes {model.config.hidden_size} and {size}")
     taught = DistillationTeacher(
-        teacher.model, ids, pooling=initial.pooling or "mean", basis_HS=basis_HS, relation_heads=heads,
-        layer=settings.relation_layer, temperature=settings.temperature,
-    )  # fmt: skip
+        teacher.model,
+        ids,
+        pooling=initial.pooling or "mean",
+        basis_HS=basis_HS,
+        relation_heads=heads,
+        layer=settings.relation_layer,
+        temperature=settings.temperature,
+    )
     objective = Distillation(settings.pairs, weights, taught, data.store)
     logger.info(f"losses: {weights.describe()}")
     device = processes.device(choose_device(settings.device))
@@ -190,8 +222,13 @@ def build_setup(
         sampler=sampler,
         rule=MaskRule.from_tokenizer(tokenizer, settings.mask_rate, settings.masking),
         heldout=HeldOut(
-            data.unseen, data.heldout, tokenizer, settings.max_length, pairs=settings.pairs,
-            objective=lambda pairs: Distillation(pairs, weights, taught, data.unseen), frequencies=data.frequencies,
+            data.unseen,
+            data.heldout,
+            tokenizer,
+            settings.max_length,
+            pairs=settings.pairs,
+            objective=lambda pairs: Distillation(pairs, weights, taught, data.unseen),
+            frequencies=data.frequencies,
             most=settings.heldout_examples,
         ),
         options=build_options(settings, device),
@@ -204,7 +241,7 @@ def build_setup(
         title=f"Distillation from {settings.teacher.name}",
         recipe={"weights": asdict(weights), "layers": plan.layers},
         watts=settings.watts,
-    )  # fmt: skip
+    )
 
 
 def sample_batches(sampler: MixedSampler, data: PretrainingData) -> list[Batch]:

@@ -53,9 +53,13 @@ def attention_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, 
 
 
 def relation_scores(
-    student_q_TH: Tensor, student_k_TH: Tensor, teacher_q_TH: Tensor, teacher_k_TH: Tensor, lengths_N: Tensor,
+    student_q_TH: Tensor,
+    student_k_TH: Tensor,
+    teacher_q_TH: Tensor,
+    teacher_k_TH: Tensor,
+    lengths_N: Tensor,
     num_heads: int,
-) -> Iterator[tuple[Bucket, Tensor, Tensor]]:  # fmt: skip
+) -> Iterator[tuple[Bucket, Tensor, Tensor]]:
     """Scores q k^T / sqrt(D) of student and teacher for each bucket of texts, float32 [R, n, S, S]."""
     for bucket in build_buckets(lengths_N.tolist(), student_q_TH.device):
 

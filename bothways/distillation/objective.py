@@ -74,9 +74,16 @@ class DistillationTeacher:
     """
 
     def __init__(
-        self, model: Model, ids: TeacherIds, *, pooling: str, basis_HS: Tensor | None, relation_heads: int, layer: int,
+        self,
+        model: Model,
+        ids: TeacherIds,
+        *,
+        pooling: str,
+        basis_HS: Tensor | None,
+        relation_heads: int,
+        layer: int,
         temperature: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model, self.ids, self.pooling, self.basis_HS = model.eval(), ids, pooling, basis_HS
         self.ids_V = torch.from_numpy(ids.ids_V)
         self.relation_heads, self.layer, self.temperature = relation_heads, layer, temperature
@@ -221,10 +228,11 @@ class Distillation(PretrainingObjective):
                 losses.attention_loss(
                     queries_keys_values(student, i, states.layers[i]),
                     queries_keys_values(teacher, level[i + 1] - 1, target.layers[level[i + 1] - 1]),
-                    batch.lengths, self.teacher.relation_heads,
+                    batch.lengths,
+                    self.teacher.relation_heads,
                 )
                 for i in range(depth)
-            ]  # fmt: skip
+            ]
             by_name["attention"] = mean_loss(pairs)
         if "last_state" in wanted:
             by_name["last_state"] = losses.cosine_loss(module.map(states.last_TH), target.last_TH)

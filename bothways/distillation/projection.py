@@ -109,10 +109,12 @@ def strongest_heads(attended_TH: Tensor, layer: Layer, num_heads: int) -> Tensor
     """Dimensions of the heads whose part of the output varies most, [S], head by head."""
     heads = layer.attention.num_heads
     weight_HND: Tensor = layer.attention.output.weight.view(len(attended_TH[0]), heads, -1)
-    variances_N = torch.stack([
-        (part_TD @ weight_HND[:, head].T).var(0).sum()
-        for head, part_TD in enumerate(attended_TH.view(len(attended_TH), heads, -1).unbind(1))
-    ])  # fmt: skip
+    variances_N = torch.stack(
+        [
+            (part_TD @ weight_HND[:, head].T).var(0).sum()
+            for head, part_TD in enumerate(attended_TH.view(len(attended_TH), heads, -1).unbind(1))
+        ]
+    )
     kept_N = variances_N.topk(num_heads).indices.sort().values
     dimensions_ND = torch.arange(attended_TH.shape[1]).view(heads, -1)
     kept: Tensor = dimensions_ND[kept_N].flatten()

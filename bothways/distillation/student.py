@@ -28,20 +28,29 @@ class StudentPlan:
 
     def config(self, teacher: EncoderConfig, tokenizer: Tokenizer, dropout: float) -> EncoderConfig:
         return teacher.replace(
-            num_hidden_layers=len(self.layers), hidden_size=self.hidden_size,
-            intermediate_size=self.intermediate_size, num_attention_heads=self.hidden_size // teacher.head_size,
-            vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id, hidden_dropout_prob=dropout,
+            num_hidden_layers=len(self.layers),
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_attention_heads=self.hidden_size // teacher.head_size,
+            vocab_size=len(tokenizer),
+            pad_token_id=tokenizer.pad_id,
+            hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
-        )  # fmt: skip
+        )
 
     def keeps_width(self, teacher: EncoderConfig) -> bool:
         return (self.hidden_size, self.intermediate_size) == (teacher.hidden_size, teacher.intermediate_size)
 
 
 def plan_student(
-    teacher: EncoderConfig, *, keep_layers: Sequence[int], num_layers: int | None, hidden_size: int | None,
-    intermediate_size: int | None, random: bool,
-) -> StudentPlan:  # fmt: skip
+    teacher: EncoderConfig,
+    *,
+    keep_layers: Sequence[int],
+    num_layers: int | None,
+    hidden_size: int | None,
+    intermediate_size: int | None,
+    random: bool,
+) -> StudentPlan:
     """Check the sizes of the student and fill in those that are not set (InputError)."""
     depth = teacher.num_hidden_layers
     if wrong := [layer for layer in keep_layers if not 0 <= layer < depth]:
@@ -74,9 +83,16 @@ def evenly_spaced(count: int, depth: int) -> tuple[int, ...]:
 
 
 def build_student(
-    teacher: Checkpoint, plan: StudentPlan, tokenizer: Tokenizer, ids_V: Tensor, heads: Mapping[str, int],
-    sample: Sequence[Batch], *, seed: int, dropout: float,
-) -> tuple[Checkpoint, Tensor | None]:  # fmt: skip
+    teacher: Checkpoint,
+    plan: StudentPlan,
+    tokenizer: Tokenizer,
+    ids_V: Tensor,
+    heads: Mapping[str, int],
+    sample: Sequence[Batch],
+    *,
+    seed: int,
+    dropout: float,
+) -> tuple[Checkpoint, Tensor | None]:
     """The student, and the basis of its hidden states in the teacher's, [H, S]; None if it has none or the same.
 
     sample: batches of the student's ids, used to fit a projection.

@@ -46,12 +46,20 @@ def run(settings: Evaluate) -> Scores:
 def measure(settings: Evaluate) -> Scores:
     if settings.predictions:
         return score_file(
-            settings.predictions, settings.model, text_column=settings.text_column, pair_column=settings.pair_column,
-            label_column=settings.label_column, group_column=settings.group_column,
-            words_column=settings.words_column, tags_column=settings.tags_column,
-            scheme=None if settings.scheme == "auto" else settings.scheme, multi_label=settings.multi_label,
-            positive=settings.positive, on_error=settings.on_error, encoding=settings.encoding,
-        )  # fmt: skip
+            settings.predictions,
+            settings.model,
+            text_column=settings.text_column,
+            pair_column=settings.pair_column,
+            label_column=settings.label_column,
+            group_column=settings.group_column,
+            words_column=settings.words_column,
+            tags_column=settings.tags_column,
+            scheme=None if settings.scheme == "auto" else settings.scheme,
+            multi_label=settings.multi_label,
+            positive=settings.positive,
+            on_error=settings.on_error,
+            encoding=settings.encoding,
+        )
     for file in settings.file:
         if splits := unread_splits(file):
             raise InputError(f"{file}: has several splits; name one of them, such as {file}/{splits[0]}")
@@ -157,11 +165,14 @@ def masked_words(model: Predictor, settings: Evaluate) -> Scores:
     pairs: PairTask = model.description.settings.get("pairs", default)
     config = model.module.config
     held_out = HeldOut(
-        store, np.arange(store.num_documents), model.tokenizer,
+        store,
+        np.arange(store.num_documents),
+        model.tokenizer,
         min(settings.max_length, config.max_position_embeddings),
-        pairs=pairs if "next_sentence" in model.backend.heads else "none", most=4096,
+        pairs=pairs if "next_sentence" in model.backend.heads else "none",
+        most=4096,
         objective="masked" if config.direction == "both" else "halves" if config.direction == "halves" else "forward",
-    )  # fmt: skip
+    )
     scores = held_out.measure(model.module)
     return Scores("perplexity", {**scores}, {"tokens": store.num_tokens, **count_skipped(skipped)})
 

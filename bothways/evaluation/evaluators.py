@@ -46,9 +46,13 @@ class Evaluator(ABC, Generic[Row, Prediction]):
 
     @abstractmethod
     def score(
-        self, rows: Sequence[Row], predictions: Sequence[Prediction], reference: Sequence[Prediction] | None = None,
-        *, intervals: bool = False,
-    ) -> Scores:  # fmt: skip
+        self,
+        rows: Sequence[Row],
+        predictions: Sequence[Prediction],
+        reference: Sequence[Prediction] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
         """Scores against the labels of the rows, or for rows without labels against the predictions `reference`.
 
         intervals: add 95 % intervals, which take longer to compute than the scores.
@@ -68,25 +72,31 @@ class ClassEvaluator(Evaluator[TextRow, str]):
         return [prediction.label for prediction in model.classify(*columns_of(rows))]
 
     def score(
-        self, rows: Sequence[TextRow], predictions: Sequence[str], reference: Sequence[str] | None = None,
-        *, intervals: bool = False,
-    ) -> Scores:  # fmt: skip
+        self,
+        rows: Sequence[TextRow],
+        predictions: Sequence[str],
+        reference: Sequence[str] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
         if not has_labels(rows):
             return agreement("same label", predictions, reference)
         return self.compare([row.label for row in rows], predictions, units_of(rows), intervals=intervals)
 
     def compare(
-        self, gold: Sequence[str], predictions: Sequence[str], units: Sequence[Hashable] | None = None,
-        *, intervals: bool = True,
-    ) -> Scores:  # fmt: skip
+        self,
+        gold: Sequence[str],
+        predictions: Sequence[str],
+        units: Sequence[Hashable] | None = None,
+        *,
+        intervals: bool = True,
+    ) -> Scores:
         """units: rows of a unit are not independent of each other; None: all rows are."""
         bounds = None
         if intervals:
             bounds = metrics.classification_intervals(gold, predictions, positive=self.positive, groups=units)
         scores = metrics.classification(gold, predictions, positive=self.positive)
-        return Scores.with_intervals(
-            "accuracy", scores, bounds, counts={"texts": len(gold)}, secondary="f1_macro"
-        )  # fmt: skip
+        return Scores.with_intervals("accuracy", scores, bounds, counts={"texts": len(gold)}, secondary="f1_macro")
 
 
 @dataclass(frozen=True)
@@ -99,17 +109,25 @@ class LabelSetEvaluator(Evaluator[TextRow, Collection[str]]):
         return [prediction.labels for prediction in model.classify(*columns_of(rows))]
 
     def score(
-        self, rows: Sequence[TextRow], predictions: Sequence[Collection[str]],
-        reference: Sequence[Collection[str]] | None = None, *, intervals: bool = False,
-    ) -> Scores:  # fmt: skip
+        self,
+        rows: Sequence[TextRow],
+        predictions: Sequence[Collection[str]],
+        reference: Sequence[Collection[str]] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
         if not has_labels(rows):
             return agreement("same label", predictions, reference)
         return self.compare([row.label for row in rows], predictions, units_of(rows), intervals=intervals)
 
     def compare(
-        self, gold: Sequence[Collection[str]], predictions: Sequence[Collection[str]],
-        units: Sequence[Hashable] | None = None, *, intervals: bool = True,
-    ) -> Scores:  # fmt: skip
+        self,
+        gold: Sequence[Collection[str]],
+        predictions: Sequence[Collection[str]],
+        units: Sequence[Hashable] | None = None,
+        *,
+        intervals: bool = True,
+    ) -> Scores:
         bounds = metrics.multi_label_intervals(gold, predictions, units) if intervals else None
         scores = metrics.multi_label(gold, predictions, self.names)
         return Scores.with_intervals("f1_micro", scores, bounds, counts={"texts": len(gold)}, secondary="accuracy")
@@ -124,18 +142,26 @@ class NumberEvaluator(Evaluator[TextRow, float]):
         return scores
 
     def score(
-        self, rows: Sequence[TextRow], predictions: Sequence[float], reference: Sequence[float] | None = None,
-        *, intervals: bool = False,
-    ) -> Scores:  # fmt: skip
+        self,
+        rows: Sequence[TextRow],
+        predictions: Sequence[float],
+        reference: Sequence[float] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
         if has_labels(rows):
             return self.compare([row.label for row in rows], predictions, units_of(rows), intervals=intervals)
         assert reference is not None
         return self.compare(reference, predictions, intervals=intervals)
 
     def compare(
-        self, gold: Sequence[float], predictions: Sequence[float], units: Sequence[Hashable] | None = None,
-        *, intervals: bool = True,
-    ) -> Scores:  # fmt: skip
+        self,
+        gold: Sequence[float],
+        predictions: Sequence[float],
+        units: Sequence[Hashable] | None = None,
+        *,
+        intervals: bool = True,
+    ) -> Scores:
         bounds = metrics.regression_intervals(gold, predictions, units) if intervals else None
         scores = metrics.regression(gold, predictions)
         return Scores.with_intervals("spearman", scores, bounds, counts={"texts": len(gold)}, secondary="pearson")
@@ -149,9 +175,13 @@ class VectorEvaluator(Evaluator[TextRow, np.ndarray]):
         return list(model.embed([row.text for row in rows]))
 
     def score(
-        self, rows: Sequence[TextRow], predictions: Sequence[np.ndarray],
-        reference: Sequence[np.ndarray] | None = None, *, intervals: bool = False,
-    ) -> Scores:  # fmt: skip
+        self,
+        rows: Sequence[TextRow],
+        predictions: Sequence[np.ndarray],
+        reference: Sequence[np.ndarray] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
         cosines_N = 100 * (np.array(predictions) * np.array(reference)).sum(1)
         scores = {"mean cosine": float(cosines_N.mean()), "least cosine": float(cosines_N.min())}
         return Scores("mean cosine", scores, {"texts": len(rows)}, secondary="least cosine", maximum=100)
@@ -165,9 +195,13 @@ class MaskEvaluator(Evaluator[str, list[str]]):
         return [[best.token for best, *_ in model.fill(text, top=1)] for text in rows]
 
     def score(
-        self, rows: Sequence[str], predictions: Sequence[list[str]], reference: Sequence[list[str]] | None = None,
-        *, intervals: bool = False,
-    ) -> Scores:  # fmt: skip
+        self,
+        rows: Sequence[str],
+        predictions: Sequence[list[str]],
+        reference: Sequence[list[str]] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
         assert reference is not None
         return agreement("same guesses", [*chain.from_iterable(predictions)], [*chain.from_iterable(reference)])
 
@@ -194,18 +228,26 @@ class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
         return predictions
 
     def score(
-        self, rows: Sequence[list[Sentence]], predictions: Sequence[list[list[str]]],
-        reference: Sequence[list[list[str]]] | None = None, *, intervals: bool = False,
-    ) -> Scores:  # fmt: skip
+        self,
+        rows: Sequence[list[Sentence]],
+        predictions: Sequence[list[list[str]]],
+        reference: Sequence[list[list[str]]] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
         sentences = [*chain.from_iterable(rows)]
         gold = [sentence.tags if self.plain else to_iob2(sentence, self.scheme).tags for sentence in sentences]
         documents = documents_of(sentences)
         return self.compare(gold, [*chain.from_iterable(predictions)], documents, intervals=intervals)
 
     def compare(
-        self, gold: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], documents: Sequence[str],
-        *, intervals: bool = True,
-    ) -> Scores:  # fmt: skip
+        self,
+        gold: Sequence[Sequence[str]],
+        predictions: Sequence[Sequence[str]],
+        documents: Sequence[str],
+        *,
+        intervals: bool = True,
+    ) -> Scores:
         """gold, predictions: the tags of each sentence, plain or IOB2. documents: the document of each sentence."""
         if not self.plain:
             return entity_scores(gold, predictions, "iob2", documents, intervals=intervals)
@@ -224,16 +266,24 @@ class EntityEvaluator(Evaluator[TextRow, list[tuple[str, int, int]]]):
         return [[(entity.label, entity.start, entity.end) for entity in text] for text in entities]
 
     def score(
-        self, rows: Sequence[TextRow], predictions: Sequence[list[tuple[str, int, int]]],
-        reference: Sequence[list[tuple[str, int, int]]] | None = None, *, intervals: bool = False,
-    ) -> Scores:  # fmt: skip
+        self,
+        rows: Sequence[TextRow],
+        predictions: Sequence[list[tuple[str, int, int]]],
+        reference: Sequence[list[tuple[str, int, int]]] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
         return agreement("same entities", predictions, reference)
 
 
 def entity_scores(
-    gold: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], scheme: Scheme, documents: Sequence[str],
-    *, intervals: bool = True,
-) -> Scores:  # fmt: skip
+    gold: Sequence[Sequence[str]],
+    predictions: Sequence[Sequence[str]],
+    scheme: Scheme,
+    documents: Sequence[str],
+    *,
+    intervals: bool = True,
+) -> Scores:
     """Precision, recall and F1 of exact entities, and the accuracy of tags."""
     bounds = metrics.entity_intervals(gold, predictions, scheme, documents) if intervals else None
     scores = metrics.entity_scores(gold, predictions, scheme)
@@ -265,9 +315,13 @@ class AnswerEvaluator(Evaluator[Question, str]):
         return [best.text for best, *_ in answers]
 
     def score(
-        self, rows: Sequence[Question], predictions: Sequence[str], reference: Sequence[str] | None = None,
-        *, intervals: bool = False,
-    ) -> Scores:  # fmt: skip
+        self,
+        rows: Sequence[Question],
+        predictions: Sequence[str],
+        reference: Sequence[str] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
         if not self.labelled:
             return agreement("same answer", predictions, reference)
         gold = {row.id: [text for text, _ in row.answers] for row in rows}
@@ -275,9 +329,13 @@ class AnswerEvaluator(Evaluator[Question, str]):
         return self.compare(gold, by_id, {row.id: row.context for row in rows}, intervals=intervals)
 
     def compare(
-        self, gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str], passages: Mapping[str, str],
-        *, intervals: bool = True,
-    ) -> Scores:  # fmt: skip
+        self,
+        gold: Mapping[str, Sequence[str]],
+        predictions: Mapping[str, str],
+        passages: Mapping[str, str],
+        *,
+        intervals: bool = True,
+    ) -> Scores:
         """Gold answers, predicted answers and passages by the id of the question."""
         bounds = metrics.answer_intervals(gold, predictions, passages) if intervals else None
         scores = metrics.answer_scores(gold, predictions)

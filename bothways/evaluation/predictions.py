@@ -89,9 +89,14 @@ def score_file(
         )
         return _tags(gold, predictions, gold_tags, predicted_tags, scheme)
     table = read_table(
-        gold, text=text_column, pair=pair_column, label=label_column, group=group_column, need_labels=True,
+        gold,
+        text=text_column,
+        pair=pair_column,
+        label=label_column,
+        group=group_column,
+        need_labels=True,
         encoding=encoding,
-    )  # fmt: skip
+    )
     column, predicted = _labels(predictions, encoding)
     if len(predicted) != len(table):
         counts = f"{format_count(len(predicted), 'prediction')}, but {gold} has {format_count(len(table), 'row')}"

@@ -28,10 +28,15 @@ def read_trained_table(
     model was fine-tuned on single texts, or the reverse."""
     names = resolve_columns(file, columns, model.description.settings, ("text", "pair", "label"))
     table = read_table(
-        file, text=names["text"], pair=names["pair"], label=names["label"], need_labels=need_labels,
-        group=group or model.description.settings.get("group_column"), need_group=group is not None,
+        file,
+        text=names["text"],
+        pair=names["pair"],
+        label=names["label"],
+        need_labels=need_labels,
+        group=group or model.description.settings.get("group_column"),
+        need_group=group is not None,
         encoding=columns.encoding,
-    )  # fmt: skip
+    )
     if model.ignores_pairs(names["text"], columns.pair_column):
         table = replace(table, pairs=None)
     model.check_pairs(table.pairs is not None, file)

@@ -115,9 +115,15 @@ def write(model: Model, vectors: Vectors, file: Path) -> None:
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     with torch.inference_mode(), quiet():
         program = torch.onnx.export(
-            graph, kwargs=example, dynamo=True, opset_version=OPSET, dynamic_shapes=dict.fromkeys(example, sizes),
-            input_names=list(example), output_names=list(graph(**example)), verbose=False,
-        )  # fmt: skip
+            graph,
+            kwargs=example,
+            dynamo=True,
+            opset_version=OPSET,
+            dynamic_shapes=dict.fromkeys(example, sizes),
+            input_names=list(example),
+            output_names=list(graph(**example)),
+            verbose=False,
+        )
         assert program is not None
         for node in program.model.graph.all_nodes():  # remove the source paths of this machine
             node.metadata_props.clear()

@@ -103,9 +103,13 @@ def quantize(file: Path, to: Path, kept: tuple[str, ...]) -> None:
     excluded = [node.name for node in model.graph.node if any(name.endswith(kept) for name in node.input)]
     with quiet(None):
         quantize_dynamic(
-            model, to, per_channel=True, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gather"],
+            model,
+            to,
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            op_types_to_quantize=["MatMul", "Gather"],
             nodes_to_exclude=[*excluded, *(f"{name}_MatMul" for name in excluded)],  # nodes of a split Gemm
-        )  # fmt: skip
+        )
 
 
 def untie(model: "ModelProto") -> None:

@@ -118,9 +118,15 @@ def lengths_for(config: EncoderConfig) -> tuple[int, ...]:
 
 
 def compare(
-    run: Run, loaded: Checkpoint, vectors: Vectors, *, tolerance: float,
-    lengths: Sequence[int] = (), batches: Sequence[int] = BATCHES, most_tokens: int = MOST_TOKENS,
-) -> Report:  # fmt: skip
+    run: Run,
+    loaded: Checkpoint,
+    vectors: Vectors,
+    *,
+    tolerance: float,
+    lengths: Sequence[int] = (),
+    batches: Sequence[int] = BATCHES,
+    most_tokens: int = MOST_TOKENS,
+) -> Report:
     """Compare every length (default: lengths_for the config, up to the longest input) with every batch size and padding
     side, in batches of up to `most_tokens`."""
     config = loaded.model.config

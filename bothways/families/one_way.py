@@ -33,6 +33,7 @@ ONE_WAY: FamilySpec = replace(
     head_names={name: table for name, table in BERT.head_names.items() if name not in UNSUPPORTED_HEADS},
     architectures={
         heads: name.replace("Bert", "BothwaysOneWay")
-        for heads, name in BERT.architectures.items() if not heads & UNSUPPORTED_HEADS
+        for heads, name in BERT.architectures.items()
+        if not heads & UNSUPPORTED_HEADS
     },
-)  # fmt: skip
+)

@@ -365,9 +365,11 @@ class Answering(Task):
         flat = [*chain.from_iterable(windows)]
         examples = AnswerWindows(train.windows + flat, train.rows + [no_rows] * len(flat))
         return replace(
-            self, questions={**self.questions, "train": self.questions["train"] + added},
-            windows={**self.windows, "train": self.windows["train"] + windows}, data={**self.data, "train": examples},
-        )  # fmt: skip
+            self,
+            questions={**self.questions, "train": self.questions["train"] + added},
+            windows={**self.windows, "train": self.windows["train"] + windows},
+            data={**self.data, "train": examples},
+        )
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         answers = [best_matching_sentence(question) for question in self.questions[split]]
@@ -382,9 +384,13 @@ class Answering(Task):
     @cached_property
     def scoring(self) -> SpanScoring:
         return SpanScoring(
-            self.settings.metric, self.questions, self.windows, self.data, self.settings.max_answer_tokens,
+            self.settings.metric,
+            self.questions,
+            self.windows,
+            self.data,
+            self.settings.max_answer_tokens,
             self.thresholds,
-        )  # fmt: skip
+        )
 
     @property
     def view(self) -> AnswerView:
@@ -408,8 +414,9 @@ def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None
     sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     splits = {
         split: read_squad(source, on_error=settings.on_error, skipped=skipped, encoding=settings.encoding)
-        for split, source in sources.items() if source
-    }  # fmt: skip
+        for split, source in sources.items()
+        if source
+    }
     if "dev" in splits:
         return splits
     questions = splits["train"]
@@ -422,9 +429,10 @@ def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None
 def read_windows(questions: Sequence[Question], tokenizer: Tokenizer, policy: WindowPolicy) -> list[list[Encoding]]:
     """The windows of each question with its passage."""
     encodings = answer_decoding.encode_pairs(
-        tokenizer, [question.question for question in questions],
+        tokenizer,
+        [question.question for question in questions],
         [question.context for question in questions],
-    )  # fmt: skip
+    )
     names = [question.where for question in questions]
     return policy.split(encodings, names)
 

@@ -206,13 +206,16 @@ class ClassView(ReportView):
         texts = map(self.text_by_location.__getitem__, predictions.where)
         mistakes = [
             report.LabelMistake(text, predictions.gold[row], predictions.predicted[row], confidences[row], pair)
-            for row, (text, pair) in enumerate(texts) if not is_correct[row]
-        ]  # fmt: skip
+            for row, (text, pair) in enumerate(texts)
+            if not is_correct[row]
+        ]
         confusion = report.ConfusionMatrix.from_indices(self.names, gold, predicted)
         return [
-            confusion, report.LabelScores(confusion.scores),
-            report.ReliabilityDiagram(calibration.bins, calibration.error), report.LabelMistakes(mistakes, len(gold)),
-        ]  # fmt: skip
+            confusion,
+            report.LabelScores(confusion.scores),
+            report.ReliabilityDiagram(calibration.bins, calibration.error),
+            report.LabelMistakes(mistakes, len(gold)),
+        ]
 
     def label_scores(self, predictions: Predictions) -> Iterator[report.LabelScore]:
         """Scores of each label of a multi-label task."""
@@ -271,10 +274,16 @@ class Classification(TextTask):
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return add_text_head(
-            self.pretrained, self.names, seed=seed, pooling=self.settings.pooling, dropout=self.settings.dropout,
-            near_identity=self.settings.linear_start, multi_label=self.settings.multi_label,
-            few=stays_frozen(self.settings, self), pair_features=self.pair_features,
-        )  # fmt: skip
+            self.pretrained,
+            self.names,
+            seed=seed,
+            pooling=self.settings.pooling,
+            dropout=self.settings.dropout,
+            near_identity=self.settings.linear_start,
+            multi_label=self.settings.multi_label,
+            few=stays_frozen(self.settings, self),
+            pair_features=self.pair_features,
+        )
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
         fit_text_head(model, self.frozen, self.objective.loss, splits, self.scoring.score)

@@ -65,10 +65,15 @@ class CrossValidation:
         """Mean and deviation over folds, the score of all rows together and its interval: `result` in bothways.json."""
         mean, std = metrics.mean_and_std(self.values(metric))
         return {
-            "split": FOLDS, "mean": mean, "std": std, "n": len(self.metrics), "failed": len(self.failed),
-            "pooled": self.scores[metric], "interval": self.scores[f"{metric}_interval"],
+            "split": FOLDS,
+            "mean": mean,
+            "std": std,
+            "n": len(self.metrics),
+            "failed": len(self.failed),
+            "pooled": self.scores[metric],
+            "interval": self.scores[f"{metric}_interval"],
             "rows": sum(len(predictions.where) for predictions in self.predictions),
-        }  # fmt: skip
+        }
 
     def write_predictions(self, directory: Path) -> None:
         """Write the out-of-fold prediction for every row as JSON lines."""

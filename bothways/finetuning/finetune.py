@@ -87,9 +87,13 @@ def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks:
     setup = build_setup(settings, build_task(None))
     teacher = load_teacher(setup.task)
     with Run(
-        settings.out, f"finetune {setup.task.name}", settings, resume=settings.resume, device=setup.options.device,
+        settings.out,
+        f"finetune {setup.task.name}",
+        settings,
+        resume=settings.resume,
+        device=setup.options.device,
         callbacks=callbacks,
-    ) as run:  # fmt: skip
+    ) as run:
         return run_seeds(setup, run, lambda fold: build_setup(settings, build_task(fold)), teacher)
 
 
@@ -155,15 +159,24 @@ def run_seeds(
     if setup.compares:
         trivial = fmean(folds.values("baseline")) if folds else metrics_by_seed[kept][split]["baseline"]
         comparison = compare_with_baselines(
-            setup, result, [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores],
-            folds.resamples if folds else resamples, replace(initial, metadata=task.metadata(metrics_by_seed[kept])),
+            setup,
+            result,
+            [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores],
+            folds.resamples if folds else resamples,
+            replace(initial, metadata=task.metadata(metrics_by_seed[kept])),
             run,
-        )  # fmt: skip
+        )
     write_report(
-        setup, run, initial.model, metrics_by_seed, kept=kept,
-        failed=failed_seeds(task, split, metrics_by_seed), folds=folds, comparison=comparison,
+        setup,
+        run,
+        initial.model,
+        metrics_by_seed,
+        kept=kept,
+        failed=failed_seeds(task, split, metrics_by_seed),
+        folds=folds,
+        comparison=comparison,
         teacher=lessons.scores if lessons else {},
-    )  # fmt: skip
+    )
     stored = finalize_all(setup.transforms, initial.model)
     metadata = {**run.origin, "result": result, **task.metadata(metrics_by_seed[kept]), **stored}
     checkpoint.save(replace(initial, metadata=metadata), run.directory / MODEL)
@@ -238,10 +251,11 @@ def train(
             yield [examples.batch(part) for part in plan.micro_batches(rows, examples.sizes)]
 
     options = replace(
-        setup.options, seed=seed,
+        setup.options,
+        seed=seed,
         steps=0 if setup.skips_training else setup.length.num_steps(steps_per_epoch),
         evaluate_every=max(1, round(steps_per_epoch / setup.evaluations_per_epoch)),
-    )  # fmt: skip
+    )
     directory = seed_directory(run, seed)
     fingerprint = fingerprint_examples((lessons.task if lessons else task).data["train"])
     checkpoints = Checkpoints(directory, keep=1, order={"examples": fingerprint}, at_end=False)
@@ -263,10 +277,17 @@ def train(
             bar.show(row)
 
         progress = fit(
-            objective.module(model, seed), forward_losses(objective), objective.counts, batches, options,
-            evaluate=lambda: task.scoring.evaluate(model, "dev"), record=record, checkpoints=checkpoints, start=resumed,
+            objective.module(model, seed),
+            forward_losses(objective),
+            objective.counts,
+            batches,
+            options,
+            evaluate=lambda: task.scoring.evaluate(model, "dev"),
+            record=record,
+            checkpoints=checkpoints,
+            start=resumed,
             fingerprint=batch_fingerprint,
-        )  # fmt: skip
+        )
     return setup.inference_copy(model), progress.best_step
 
 
@@ -314,11 +335,19 @@ def summarize(
     mean, std = metrics.mean_and_std(scores[split])
     intervals = [by_split[split][f"{task.metric}_interval"] for by_split in metrics_by_seed.values()]
     return {
-        "interval": [*map(fmean, zip(*intervals, strict=True))], "rows": metrics_by_seed[kept][split]["rows"],
-        "metric": task.metric, "split": split, "selected_on": "dev", "mean": mean, "std": std,
-        "n": len(metrics_by_seed), "failed": len(failed_seeds(task, split, metrics_by_seed)), "scores": scores,
-        "kept_seed": kept, "frozen": metrics_by_seed[kept]["dev"]["best_step"] == 0,
-    }  # fmt: skip
+        "interval": [*map(fmean, zip(*intervals, strict=True))],
+        "rows": metrics_by_seed[kept][split]["rows"],
+        "metric": task.metric,
+        "split": split,
+        "selected_on": "dev",
+        "mean": mean,
+        "std": std,
+        "n": len(metrics_by_seed),
+        "failed": len(failed_seeds(task, split, metrics_by_seed)),
+        "scores": scores,
+        "kept_seed": kept,
+        "frozen": metrics_by_seed[kept]["dev"]["best_step"] == 0,
+    }
 
 
 def without_resamples(metrics_by_split: Mapping[str, Metrics]) -> dict[str, Metrics]:
@@ -329,9 +358,13 @@ def without_resamples(metrics_by_split: Mapping[str, Metrics]) -> dict[str, Metr
 
 
 def compare_with_baselines(
-    setup: FineTuneSetup, result: dict[str, Any], scores: Sequence[BaselineScore], resamples: Resamples,
-    final: Checkpoint, run: Run,
-) -> Comparison:  # fmt: skip
+    setup: FineTuneSetup,
+    result: dict[str, Any],
+    scores: Sequence[BaselineScore],
+    resamples: Resamples,
+    final: Checkpoint,
+    run: Run,
+) -> Comparison:
     """Add the baselines' scores and the verdict to the result; save the TF-IDF model unless fine-tuning is clearly
     better.
 
@@ -354,9 +387,14 @@ def read_result(run: Run, task: str) -> FineTuneResult:
     values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
     optional = {name: result[name] for name in ("pooled", "baselines", "verdict", "teacher") if name in result}
     return FineTuneResult(
-        run.directory, run.directory / MODEL, task, scores=result["scores"][result["split"]],
-        interval=tuple(result["interval"]), **values, **optional,
-    )  # fmt: skip
+        run.directory,
+        run.directory / MODEL,
+        task,
+        scores=result["scores"][result["split"]],
+        interval=tuple(result["interval"]),
+        **values,
+        **optional,
+    )
 
 
 def seed_directory(run: Run, seed: int) -> Path:

@@ -69,8 +69,11 @@ def fine_tune(settings: Glue, name: str, files: dict[str, Path]) -> FineTuneResu
     task = TASKS[name]
     recipe: dict[str, Any] = {field.name: getattr(settings, field.name) for field in fields(Recipe)}
     data: dict[str, Any] = {
-        "model": settings.model, "train": files["train"], "dev": files["dev"], "out": settings.out / name,
-    }  # fmt: skip
+        "model": settings.model,
+        "train": files["train"],
+        "dev": files["dev"],
+        "out": settings.out / name,
+    }
     columns: dict[str, Any] = {"label_column": task.label, "metric": task.metric}
     if task.kind == "regress":
         return regress.run(Regress(**recipe, **data, **columns))

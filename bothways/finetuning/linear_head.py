@@ -52,9 +52,16 @@ class LinearHead:
 
 
 def fit(
-    train: Rows, loss: RowLoss, num_outputs: int, *, groups: Sequence[Hashable] | None = None,
-    dev: Rows | None = None, seed: int = 0, strengths: Sequence[float] = STRENGTHS, score: Score | None = None,
-) -> LinearHead:  # fmt: skip
+    train: Rows,
+    loss: RowLoss,
+    num_outputs: int,
+    *,
+    groups: Sequence[Hashable] | None = None,
+    dev: Rows | None = None,
+    seed: int = 0,
+    strengths: Sequence[float] = STRENGTHS,
+    score: Score | None = None,
+) -> LinearHead:
     """Fit a head to all training rows, with the strength of the best score on dev; ties go to the lower loss.
 
     Without dev, or with fewer than MIN_DEV_ROWS rows, the strength is selected by cross-validation on the training
@@ -141,9 +148,13 @@ class _Solver:
     def minimize(self, strength: float, tolerance: float) -> None:
         flops = 6 * self.x_NH.numel() * len(self.bias_C)  # FLOPs of the objective and its gradient
         optimizer = torch.optim.LBFGS(
-            [self.weight_CH, self.bias_C], max_iter=int(max(10, min(MAX_ITERATIONS, MAX_FLOPS / flops))),
-            tolerance_grad=tolerance, tolerance_change=tolerance / 100, history_size=10, line_search_fn="strong_wolfe",
-        )  # fmt: skip
+            [self.weight_CH, self.bias_C],
+            max_iter=int(max(10, min(MAX_ITERATIONS, MAX_FLOPS / flops))),
+            tolerance_grad=tolerance,
+            tolerance_change=tolerance / 100,
+            history_size=10,
+            line_search_fn="strong_wolfe",
+        )
 
         def closure() -> Tensor:
             optimizer.zero_grad()

@@ -111,9 +111,12 @@ class BatchPlan:
     @staticmethod
     def of(settings: FineTune, task: Task) -> "BatchPlan":
         return BatchPlan(
-            settings.batch_size, settings.batch_tokens, settings.gradient_accumulation, task.min_step_examples,
+            settings.batch_size,
+            settings.batch_tokens,
+            settings.gradient_accumulation,
+            task.min_step_examples,
             task.max_micro_batch_tokens,
-        )  # fmt: skip
+        )
 
     def steps(self, source: ExampleSource, seed: int) -> Iterator[tuple[Examples, list[int]]]:
         """The rows of each step and the examples that they index, endlessly."""
@@ -167,8 +170,9 @@ def layer_learning_rates(model: Model, peak: float, layer_decay: float) -> list[
     rates = [peak * layer_decay ** (top - depth) for depth in range(top + 1)]
     return [
         (name, rates[depth] if depth in trained else 0.0, sizes[depth])
-        for depth, name in enumerate(names) if sizes[depth]
-    ]  # fmt: skip
+        for depth, name in enumerate(names)
+        if sizes[depth]
+    ]
 
 
 def format_learning_rates(rates: Sequence[tuple[str, float, int]]) -> str:

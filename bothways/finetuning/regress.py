@@ -169,9 +169,14 @@ class Regression(TextTask):
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return add_text_head(
-            self.pretrained, (), seed=seed, pooling=self.settings.pooling, dropout=self.settings.dropout,
-            near_identity=self.settings.linear_start, pair_features=self.pair_features,
-        )  # fmt: skip
+            self.pretrained,
+            (),
+            seed=seed,
+            pooling=self.settings.pooling,
+            dropout=self.settings.dropout,
+            near_identity=self.settings.linear_start,
+            pair_features=self.pair_features,
+        )
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
         fit_text_head(model, self.frozen, number_loss, splits)

@@ -25,10 +25,17 @@ MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 
 
 def write_report(
-    setup: FineTuneSetup, run: Run, model: Model, metrics_by_seed: MetricsBySeed, *, kept: int,
-    failed: Sequence[int], folds: CrossValidation | None = None, comparison: Comparison | None = None,
+    setup: FineTuneSetup,
+    run: Run,
+    model: Model,
+    metrics_by_seed: MetricsBySeed,
+    *,
+    kept: int,
+    failed: Sequence[int],
+    folds: CrossValidation | None = None,
+    comparison: Comparison | None = None,
     teacher: Mapping[str, BaselineScore],
-) -> None:  # fmt: skip
+) -> None:
     """Write curves.png and report.html.
 
     model: that of the kept seed. failed: seeds no better than the trivial baseline. With folds, the page shows the
@@ -64,9 +71,13 @@ def write_report(
     ]
     warnings = [*(comparison.warnings if comparison else []), *content.warnings, *task.summary.warnings]
     report = page.Page(
-        f"{run.directory.name}: {task.name}", f"{setup.sources['model']} fine-tuned on {setup.sources['train']}",
-        content.scores, sections, warnings, [*teacher_facts(task, teacher), *run_facts(setup.defaults, run)],
-    )  # fmt: skip
+        f"{run.directory.name}: {task.name}",
+        f"{setup.sources['model']} fine-tuned on {setup.sources['train']}",
+        content.scores,
+        sections,
+        warnings,
+        [*teacher_facts(task, teacher), *run_facts(setup.defaults, run)],
+    )
     page.write(report, run.directory / "report.html")
 
 
@@ -113,9 +124,12 @@ def seeds_content(
     warning = metrics.few_rows_warning(values[splits[0]]["rows"], "rows", splits[0])
     return Content(
         [*main_scores(task, metrics_by_seed, splits, unit), *other_scores(task, values, splits)],
-        page.SeedTable(task.metric, seeds, unit), by_split[splits[0]], unseen, note,
+        page.SeedTable(task.metric, seeds, unit),
+        by_split[splits[0]],
+        unseen,
+        note,
         [*failed_warnings(failed, len(seeds), "seeds"), *([warning] if warning else [])],
-    )  # fmt: skip
+    )
 
 
 def folds_content(task: Task, folds: CrossValidation) -> Content:
@@ -128,9 +142,13 @@ def folds_content(task: Task, folds: CrossValidation) -> Content:
     names = ", ".join(str(fold + 1) for fold in failed)
     note = f"without fold{'s' * (len(failed) > 1)} {names}, no better than the trivial baseline" if failed else ""
     return Content(
-        [*fold_scores(task, folds)], page.FoldTable(task.metric, rows, metric_unit(task.metric)),
-        folds.all_predictions, unseen, note, failed_warnings(failed, len(folds.metrics), "folds"),
-    )  # fmt: skip
+        [*fold_scores(task, folds)],
+        page.FoldTable(task.metric, rows, metric_unit(task.metric)),
+        folds.all_predictions,
+        unseen,
+        note,
+        failed_warnings(failed, len(folds.metrics), "folds"),
+    )
 
 
 def predict_splits(task: Task, model: Model, splits: Iterable[str]) -> dict[str, Predictions]:

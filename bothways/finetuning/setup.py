@@ -83,12 +83,21 @@ def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
     has_start = settings.linear_start and task.initial_model != ""
     rate, default_rate = settings.learning_rate, default_learning_rate(task.pretrained.model.config.hidden_size)
     options = TrainingOptions(
-        steps=0, learning_rate=default_rate if rate is None else rate,
-        schedule=settings.schedule, warmup=settings.warmup, weight_decay=settings.weight_decay,
-        layer_decay=settings.layer_decay, max_grad_norm=settings.max_grad_norm, best_by=task.metric,
-        best_rows=task.summary.num_rows("dev"), evaluate_first=has_start, checkpoint_every=settings.checkpoint_every,
-        patience=settings.patience, device=device, dtype=choose_dtype(settings.dtype, device),
-    )  # fmt: skip
+        steps=0,
+        learning_rate=default_rate if rate is None else rate,
+        schedule=settings.schedule,
+        warmup=settings.warmup,
+        weight_decay=settings.weight_decay,
+        layer_decay=settings.layer_decay,
+        max_grad_norm=settings.max_grad_norm,
+        best_by=task.metric,
+        best_rows=task.summary.num_rows("dev"),
+        evaluate_first=has_start,
+        checkpoint_every=settings.checkpoint_every,
+        patience=settings.patience,
+        device=device,
+        dtype=choose_dtype(settings.dtype, device),
+    )
     return FineTuneSetup(
         task=task,
         transforms=transforms_of(settings, task),

@@ -218,9 +218,11 @@ class TagView(ReportView):
         """Likely label errors, word by word."""
         known = {*self.tagset.names}
         words = [
-            (row, index, tag) for row, tags in enumerate(predictions.gold) for index, tag in enumerate(tags)
+            (row, index, tag)
+            for row, tags in enumerate(predictions.gold)
+            for index, tag in enumerate(tags)
             if tag in known
-        ]  # fmt: skip
+        ]
         probabilities = []
         for row, index, tag in words:
             tag_probability, best, best_probability = predictions.details[row][index]
@@ -231,10 +233,15 @@ class TagView(ReportView):
             sentence = self.sentence_by_location[predictions.where[row]]
             issues.append(
                 report.LabelIssue(
-                    sentence.where, join_words(sentence.words), error.label, error.suggested, error.label_probability,
-                    error.suggested_probability, span=word_span(sentence.words, index),
+                    sentence.where,
+                    join_words(sentence.words),
+                    error.label,
+                    error.suggested,
+                    error.label_probability,
+                    error.suggested_probability,
+                    span=word_span(sentence.words, index),
                 )
-            )  # fmt: skip
+            )
         return issues
 
     @cached_property

@@ -72,9 +72,14 @@ class TaggedTexts:
 
     @staticmethod
     def encode(
-        sentences: Sequence[Sentence], tokenizer: Tokenizer, policy: WindowPolicy, tagset: Tagset, *, context: bool,
+        sentences: Sequence[Sentence],
+        tokenizer: Tokenizer,
+        policy: WindowPolicy,
+        tagset: Tagset,
+        *,
+        context: bool,
         strict: bool,
-    ) -> "TaggedTexts":  # fmt: skip
+    ) -> "TaggedTexts":
         """sentences: with IOB2 or plain tags. context: read neighbouring sentences together, as many as fit into a
         window. strict: InputError for a tag that is not in the tagset; else ignored."""
         texts = list(group_sentences(sentences, tokenizer, policy.size if context else 0))

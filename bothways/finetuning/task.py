@@ -214,9 +214,10 @@ def metrics_with_intervals(scoring: Scoring, split: str, outputs: Any) -> Metric
     scores = scoring.score_predictions(predictions)
     intervals = {name: scores[f"{name}_interval"] for name in values if f"{name}_interval" in scores}
     return {
-        **metrics.with_intervals(values, intervals), "rows": len(predictions.where),
+        **metrics.with_intervals(values, intervals),
+        "rows": len(predictions.where),
         RESAMPLES: resamples_of(scores, scoring.metric),
-    }  # fmt: skip
+    }
 
 
 def resamples_of(scores: Scores, metric: str) -> dict[str, Any]:
@@ -231,9 +232,11 @@ def describe_lengths(lengths: Sequence[int]) -> str:
 
 
 def compute_outputs(
-    model: Model, examples: Examples, forward: Callable[[Model, Batch], Iterable[Tensor]],
+    model: Model,
+    examples: Examples,
+    forward: Callable[[Model, Batch], Iterable[Tensor]],
     tokens: int = INFERENCE_TOKENS,
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     """`forward` for each example, in order, without gradients, as float32 tensors on the CPU."""
     device, sizes = next(model.parameters()).device, examples.sizes
     outputs: dict[int, Tensor] = {}

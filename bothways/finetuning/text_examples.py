@@ -115,9 +115,17 @@ class TextExamples:
 
 
 def add_text_head(
-    pretrained: Checkpoint, labels: tuple[str, ...], *, seed: int, pooling: str, dropout: float, near_identity: bool,
-    multi_label: bool = False, few: bool = False, pair_features: str | None = None,
-) -> Checkpoint:  # fmt: skip
+    pretrained: Checkpoint,
+    labels: tuple[str, ...],
+    *,
+    seed: int,
+    pooling: str,
+    dropout: float,
+    near_identity: bool,
+    multi_label: bool = False,
+    few: bool = False,
+    pair_features: str | None = None,
+) -> Checkpoint:
     """The encoder with a new head for classes, or for a number if there are no labels.
 
     pooling: "auto", "cls", "mean" or "pair". near_identity: a pooler that starts near the identity, for a linear start.
@@ -139,9 +147,17 @@ def add_text_head(
         layers = math.ceil(KEPT_LAYERS * depth)
         logger.info(f"few examples: the classifier reads the first {layers} of {depth} layers")
     return with_head(
-        pretrained, "classes", labels, seed=seed, num_outputs=len(labels) or 1, multi_label=multi_label,
-        dropout=dropout, pooling=pair_features or kind, near_identity=near_identity, layers=layers,
-    )  # fmt: skip
+        pretrained,
+        "classes",
+        labels,
+        seed=seed,
+        num_outputs=len(labels) or 1,
+        multi_label=multi_label,
+        dropout=dropout,
+        pooling=pair_features or kind,
+        near_identity=near_identity,
+        layers=layers,
+    )
 
 
 def text_scores(model: Model, batch: Batch, pooling: str = "mean") -> Tensor:

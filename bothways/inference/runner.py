@@ -57,9 +57,13 @@ class BatchRunner:
         self._prepacked: tuple[list[tuple[int, int]], Callable[[Batch], Tensor]] | None = None
 
     def run(
-        self, encodings: Sequence[Encoding], reduce: Callable[..., Iterable[Result]], *columns: Sequence[Hashable],
-        batch_tokens: int | None = None, progress: Progress | None = None,
-    ) -> list[Result]:  # fmt: skip
+        self,
+        encodings: Sequence[Encoding],
+        reduce: Callable[..., Iterable[Result]],
+        *columns: Sequence[Hashable],
+        batch_tokens: int | None = None,
+        progress: Progress | None = None,
+    ) -> list[Result]:
         """The results of reduce(hidden_TH, batch, ...) for each encoding, in the encodings' order.
 
         columns: further values per encoding; reduce receives those of its batch.
@@ -72,9 +76,13 @@ class BatchRunner:
         return [results[row] for row in first_rows]
 
     def run_vectors(
-        self, encodings: Sequence[Encoding], reduce: Callable[..., Iterable[Tensor]], *columns: Sequence[Hashable],
-        batch_tokens: int | None = None, progress: Progress | None = None,
-    ) -> Tensor:  # fmt: skip
+        self,
+        encodings: Sequence[Encoding],
+        reduce: Callable[..., Iterable[Tensor]],
+        *columns: Sequence[Hashable],
+        batch_tokens: int | None = None,
+        progress: Progress | None = None,
+    ) -> Tensor:
         """As `run`, for results that are vectors of one size: float32 [N, H], without a second copy in memory."""
         first_rows = _first_equal_rows(encodings, columns)
         distinct = sorted(set(first_rows))
@@ -87,9 +95,14 @@ class BatchRunner:
         return vectors_NH if len(distinct) == len(encodings) else vectors_NH[first_rows]
 
     def _batches(
-        self, encodings: Sequence[Encoding], reduce: Callable[..., Iterable[Result]],
-        columns: Sequence[Sequence[Hashable]], rows: Sequence[int], batch_tokens: int | None, progress: Progress | None,
-    ) -> Iterator[tuple[list[int], Iterable[Result]]]:  # fmt: skip
+        self,
+        encodings: Sequence[Encoding],
+        reduce: Callable[..., Iterable[Result]],
+        columns: Sequence[Sequence[Hashable]],
+        rows: Sequence[int],
+        batch_tokens: int | None,
+        progress: Progress | None,
+    ) -> Iterator[tuple[list[int], Iterable[Result]]]:
         """Batch by batch: which of these rows it holds, and their results."""
         lengths = [*map(len, encodings)]
         hidden_states = self.hidden_states()

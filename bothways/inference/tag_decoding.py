@@ -101,9 +101,14 @@ UNKNOWN = -1  # index of a label that the tagset lacks
 
 
 def label_windows(
-    windows: Sequence[Encoding], words: Sequence[str], tags: Sequence[str], tagset: Tagset, *, where: str = "a text",
+    windows: Sequence[Encoding],
+    words: Sequence[str],
+    tags: Sequence[str],
+    tagset: Tagset,
+    *,
+    where: str = "a text",
     strict: bool = True,
-) -> list[LabelledWindow]:  # fmt: skip
+) -> list[LabelledWindow]:
     """The windows of join_words(words) with their labels; each label counts once, in the window that owns its row.
 
     tags: IOB2 or plain, one per word. The first of BERT's words in an entity X is B-X, the others are I-X; a plain tag

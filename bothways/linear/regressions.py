@@ -25,9 +25,16 @@ MAX_PRODUCTS, MAX_SELECTION_PRODUCTS = 250_000_000, 12_000_000  # multiplication
 
 
 def fit(
-    train: Data, dev: Data, kind: Kind, num_outputs: int, strengths: Sequence[float], *,
-    groups: Sequence[Hashable] | None = None, balanced: bool = False, score: Score | None = None,
-) -> tuple[np.ndarray, np.ndarray, float]:  # fmt: skip
+    train: Data,
+    dev: Data,
+    kind: Kind,
+    num_outputs: int,
+    strengths: Sequence[float],
+    *,
+    groups: Sequence[Hashable] | None = None,
+    balanced: bool = False,
+    score: Score | None = None,
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Weights [C, F], bias [C] and strength of the best model.
 
     The strength is the one with the highest score on dev, or, if dev has fewer than MIN_DEV_ROWS rows, in

@@ -145,9 +145,15 @@ def fit(
     held_out = tfidf.features(dev.texts, dev.pairs), dev.targets
     strengths = NUMBER_STRENGTHS if kind == "number" else CLASS_STRENGTHS
     solution = regressions.fit(
-        (x_NF, train.targets), held_out, kind, num_outputs, strengths, groups=train.groups, balanced=balanced,
+        (x_NF, train.targets),
+        held_out,
+        kind,
+        num_outputs,
+        strengths,
+        groups=train.groups,
+        balanced=balanced,
         score=score,
-    )  # fmt: skip
+    )
     return TfidfModel(tfidf, *solution)
 
 

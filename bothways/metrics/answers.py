@@ -91,8 +91,9 @@ def answer_intervals(
                 resamples |= part_bounds.resamples
     return Intervals(
         {name: (100 * low, 100 * high) for name, (low, high) in intervals.items()},
-        {name: 100 * resamples_B for name, resamples_B in resamples.items()}, bounds.num_units,
-    )  # fmt: skip
+        {name: 100 * resamples_B for name, resamples_B in resamples.items()},
+        bounds.num_units,
+    )
 
 
 def squad_version(gold: GoldAnswers) -> Version:

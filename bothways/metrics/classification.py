@@ -55,9 +55,12 @@ def classification(
 
 
 def classification_intervals(
-    gold: Sequence[Label], predicted: Sequence[Label], *, positive: Label | None = None,
+    gold: Sequence[Label],
+    predicted: Sequence[Label],
+    *,
+    positive: Label | None = None,
     groups: Sequence[Hashable] | None = None,
-) -> Intervals:  # fmt: skip
+) -> Intervals:
     """95 % intervals of the scores of `classification`. groups: texts of a group are resampled together; None: all
     texts are independent."""
     names = sorted(set(gold) | set(predicted))
@@ -123,12 +126,16 @@ def multi_label_intervals(
     samples = [2 * len(a & b) / len([*a, *b]) if a or b else 1.0 for a, b in label_sets]
     means = mean_intervals({"accuracy": [*map(float, is_right)], "f1_samples": samples}, unit_N.tolist())
     intervals = {
-        "accuracy": _proportion_interval(is_right, means["accuracy"], means.num_units), "f1_micro": bounds["f1"],
-        "f1_macro": bounds["f1_macro"], "f1_samples": means["f1_samples"],
-    }  # fmt: skip
+        "accuracy": _proportion_interval(is_right, means["accuracy"], means.num_units),
+        "f1_micro": bounds["f1"],
+        "f1_macro": bounds["f1_macro"],
+        "f1_samples": means["f1_samples"],
+    }
     resamples = {
-        "f1_micro": bounds.resamples["f1"], "f1_macro": bounds.resamples["f1_macro"], **means.resamples,
-    }  # fmt: skip
+        "f1_micro": bounds.resamples["f1"],
+        "f1_macro": bounds.resamples["f1_macro"],
+        **means.resamples,
+    }
     return Intervals(intervals, resamples, bounds.num_units)
 
 

@@ -59,8 +59,9 @@ def entity_intervals(
     names = ("precision", "recall", "f1", "f1_macro")
     return Intervals(
         {**{name: bounds[name] for name in names}, **accuracy},
-        {**{name: bounds.resamples[name] for name in names}, **accuracy.resamples}, bounds.num_units,
-    )  # fmt: skip
+        {**{name: bounds.resamples[name] for name in names}, **accuracy.resamples},
+        bounds.num_units,
+    )
 
 
 def tag_interval(

@@ -117,9 +117,12 @@ class TextBlocks:
 
 
 def window_blocks(
-    lengths: Sequence[int], sides: tuple[int, int], device: torch.device,
-    global_tokens: np.ndarray | None = None, size: int | None = None,
-) -> Blocks:  # fmt: skip
+    lengths: Sequence[int],
+    sides: tuple[int, int],
+    device: torch.device,
+    global_tokens: np.ndarray | None = None,
+    size: int | None = None,
+) -> Blocks:
     """Each token attends to this many neighbours before and after it (-1: all) and to its text's global tokens.
 
     global_tokens: indices in T, ascending. size: tokens of a block.

@@ -95,9 +95,9 @@ class DisentangledAttention(Attention):
             return total
 
         dropout = self.dropout if self.training else 0.0
-        return context.layout.attend(
-            q_TND * scale, k_TND, v_TND, sides=self.sides, dropout=dropout, bias=bias
-        ).flatten(1)  # fmt: skip
+        return context.layout.attend(q_TND * scale, k_TND, v_TND, sides=self.sides, dropout=dropout, bias=bias).flatten(
+            1
+        )
 
     def split_heads(self, qkv_TX: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys, values, [T, N, D] each."""

@@ -94,9 +94,20 @@ class Int8Linear(nn.Module):
         name, algorithm = POST_OPERATIONS[activation] if activation else ("none", "none")
         inputs = self.quantization
         result: Tensor = torch.ops.onednn.qlinear_pointwise(
-            integers_TI, inputs.scale, inputs.zero_point, self._packed[0], self.weight_scale, self._packed[1],
-            self.bias, output.scale, output.zero_point, dtype, name, [], algorithm,
-        )  # fmt: skip
+            integers_TI,
+            inputs.scale,
+            inputs.zero_point,
+            self._packed[0],
+            self.weight_scale,
+            self._packed[1],
+            self.bias,
+            output.scale,
+            output.zero_point,
+            dtype,
+            name,
+            [],
+            algorithm,
+        )
         return result
 
     def plain_product(self, integers_TI: Tensor, dtype: torch.dtype, activation: str, output: Quantization) -> Tensor:

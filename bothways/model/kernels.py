@@ -44,9 +44,11 @@ def append_dummy_text(batch: Batch, weight: Tensor) -> Batch:
     tokens = {name: torch.cat([getattr(batch, name), dummy]) for name in ("input_ids", "segment_ids", "position_ids")}
     is_global_T = batch.global_tokens
     return replace(
-        batch, **tokens, lengths=torch.cat([batch.lengths, batch.lengths.new_tensor([missing])]),
+        batch,
+        **tokens,
+        lengths=torch.cat([batch.lengths, batch.lengths.new_tensor([missing])]),
         global_tokens=None if is_global_T is None else torch.cat([is_global_T, dummy.bool()]),
-    )  # fmt: skip
+    )
 
 
 def attention(bucket: Bucket, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:

@@ -23,9 +23,12 @@ class _NoInit(TorchFunctionMode):
         self.max_elements = self.num_left = max_elements
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         kwargs = kwargs or {}
         if func in INITIALIZERS:
             return (args or list(kwargs.values()))[0]

@@ -34,10 +34,17 @@ class HeldOut:
     """Fixed held-out examples with fixed masks, and the perplexity of word frequencies on them as a baseline."""
 
     def __init__(
-        self, store: TokenStore, documents: np.ndarray, tokenizer: Tokenizer, length: int, *, pairs: PairTask,
+        self,
+        store: TokenStore,
+        documents: np.ndarray,
+        tokenizer: Tokenizer,
+        length: int,
+        *,
+        pairs: PairTask,
         objective: ObjectiveName | Callable[[PairTask], PretrainingObjective] = "masked",
-        frequencies: np.ndarray | None = None, most: int = HELD_OUT_EXAMPLES,
-    ) -> None:  # fmt: skip
+        frequencies: np.ndarray | None = None,
+        most: int = HELD_OUT_EXAMPLES,
+    ) -> None:
         """documents: indices of held-out documents. objective: its name, or a function that builds it.
         frequencies [V]: token counts of the training text.
 
@@ -48,9 +55,15 @@ class HeldOut:
         self.objective = objective(self.pairs) if callable(objective) else build_objective(objective, self.pairs)
         documents = sample_documents(store, documents)
         examples = make_examples(
-            store, documents, others=documents, length=length, pairs=self.pairs, seed=0, epoch=0,
+            store,
+            documents,
+            others=documents,
+            length=length,
+            pairs=self.pairs,
+            seed=0,
+            epoch=0,
             separators=tokenizer.backend.num_separators,
-        )  # fmt: skip
+        )
         rows = generator(0, Purpose.HELD_OUT).permutation(len(examples))[:most].tolist()
         sizes = examples.sizes.tolist()
         rule = MaskRule.from_tokenizer(tokenizer)
@@ -89,8 +102,9 @@ class HeldOut:
                     positives += int(gold.sum())
         means = {
             loss: value / max(1, totals[loss])
-            for loss, value in sums.items() if self.pairs != "none" or loss != "next_sentence"
-        }  # fmt: skip
+            for loss, value in sums.items()
+            if self.pairs != "none" or loss != "next_sentence"
+        }
         words = [mean for loss, mean in means.items() if loss in WORD_LOSSES]
         metrics_by_name: dict[str, Any] = {"loss": sum(means.values()), **means, **self.objective.figures(means)}
         if words:

@@ -51,9 +51,11 @@ def new_model(
     """A new model with randomly initialized or precomputed weights. config: except vocabulary and dropout."""
     tokenizer = data.tokenizer
     config = config.replace(
-        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id, hidden_dropout_prob=initialization.dropout,
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_id,
+        hidden_dropout_prob=initialization.dropout,
         attention_probs_dropout_prob=initialization.dropout,
-    )  # fmt: skip
+    )
     if config.position_offset:  # the family's positions start behind the padding's id
         config = config.replace(position_offset=tokenizer.pad_id + 1)
     if isinstance(config.sparse_attention, GlobalTokensConfig):
@@ -78,9 +80,10 @@ def continue_from(
     """
     old, heads, tokenizer = start.model, objective.heads, data.tokenizer
     config = old.config.replace(
-        vocab_size=max(len(tokenizer), old.config.vocab_size), hidden_dropout_prob=initialization.dropout,
+        vocab_size=max(len(tokenizer), old.config.vocab_size),
+        hidden_dropout_prob=initialization.dropout,
         attention_probs_dropout_prob=initialization.dropout,
-    )  # fmt: skip
+    )
     named = FAMILIES[start.model_type].hf_names(state_dict.POOLER, heads)
     model = Model(config, heads, pooler=old.pooler is not None and bool(named))
     initialize(model, config.initializer_range, torch.Generator().manual_seed(initialization.seed))

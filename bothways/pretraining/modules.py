@@ -96,10 +96,11 @@ class ReplacedTokenModel(nn.Module):
         self.model, config = model, model.config
         heads = max(1, config.num_attention_heads // GENERATOR_DIVISOR)
         small = config.replace(
-            num_attention_heads=heads, hidden_size=heads * config.head_size,
+            num_attention_heads=heads,
+            hidden_size=heads * config.head_size,
             intermediate_size=config.intermediate_size // GENERATOR_DIVISOR,
             embedding_size=config.embedding_size or config.hidden_size,
-        )  # fmt: skip
+        )
         self.generator = Model(small, {"masked_words": 0})
         generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
         initialize(self.generator, config.initializer_range, generator)

@@ -29,10 +29,18 @@ def run(settings: Pretrain, *, callbacks: Callbacks = ()) -> PretrainingResult:
     start = load_start(settings)
     settings = resolve_settings(settings, start)
     vocabulary, device = choose_vocabulary(settings, start), choose_device(settings.device)
-    with process_group(device) as processes, Run(
-        settings.out, "pretrain", settings, resume=settings.resume, is_main_process=processes.is_main_process,
-        device=processes.device(device), callbacks=callbacks,
-    ) as run:  # fmt: skip
+    with (
+        process_group(device) as processes,
+        Run(
+            settings.out,
+            "pretrain",
+            settings,
+            resume=settings.resume,
+            is_main_process=processes.is_main_process,
+            device=processes.device(device),
+            callbacks=callbacks,
+        ) as run,
+    ):
         tokenizer = prepare_tokenizer(text, vocabulary, run.directory, processes)
         data = read_data(text, tokenizer, new_vocabulary=start is None)
         return train(build_setup(settings, start, data, processes.device(device)), data, run, processes)
@@ -58,8 +66,16 @@ def train(setup: PretrainingSetup, data: PretrainingData, run: Run, processes: P
     run.update_metadata(steps=options.steps, parameters=sum(map(Tensor.numel, model.parameters())), **data.facts)
     with track_progress(run, options, model.config, next(steps(0)), setup.tensorboard, saved, processes) as record:
         fit(
-            module, losses, objective.counts, prefetched(steps, options), options,
-            evaluate=lambda: heldout.measure(module), record=warn_on_plateau(record, heldout, options, saved),
-            checkpoints=checkpoints, start=saved, processes=processes, fingerprint=batch_fingerprint,
-        )  # fmt: skip
+            module,
+            losses,
+            objective.counts,
+            prefetched(steps, options),
+            options,
+            evaluate=lambda: heldout.measure(module),
+            record=warn_on_plateau(record, heldout, options, saved),
+            checkpoints=checkpoints,
+            start=saved,
+            processes=processes,
+            fingerprint=batch_fingerprint,
+        )
     return finish(setup, run, processes)

@@ -20,9 +20,14 @@ FAMILY_OF_OBJECTIVE: Mapping[str, Family] = {
     "halves": "bert",
 }
 PAPER: Mapping[str, Any] = {
-    "learning_rate": 1e-4, "warmup": 0.01, "mask_rate": 0.15, "dropout": 0.1, "beta2": 0.999, "local_init": False,
+    "learning_rate": 1e-4,
+    "warmup": 0.01,
+    "mask_rate": 0.15,
+    "dropout": 0.1,
+    "beta2": 0.999,
+    "local_init": False,
     "word_vectors": False,
-}  # fmt: skip
+}
 STEPS = 1000  # without --steps or --minutes
 MEASURED_WIDTH = 256  # hidden size of the trials that chose the learning rates
 PEAK_LEARNING_RATE = {"pre": 2e-3, "post": 1e-3}  # by the position of LayerNorm

@@ -142,8 +142,13 @@ def build_setup(
         module=module,
         objective=objective,
         sampler=StepSampler(
-            data.store, data.training, length=complete.max_length, pairs=objective.pairs, seed=complete.seed,
-            batch_tokens=complete.batch_tokens, separators=data.tokenizer.backend.num_separators,
+            data.store,
+            data.training,
+            length=complete.max_length,
+            pairs=objective.pairs,
+            seed=complete.seed,
+            batch_tokens=complete.batch_tokens,
+            separators=data.tokenizer.backend.num_separators,
         ),
         rule=MaskRule.from_tokenizer(data.tokenizer, complete.mask_rate, complete.masking, complete.final_mask_rate),
         heldout=build_heldout(complete, data),
@@ -157,7 +162,7 @@ def build_setup(
         title=title,
         recipe=recipe,
         watts=complete.watts,
-    )  # fmt: skip
+    )
 
 
 def new_config(settings: Pretrain) -> EncoderConfig:
@@ -182,16 +187,25 @@ def objective_from_settings(settings: Pretrain) -> PretrainingObjective:
 def build_heldout(settings: Pretrain, data: PretrainingData) -> HeldOut:
     assert settings.objective != "auto" and settings.pairs != "auto"
     return HeldOut(
-        data.unseen, data.heldout, data.tokenizer, settings.max_length, pairs=settings.pairs,
-        objective=settings.objective, frequencies=data.frequencies, most=settings.heldout_examples,
-    )  # fmt: skip
+        data.unseen,
+        data.heldout,
+        data.tokenizer,
+        settings.max_length,
+        pairs=settings.pairs,
+        objective=settings.objective,
+        frequencies=data.frequencies,
+        most=settings.heldout_examples,
+    )
 
 
 def build_initialization(settings: CompleteSettings) -> Initialization:
     return Initialization(
-        seed=settings.seed, dropout=settings.dropout, frequency_bias=settings.frequency_bias,
-        word_vectors=settings.word_vectors, local_init=settings.local_init,
-    )  # fmt: skip
+        seed=settings.seed,
+        dropout=settings.dropout,
+        frequency_bias=settings.frequency_bias,
+        word_vectors=settings.word_vectors,
+        local_init=settings.local_init,
+    )
 
 
 def build_options(settings: CompleteSettings | Distill, device: torch.device) -> TrainingOptions:
@@ -200,13 +214,23 @@ def build_options(settings: CompleteSettings | Distill, device: torch.device) ->
     elif settings.deterministic:
         torch.use_deterministic_algorithms(True)
     return TrainingOptions(
-        steps=settings.steps or STEPS, learning_rate=settings.learning_rate, schedule=settings.schedule,
-        warmup=settings.warmup, decay=settings.decay, beta2=settings.beta2, weight_decay=settings.weight_decay,
-        muon_learning_rate=settings.muon_learning_rate, max_grad_norm=settings.max_grad_norm,
-        evaluate_every=settings.evaluate_every, checkpoint_every=settings.checkpoint_every, seed=settings.seed,
-        device=device, dtype=choose_dtype(settings.dtype, device), shard=settings.shard,
+        steps=settings.steps or STEPS,
+        learning_rate=settings.learning_rate,
+        schedule=settings.schedule,
+        warmup=settings.warmup,
+        decay=settings.decay,
+        beta2=settings.beta2,
+        weight_decay=settings.weight_decay,
+        muon_learning_rate=settings.muon_learning_rate,
+        max_grad_norm=settings.max_grad_norm,
+        evaluate_every=settings.evaluate_every,
+        checkpoint_every=settings.checkpoint_every,
+        seed=settings.seed,
+        device=device,
+        dtype=choose_dtype(settings.dtype, device),
+        shard=settings.shard,
         compile_warmup=settings.compile,
-    )  # fmt: skip
+    )
 
 
 def prefetched(steps: Steps, options: TrainingOptions) -> Steps:

@@ -124,9 +124,7 @@ def open_text(settings: Pretrain | Distill) -> Text:
 def choose_vocabulary(settings: Pretrain, start: Checkpoint | None) -> Vocabulary:
     """The vocabulary of the named tokenizer or of the checkpoint to continue from, else one to be learned."""
     tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
-    return Vocabulary(
-        tokenizer, settings.vocab_size, settings.lowercase, settings.strip_accents, settings.extend_vocab
-    )  # fmt: skip
+    return Vocabulary(tokenizer, settings.vocab_size, settings.lowercase, settings.strip_accents, settings.extend_vocab)
 
 
 def read_data(text: Text, tokenizer: Tokenizer, *, new_vocabulary: bool = True) -> PretrainingData:
@@ -194,10 +192,15 @@ def _open_store(text: Text, corpus: Corpus, tokenizer: Tokenizer) -> tuple[Token
     paths = [*map(_path_note, corpus.paths)]
     folder = text.token_store or cache.cache_directory() / "stores"
     built = open_or_build(
-        folder, corpus.fingerprint(), lambda: corpus.documents(skipped), tokenizer,
-        language=text.language, processes=text.processes, drop_duplicates=text.drop_duplicates,
+        folder,
+        corpus.fingerprint(),
+        lambda: corpus.documents(skipped),
+        tokenizer,
+        language=text.language,
+        processes=text.processes,
+        drop_duplicates=text.drop_duplicates,
         notes=lambda: {"skipped": dict(skipped), "corpus": paths},
-    )  # fmt: skip
+    )
     if not built.reused and text.token_store is None:
         size = sum(kept.size for kept in cache.cached_stores(folder))
         if size > cache.LARGE_BYTES:
@@ -228,9 +231,12 @@ def prepare_tokenizer(text: Text, vocabulary: Vocabulary, directory: Path, proce
                 else "found no word to add",
             )
         learned = Tokenizer.learn(
-            _training_texts(text), vocabulary.size, vocabulary.lowercase, workers,
+            _training_texts(text),
+            vocabulary.size,
+            vocabulary.lowercase,
+            workers,
             strip_accents=vocabulary.strip_accents,
-        )  # fmt: skip
+        )
         return learned, f"learned a vocabulary of {len(learned):,} entries"
 
     return save_tokenizer_once(directory / "tokenizer", make, processes)
@@ -259,14 +265,15 @@ def extend_vocabulary(tokenizer: Tokenizer, texts: Iterable[str], count: int, pr
     if not isinstance(tokenizer.backend, BertBackend):
         raise InputError(f"extend_vocab ({count}): only WordPiece vocabularies can be extended; leave it 0")
     broken = [
-        (-occurrences, word) for word, occurrences in count_words(texts, tokenizer.backend.splitter, processes).items()
+        (-occurrences, word)
+        for word, occurrences in count_words(texts, tokenizer.backend.splitter, processes).items()
         if occurrences >= MIN_COUNT and word not in tokenizer.vocab and tokenizer.unknown_id not in tokenizer.ids(word)
-    ]  # fmt: skip
+    ]
     more = [word for _, word in sorted(broken)[:count]]
     return Tokenizer(
         {**tokenizer.vocab, **{word: index for index, word in enumerate(more, len(tokenizer))}},
         **tokenizer.backend.rules,
-    )  # fmt: skip
+    )
 
 
 def _training_texts(text: Text) -> Iterator[str]:

@@ -66,9 +66,13 @@ def _render_case(case: AnswerMistake) -> Html:
     gold = isolate(" / ".join(answers)) if answers else "no answer"
     predicted = isolate(case.passage[case.predicted.start : case.predicted.end]) if case.predicted else "no answer"
     verdict = element(
-        "p.verdict", "predicted ", element("strong.predicted", predicted), ", gold ", element("strong.gold", gold),
+        "p.verdict",
+        "predicted ",
+        element("strong.predicted", predicted),
+        ", gold ",
+        element("strong.gold", gold),
         f" (F1 {case.f1:.1%})",
-    )  # fmt: skip
+    )
     spans: SpansByRole = {"gold": case.gold, "predicted": case.predicted_spans}
     text = render_passage(case.passage, spans, (*case.gold, *case.predicted_spans))
     return join((render_text(element("strong", case.question)), verdict, text))

@@ -75,10 +75,15 @@ class LabelIssues:
 
 def _render_issue(case: LabelIssue) -> Html:
     verdict = element(
-        "p.verdict", element("strong", isolate(short_locations([case.where])[0])), ": labelled ",
-        element("strong.gold", isolate(case.label)), _percentage(case.label_probability), ", suggested ",
-        element("strong.predicted", isolate(case.suggested)), _percentage(case.suggested_probability),
-    )  # fmt: skip
+        "p.verdict",
+        element("strong", isolate(short_locations([case.where])[0])),
+        ": labelled ",
+        element("strong.gold", isolate(case.label)),
+        _percentage(case.label_probability),
+        ", suggested ",
+        element("strong.predicted", isolate(case.suggested)),
+        _percentage(case.suggested_probability),
+    )
     if case.span is None:
         return join((verdict, render_texts(case.text, case.pair)))
     return join((verdict, render_passage(case.text, {"gold": [case.span]}, [case.span])))

@@ -50,9 +50,12 @@ class LabelMistakes:
 
 def _render_label_mistake(case: LabelMistake) -> Html:
     verdict = element(
-        "p.verdict", "predicted ", element("strong.predicted", isolate(case.predicted)),
-        f" ({case.probability:.1%}), gold ", element("strong.gold", isolate(case.gold)),
-    )  # fmt: skip
+        "p.verdict",
+        "predicted ",
+        element("strong.predicted", isolate(case.predicted)),
+        f" ({case.probability:.1%}), gold ",
+        element("strong.gold", isolate(case.gold)),
+    )
     return join((verdict, render_texts(case.text, case.pair)))
 
 
@@ -86,7 +89,11 @@ def _render_number_mistake(case: NumberMistake) -> Html:
     error = case.predicted - case.gold
     error_text = f"{error:+,.3f}" if not error or abs(error) >= 0.001 else f"{error:+.1e}"
     verdict = element(
-        "p.verdict", "predicted ", element("strong.predicted", format_number(case.predicted, "number")), ", gold ",
-        element("strong.gold", format_number(case.gold, "number")), f" (error {error_text})",
-    )  # fmt: skip
+        "p.verdict",
+        "predicted ",
+        element("strong.predicted", format_number(case.predicted, "number")),
+        ", gold ",
+        element("strong.gold", format_number(case.gold, "number")),
+        f" (error {error_text})",
+    )
     return join((verdict, render_texts(case.text, case.pair)))

@@ -73,6 +73,7 @@ def _draw(word: WordSenses) -> Html:
 def _table(words: Sequence[WordSenses]) -> Html:
     rows = [
         [word.word, sense, sentence]
-        for word in words for sense, sentence in zip(word.senses, word.sentences, strict=True)
-    ]  # fmt: skip
+        for word in words
+        for sense, sentence in zip(word.senses, word.sentences, strict=True)
+    ]
     return table("The sentences.", ["Word", "Sense", "Sentence"], rows, words=3)

@@ -15,9 +15,14 @@ from bothways.settings.location import Location, local_path
 from bothways.settings.tables_in_memory import MemoryTable, as_source, as_sources
 
 NAMES = {
-    Location: "a path", MemoryTable: "a table in memory", str: "text",
-    bool: "True or False", int: "a whole number", float: "a number", NoneType: "None",
-}  # fmt: skip
+    Location: "a path",
+    MemoryTable: "a table in memory",
+    str: "text",
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    NoneType: "None",
+}
 
 
 def declared_types(cls: type) -> dict[str, Any]:

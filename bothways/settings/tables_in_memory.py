@@ -81,8 +81,11 @@ class MemoryTable:
     def record(self) -> dict[str, Any]:
         """The description that bothways.json stores in place of a path."""
         return {
-            "kind": self.kind, "rows": self.num_rows, "columns": [*self.columns], "fingerprint": self.fingerprint,
-        }  # fmt: skip
+            "kind": self.kind,
+            "rows": self.num_rows,
+            "columns": [*self.columns],
+            "fingerprint": self.fingerprint,
+        }
 
 
 TableSource = Path | MemoryTable  # a path may also be a folder, a glob or hf:OWNER/NAME

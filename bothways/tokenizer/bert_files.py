@@ -18,9 +18,15 @@ from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
 
 FLAGS = (  # booleans of tokenizer_config.json and of the normalizer in tokenizer.json
-    "do_lower_case", "strip_accents", "tokenize_chinese_chars", "keep_accents", "split_by_punct", "add_prefix_space",
-    "lowercase", "handle_chinese_chars",
-)  # fmt: skip
+    "do_lower_case",
+    "strip_accents",
+    "tokenize_chinese_chars",
+    "keep_accents",
+    "split_by_punct",
+    "add_prefix_space",
+    "lowercase",
+    "handle_chinese_chars",
+)
 
 
 @dataclass(frozen=True)
@@ -142,9 +148,13 @@ def _reject_other_special_tokens(config: dict[str, Any], file: Path) -> None:
 
 
 def save(
-    path: str | PathLike[str], tokens: Sequence[str], splitter: Splitter, max_word_length: int, max_length: int,
+    path: str | PathLike[str],
+    tokens: Sequence[str],
+    splitter: Splitter,
+    max_word_length: int,
+    max_length: int,
     segments: int,
-) -> None:  # fmt: skip
+) -> None:
     """Write the three files into a directory, which is created if necessary. tokens: the vocabulary in id order.
 
     max_length: length at which transformers truncates on request. segments: number of segment types of the model; below

@@ -41,9 +41,14 @@ class BertBackend:
     has_bos_and_eos = False
 
     def __init__(
-        self, vocab: dict[str, int], *, lowercase: bool = True, strip_accents: bool | None = None,
-        split_chinese: bool = True, max_word_length: int = 100,
-    ) -> None:  # fmt: skip
+        self,
+        vocab: dict[str, int],
+        *,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        split_chinese: bool = True,
+        max_word_length: int = 100,
+    ) -> None:
         self.vocab = vocab
         self.splitter = Splitter(lowercase=lowercase, strip_accents=strip_accents, split_chinese=split_chinese)
         self.wordpiece = WordPiece(vocab, unknown_id=vocab[SPECIAL_TOKENS[1]], max_word_length=max_word_length)

@@ -30,11 +30,25 @@ ROBERTA, DEBERTA = "RobertaTokenizer", "DebertaTokenizer"  # transformers' class
 GENERIC_CLASSES = ("", "PreTrained", "TokenizersBackend")
 SUPPORTED_CLASSES = {
     "vocab.txt": (
-        *GENERIC_CLASSES, "Bert", "DistilBert", "Electra", "MobileBert", "SqueezeBert", "ConvBert", "LayoutLM",
-        "Funnel", "Lxmert", "RetriBert", "Realm", "Splinter", "DPRQuestionEncoder", "DPRContextEncoder", "DPRReader",
+        *GENERIC_CLASSES,
+        "Bert",
+        "DistilBert",
+        "Electra",
+        "MobileBert",
+        "SqueezeBert",
+        "ConvBert",
+        "LayoutLM",
+        "Funnel",
+        "Lxmert",
+        "RetriBert",
+        "Realm",
+        "Splinter",
+        "DPRQuestionEncoder",
+        "DPRContextEncoder",
+        "DPRReader",
     ),
     "vocab.json": (*GENERIC_CLASSES, "Roberta", "Longformer", "Deberta", "Bart", "LED", "GPT2"),
-}  # fmt: skip
+}
 
 
 def load(path: str | PathLike[str]) -> TokenizerData:

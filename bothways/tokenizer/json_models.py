@@ -40,11 +40,13 @@ def template_processing(
         "type": "TemplateProcessing",
         "single": [*start, special(sep, 0)],
         "pair": [
-            *start, *[special(sep, 0)] * num_separators, {"Sequence": {"id": "B", "type_id": second_segment}},
+            *start,
+            *[special(sep, 0)] * num_separators,
+            {"Sequence": {"id": "B", "type_id": second_segment}},
             special(sep, second_segment),
         ],
         "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in (cls, sep)},
-    }  # fmt: skip
+    }
 
 
 def added_tokens(ids: Mapping[str, int], *, mask: str) -> list[dict[str, Any]]:

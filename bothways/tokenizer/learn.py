@@ -50,9 +50,14 @@ class SplitRules(TypedDict):
 
 
 def learn_vocabulary(
-    texts: Iterable[str], size: int | None, alphabet: int, lowercase: bool, strip_accents: bool | None, *,
+    texts: Iterable[str],
+    size: int | None,
+    alphabet: int,
+    lowercase: bool,
+    strip_accents: bool | None,
+    *,
     processes: int = 1,
-) -> tuple[dict[str, int], SplitRules]:  # fmt: skip
+) -> tuple[dict[str, int], SplitRules]:
     """Learn a vocabulary: `count_words`, then `merge_pieces`. Returns token -> id, and the options of `Splitter`.
 
     size: None chooses a size for the text (`choose_size`). strip_accents: None strips accents from lower-cased text

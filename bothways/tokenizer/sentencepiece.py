@@ -107,10 +107,14 @@ CONVERTERS = {ALBERT: _albert, XLM_ROBERTA: _xlm_roberta, DEBERTA: _deberta, BIG
 
 
 def _content(
-    vocab: Pieces, normalizers: list[dict[str, Any]], special_tokens: tuple[str, str, str, str, str], *,
-    splitters: Sequence[dict[str, Any]] = ({"type": "WhitespaceSplit"},), num_separators: int = 1,
+    vocab: Pieces,
+    normalizers: list[dict[str, Any]],
+    special_tokens: tuple[str, str, str, str, str],
+    *,
+    splitters: Sequence[dict[str, Any]] = ({"type": "WhitespaceSplit"},),
+    num_separators: int = 1,
     second_segment: int = 1,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """special_tokens: padding, unknown, [CLS], [SEP] and mask. splitters: pre-tokenizers before Metaspace.
 
     num_separators, second_segment: see BertBackend.
@@ -127,7 +131,7 @@ def _content(
         ),
         "decoder": DECODERS[METASPACE],
         "model": {"type": "Unigram", "unk_id": ids[unknown], "vocab": vocab, "byte_fallback": False},
-    }  # fmt: skip
+    }
 
 
 def _model(file: Path) -> Any:

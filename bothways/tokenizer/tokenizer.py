@@ -24,9 +24,12 @@ class TokenizedText:
     """A text (or list of words) as ids. The spans of its tokens are computed on first use."""
 
     def __init__(
-        self, text: str | Sequence[str], tokenizer: "Tokenizer", special_tokens: Sequence[str] = (),
+        self,
+        text: str | Sequence[str],
+        tokenizer: "Tokenizer",
+        special_tokens: Sequence[str] = (),
         ids: list[int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.text, self.tokenizer, self.special_tokens = text, tokenizer, special_tokens
         if ids is None and isinstance(text, str):
             ids = tokenizer.ids(text, special_tokens)
@@ -110,9 +113,15 @@ class Tokenizer:
     """
 
     def __init__(
-        self, vocab: dict[str, int], *, lowercase: bool = True, strip_accents: bool | None = None,
-        split_chinese: bool = True, max_word_length: int = 100, backend: LibraryBackend | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        vocab: dict[str, int],
+        *,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        split_chinese: bool = True,
+        max_word_length: int = 100,
+        backend: LibraryBackend | None = None,
+    ) -> None:
         self.special_tokens = backend.special_tokens if backend else SPECIAL_TOKENS
         if missing := [token for token in self.special_tokens if token not in vocab]:
             raise InputError(f"vocabulary of {len(vocab)} entries lacks {', '.join(map(shorten, missing))}; add them")
@@ -124,9 +133,12 @@ class Tokenizer:
         self.pad_id, self.unknown_id, self.cls_id, self.sep_id, self.mask_id = special_ids[: len(SPECIAL_TOKENS)]
         self.special_ids = frozenset(special_ids)
         self.backend: BertBackend | LibraryBackend = backend or BertBackend(
-            vocab, lowercase=lowercase, strip_accents=strip_accents, split_chinese=split_chinese,
+            vocab,
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+            split_chinese=split_chinese,
             max_word_length=max_word_length,
-        )  # fmt: skip
+        )
         self.replaced_surrogates = 0
 
     def __repr__(self) -> str:
@@ -150,9 +162,15 @@ class Tokenizer:
 
     @classmethod
     def learn(
-        cls, texts: Iterable[str], size: int | None = 30522, lowercase: bool = True, processes: int = 1,
-        alphabet: int = 1000, *, strip_accents: bool | None = None,
-    ) -> "Tokenizer":  # fmt: skip
+        cls,
+        texts: Iterable[str],
+        size: int | None = 30522,
+        lowercase: bool = True,
+        processes: int = 1,
+        alphabet: int = 1000,
+        *,
+        strip_accents: bool | None = None,
+    ) -> "Tokenizer":
         """Learn a WordPiece vocabulary of at most `size` entries. Deterministic: the same texts give the same bytes.
 
         size: None chooses 8,000 to 30,522, depending on the texts. alphabet: words with a character that is not among

@@ -39,9 +39,13 @@ class AdamW:
     """Updates float32 master weights. peaks, decays: peak learning rate and weight decay by parameter name."""
 
     def __init__(
-        self, masters: Mapping[str, Tensor], peaks: Mapping[str, float], decays: Mapping[str, float], eps: float,
+        self,
+        masters: Mapping[str, Tensor],
+        peaks: Mapping[str, float],
+        decays: Mapping[str, float],
+        eps: float,
         beta2: float = 0.999,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.eps, self.beta2 = eps, beta2
         self.first = {name: torch.zeros_like(master) for name, master in masters.items()}
         self.second = {name: torch.zeros_like(master) for name, master in masters.items()}
@@ -75,10 +79,21 @@ class AdamW:
                     continue
                 masters, first, second = map(list, zip(*(self.parts[part] for part in parts), strict=True))
                 torch._fused_adamw_(
-                    masters, _as_float32([part.of(flat_gradients) for part in parts], buffer), first, second, [],
-                    [self.steps[part.name] for part in parts], lr=peak * lr_factor, beta1=BETA_1, beta2=self.beta2,
-                    weight_decay=decay, eps=self.eps, amsgrad=False, maximize=False, grad_scale=scale,
-                )  # fmt: skip
+                    masters,
+                    _as_float32([part.of(flat_gradients) for part in parts], buffer),
+                    first,
+                    second,
+                    [],
+                    [self.steps[part.name] for part in parts],
+                    lr=peak * lr_factor,
+                    beta1=BETA_1,
+                    beta2=self.beta2,
+                    weight_decay=decay,
+                    eps=self.eps,
+                    amsgrad=False,
+                    maximize=False,
+                    grad_scale=scale,
+                )
                 if weights[parts[0].name].dtype is not torch.float32:
                     torch._foreach_copy_([part.of(flat_weights) for part in parts], masters)
 

@@ -197,7 +197,7 @@ def gather_shards(rows: Tensor, parameter: Any) -> Tensor:
     shape, stride = parameter.shape, parameter.stride()
     return DTensor.from_local(
         rows, parameter.device_mesh, parameter.placements, shape=shape, stride=stride
-    ).full_tensor()  # fmt: skip
+    ).full_tensor()
 
 
 def to_shard(value: Tensor, parameter: Any) -> Tensor:
@@ -206,9 +206,7 @@ def to_shard(value: Tensor, parameter: Any) -> Tensor:
         return value
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(
-        value, parameter.device_mesh, parameter.placements, src_data_rank=None
-    ).to_local()  # fmt: skip
+    return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None).to_local()
 
 
 def sum_by_name(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -28,12 +28,19 @@ Steps = Callable[[int], Iterator[Sequence[Batch]]]
 
 
 def fit(
-    module: nn.Module, losses: Losses, counts: Counts, steps: Steps, options: TrainingOptions, *,
-    evaluate: Callable[[], Mapping[str, float]], record: Callable[[dict[str, Any]], None],
-    checkpoints: Checkpoints = NO_CHECKPOINTS, start: SavedCheckpoint | None = None,
+    module: nn.Module,
+    losses: Losses,
+    counts: Counts,
+    steps: Steps,
+    options: TrainingOptions,
+    *,
+    evaluate: Callable[[], Mapping[str, float]],
+    record: Callable[[dict[str, Any]], None],
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
+    start: SavedCheckpoint | None = None,
     processes: Processes = SINGLE_PROCESS,
     fingerprint: Callable[[Batch], str] = lambda batch: f"of {batch.num_tokens} tokens",
-) -> TrainingState:  # fmt: skip
+) -> TrainingState:
     """Train a float32 module, computing in options.dtype; after training it is float32 on the CPU.
 
     steps(first) yields the micro-batches of this process for each step. losses(module, batch) gives (sum, count) by
@@ -83,18 +90,25 @@ def _due(step: int, every: int) -> bool:
 
 
 def train_step(
-    trainer: Trainer, progress: TrainingState, micro_batches: Sequence[Batch],
+    trainer: Trainer,
+    progress: TrainingState,
+    micro_batches: Sequence[Batch],
     stop_requested: Callable[[], bool] = lambda: False,
-) -> tuple[TrainingState, dict[str, Any], bool]:  # fmt: skip
+) -> tuple[TrainingState, dict[str, Any], bool]:
     """One optimizer step: the new state, a row of metrics, and whether any process was asked to stop."""
     options, scale = trainer.options, progress.scale
     lr_factor = learning_rate_factor(
         options.schedule, progress.step, steps=options.steps, warmup=options.warmup, decay=options.decay
     )
     values = backward(
-        trainer.replica, trainer.counts, [batch.to(options.device) for batch in micro_batches],
-        seed=options.seed, step=progress.step, scale=scale.value, processes=trainer.processes,
-    )  # fmt: skip
+        trainer.replica,
+        trainer.counts,
+        [batch.to(options.device) for batch in micro_batches],
+        seed=options.seed,
+        step=progress.step,
+        scale=scale.value,
+        processes=trainer.processes,
+    )
     norm = trainer.optimizer.step(lr_factor, options.max_grad_norm, scale.value)
     tokens = sum(batch.num_tokens for batch in micro_batches)
     gathered = trainer.processes.gather((values, tokens, stop_requested()))
@@ -106,9 +120,15 @@ def train_step(
 
 
 def backward(
-    replica: nn.Module, counts: Counts, micro_batches: Sequence[Batch], *, seed: int = 0, step: int = 0,
-    scale: float = 1.0, processes: Processes = SINGLE_PROCESS,
-) -> dict[str, float]:  # fmt: skip
+    replica: nn.Module,
+    counts: Counts,
+    micro_batches: Sequence[Batch],
+    *,
+    seed: int = 0,
+    step: int = 0,
+    scale: float = 1.0,
+    processes: Processes = SINGLE_PROCESS,
+) -> dict[str, float]:
     """Accumulate the gradients of the mean losses, times `scale`, over the micro-batches of all processes.
 
     Returns this process's part of each loss. Each sum is divided by its count over the whole step, so the division into

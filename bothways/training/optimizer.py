@@ -22,10 +22,17 @@ class Optimizer:
     """
 
     def __init__(
-        self, module: nn.Module, *, learning_rate: float, weight_decay: float = 0.01, layer_decay: float = 1.0,
-        eps: float = 1e-6, beta2: float = 0.999, muon_learning_rate: float | None = None,
+        self,
+        module: nn.Module,
+        *,
+        learning_rate: float,
+        weight_decay: float = 0.01,
+        layer_decay: float = 1.0,
+        eps: float = 1e-6,
+        beta2: float = 0.999,
+        muon_learning_rate: float | None = None,
         shards: Processes = SINGLE_PROCESS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
         self.masters = {name: local_shard(value.detach()).float() for name, value in self.parameters.items()}
         self.frozen = {name: value for name, value in module.named_parameters() if not value.requires_grad}

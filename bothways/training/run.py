@@ -62,9 +62,12 @@ class Run:
         self.callbacks = list_callbacks(callbacks)
         plain_settings = {key: _plain(value) for key, value in asdict(settings).items()}
         self.metadata: dict[str, Any] = {
-            "verb": verb, "settings": plain_settings, "versions": versions(), "hardware": describe_hardware(device),
+            "verb": verb,
+            "settings": plain_settings,
+            "versions": versions(),
+            "hardware": describe_hardware(device),
             "started": now(),
-        }  # fmt: skip
+        }
         if commits := hub.commits(asdict(settings)):
             self.metadata["hub"] = commits
         self.previous: dict[str, Any] | None = None  # metadata of the run before it was resumed

@@ -15,9 +15,13 @@ TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # minimum
 
 
 def seconds_per_step(
-    module: nn.Module, losses: Losses, counts: Counts, steps: Steps, options: TrainingOptions,
+    module: nn.Module,
+    losses: Losses,
+    counts: Counts,
+    steps: Steps,
+    options: TrainingOptions,
     processes: Processes = SINGLE_PROCESS,
-) -> float:  # fmt: skip
+) -> float:
     """Seconds per step: the 25th percentile of a few steps on a copy of the module, robust against other load."""
     trainer = Trainer(clone_module(module), losses, counts, options, processes)
     times: list[float] = []

@@ -37,9 +37,13 @@ class Trainer:
     """The trained module, its optimizer, and its replica for gradients."""
 
     def __init__(
-        self, module: nn.Module, losses: Losses, counts: Counts, options: TrainingOptions,
+        self,
+        module: nn.Module,
+        losses: Losses,
+        counts: Counts,
+        options: TrainingOptions,
         processes: Processes = SINGLE_PROCESS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.module, self.counts, self.options, self.processes = module, counts, options, processes
         self.sharded = options.shard and processes.world_size > 1
         # Sharded parameters are DTensors; the original module stays usable for evaluation and saving.
@@ -53,10 +57,14 @@ class Trainer:
                 )
             shard(replica, options.dtype)
         self.optimizer = Optimizer(
-            trained, learning_rate=options.learning_rate, weight_decay=options.weight_decay,
-            layer_decay=options.layer_decay, beta2=options.beta2, muon_learning_rate=options.muon_learning_rate,
+            trained,
+            learning_rate=options.learning_rate,
+            weight_decay=options.weight_decay,
+            layer_decay=options.layer_decay,
+            beta2=options.beta2,
+            muon_learning_rate=options.muon_learning_rate,
             shards=processes if self.sharded else SINGLE_PROCESS,
-        )  # fmt: skip
+        )
         # The optimizer keeps the float32 weights.
         self.replica = replica if self.sharded else replicate(replica.to(options.dtype), processes)
 

@@ -37,9 +37,10 @@ class Int8Format(Format):
         quantization = {"quant_method": self.model_type, "model_type": hf_config["model_type"]}
         write_weights(int8_state_dict(checkpoint.model), directory / INT8_WEIGHTS)
         return {
-            **hf_config, "quantization_config": quantization | ({"pooler_act": act} if is_linear else {}),
+            **hf_config,
+            "quantization_config": quantization | ({"pooler_act": act} if is_linear else {}),
             "model_type": self.model_type,
-        }  # fmt: skip
+        }
 
     def for_others(self, checkpoint: Checkpoint) -> Checkpoint:
         return encoder_only(replace(checkpoint, model=dequantize(checkpoint.model)))

@@ -70,9 +70,14 @@ class EncoderBackend(Backend):
 
     @classmethod
     def open(
-        cls, directory: Path, *, dtype: str = "auto", device: str = "auto", window: int | None = None,
+        cls,
+        directory: Path,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        window: int | None = None,
         batch_tokens: int = BATCH_TOKENS,
-    ) -> "EncoderBackend":  # fmt: skip
+    ) -> "EncoderBackend":
         """Load a checkpoint."""
         number_format = choose_dtype(dtype, choose_device(device))
         # Rounded weights cannot be saved, so `save` reads the exact ones again from here.
@@ -174,16 +179,22 @@ class EncoderBackend(Backend):
     # --- outputs ------------------------------------------------------------------------------------------------------
 
     def run(
-        self, encodings: Sequence[Encoding], options: ReadOptions, reduce: Callable[..., Iterable[Result]],
+        self,
+        encodings: Sequence[Encoding],
+        options: ReadOptions,
+        reduce: Callable[..., Iterable[Result]],
         *columns: Sequence[Hashable],
-    ) -> list[Result]:  # fmt: skip
+    ) -> list[Result]:
         """The results of reduce(hidden_TH, batch, ...) for each encoding (runner.py)."""
         return self.runner.run(encodings, reduce, *columns, **run_options(options))
 
     def run_vectors(
-        self, encodings: Sequence[Encoding], options: ReadOptions, reduce: Callable[..., Iterable[Tensor]],
+        self,
+        encodings: Sequence[Encoding],
+        options: ReadOptions,
+        reduce: Callable[..., Iterable[Tensor]],
         *columns: Sequence[Hashable],
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """As `run`, for vectors of one size."""
         return self.runner.run_vectors(encodings, reduce, *columns, **run_options(options))
 
