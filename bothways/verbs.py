@@ -50,23 +50,23 @@ VERBS: dict[str, Verb] = {
     "vocab": Verb("Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
     "pretrain": Verb("Pretrain", "pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True),
     "distill": Verb("Distill", "distillation.distill:run", "distill a smaller BERT from a teacher", TRAIN, trains=True),
-    "finetune classify": Verb("Classify", "finetuning.classify:run", "fine-tune a text classifier", TRAIN, trains=True),
+    "finetune classify": Verb("Classify", "finetuning.tasks:run", "fine-tune a text classifier", TRAIN, trains=True),
     "finetune regress": Verb(
-        "Regress", "finetuning.regress:run", "fine-tune a regression model: a number per text", TRAIN, trains=True
+        "Regress", "finetuning.tasks:run", "fine-tune a regression model: a number per text", TRAIN, trains=True
     ),
     "finetune tag": Verb(
-        "Tag", "finetuning.tag:run", "fine-tune a tagger: named entities (NER), parts of speech", TRAIN, trains=True
+        "Tag", "finetuning.tasks:run", "fine-tune a tagger: named entities (NER), parts of speech", TRAIN, trains=True
     ),
     "finetune answer": Verb(
-        "Answer", "finetuning.answer:run", "fine-tune a question answering model (SQuAD)", TRAIN, trains=True
+        "Answer", "finetuning.tasks:run", "fine-tune a question answering model (SQuAD)", TRAIN, trains=True
     ),
     "finetune embed": Verb(
-        "TrainEmbed", "finetuning.embed:run", "fine-tune a sentence embedding model", TRAIN, trains=True
+        "TrainEmbed", "finetuning.tasks:run", "fine-tune a sentence embedding model", TRAIN, trains=True
     ),
     "glue": Verb("Glue", "finetuning.glue:run", "fine-tune on every task of GLUE", TRAIN),
     "predict": Verb("Predict", "cli.commands:predict", "predict labels, numbers, entities or answers", USE),
     "fill": Verb("Fill", "cli.commands:fill", "fill each [MASK] in a text", USE),
-    "embed": Verb("Embed", "batch_jobs.files:embed", "write a vector for each text", USE),
+    "embed": Verb("Embed", "batch_jobs.jobs:embed", "write a vector for each text", USE),
     "evaluate": Verb("Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
     "bench": Verb("Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),
     "quantize": Verb("Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY),

@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from bothways.cli import demo_texts
 from bothways.corpus.documents import sample
 from bothways.device import choose_device
-from bothways.finetuning import classify
+from bothways.finetuning import tasks
 from bothways.finetuning.baselines import WORSE
 from bothways.finetuning.finetune import FineTuneResult
 from bothways.inference.load import load
@@ -236,7 +236,7 @@ def train_and_report(
     """Fine-tune the packaged model, and print its score beside simple models on the same rows."""
     columns = ("text", "label")
     with messages_to(write_indented):
-        result = classify.run(
+        result = tasks.run(
             Classify(
                 train=as_source("train", [{key: row[key] for key in columns} for row in train]),
                 test=as_source("test", [{key: row[key] for key in columns} for row in test]),

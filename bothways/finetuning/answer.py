@@ -27,10 +27,7 @@ from bothways.distillation.losses import logits_loss
 from bothways.errors import InputError, format_count
 from bothways.evaluation.evaluators import AnswerEvaluator
 from bothways.evaluation.scores import Predictions, Scores
-from bothways.finetuning import finetune
 from bothways.finetuning.baseline_models import best_matching_sentence
-from bothways.finetuning.finetune import FineTuneResult
-from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.task import (
     Baseline,
@@ -51,17 +48,9 @@ from bothways.model.model import Model
 from bothways.settings import Answer
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 from bothways.training.losses import Loss, classification_loss
-from bothways.training.run import Callbacks
 
 SAMPLE = 100  # questions on which the tokens of a teacher are compared with the student's
 METRICS = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
-
-
-def run(settings: Answer, *, callbacks: Callbacks = ()) -> FineTuneResult:
-    """Fine-tune an extractive question answering model; reports on test if there is one, else on dev."""
-    pretrained = load_initial_model(settings)
-    new_head.check_head_supported(pretrained, "spans", settings.model)
-    return finetune.run(settings, lambda fold: Answering.build(settings, pretrained, fold), callbacks)
 
 
 @dataclass(frozen=True)
@@ -304,7 +293,7 @@ class Answering(Task):
         windows: dict[str, list[list[Encoding]]] = {}
         data = {}
         for split, loaded in read_splits(settings, skipped, fold).items():
-            windows_by_question = read_windows(loaded, pretrained.need_tokenizer(), answer_policy(settings, pretrained))
+            windows_by_question = read_windows(loaded, *reader(settings, pretrained))
             questions[split], windows[split], rows = [], [], list[tuple[int, int]]()
             for question, question_windows in zip(loaded, windows_by_question, strict=True):
                 try:
@@ -332,12 +321,10 @@ class Answering(Task):
         """InputError for a teacher that reads other windows: start and end scores belong to tokens."""
         check_task(teacher, self.name, self.settings.teacher)
         models, sample = (self.pretrained, teacher), self.questions["train"][:SAMPLE]
-        sizes = {answer_policy(self.settings, model).read_size for model in models}
+        sizes = {reader(self.settings, model)[1].read_size for model in models}
         same = len(sizes) == 1 and teacher.need_tokenizer().vocab == self.pretrained.need_tokenizer().vocab
         if same:
-            own, other = (
-                read_windows(sample, model.need_tokenizer(), answer_policy(self.settings, model)) for model in models
-            )
+            own, other = (read_windows(sample, *reader(self.settings, model)) for model in models)
             same = all(window.ids == read.ids for window, read in zip(chain(*own), chain(*other), strict=True))
         if not same:
             raise InputError(
@@ -359,8 +346,7 @@ class Answering(Task):
             for source in settings.unlabelled
             for question in read_squad(source, on_error=settings.on_error, encoding=settings.encoding)
         ]
-        policy = answer_policy(settings, self.pretrained)
-        windows = read_windows(added, self.pretrained.need_tokenizer(), policy)
+        windows = read_windows(added, *reader(settings, self.pretrained))
         train, no_rows = self.data["train"], (NO_LABEL, NO_LABEL)
         flat = [*chain.from_iterable(windows)]
         examples = AnswerWindows(train.windows + flat, train.rows + [no_rows] * len(flat))
@@ -437,9 +423,11 @@ def read_windows(questions: Sequence[Question], tokenizer: Tokenizer, policy: Wi
     return policy.split(encodings, names)
 
 
-def answer_policy(settings: Answer, pretrained: Checkpoint) -> WindowPolicy:
-    max_length = pretrained.model.config.max_position_embeddings
-    return WindowPolicy(settings.window, settings.overlap, settings.long, max_length=max_length)
+def reader(settings: Answer, model: Checkpoint) -> tuple[Tokenizer, WindowPolicy]:
+    """How a model reads questions with their passages."""
+    max_length = model.model.config.max_position_embeddings
+    policy = WindowPolicy(settings.window, settings.overlap, settings.long, max_length=max_length)
+    return model.need_tokenizer(), policy
 
 
 def target_rows(windows: Sequence[Encoding], question: Question) -> list[tuple[int, int]]:

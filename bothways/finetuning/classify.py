@@ -13,24 +13,19 @@ import torch
 
 from bothways import metrics, report
 from bothways.batch import Batch
-from bothways.checkpoint import new_head
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns
 from bothways.data.labels import class_indices, label_sets
 from bothways.data.quality import table_warnings
-from bothways.data.split_tables import read_tables, texts_by_location
+from bothways.data.split_tables import texts_by_location
 from bothways.distillation.losses import logits_loss
 from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
 from bothways.evaluation.scores import Predictions, Scores
-from bothways.finetuning import finetune
 from bothways.finetuning.baseline_models import fit_linear_baselines
-from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.frozen_features import fit_text_head
-from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
-from bothways.finetuning.recipe import stays_frozen
 from bothways.finetuning.task import Baseline, Metrics, ReportView, Scoring, Task, compute_outputs
 from bothways.finetuning.teacher import check_task, with_labels
 from bothways.finetuning.text_examples import TextExamples, add_text_head, text_scores
@@ -41,20 +36,10 @@ from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.settings import Classify
 from bothways.training.losses import Loss
-from bothways.training.run import Callbacks
 from bothways.training.task_losses import multi_label_distance, multi_label_loss, weighted_class_loss
 
 NUM_STORED = 5  # most probable classes of a text whose probabilities are stored
 MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, only the most frequent
-
-
-def run(settings: Classify, *, callbacks: Callbacks = ()) -> FineTuneResult:
-    """Fine-tune a text classifier; reports on test if there is one, else on dev."""
-    pretrained = load_initial_model(settings)
-    new_head.check_head_supported(pretrained, "classes", settings.model)
-    return finetune.run(
-        settings, lambda fold: Classification.build(settings, pretrained, read_tables(settings, fold)), callbacks
-    )
 
 
 @dataclass(frozen=True)
@@ -281,7 +266,7 @@ class Classification(TextTask):
             dropout=self.settings.dropout,
             near_identity=self.settings.linear_start,
             multi_label=self.settings.multi_label,
-            few=stays_frozen(self.settings, self),
+            few=self.stays_frozen,
             pair_features=self.pair_features,
         )
 

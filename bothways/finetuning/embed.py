@@ -20,9 +20,9 @@ from bothways import metrics
 from bothways.batch import Batch
 from bothways.batching import chunked
 from bothways.checkpoint import state_dict
-from bothways.checkpoint.contents import Checkpoint, check_not_int8
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.near_duplicates import first_locations, text_key
-from bothways.data.pairs import TextPairs, read_pairs
+from bothways.data.pairs import TextPairs
 from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
 from bothways.device import choose_device, choose_dtype
@@ -32,9 +32,6 @@ from bothways.evaluation.evaluators import pair_scores
 from bothways.evaluation.retrieval import TOP, rank_by_scores, rank_pairs
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.families import FAMILIES
-from bothways.finetuning import finetune
-from bothways.finetuning.finetune import FineTuneResult
-from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.pair_examples import PairBatch, PairExamples, text_vectors
 from bothways.finetuning.recipe import BATCH_TOKENS, BatchPlan
@@ -45,22 +42,9 @@ from bothways.model.model import Model
 from bothways.settings import TrainEmbed
 from bothways.training.losses import Loss
 from bothways.training.pair_losses import cosine_loss, matryoshka_loss, ranking_loss
-from bothways.training.run import Callbacks
 from bothways.training.transforms import Transform
 
 LOSS_PAIRS = 256  # pairs that compete with each other in the loss of an evaluation
-
-
-def run(settings: TrainEmbed, *, callbacks: Callbacks = ()) -> FineTuneResult:
-    """Fine-tune a sentence embedding model; reports on test if there is one, else on dev.
-
-    In-batch negatives come from one micro-batch. Memory is bounded without micro-batches, see pair_examples.py.
-    """
-    pretrained = load_initial_model(settings)
-    check_not_int8(pretrained.model)
-    return finetune.run(
-        settings, lambda fold: Embedding.build(settings, pretrained, read_pairs(settings, fold)), callbacks
-    )
 
 
 @dataclass(frozen=True)
@@ -274,7 +258,7 @@ class Embedding(Task):
     def build(settings: TrainEmbed, pretrained: Checkpoint, pairs: Mapping[str, TextPairs]) -> "Embedding":
         dims = check_dims(settings.matryoshka_dims, pretrained.model.config.hidden_size)
         low, high = score_range(pairs["train"].scores, settings.train)
-        data, reader = {}, (pretrained.need_tokenizer(), window_policy(settings, pretrained))
+        data, reader = {}, (pretrained.need_tokenizer(), window_policy(settings.window, settings.long, pretrained))
         for split, part in pairs.items():
             scores = None if part.scores is None else ((part.scores - low) / (high - low)).astype(np.float32)
             data[split] = PairExamples.encode(part.texts, scores, *reader)
@@ -315,7 +299,7 @@ class Embedding(Task):
                 f"{self.settings.teacher}: vectors of {size} dimensions cannot teach {own} dimensions; use a teacher "
                 "that is at least as wide"
             )
-        reader = teacher.need_tokenizer(), window_policy(self.settings, teacher)
+        reader = teacher.need_tokenizer(), window_policy(self.settings.window, self.settings.long, teacher)
         data = {
             split: PairExamples.encode(part.texts, self.data[split].scores, *reader)
             for split, part in self.pairs.items()
@@ -338,7 +322,10 @@ class Embedding(Task):
         scores = self.data["train"].scores
         if scores is not None:
             scores = np.append(scores, np.full(len(columns[0]) - num_pairs, np.nan, np.float32))
-        reader = self.pretrained.need_tokenizer(), window_policy(self.settings, self.pretrained)
+        reader = (
+            self.pretrained.need_tokenizer(),
+            window_policy(self.settings.window, self.settings.long, self.pretrained),
+        )
         examples = PairExamples.encode(columns, scores, *reader)
         examples.ids[:, num_pairs:] = NO_LABEL
         pairs = replace(train, texts=columns, scores=scores)

@@ -30,11 +30,11 @@ from bothways.errors import InputError
 from bothways.finetuning import baselines
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
-from bothways.finetuning.recipe import describe_frozen, format_learning_rates
+from bothways.finetuning.recipe import format_learning_rates
 from bothways.finetuning.report import write_report
 from bothways.finetuning.resume import check_unchanged, fingerprint_examples
 from bothways.finetuning.setup import FineTuneSetup, build_setup
-from bothways.finetuning.task import RESAMPLES, Metrics, Task, metrics_with_intervals
+from bothways.finetuning.task import RESAMPLES, Metrics, Summary, Task, metrics_with_intervals
 from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
 from bothways.io import reserve_space, write_atomic
 from bothways.log import logger, muted
@@ -297,11 +297,19 @@ def log_start(setup: FineTuneSetup, split: str, lessons: Lessons | None = None) 
     if not setup.folds and (warning := metrics.few_rows_warning(task.summary.num_rows(split), "rows", split)):
         logger.info(warning)
     if setup.stays_frozen:
-        logger.info(describe_frozen(task))
+        logger.info(describe_frozen(task.summary))
     elif not setup.skips_training:
         setup.length.log(setup.batches.steps_per_epoch(lessons or task, 0))
     if warning := unread_splits_warning(sources["train"], sources["dev"], sources["test"]):
         logger.info(warning)
+
+
+def describe_frozen(summary: Summary) -> str:
+    return (
+        f"{summary.num_development_rows} examples are too few to measure whether training the encoder helps: it stays "
+        "frozen, and its linear head is fitted to all of them (dev is scored by a head fitted to train only); "
+        "--epochs 10 trains the encoder too"
+    )
 
 
 def log_learning_rates(setup: FineTuneSetup, model: Model) -> None:

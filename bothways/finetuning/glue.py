@@ -7,8 +7,8 @@ from typing import Any
 from bothways import metrics
 from bothways.data.glue import TASKS, GlueTask
 from bothways.errors import InputError
-from bothways.finetuning import classify, regress
 from bothways.finetuning.finetune import FineTuneResult
+from bothways.finetuning.tasks import run as run_task
 from bothways.log import logger
 from bothways.settings import Classify, Glue, Recipe, Regress
 
@@ -76,5 +76,5 @@ def fine_tune(settings: Glue, name: str, files: dict[str, Path]) -> FineTuneResu
     }
     columns: dict[str, Any] = {"label_column": task.label, "metric": task.metric}
     if task.kind == "regress":
-        return regress.run(Regress(**recipe, **data, **columns))
-    return classify.run(Classify(**recipe, **data, **columns))
+        return run_task(Regress(**recipe, **data, **columns))
+    return run_task(Classify(**recipe, **data, **columns))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -11,13 +12,12 @@ from bothways.distillation.student import copy_layers
 from bothways.errors import InputError
 from bothways.log import logger
 from bothways.model.model import Model
-from bothways.settings import FineTune
 
 
-def load_initial_model(settings: FineTune) -> Checkpoint:
-    """The checkpoint of the settings, with the layers to keep. InputError for layers that it does not have."""
-    pretrained = checkpoint.load(settings.model)
-    return with_layers(pretrained, settings.keep_layers) if settings.keep_layers else pretrained
+def load_initial_model(model: Path, keep_layers: Sequence[int] = ()) -> Checkpoint:
+    """A checkpoint with the layers to keep; without any, all. InputError for layers that it does not have."""
+    pretrained = checkpoint.load(model)
+    return with_layers(pretrained, keep_layers) if keep_layers else pretrained
 
 
 def with_layers(source: Checkpoint, layers: Sequence[int]) -> Checkpoint:

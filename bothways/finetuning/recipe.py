@@ -21,29 +21,6 @@ EPOCHS, MIN_STEPS, MAX_EPOCHS = 3.0, 300, 20.0  # unless --epochs is given
 BATCH_TOKENS = 2048  # unless --batch-tokens is given; more for long texts (Task.min_step_examples)
 
 
-# --- frozen encoders
-
-
-def stays_frozen(settings: FineTune, task: Task) -> bool:
-    """Whether the encoder stays frozen: with few examples, dev is too small to show whether training helps."""
-    explicit = (
-        settings.epochs is not None or settings.dev is not None or not settings.linear_start or settings.is_distilled
-    )
-    return not explicit and num_development_rows(task) < task.freeze_below
-
-
-def num_development_rows(task: Task) -> int:
-    return task.summary.num_rows("train") + task.summary.num_rows("dev")
-
-
-def describe_frozen(task: Task) -> str:
-    return (
-        f"{num_development_rows(task)} examples are too few to measure whether training the encoder helps: it stays "
-        "frozen, and its linear head is fitted to all of them (dev is scored by a head fitted to train only); "
-        "--epochs 10 trains the encoder too"
-    )
-
-
 # --- epochs and steps
 
 
@@ -186,9 +163,3 @@ def format_learning_rates(rates: Sequence[tuple[str, float, int]]) -> str:
 TRANSFORMS: dict[str, Callable[[FineTune], Transform | None]] = {
     "freeze": lambda settings: Freeze(settings.freeze) if settings.freeze else None,
 }
-
-
-def transforms_of(settings: FineTune, task: Task) -> tuple[Transform, ...]:
-    """The transforms that the settings request, and those of the task."""
-    requested = [build(settings) for build in TRANSFORMS.values()]
-    return (*(transform for transform in requested if transform), *task.transforms)

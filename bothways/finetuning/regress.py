@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,20 +10,16 @@ import torch
 
 from bothways import report
 from bothways.batch import Batch
-from bothways.checkpoint import new_head
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.labels import numeric_labels
 from bothways.data.quality import table_warnings
-from bothways.data.split_tables import read_tables, texts_by_location
+from bothways.data.split_tables import texts_by_location
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import NumberEvaluator
 from bothways.evaluation.scores import Predictions, Scores
-from bothways.finetuning import finetune
 from bothways.finetuning.baseline_models import fit_linear_baselines
-from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.frozen_features import fit_text_head
-from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.objective import LabelObjective
 from bothways.finetuning.task import Baseline, Metrics, ReportView, Scoring, Task, compute_outputs
 from bothways.finetuning.teacher import check_task
@@ -33,20 +29,10 @@ from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.model import Model
 from bothways.settings import Regress
 from bothways.training.losses import Loss, mse_loss
-from bothways.training.run import Callbacks
 from bothways.training.transforms import ScaleOutputs, Transform
 
 # Distance of neighbouring float32 numbers, in standard deviations of the training numbers.
 COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error
-
-
-def run(settings: Regress, *, callbacks: Callbacks = ()) -> FineTuneResult:
-    """Fine-tune a regression model; reports on test if there is one, else on dev."""
-    pretrained = load_initial_model(settings)
-    new_head.check_head_supported(pretrained, "classes", settings.model)
-    return finetune.run(
-        settings, lambda fold: Regression.build(settings, pretrained, read_tables(settings, fold)), callbacks
-    )
 
 
 @dataclass(frozen=True)
@@ -150,8 +136,7 @@ class Regression(TextTask):
     pretrained: Checkpoint
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
-    mean: float
-    deviation: float
+    scaling: ScaleOutputs
 
     @staticmethod
     def build(settings: Regress, pretrained: Checkpoint, tables: Mapping[str, Table]) -> "Regression":
@@ -165,7 +150,8 @@ class Regression(TextTask):
                 f"constant such as {mean:.6g} from all numbers, or scale them"
             )
         standardized = {split: ((numbers - mean) / deviation).astype(np.float32) for split, numbers in targets.items()}
-        return Regression(settings, pretrained, tables, {}, mean, deviation).with_targets(standardized)
+        scaling = ScaleOutputs(mean, deviation)
+        return Regression(settings, pretrained, tables, {}, scaling).with_targets(standardized)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return add_text_head(
@@ -188,20 +174,16 @@ class Regression(TextTask):
     def read_by(self, teacher: Checkpoint) -> "Regression":
         """With numbers that are not standardized, as a saved model predicts them."""
         check_task(teacher, self.name, self.settings.teacher)
-        return replace(self, pretrained=teacher, data=self.encode_for(teacher), mean=0.0, deviation=1.0)
+        return replace(self, pretrained=teacher, data=self.encode_for(teacher), scaling=ScaleOutputs(0.0, 1.0))
 
     def soft_labels(self, reader: Task, outputs: np.ndarray) -> list[torch.Tensor]:
-        return [*torch.from_numpy((outputs - self.mean) / self.deviation).float()]
+        return [*torch.from_numpy((outputs - self.scaling.mean) / self.scaling.deviation).float()]
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         for name, scores_N1, model in fit_linear_baselines(self, split, "number", 1):
-            numbers_N = scores_N1[:, 0] * self.deviation + self.mean
-            scaled = model and model.scaled(self.deviation, self.mean)
+            numbers_N = scores_N1[:, 0] * self.scaling.deviation + self.scaling.mean
+            scaled = model and model.scaled(self.scaling.deviation, self.scaling.mean)
             yield Baseline(name, self.scoring.predictions(split, numbers_N), scaled)
-
-    @property
-    def scaling(self) -> ScaleOutputs:
-        return ScaleOutputs(self.mean, self.deviation)
 
     @property
     def transforms(self) -> Sequence[Transform]:
@@ -217,19 +199,27 @@ class Regression(TextTask):
 
     @cached_property
     def summary(self) -> TextSummary:
-        return TextSummary(self.tables, self.data, self.describe_numbers, self.find_warnings)
+        return TextSummary(
+            self.tables,
+            self.data,
+            lambda split: describe_numbers(self.tables[split]),
+            partial(number_warnings, self.settings, self.tables),
+        )
 
-    def describe_numbers(self, split: str) -> str:
-        low, median, high = np.percentile(numeric_labels(self.tables[split]), [0, 50, 100])
-        return f"numbers from {low:.9g} to {high:.9g}, median {median:.9g}"
 
-    def find_warnings(self) -> list[str]:
-        train_N = np.array(numeric_labels(self.tables["train"]))
-        warnings = table_warnings(self.settings, self.tables)
-        if float32_spacing(train_N) > COARSE * self.deviation:
-            hint = "predictions are rounded to that; to avoid it, subtract a constant from all numbers"
-            warnings = [*warnings, f"{describe_rounding(train_N)}: {hint}"]
-        return warnings
+def describe_numbers(table: Table) -> str:
+    low, median, high = np.percentile(numeric_labels(table), [0, 50, 100])
+    return f"numbers from {low:.9g} to {high:.9g}, median {median:.9g}"
+
+
+def number_warnings(settings: Regress, tables: Mapping[str, Table]) -> list[str]:
+    """Warnings about the rows, and about numbers that float32 rounds."""
+    train_N = np.array(numeric_labels(tables["train"]))
+    warnings = table_warnings(settings, tables)
+    if float32_spacing(train_N) > COARSE * float(train_N.std()):
+        hint = "predictions are rounded to that; to avoid it, subtract a constant from all numbers"
+        warnings = [*warnings, f"{describe_rounding(train_N)}: {hint}"]
+    return warnings
 
 
 def number_loss(scores_N1: torch.Tensor, numbers_N: torch.Tensor) -> Loss:

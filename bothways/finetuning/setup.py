@@ -11,12 +11,11 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
 from bothways.finetuning.objective import Distilled
 from bothways.finetuning.recipe import (
+    TRANSFORMS,
     BatchPlan,
     EpochCount,
     default_learning_rate,
     layer_learning_rates,
-    stays_frozen,
-    transforms_of,
 )
 from bothways.finetuning.task import Task, inference_copy
 from bothways.finetuning.teacher import Lessons
@@ -79,7 +78,8 @@ class FineTuneSetup:
 
 def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
     """Everything that the training of a task takes. In cross-validation each fold has its own."""
-    device, frozen = choose_device(settings.device), stays_frozen(settings, task)
+    device, frozen = choose_device(settings.device), task.stays_frozen
+    requested = [build(settings) for build in TRANSFORMS.values()]
     has_start = settings.linear_start and task.initial_model != ""
     rate, default_rate = settings.learning_rate, default_learning_rate(task.pretrained.model.config.hidden_size)
     options = TrainingOptions(
@@ -100,7 +100,7 @@ def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
     )
     return FineTuneSetup(
         task=task,
-        transforms=transforms_of(settings, task),
+        transforms=(*(transform for transform in requested if transform), *task.transforms),
         options=options,
         batches=BatchPlan.of(settings, task),
         length=EpochCount(settings.epochs),

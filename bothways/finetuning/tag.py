@@ -21,23 +21,19 @@ from bothways.checkpoint import new_head
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
-from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import Sentence, join_words, word_starts
 from bothways.data.tags import Scheme, find_illegal_tag, tags_to_spans
 from bothways.distillation.losses import logits_loss
 from bothways.evaluation.evaluators import TagEvaluator, documents_of
 from bothways.evaluation.scores import Predictions, Scores
-from bothways.finetuning import finetune, linear_head
+from bothways.finetuning import linear_head
 from bothways.finetuning.baseline_models import most_frequent_tags
-from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.frozen_features import MAX_LABELLED_TOKENS, last_layer, sample_rows, without_last_layer
-from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.resume import fingerprint_weights
 from bothways.finetuning.tag_examples import (
     TaggedTexts,
     TaggedWindows,
-    read_splits,
     read_tagset,
     sentence_key,
     target_rows,
@@ -65,22 +61,8 @@ from bothways.model.model import Model
 from bothways.settings import Tag
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, classification_loss
-from bothways.training.run import Callbacks
 
 ENTITY_METRICS = ("precision", "recall", "f1", "f1_macro", "accuracy")
-
-
-def run(settings: Tag, *, callbacks: Callbacks = ()) -> FineTuneResult:
-    """Fine-tune a tagger; reports on test if there is one, else on dev."""
-    pretrained = load_initial_model(settings)
-    new_head.check_head_supported(pretrained, "tokens", settings.model)
-
-    def build_task(fold: int | None) -> Tagging:
-        errors = RowErrors(settings.on_error)
-        sentences = read_splits(settings, errors, fold)
-        return Tagging.build(settings, pretrained, sentences, errors.notes(len(sentences["train"])))
-
-    return finetune.run(settings, build_task, callbacks)
 
 
 @dataclass(frozen=True)
@@ -316,6 +298,7 @@ class Tagging(Task):
     data: Mapping[str, TaggedWindows]
     illegal: Mapping[str, list[Sentence]]
     notes: Sequence[str] = ()
+    hint: str = ""
     # Heads by the fingerprint of the model below them: the baseline and all seeds share one.
     fitted_heads: dict[str, linear_head.LinearHead] = field(default_factory=dict)
 
@@ -323,8 +306,8 @@ class Tagging(Task):
     def build(
         settings: Tag, pretrained: Checkpoint, sentences: Mapping[str, list[Sentence]], notes: Sequence[str] = ()
     ) -> "Tagging":
-        scheme, tagset, converted = read_tagset(sentences, settings)
-        reader = pretrained.need_tokenizer(), window_policy(settings, pretrained)
+        scheme, tagset, converted = read_tagset(sentences, settings.scheme, settings.train, folds=bool(settings.folds))
+        reader = pretrained.need_tokenizer(), window_policy(settings.window, settings.long, pretrained)
         texts = {
             split: TaggedTexts.encode(rows, *reader, tagset, context=settings.context, strict=split == "train")
             for split, rows in converted.items()
@@ -334,7 +317,8 @@ class Tagging(Task):
             split: [sentence for sentence in rows if find_illegal_tag(sentence.tags, scheme)]
             for split, rows in sentences.items()
         }
-        return Tagging(settings, pretrained, tagset, texts, data, illegal, notes)
+        hint = "; read sentences one by one (--no-context), or add more" if settings.context else ""
+        return Tagging(settings, pretrained, tagset, texts, data, illegal, notes, hint)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return new_head.with_head(
@@ -361,7 +345,7 @@ class Tagging(Task):
     def read_by(self, teacher: Checkpoint) -> "Tagging":
         check_task(teacher, self.name, self.settings.teacher)
         teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings.teacher)
-        reader = teacher.need_tokenizer(), window_policy(self.settings, teacher)
+        reader = teacher.need_tokenizer(), window_policy(self.settings.window, self.settings.long, teacher)
         texts = {
             split: TaggedTexts.read(tagged.texts, *reader, self.tagset, strict=False)
             for split, tagged in self.texts.items()
@@ -384,7 +368,10 @@ class Tagging(Task):
 
     def with_unlabelled(self) -> "Tagging":
         table = read_unlabelled(self.settings, pairs=False)
-        reader = self.pretrained.need_tokenizer(), window_policy(self.settings, self.pretrained)
+        reader = (
+            self.pretrained.need_tokenizer(),
+            window_policy(self.settings.window, self.settings.long, self.pretrained),
+        )
         added = TaggedTexts.unlabelled(table, *reader, self.tagset, context=self.settings.context)
         train = self.texts["train"]
         texts = {
@@ -402,10 +389,6 @@ class Tagging(Task):
         self.fit_head(model)
         outputs = self.scoring.outputs(self.inference_copy(model), split)
         yield Baseline("frozen states + logistic regression", self.scoring.predictions(split, outputs))
-
-    @property
-    def hint(self) -> str:  # type: ignore[override]
-        return "; read sentences one by one (--no-context), or add more" if self.settings.context else ""
 
     @cached_property
     def scoring(self) -> TagScoring:

@@ -210,17 +210,17 @@ def sentence_key(sentence: Sentence) -> str:
 
 
 def read_tagset(
-    sentences: Mapping[str, Sequence[Sentence]], settings: Tag
+    sentences: Mapping[str, Sequence[Sentence]], requested: Scheme | Literal["auto"], source: object, *, folds: bool
 ) -> tuple[Scheme, Tagset, dict[str, list[Sentence]]]:
     """The scheme and the tags of the training sentences, and all sentences with IOB2 or plain tags."""
     # In cross-validation some fold trains on each row, and all folds need the same tags.
-    labelled = [*chain.from_iterable(sentences.values())] if settings.folds else sentences["train"]
-    scheme = detect_or_check_scheme(labelled, settings.scheme)
+    labelled = [*chain.from_iterable(sentences.values())] if folds else sentences["train"]
+    scheme = detect_or_check_scheme(labelled, requested)
     converted = {split: [to_iob2(sentence, scheme) for sentence in rows] for split, rows in sentences.items()}
     tags = chain.from_iterable(to_iob2(sentence, scheme).tags for sentence in labelled)
     tagset = Tagset.from_tags(tags, plain=scheme == "plain")
     if not tagset.plain and tagset.names == (OUTSIDE,):
-        raise InputError(f"{settings.train}: every tag is {OUTSIDE}; there is nothing to learn")
+        raise InputError(f"{source}: every tag is {OUTSIDE}; there is nothing to learn")
     return scheme, tagset, converted
 
 

@@ -17,7 +17,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning.objective import LabelObjective
-from bothways.inference.windows import WindowPolicy
+from bothways.inference.windows import Long, WindowPolicy
 from bothways.linear.tfidf import TfidfModel
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
@@ -67,6 +67,10 @@ class Summary(ABC):
     def warnings(self) -> list[str]:
         """Warnings about the data."""
         return []
+
+    @property
+    def num_development_rows(self) -> int:
+        return self.num_rows("train") + self.num_rows("dev")
 
 
 class Scoring(ABC):
@@ -157,6 +161,18 @@ class Task(ABC):
     def metric(self) -> str:
         """The metric to report and to select weights by; higher is better."""
         return self.scoring.metric
+
+    @property
+    def stays_frozen(self) -> bool:
+        """Whether the encoder stays frozen: with few examples, dev is too small to show whether training helps."""
+        settings = self.settings
+        explicit = (
+            settings.epochs is not None
+            or settings.dev is not None
+            or not settings.linear_start
+            or settings.is_distilled
+        )
+        return not explicit and self.summary.num_development_rows < self.freeze_below
 
     @property
     def view(self) -> ReportView:
@@ -255,7 +271,6 @@ def inference_copy(model: Model, device: torch.device, dtype: torch.dtype) -> Mo
     return copy.eval()
 
 
-def window_policy(settings: FineTune, pretrained: Checkpoint) -> WindowPolicy:
+def window_policy(window: int, long: Long, pretrained: Checkpoint) -> WindowPolicy:
     """How long texts are split in training; neighbouring windows share a quarter."""
-    max_length = pretrained.model.config.max_position_embeddings
-    return WindowPolicy(settings.window, settings.window // 4, settings.long, max_length=max_length)
+    return WindowPolicy(window, window // 4, long, max_length=pretrained.model.config.max_position_embeddings)

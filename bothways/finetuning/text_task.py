@@ -13,7 +13,6 @@ from bothways.data.split_tables import read_unlabelled
 from bothways.errors import InputError
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS
 from bothways.finetuning.frozen_features import FrozenFeatures, sample_rows
-from bothways.finetuning.recipe import stays_frozen
 from bothways.finetuning.task import Metrics, Summary, Task, window_policy
 from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples
 from bothways.inference.windows import WindowPolicy
@@ -89,13 +88,13 @@ class TextTask(Task):
         has_vectors = self.pretrained.pooling == "mean" and self.pretrained.normalized
         if self.tables["train"].pairs is None or not has_vectors or self.settings.pooling != "auto":
             return None
-        if stays_frozen(self.settings, self):
+        if self.stays_frozen:
             return "distance"
         return "pair" if len(self.tables["train"]) <= MAX_SEPARATE else None
 
     def reader(self, model: Checkpoint) -> tuple[Tokenizer, WindowPolicy]:
         """How a model reads the texts."""
-        return model.need_tokenizer(), window_policy(self.settings, model)
+        return model.need_tokenizer(), window_policy(self.settings.window, self.settings.long, model)
 
     def with_targets(self, targets: Mapping[str, np.ndarray]) -> Self:
         """This task with encoded texts and these targets."""
