@@ -92,7 +92,7 @@ def test_the_saved_model_is_loaded_measured_and_refused_by_name(run, rows, start
     assert bothways.load(tmp_path / "int8").classify(first[:9], second[:9])[0].label in ("no", "yes")
     with pytest.raises(InputError, match="model: .*pair.* separately"):
         export.run(Export(model=run.result.model, out=tmp_path / "onnx"))
-    with pytest.raises(InputError, match="pairs"):
+    with pytest.raises(InputError, match="compares pairs"):
         run.predictor.classify(first)
     again = replace(run.settings, model=run.result.model, out=tmp_path / "next", epochs=0.1, baselines=False)
     assert checkpoint.load(classify.run(again).model).model.config.pooler_act == "pair"

@@ -126,10 +126,8 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
     result = tag.run(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"))
     scores = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
     assert 0.1 < result.scores[0] == pytest.approx(scores["f1"])
-    options, learned = (
-        SimpleNamespace(words_column=None, tags_column="-1"),
-        {"words_column": "tokens", "tags_column": "1"},
-    )
+    options = SimpleNamespace(words_column=None, tags_column="-1")
+    learned = {"words_column": "tokens", "tags_column": "1"}
     words = tagged_texts.tag_columns(files["test"], options, learned)
     assert words == {"words": None, "tags": "-1"}  # options win, and a file without names has no such column
 
