@@ -444,7 +444,7 @@ def test_settings_out_of_range_are_refused_in_python_too(tmp_path):
         Pretrain(corpus=(tmp_path,), out=tmp_path, mask_rate=1.5)
 
 
-# --- what stands there already
+# --- existing output
 # --------------------------------------------------------------------------------------------
 
 

@@ -137,7 +137,7 @@ def test_a_key_that_changes_the_result_is_refused_by_name(family, key, value):
     assert {"rope_parameters": "rope_type 'linear' of full_attention"}.get(key, key) in line
 
 
-def test_a_key_that_is_harmless_in_a_family_alone_is_so_whatever_it_holds():
+def test_a_key_that_is_harmless_in_one_family_is_so_with_any_value():
     """Configs of models that follow ModernBERT have such keys for other programs."""
     theirs = FAMILIES["modernbert"].to_hf_config(EncoderConfig(**FAMILIES["modernbert"].defaults))
     parsed = FAMILIES["modernbert"].parse_config({**theirs, "position_embedding_type": "sans_pos"}, "some/config.json")

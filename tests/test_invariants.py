@@ -145,7 +145,7 @@ def alone(predictor, encoding):
 
 
 def best_rows(predictor, text, size, overlap):
-    """The slow formula: each token from the window where it stands furthest from where the text was cut."""
+    """The slow formula: each token from the window where it is furthest from a cut."""
     windows = predictor.tokenizer.encode_windows(text, size=size, overlap=overlap)
     hidden = [alone(predictor, window) for window in windows]
     total = len(predictor.tokenizer.encode(text)) - 2

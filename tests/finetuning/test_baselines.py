@@ -470,7 +470,7 @@ def test_a_difference_within_its_interval_decides_nothing(difference, beginning)
     assert ("predict runs/tfidf FILE" in line) == (not line.startswith("better"))
 
 
-def test_an_exact_tie_is_never_better_whatever_the_order_of_the_sums():
+def test_an_exact_tie_is_never_better_in_any_order_of_the_sums():
     """Means over seeds or folds of equal scores are rarely equal floats."""
     rng = np.random.default_rng(4)
     for _ in range(9000):

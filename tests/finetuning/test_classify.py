@@ -534,13 +534,13 @@ def test_several_labels_at_once_are_learned(several):
     assert config["problem_type"] == "multi_label_classification"
 
 
-def test_prediction_gives_each_label_a_probability_of_its_own(several):
+def test_prediction_gives_each_label_a_separate_probability(several):
     both, none = bothways.load(several.model, dtype="float32").classify(["the cat ran on a dog", "the mat ran"])
     assert both.labels == ("canine", "feline") and min(both.scores.values()) > 0.5
     assert none.labels == () and max(none.scores.values()) < 0.5 and none.label in none.scores
 
 
-def test_a_rare_class_that_is_weighed_is_found_more_often(settings, tmp_path, table):
+def test_balanced_weights_are_inverse_to_class_counts(settings, tmp_path, table):
     rows = [row for row in rows_of(0, 400) if row["label"] != "none"]
     rare = [row for row in rows if row["label"] == "canine"][:12]
     train = table([row for row in rows if row["label"] == "feline"] + rare, "train.csv")

@@ -398,7 +398,7 @@ def test_a_run_stopped_in_the_last_step_of_a_seed_starts_no_other_seed(split, se
 
 
 @pytest.mark.slow
-def test_a_run_does_not_go_on_from_another_model(settings, monkeypatch, tmp_path):
+def test_a_run_does_not_resume_from_another_model(settings, monkeypatch, tmp_path):
     own = tmp_path / "start"
     shutil.copytree(settings.model, own)
     settings = replace(settings, model=own, epochs=0.1)
@@ -549,7 +549,7 @@ def test_the_frequency_of_checkpoints_does_not_change_the_result(settings, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["dev", "test"])
-def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, train_file, tmp_path, monkeypatch):
+def test_a_run_does_not_resume_with_other_dev_or_test_rows(split, settings, train_file, tmp_path, monkeypatch):
     files = {name: tmp_path / f"{name}.jsonl" for name in ("dev", "test")}
     lines = train_file.read_text(encoding="utf-8").splitlines()
     for file in files.values():
@@ -572,7 +572,7 @@ def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, tra
 
 
 @pytest.mark.slow
-def test_a_run_does_not_go_on_with_other_labels(settings, train_file, tmp_path, monkeypatch):
+def test_a_run_does_not_resume_with_other_labels(settings, train_file, tmp_path, monkeypatch):
     own = tmp_path / "train.jsonl"
     own.write_text(train_file.read_text(encoding="utf-8"), encoding="utf-8")
     metric = Run.log_metrics

@@ -165,7 +165,7 @@ def test_a_student_that_is_the_teacher_has_no_distance_to_it(kind, make_task):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_losses_are_mixed_by_example_whatever_the_micro_batches(kind, make_task, unlabelled):
+def test_losses_are_mixed_by_example_for_any_micro_batches(kind, make_task, unlabelled):
     """alpha * teacher + (1 - alpha) * labels, the mean over all examples; those without a label have only the first."""
     task = make_task(kind, alpha=0.3, unlabelled=(unlabelled(kind),), gradient_accumulation=1)
     lessons = Teacher.of(task, checkpoint.load(task.settings.teacher)).teach()
@@ -255,7 +255,7 @@ def run(settings):
         return bothways.train(settings), messages
 
 
-def test_the_teachers_own_score_stands_beside_the_students(run, settings):
+def test_the_teachers_score_is_reported_beside_the_students(run, settings):
     result, messages = run
     scores = evaluate.run(Evaluate(model=settings.teacher, file=(settings.test,), dtype="float32"))
     assert result.teacher["test"] == scores["accuracy"] and {*result.teacher} == {"dev", "test"}

@@ -87,7 +87,7 @@ def test_a_process_without_texts_takes_part(work, undisturbed, tmp_path):
 def test_a_run_resumes_with_another_number_of_processes(shard, before, after, work, undisturbed, tmp_path):
     out = tmp_path / "run"
     run = {"out": out, **LONG, "dropout": 0.0, "shard": shard}
-    # Where one process is killed the others cannot go on either.
+    # When one process is killed, the others cannot continue.
     codes = work(*[{**run, "die": ["step", 13]}] * before, impatient=True)
     assert codes[0] == -signal.SIGKILL, log_of(out)
     assert work(*[{**run, "resume": True}] * after) == [0] * after, log_of(out)

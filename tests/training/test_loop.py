@@ -37,7 +37,7 @@ CUTS = {1: [range(11)], 2: [range(3), range(3, 11)], 4: [[0], range(1, 5), range
 
 
 def text_of(index):
-    """A text as pre-training sees it; text 2 has nothing masked, text 10 has nine masks, the others index % 3 + 1."""
+    """A text as in pre-training; text 2 has nothing masked, text 10 has nine masks, the others index % 3 + 1."""
     rng = np.random.default_rng(index)
     length = LENGTHS[index]
     batch = Batch.from_arrays(rng.integers(5, 97, length), np.arange(length) // (length // 2 + 1), np.array([length]))
@@ -138,7 +138,7 @@ EVERY_HEAD = {  # head, outputs, losses, counts, batch of texts
 
 
 @pytest.mark.parametrize("kind", EVERY_HEAD)
-def test_eight_micro_batches_have_the_gradient_of_one_batch_whatever_the_head(kind, make_model):
+def test_eight_micro_batches_have_the_gradient_of_one_batch_for_any_head(kind, make_model):
     head, outputs, losses, counts, make = EVERY_HEAD[kind]
     model = make_model("bert", {head: outputs})
     rows = ([0], [1, 2], [3], [4], [5, 6], [7], [8], [9, 10])
@@ -435,7 +435,7 @@ def test_timing_steps_leaves_the_model_as_it_was(make_model, monkeypatch):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_the_loop_knows_a_model_only_by_its_losses():
+def test_the_loop_uses_a_model_only_through_its_losses():
     module = nn.Linear(3, 1)
     torch.nn.init.zeros_(module.weight)
     target = torch.tensor([[1.0, 2.0, 3.0]])

@@ -117,7 +117,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(failing, run, 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings of a run that can go on."""
+    """Settings of a run that can be resumed."""
 
     rate: float = 0.1
     steps: int | None = 5
