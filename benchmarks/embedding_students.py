@@ -141,11 +141,11 @@ def main() -> None:
     rows = [{"name": "all-MiniLM-L6-v2", "sts": spearman(teacher), "speed": 1.0, "least": 1.0, "most": 1.0}]
     for kept in options.keep:
         keep = tuple(map(int, kept.split(",")))
-        made = {
+        students = {
             "Bothways": train_bothways(keep, options.minutes, options.learning_rate, options.out / f"ours-{kept}"),
             "sentence-transformers": train_peer(keep, options.minutes, options.out / f"theirs-{kept}"),
         }
-        for name, directory in made.items():
+        for name, directory in students.items():
             student = bothways.load(directory)
             typical, least, most = speed_ratio(teacher, student)
             row = {"name": f"layers {kept}, {name}", "sts": spearman(student)}

@@ -83,10 +83,10 @@ class Clock(transformers.TrainerCallback):
     def __init__(self) -> None:
         self.seconds, self.began = 0.0, 0.0
 
-    def on_step_begin(self, *given: Any, **more: Any) -> None:
+    def on_step_begin(self, *arguments: Any, **options: Any) -> None:
         self.began = time.perf_counter()
 
-    def on_step_end(self, *given: Any, **more: Any) -> None:
+    def on_step_end(self, *arguments: Any, **options: Any) -> None:
         self.seconds += time.perf_counter() - self.began
 
 

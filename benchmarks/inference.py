@@ -43,8 +43,8 @@ def throughput(name: str, sides: Sequence[Side], options: argparse.Namespace) ->
     lengths = [min(len(encoding), options.longest) for encoding in tokenizer().encode_many(texts)]
     tokens = [sum(lengths[first : first + rows]) for first in range(0, len(texts), rows)]
     batch, answers = rounds_of(name, sides, files, options)
-    seconds = {side: [answer["seconds"] for answer in found] for side, found in answers.items()}
-    peak = {side: max(answer["peak"] for answer in found) for side, found in answers.items()}
+    seconds = {side: [answer["seconds"] for answer in rounds] for side, rounds in answers.items()}
+    peak = {side: max(answer["peak"] for answer in rounds) for side, rounds in answers.items()}
     cosines = cosines_of(name, list(seconds), options.files)
     print(
         f"\n{name}: {rows:,} texts per round, {statistics.mean(tokens):,.0f} tokens (median "

@@ -84,7 +84,7 @@ def theirs(parts: int) -> tuple[torch.Tensor, float]:
     kept: list[torch.Tensor] = []
 
     class Watch(transformers.TrainerCallback):
-        def on_pre_optimizer_step(self, *given: Any, **more: Any) -> None:
+        def on_pre_optimizer_step(self, *arguments: Any, **options: Any) -> None:
             kept.append(flat_gradient(model).clone())
 
     with tempfile.TemporaryDirectory() as folder:

@@ -59,10 +59,10 @@ class Clock(transformers.TrainerCallback):
         self.held, self.directory, self.every = held, directory, every
         self.tokens, self.seconds, self.began = rows * length, 0.0, time.perf_counter()
 
-    def on_step_begin(self, *given: Any, **more: Any) -> None:
+    def on_step_begin(self, *arguments: Any, **options: Any) -> None:
         self.began = time.perf_counter()
 
-    def on_step_end(self, arguments: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
+    def on_step_end(self, arguments: Any, state: Any, control: Any, model: Any = None, **options: Any) -> None:
         self.seconds += time.perf_counter() - self.began
         if self.every and (state.global_step % self.every == 0 or state.global_step == state.max_steps):
             model.save_pretrained(self.directory / "model")

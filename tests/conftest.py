@@ -1,4 +1,4 @@
-"""What several tests share: small random models of transformers, ours made from them, and a small vocabulary.
+"""Fixtures of several tests: small random models of transformers, ours converted from them, and a small vocabulary.
 
 Sizes are odd and distinct, so that swapped axes cannot pass: H=24, N=3, V=97, I=40.
 """
@@ -48,7 +48,7 @@ PEER_CONFIGS = {  # their configuration: class, arguments, without dropout
     ),
     "roberta": ("RobertaConfig", SIZES | NO_DROPOUT | {"type_vocab_size": 1}),
     "xlmroberta": ("XLMRobertaConfig", SIZES | NO_DROPOUT | {"type_vocab_size": 1}),
-    "modernbert": (  # seven layers, of which 0, 3 and 6 see all; four neighbours on each side in the others
+    "modernbert": (  # seven layers: 0, 3 and 6 attend to all tokens, the others to four neighbours on each side
         "ModernBertConfig",
         SIZES
         | {"num_hidden_layers": 7, "local_attention": 8, "pad_token_id": 0}
@@ -209,14 +209,14 @@ def make_model():
 
 @pytest.fixture(scope="session")
 def make_predictor(make_model, tokenizer):
-    """A Predictor over such a model, in exact numbers."""
+    """A Predictor of such a model in float32."""
     from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
 
-    def make(family="bert", heads=None, *, labels=(), pooling=None, dtype="float32", **given):
-        model = make_model(family, heads, **given)
-        held = Checkpoint(model=model, tokenizer=tokenizer, model_type=family, labels=labels, pooling=pooling)
-        return Predictor(held, dtype=dtype, device="cpu")
+    def make(family="bert", heads=None, *, labels=(), pooling=None, dtype="float32", **changes):
+        model = make_model(family, heads, **changes)
+        loaded = Checkpoint(model=model, tokenizer=tokenizer, model_type=family, labels=labels, pooling=pooling)
+        return Predictor(loaded, dtype=dtype, device="cpu")
 
     return make
 

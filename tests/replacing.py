@@ -18,7 +18,7 @@ VOCAB = 23
 
 
 def save_version(number, directory):
-    """Weights, labels, vocabulary, pooling and origin all say the number."""
+    """Weights, labels, vocabulary, pooling and metadata all contain the number."""
     config = EncoderConfig(
         vocab_size=VOCAB, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
         max_position_embeddings=16,
@@ -36,11 +36,11 @@ def save_version(number, directory):
 
 def versions_of(loaded):
     """Which versions the parts of a loaded checkpoint are of; more than one if it is a mixture."""
-    found = {int(value.min()) for value in loaded.model.state_dict().values()}
-    found |= {int(value.max()) for value in loaded.model.state_dict().values()}
-    found |= {loaded.metadata["number"], *(int(label[1:]) for label in loaded.labels)}
-    found |= {int(loaded.tokenizer.tokens[-1].partition("x")[0][1:])}
-    return found | ({-1} if loaded.pooling != ("mean", "max")[loaded.metadata["number"] % 2] else set())
+    versions = {int(value.min()) for value in loaded.model.state_dict().values()}
+    versions |= {int(value.max()) for value in loaded.model.state_dict().values()}
+    versions |= {loaded.metadata["number"], *(int(label[1:]) for label in loaded.labels)}
+    versions |= {int(loaded.tokenizer.tokens[-1].partition("x")[0][1:])}
+    return versions | ({-1} if loaded.pooling != ("mean", "max")[loaded.metadata["number"] % 2] else set())
 
 
 if __name__ == "__main__":

@@ -54,19 +54,19 @@ def copied(source, target):
 
 @pytest.fixture
 def refused(capsys):
-    """Runs the command; its one line, after checking that it is one, and that nothing is said where results go."""
+    """Runs a command; returns its only error line, after checking that standard output is empty."""
 
     def run(*arguments, status=1):
         verb = " ".join(arguments[:2]) if arguments[0] == "finetune" else arguments[0]
         with pytest.raises(SystemExit) as stopped:
             main.main([*map(str, arguments)])
-        said = capsys.readouterr()
-        assert stopped.value.code == status, said.err
-        assert said.out == ""
-        errors = [line for line in said.err.splitlines() if "error:" in line]
-        assert errors == said.err.splitlines()[-1:], said.err  # what a run tells before it fails may stand above
+        output = capsys.readouterr()
+        assert stopped.value.code == status, output.err
+        assert output.out == ""
+        errors = [line for line in output.err.splitlines() if "error:" in line]
+        assert errors == output.err.splitlines()[-1:], output.err  # messages of the run before the error may come first
         assert errors[0].startswith(f"bothways {verb}: error: ")
-        assert "Traceback" not in said.err and "Errno" not in said.err
+        assert "Traceback" not in output.err and "Errno" not in output.err
         return errors[0]
 
     return run
@@ -74,14 +74,14 @@ def refused(capsys):
 
 @pytest.fixture
 def usage(capsys):
-    """Runs a command that is told something impossible; what the flag library says, on standard error."""
+    """Runs a command with an impossible flag; returns the message of the flag library on standard error."""
 
     def run(*arguments):
         with pytest.raises(SystemExit) as stopped:
             main.main([*map(str, arguments)])
-        said = capsys.readouterr()
-        assert stopped.value.code == 2 and said.out == "" and "Traceback" not in said.err
-        return said.err
+        output = capsys.readouterr()
+        assert stopped.value.code == 2 and output.out == "" and "Traceback" not in output.err
+        return output.err
 
     return run
 
@@ -117,16 +117,16 @@ def short(corpus, out):
 
 
 def commands_on(file, filler, classifier, out):
-    """Every verb that reads a file, given this one."""
-    found = [("predict", classifier, file), ("embed", filler, file, "-o", out.with_suffix(".npy"))]
+    """A command of every verb that reads a file."""
+    commands = [("predict", classifier, file), ("embed", filler, file, "-o", out.with_suffix(".npy"))]
     if file.suffix in (".txt", ".jsonl"):
-        found += [("vocab", file, "-o", out), short(file, out), ("evaluate", filler, file)]
+        commands += [("vocab", file, "-o", out), short(file, out), ("evaluate", filler, file)]
     if file.suffix in (".csv", ".jsonl"):
         tuning = ("finetune", "classify", "--model", filler, "-o", out, "--train")
-        found += [("evaluate", classifier, file), (*tuning, file)]
+        commands += [("evaluate", classifier, file), (*tuning, file)]
         good = write(file.with_name("good.csv"), TABLE)
-        found += [(*tuning, good, "--dev", file), (*tuning, good, "--dev", good, "--test", file)]
-    return found
+        commands += [(*tuning, good, "--dev", file), (*tuning, good, "--dev", good, "--test", file)]
+    return commands
 
 
 @pytest.mark.parametrize("name", ["none.txt", "none.jsonl", "none.csv", "none.parquet"])
@@ -161,24 +161,27 @@ def test_a_file_that_is_not_utf8_is_named_with_the_byte(name, start, filler, cla
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "location", "value"),
     [
-        ("bad.jsonl", '{"text": "a", "label": "x"}\n{"text": \n', ":2: not valid JSON"),
-        ("list.jsonl", '{"text": "a", "label": "x"}\n["a"]\n', ":2: expected a JSON object, found list"),
-        ("ragged.csv", "text,label\na,x\nb,y,z\n", ":3: 3 columns"),
-        ("short.tsv", "text\tlabel\na\tx\nb\n", ":3: 1 column"),
-        ("null.jsonl", '{"text": "a", "label": "x"}\n{"text": null, "label": "x"}\n', ":2: 'text' is missing"),
-        ("gap.jsonl", '{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: 'label' is missing"),
-        ("header.csv", "text,label\n", ": empty; a table has a header and at least one row"),
-        ("words.md", "text", ": file type '.md'"),
-        ("none", "text", ": file type 'none'"),
-        ("fake.parquet", "text", ": not a valid Parquet file"),
-        ("lines.txt", "text\n", ": a .txt has no labels"),
+        ("bad.jsonl", '{"text": "a", "label": "x"}\n{"text": \n', ":2: ", "valid JSON"),
+        ("list.jsonl", '{"text": "a", "label": "x"}\n["a"]\n', ":2: ", "found list"),
+        ("ragged.csv", "text,label\na,x\nb,y,z\n", ":3: ", "3 columns"),
+        ("short.tsv", "text\tlabel\na\tx\nb\n", ":3: ", "1 column"),
+        ("null.jsonl", '{"text": "a", "label": "x"}\n{"text": null, "label": "x"}\n', ":2: ", "'text' is missing"),
+        ("gap.jsonl", '{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: ", "'label' is missing"),
+        ("header.csv", "text,label\n", ": ", "empty"),
+        ("words.md", "text", ": ", "'.md'"),
+        ("none", "text", ": ", "'none'"),
+        ("fake.parquet", "text", ": ", "Parquet"),
+        ("lines.txt", "text\n", ": ", ".txt has no labels"),
     ],
 )
-def test_a_table_that_cannot_be_read_is_named_with_the_line(name, content, said, classifier, refused, tmp_path):
+def test_a_table_that_cannot_be_read_is_named_with_the_line(
+    name, content, location, value, classifier, refused, tmp_path
+):
     file = write(tmp_path / name, content)
-    assert f"{file}{said}" in refused("evaluate", classifier, file)
+    error = refused("evaluate", classifier, file)
+    assert f"{file}{location}" in error and value in error
 
 
 def test_a_directory_in_place_of_a_file_is_named(classifier, refused, tmp_path):
@@ -216,7 +219,8 @@ def test_a_column_some_rows_lack_is_named(classifier, refused, tmp_path):
 
 def test_an_unknown_label_is_reported_with_the_known_ones(classifier, refused, tmp_path):
     file = write(tmp_path / "table.csv", TABLE + "a bird,w\n")
-    assert "table.csv:4: label 'w' is unknown; the model knows x, y, z" in refused("evaluate", classifier, file)
+    error = refused("evaluate", classifier, file)
+    assert "table.csv:4: " in error and "'w'" in error and "x, y, z" in error
 
 
 def test_one_class_only_is_refused(filler, refused, tmp_path):
@@ -264,14 +268,14 @@ def test_held_out_text_too_short_to_measure_on_is_refused(refused, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         (lambda lines: [line for line in lines if line != "[MASK]"], "lacks [MASK]"),
         (lambda lines: [*lines, lines[7]], "repeats line 8"),
         (lambda lines: [], ": empty;"),
     ],
 )
-def test_a_vocabulary_that_cannot_be_used_is_named(change, said, filler, refused, tmp_path):
+def test_a_vocabulary_that_cannot_be_used_is_named(change, expected, filler, refused, tmp_path):
     (filler / "tokenizer.json").unlink()
     file = filler / "vocab.txt"
     lines = change(file.read_text(encoding="utf-8").splitlines())
@@ -283,7 +287,7 @@ def test_a_vocabulary_that_cannot_be_used_is_named(change, said, filler, refused
         (*short(write(tmp_path / "corpus.txt", TEXT * 9), tmp_path / "out"), "--tokenizer", file),
     ):
         error = refused(*command)
-        assert "vocab.txt" in error and said in error, command
+        assert "vocab.txt" in error and expected in error, command
     assert not (tmp_path / "a.npy").exists()
     assert not (tmp_path / "out").exists()
 
@@ -315,23 +319,23 @@ def cut(directory, share):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "expected"),
     [
         (lambda directory: cut(directory, 0.5), "model.safetensors: broken"),
         (lambda directory: cut(directory, 0), "model.safetensors: broken"),
         (lambda directory: write(directory / "model.safetensors", b"\xff" * 4000), "model.safetensors: broken"),
         (lambda directory: (directory / "model.safetensors").unlink(), "model.safetensors or pytorch_model.bin"),
         (lambda directory: (directory / "config.json").unlink(), "config.json not found"),
-        (lambda directory: write(directory / "config.json", '{"model_type": '), "config.json:1: not valid JSON"),
-        (lambda directory: set_config(directory, model_type="llama"), "model_type 'llama' is not supported"),
+        (lambda directory: write(directory / "config.json", '{"model_type": '), "config.json:1: "),
+        (lambda directory: set_config(directory, model_type="llama"), "model_type 'llama'"),
         (lambda directory: set_config(directory, hidden_size="24"), "hidden_size '24'"),
-        (lambda directory: set_config(directory, num_attention_heads=5), "must be divisible"),
+        (lambda directory: set_config(directory, num_attention_heads=5), "divisible"),
         (reshape, "word_embeddings.weight is [96, 24]"),
         (lambda directory: set_config(directory, vocab_size=96), "[96, 24]"),
     ],
 )
 @pytest.mark.parametrize("verb", ["fill", "info", "finetune"])
-def test_a_checkpoint_that_cannot_be_used_is_named(verb, spoil, said, filler, refused, tmp_path):
+def test_a_checkpoint_that_cannot_be_used_is_named(verb, spoil, expected, filler, refused, tmp_path):
     spoil(filler)
     before = contents(filler)
     table = write(tmp_path / "table.csv", TABLE)
@@ -351,7 +355,7 @@ def test_a_checkpoint_that_cannot_be_used_is_named(verb, spoil, said, filler, re
             tmp_path / "out",
         ),
     }[verb]
-    assert said in refused(*command)
+    assert expected in refused(*command)
     assert contents(filler) == before and not (tmp_path / "out").exists()
 
 
@@ -436,11 +440,11 @@ def test_no_files_are_refused(filler, usage, tmp_path):
 
 
 def test_settings_out_of_range_are_refused_in_python_too(tmp_path):
-    with pytest.raises(InputError, match=r"mask_rate \(1.5\) must be from 0.01 to 1"):
+    with pytest.raises(InputError, match=r"mask_rate \(1\.5\) .*0\.01 to 1"):
         Pretrain(corpus=(tmp_path,), out=tmp_path, mask_rate=1.5)
 
 
-# --- what stands there already
+# --- existing output
 # --------------------------------------------------------------------------------------------
 
 
@@ -515,8 +519,8 @@ def with_files_of_at_most(size, *arguments):
     run = subprocess.run(command, capture_output=True, text=True, cwd=Path(main.__file__).parents[2])
     assert run.returncode == 1, run.stderr
     assert run.stdout == "" and "Traceback" not in run.stderr
-    *told, error = run.stderr.splitlines()
-    assert not any("error" in line for line in told)
+    *messages, error = run.stderr.splitlines()
+    assert not any("error" in line for line in messages)
     return error
 
 
@@ -540,15 +544,15 @@ def test_a_full_disk_is_a_one_line_error_and_keeps_intact_files(tmp_path):
 
 
 def test_a_disk_too_full_to_save_again_leaves_the_old_checkpoint(classifier, capsys, monkeypatch):
-    held = checkpoint.load(classifier)
+    loaded = checkpoint.load(classifier)
     before = contents(classifier)
 
-    def full(*given, **told):
+    def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(weights, "save_file", full)
     with pytest.raises(OSError, match=r"could not be written"):
-        checkpoint.save(replace(held, labels=("u", "v", "w")), classifier)
+        checkpoint.save(replace(loaded, labels=("u", "v", "w")), classifier)
     assert contents(classifier) == before
 
 
@@ -561,7 +565,8 @@ def test_the_program_prints_one_line_and_exits_with_1(filler, tmp_path):
     command = [sys.executable, "-m", "bothways", "embed", str(filler), str(tmp_path / "no.txt"), "-o", "a.npy"]
     run = subprocess.run(command, capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr == f"bothways embed: error: {tmp_path / 'no.txt'}: no such file; check the path\n"
+    assert run.stderr.startswith(f"bothways embed: error: {tmp_path / 'no.txt'}: no such file")
+    assert run.stderr.count("\n") == 1 and run.stderr.endswith("\n")
 
 
 @pytest.mark.slow
@@ -569,9 +574,9 @@ def test_standard_input_that_is_not_utf8_is_named_with_its_line(classifier):
     command = [sys.executable, "-m", "bothways", "predict", str(classifier), "-"]
     run = subprocess.run(command, input=b"a cat\nsome \xff\n", capture_output=True)
     assert (run.returncode, run.stdout) == (1, b"")
-    said = run.stderr.decode()
-    assert said.startswith("bothways predict: error: line 2 of standard input: not UTF-8 at byte 5")
-    assert said.count("\n") == 1
+    error = run.stderr.decode()
+    assert error.startswith("bothways predict: error: line 2 of standard input: ") and "UTF-8 at byte 5" in error
+    assert error.count("\n") == 1
 
 
 def test_vectors_are_written_whole(filler, tmp_path, capsys):

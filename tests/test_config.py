@@ -34,12 +34,12 @@ def test_a_typo_is_refused_with_the_choices(field, value, choices):
 )
 @pytest.mark.parametrize("value", [0, -3])
 def test_a_size_below_one_is_refused(field, value):
-    with pytest.raises(InputError, match=rf"{field} \({value}\) must be at least 1"):
+    with pytest.raises(InputError, match=rf"{field} \({value}\) .*at least 1"):
         EncoderConfig(**{field: value})
 
 
 def test_heads_must_divide_the_hidden_size():
-    with pytest.raises(InputError, match=r"hidden_size \(25\) must be divisible by num_attention_heads \(3\)"):
+    with pytest.raises(InputError, match=r"hidden_size \(25\) .*num_attention_heads \(3\)"):
         EncoderConfig(hidden_size=25, num_attention_heads=3)
     assert EncoderConfig(hidden_size=24, num_attention_heads=3).head_size == 8
 
@@ -55,7 +55,7 @@ def test_a_number_that_no_encoder_has_is_refused(field, value):
 
 
 def test_rotary_positions_need_pairs():
-    with pytest.raises(InputError, match="even head size, not 7"):
+    with pytest.raises(InputError, match="even head size.* 7"):
         EncoderConfig(hidden_size=21, num_attention_heads=3, position_embedding="rotary")
 
 
@@ -137,11 +137,11 @@ def test_a_key_that_changes_the_result_is_refused_by_name(family, key, value):
     assert {"rope_parameters": "rope_type 'linear' of full_attention"}.get(key, key) in line
 
 
-def test_a_key_that_is_harmless_in_a_family_alone_is_so_whatever_it_holds():
-    """As the configs of ModernBERT's followers have it, for other programs."""
+def test_a_key_that_is_harmless_in_one_family_is_so_with_any_value():
+    """Configs of models that follow ModernBERT have such keys for other programs."""
     theirs = FAMILIES["modernbert"].to_hf_config(EncoderConfig(**FAMILIES["modernbert"].defaults))
-    found = FAMILIES["modernbert"].parse_config({**theirs, "position_embedding_type": "sans_pos"}, "some/config.json")
-    assert found == FAMILIES["modernbert"].parse_config(theirs, "some/config.json")
+    parsed = FAMILIES["modernbert"].parse_config({**theirs, "position_embedding_type": "sans_pos"}, "some/config.json")
+    assert parsed == FAMILIES["modernbert"].parse_config(theirs, "some/config.json")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -199,7 +199,7 @@ def test_an_axis_out_of_its_range_is_one_clear_line(family, key, value):
         FAMILIES[family].parse_config({**theirs, key: value}, "config.json")
     assert str(refused.value).startswith("config.json: ") and "\n" not in str(refused.value)
     if key in ("sep_token_id", "local_attention"):
-        assert f"{key}={value} is not supported" in str(refused.value)
+        assert f"{key}={value}" in str(refused.value)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 7, "some"])
@@ -252,24 +252,24 @@ def test_harmless_keys_are_dropped_and_unknown_ones_kept_and_logged_once(make_pe
     harmless = {"use_cache": False, "transformers_version": "4.0", "gradient_checkpointing": True}
     unknown = {"my_experiment": {"run": 7}, "a_note": "häuslich"}
     file.write_text(json.dumps({**json.loads(file.read_text()), **harmless, **unknown}))
-    said = []
-    with messages_to(said.append):
+    messages = []
+    with messages_to(messages.append):
         loaded = checkpoint.load(tmp_path / "theirs")
-    assert len(said) == 1 and "a_note, my_experiment" in said[0] and "use_cache" not in said[0]
+    assert len(messages) == 1 and "a_note, my_experiment" in messages[0] and "use_cache" not in messages[0]
     checkpoint.save(loaded, tmp_path / "ours")
     written = json.loads((tmp_path / "ours" / "config.json").read_text(encoding="utf-8"))
     assert {key: written.get(key) for key in unknown} == unknown
     assert not set(written) & set(harmless)
-    said.clear()
-    with messages_to(said.append):
+    messages.clear()
+    with messages_to(messages.append):
         assert checkpoint.load(tmp_path / "ours").extra == unknown
-    assert len(said) == 1
+    assert len(messages) == 1
 
 
 def test_a_config_of_theirs_has_nothing_unknown(make_peer, tmp_path):
     for architecture in ("BertForPreTraining", "DistilBertModel", "ElectraModel", "ModernBertModel"):
         make_peer(architecture).save_pretrained(tmp_path / architecture)
-        said = []
-        with messages_to(said.append):
+        messages = []
+        with messages_to(messages.append):
             assert checkpoint.load(tmp_path / architecture).extra == {}
-        assert said == []
+        assert messages == []

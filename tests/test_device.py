@@ -120,16 +120,16 @@ def test_every_verb_that_computes_has_a_device():
     )  # fmt: skip
 
 
-def test_fine_tuning_asks_for_no_other_device(make_model, tokenizer, tmp_path, monkeypatch):
+def test_fine_tuning_uses_only_the_device_of_its_settings(make_model, tokenizer, tmp_path, monkeypatch):
     checkpoint.save(Checkpoint(make_model("bert"), tokenizer), tmp_path / "model")
     table = [{"text": f"{'cat dog'.split()[row % 2]} {row}", "label": "xy"[row % 2]} for row in range(60)]
-    asked = set()
+    names = set()
     for module in (finetune, task):
-        monkeypatch.setattr(module, "choose_device", lambda name: (asked.add(name), choose_device(name))[1])
+        monkeypatch.setattr(module, "choose_device", lambda name: (names.add(name), choose_device(name))[1])
     result = classify.run(
         settings.Classify(
             model=tmp_path / "model", train=table, out=tmp_path / "run", epochs=1, device="cpu", baselines=False
         )
     )
-    assert asked == {"cpu"}
+    assert names == {"cpu"}
     assert read_metadata(result.directory / METADATA_FILE)["hardware"]["device"] == "cpu"

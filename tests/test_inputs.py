@@ -114,5 +114,5 @@ def test_a_window_without_room_for_a_token_is_rejected(classifier):
             classifier.embed(["a"], window=window)
     long = "the cat sat " * 9
     assert classifier.embed([long], window=3).shape == (1, 24)
-    with pytest.raises(InputError, match=r"^window \(1\) must be at least 3 tokens"):
+    with pytest.raises(InputError, match=r"^window \(1\) .* 3 tokens"):
         Predictor(classifier.checkpoint, dtype="float32", device="cpu", window=1)

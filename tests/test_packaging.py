@@ -51,12 +51,12 @@ def test_a_type_checker_finds_an_editable_install(build, tmp_path):
     for name, content in files.items():
         (packages / name).write_bytes(content)
     script = tmp_path / "script.py"
-    script.write_text(
-        "import bothways\n\nfor found in bothways.load('m').classify(['a']):\n    found.label, found.lable\n"
-    )
+    script.write_text("import bothways\n\nfor one in bothways.load('m').classify(['a']):\n    one.label, one.lable\n")
     command = ["-m", "mypy", "--strict", "--python-executable", tmp_path / "env" / "bin" / "python", script]
-    told = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, env=_without_path())
-    assert '"Prediction" has no attribute "lable"' in told.stdout and "Found 1 error in 1 file" in told.stdout
+    completed = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, env=_without_path()
+    )
+    assert '"Prediction" has no attribute "lable"' in completed.stdout and "Found 1 error in 1 file" in completed.stdout
 
 
 def _without_path():

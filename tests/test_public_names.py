@@ -23,7 +23,7 @@ def test_dir_lists_the_public_names_and_all_can_be_imported():
         _ = bothways.no_such_name
 
 
-def test_every_public_class_has_a_repr_of_its_own():
+def test_every_public_class_defines_a_repr():
     for name in bothways.__all__:
         value = getattr(bothways, name)
         if isinstance(value, type) and not issubclass(value, Exception):

@@ -17,12 +17,12 @@ NEEDED = {"model": "m", "train": "t.csv", "out": "o"}
 KINDS = [kind for kind in vars(settings).values() if dataclasses.is_dataclass(kind)]
 
 
-def test_paths_may_be_text_and_come_out_as_the_command_line_makes_them():
-    made = Classify(**NEEDED, dev=Path("d.csv"), epochs=3, seeds=np.int64(2), learning_rate=np.float32(0.5))
-    assert made == Classify(
+def test_values_are_converted_as_on_the_command_line():
+    settings = Classify(**NEEDED, dev=Path("d.csv"), epochs=3, seeds=np.int64(2), learning_rate=np.float32(0.5))
+    assert settings == Classify(
         model=Path("m"), train=Path("t.csv"), out=Path("o"), dev=Path("d.csv"), epochs=3.0, seeds=2, learning_rate=0.5
     )
-    assert [type(value) for value in (made.model, made.epochs, made.seeds, made.learning_rate)] == [
+    assert [type(value) for value in (settings.model, settings.epochs, settings.seeds, settings.learning_rate)] == [
         type(Path()), float, int, float,
     ]  # fmt: skip
     assert Pretrain(corpus="a.txt", out="o").corpus == Pretrain(corpus=["a.txt"], out="o").corpus == (Path("a.txt"),)
@@ -32,17 +32,17 @@ def test_paths_may_be_text_and_come_out_as_the_command_line_makes_them():
 
 
 def test_the_command_line_takes_only_paths(capsys):
-    made = main.parse("finetune classify", ["--model", "m", "--train", "t.csv", "--dev", "d.csv", "--out", "o"])
-    assert made == Classify(**NEEDED, dev="d.csv")
+    settings = main.parse("finetune classify", ["--model", "m", "--train", "t.csv", "--dev", "d.csv", "--out", "o"])
+    assert settings == Classify(**NEEDED, dev="d.csv")
     assert main.parse("evaluate", ["m", "a.csv", "b.csv"]).file == (Path("a.csv"), Path("b.csv"))
     with pytest.raises(SystemExit):
         main.parse("finetune classify", ["--help"])
-    said = capsys.readouterr().out
-    assert "--train PATH" in said and "--dev {None}|PATH" in said and "MemoryTable" not in said
+    output = capsys.readouterr().out
+    assert "--train PATH" in output and "--dev {None}|PATH" in output and "MemoryTable" not in output
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "said"),
+    ("kind", "values", "expected"),
     [
         (Classify, {"model": 3}, "model (3) must be a path"),
         (Classify, {"model": ""}, "model ('') must be a path"),
@@ -59,10 +59,10 @@ def test_the_command_line_takes_only_paths(capsys):
         (Classify, {"train": ["a"] * 99}, "train (['a', 'a', "),
     ],
 )
-def test_a_value_of_another_type_is_named_in_one_line(kind, given, said):
+def test_a_value_of_another_type_is_named_in_one_line(kind, values, expected):
     with pytest.raises(InputError) as raised:
-        kind(**{**NEEDED, **given})
-    assert str(raised.value).startswith(said) and "\n" not in str(raised.value) and len(str(raised.value)) < 200
+        kind(**{**NEEDED, **values})
+    assert str(raised.value).startswith(expected) and "\n" not in str(raised.value) and len(str(raised.value)) < 200
 
 
 def test_every_setting_has_a_type_that_can_be_checked():

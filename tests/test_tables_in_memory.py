@@ -32,7 +32,7 @@ def backwards():
 
 
 class OnlyArrow:
-    """What polars, duckdb and others have in common: Arrow's stream, and columns."""
+    """The common interface of polars, duckdb and others: Arrow's stream, and columns."""
 
     columns = ("text", "label")
 
@@ -51,7 +51,7 @@ TABLES = {
     "Arrow, chunks": lambda: pa.concat_tables([pa.table(COLUMNS).slice(0, 1), pa.table(COLUMNS).slice(1)]),
     "record batch": lambda: pa.RecordBatch.from_pydict(COLUMNS),
     "record batches": lambda: pa.table(COLUMNS).to_reader(),
-    "whatever gives Arrow": OnlyArrow,
+    "Arrow interface": OnlyArrow,
     "dataset": lambda: datasets.Dataset.from_dict(NUMBERED, features=NAMED),
     "split of a dataset": lambda: datasets.DatasetDict(train=datasets.Dataset.from_dict(COLUMNS))["train"],
     "chosen rows": lambda: backwards().select([2, 1, 0]),
@@ -59,8 +59,8 @@ TABLES = {
 }
 
 
-def settings(train, **given):
-    return Classify(model="m", out="o", train=train, **given)
+def settings(train, **options):
+    return Classify(model="m", out="o", train=train, **options)
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -68,9 +68,9 @@ def test_every_kind_of_table_has_the_rows_of_a_file(kind, tmp_path):
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, ROWS)), encoding="utf-8")
     expected = read_table(tmp_path / "t.jsonl", need_labels=True)
     table = settings(TABLES[kind]()).train
-    found = read_table(table, need_labels=True)
-    assert (found.texts, found.labels, found.pairs) == (expected.texts, expected.labels, None)
-    assert found.where == [f"train: row {number}" for number in (1, 2, 3)]
+    actual = read_table(table, need_labels=True)
+    assert (actual.texts, actual.labels, actual.pairs) == (expected.texts, expected.labels, None)
+    assert actual.where == [f"train: row {number}" for number in (1, 2, 3)]
     assert table.record() == {
         "kind": table.kind, "rows": 3, "columns": ["text", "label"], "fingerprint": table.fingerprint,
     }  # fmt: skip
@@ -91,34 +91,34 @@ def test_values_are_those_of_json():
         "text": np.str_("a"), "label": np.int64(3), 5: np.array([1.5]), "set": {"b", "a"}, "pair": ("x", {"y": (1,)}),
         "gap": pd.NA, "when": pd.NaT, "yes": np.bool_(True),
     }  # fmt: skip
-    [(_, found)] = as_source("t", [row]).rows(None)
-    assert json.loads(json.dumps(found)) == {
+    [(_, values)] = as_source("t", [row]).rows(None)
+    assert json.loads(json.dumps(values)) == {
         "text": "a", "label": 3, "5": [1.5], "set": ["a", "b"], "pair": ["x", {"y": [1]}], "gap": None, "when": None,
         "yes": True,
     }  # fmt: skip
 
 
-def test_a_table_is_kept_as_it_was_given():
+def test_later_changes_of_the_rows_do_not_change_the_table():
     rows = [dict(row) for row in ROWS]
-    made = settings(rows, dev=rows[1:])
+    copied = settings(rows, dev=rows[1:])
     rows[0]["text"] = "changed"
     rows.pop()
-    assert [row["text"] for _, row in made.train.rows(None)] == COLUMNS["text"]
-    assert asdict(made)["train"] is made.train and (made.train.name, made.dev.name) == ("train", "dev")
-    assert made.dev.num_rows == 2 and "2 rows" in repr(made.dev)
+    assert [row["text"] for _, row in copied.train.rows(None)] == COLUMNS["text"]
+    assert asdict(copied)["train"] is copied.train and (copied.train.name, copied.dev.name) == ("train", "dev")
+    assert copied.dev.num_rows == 2 and "2 rows" in repr(copied.dev)
 
 
 def test_wrong_rows_are_named_as_in_a_file(tmp_path):
     rows = [*ROWS, 5, {"text": "no label"}, {"text": ["list"], "label": "x"}, {"text": None, "label": "y"}]
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    table, said = settings(rows).train, []
+    table, messages = settings(rows).train, []
     for source in (tmp_path / "t.jsonl", table):
         kept = read_table(source, need_labels=True, on_error="skip")
         assert kept.texts == COLUMNS["text"]
         with pytest.raises(InputError) as raised:
             read_table(source, need_labels=True, on_error="stop")
-        said.append((kept.notes[0], str(raised.value)))
-    (in_file, all_in_file), (in_memory, all_in_memory) = said
+        messages.append((kept.notes[0], str(raised.value)))
+    (in_file, all_in_file), (in_memory, all_in_memory) = messages
     assert "train: row 4, " not in in_file and "train: row 4" in in_memory
     same = {
         f"{tmp_path}/t.jsonl:": "train: row ",
@@ -133,15 +133,21 @@ def test_wrong_rows_are_named_as_in_a_file(tmp_path):
 def test_columns_are_chosen_and_missed_as_in_a_file(tmp_path):
     columns = {"review": ["a", "b"], "stars": [1, 2], "sentence": ["c", "d"]}
     pa.parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
-    for given in ({}, {"text": "review"}, {"text": "nothing"}, {"text": "review,sentence"}, {"label": "grade"}):
-        found = []
+    for columns_by_role in (
+        {},
+        {"text": "review"},
+        {"text": "nothing"},
+        {"text": "review,sentence"},
+        {"label": "grade"},
+    ):
+        outcomes = []
         for source in (tmp_path / "t.parquet", settings(columns).train, settings(pa.table(columns)).train):
             try:
-                table = read_table(source, need_labels=True, **given)
-                found.append((table.texts, table.labels))
+                table = read_table(source, need_labels=True, **columns_by_role)
+                outcomes.append((table.texts, table.labels))
             except InputError as error:
-                found.append(str(error).replace(f"{tmp_path}/t.parquet", "train"))
-        assert found[0] == found[1] == found[2], given
+                outcomes.append(str(error).replace(f"{tmp_path}/t.parquet", "train"))
+        assert outcomes[0] == outcomes[1] == outcomes[2], columns_by_role
 
 
 def test_classes_of_a_dataset_are_named():
@@ -154,58 +160,56 @@ def test_words_with_tags_and_questions_are_read(tmp_path):
     assert [(one.words, one.tags, one.where) for one in read_tagged(tagged)] == [
         (("a", "cat"), ("O", "B-X"), "train: row 1"), (("b",), ("O",), "train: row 2"),
     ]  # fmt: skip
-    asked = {"id": 1, "question": "who", "context": "The cat."}
-    found = read_squad(settings([{**asked, "answers": {"text": ["cat"], "answer_start": (4,)}}]).train)
-    assert found[0].answers == (("cat", 4),) and found[0].where == "train: row 1, id 1"
-    with pytest.raises(InputError, match="train: row 1, id 1: answer 'cat' is not at character 3"):
-        read_squad(settings([{**asked, "answers": [{"text": "cat", "answer_start": 3}]}]).train)
+    question = {"id": 1, "question": "who", "context": "The cat."}
+    questions = read_squad(settings([{**question, "answers": {"text": ["cat"], "answer_start": (4,)}}]).train)
+    assert questions[0].answers == (("cat", 4),) and questions[0].where == "train: row 1, id 1"
+    with pytest.raises(InputError, match="train: row 1, id 1: .*'cat' .* 3"):
+        read_squad(settings([{**question, "answers": [{"text": "cat", "answer_start": 3}]}]).train)
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "expected"),
     [
-        ({"text": "a cat", "label": "x"}, "train: column 'text' holds 'a cat'; give a list"),
+        ({"text": "a cat", "label": "x"}, "train: column 'text' holds 'a cat'"),
         ({"text": ["a", "b"], "label": ["x"]}, "train: columns of different lengths (text 2, label 1)"),
-        (datasets.DatasetDict(a=datasets.Dataset.from_dict(COLUMNS)), "train is several tables (a); give one, such as"),
-        (pd.DataFrame({"text": ["a", 3]}), "train: pandas.DataFrame does not fit into Arrow columns"),
+        (datasets.DatasetDict(a=datasets.Dataset.from_dict(COLUMNS)), "train is several tables (a)"),
+        (pd.DataFrame({"text": ["a", 3]}), "train: pandas.DataFrame does not fit"),
         (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "train: pandas.DataFrame does not fit"),
-        (["a.csv", "b.csv"], "train (['a.csv', 'b.csv']) must be a path or a table in memory"),
-        (5, "train (5) must be a path or a table in memory"),
+        (["a.csv", "b.csv"], "train (['a.csv', 'b.csv']) must be a path"),
+        (5, "train (5) must be a path"),
         (np.array(["a"]), "train (array(['a'], dtype='<U1')) must be"),
     ],
 )
-def test_an_invalid_table_is_a_one_line_error(table, said):
+def test_an_invalid_table_is_a_one_line_error(table, expected):
     with pytest.raises(InputError) as raised:
         settings(table)
-    assert str(raised.value).startswith(said) and "\n" not in str(raised.value)
+    assert str(raised.value).startswith(expected) and "\n" not in str(raised.value)
 
 
-def test_an_empty_table_is_refused_when_it_is_read_and_counts_as_given():
+def test_an_empty_table_is_truthy_and_refused_when_it_is_read():
     for empty in ([{}], {"text": [], "label": []}, pd.DataFrame({"text": [], "label": []})):
-        made = settings(ROWS, dev=empty)
-        assert made.dev
+        with_dev = settings(ROWS, dev=empty)
+        assert with_dev.dev
         with pytest.raises(InputError, match="dev: "):
-            read_table(made.dev, need_labels=True)
+            read_table(with_dev.dev, need_labels=True)
 
 
 def test_a_corpus_may_mix_files_and_tables(tmp_path):
     (tmp_path / "a.txt").write_text("one\n\ntwo\n", encoding="utf-8")
-    given = [tmp_path / "a.txt", {"text": ("three", "four")}, pa.table({"text": ["five"]}), [{"text": "six"}]]
-    corpus = Corpus(Pretrain(corpus=given, out="o").corpus)
+    sources = [tmp_path / "a.txt", {"text": ("three", "four")}, pa.table({"text": ["five"]}), [{"text": "six"}]]
+    corpus = Corpus(Pretrain(corpus=sources, out="o").corpus)
     assert [*corpus.documents()] == ["one", "two", "three", "four", "five", "six"]
     assert corpus.files() == [tmp_path / "a.txt"] and corpus.left_out() == ""
     names = [str(source) for source in corpus.paths if isinstance(source, MemoryTable)]
     assert names == ["corpus[1]", "corpus[2]", "corpus[3]"]
-    assert corpus.fingerprint() != Corpus(Pretrain(corpus=given[:3], out="o").corpus).fingerprint()
-    other = Pretrain(corpus=[*given[:3], [{"text": "seven"}]], out="o").corpus
+    assert corpus.fingerprint() != Corpus(Pretrain(corpus=sources[:3], out="o").corpus).fingerprint()
+    other = Pretrain(corpus=[*sources[:3], [{"text": "seven"}]], out="o").corpus
     assert corpus.fingerprint() != Corpus(other).fingerprint()
     for wrong in (pa.table({"body": ["a"]}), pa.Table.from_arrays([["a"], ["b"]], names=["text", "text"])):
-        with pytest.raises(
-            InputError, match="corpus: (no column 'text' .there are: body|two columns are named 'text')"
-        ):
+        with pytest.raises(InputError, match="corpus: (no column 'text' .*body|two columns .*'text')"):
             [*Corpus(Pretrain(corpus=wrong, out="o").corpus).documents()]
     broken = Pretrain(corpus=[{"text": "a"}, {"text": 3}], out="o").corpus
-    with pytest.raises(InputError, match="corpus: row 2: 'text' holds int, not text"):
+    with pytest.raises(InputError, match="corpus: row 2: 'text' .*int"):
         [*Corpus(broken).documents()]
     assert [*Corpus(broken, on_error="skip").documents()] == ["a"]
 
@@ -225,7 +229,7 @@ def test_strings_are_paths_and_texts_among_them_are_an_error():
     assert Pretrain(corpus=paths, out="o").corpus == tuple(map(Path, paths))
     assert Evaluate(model="m", file=[ROWS, "t.csv"]).file[1] == Path("t.csv")
     for text in ("Once upon a time.\nThe end.", "word " * 99):
-        with pytest.raises(InputError, match="corpus holds texts where paths are expected; give texts as"):
+        with pytest.raises(InputError, match="corpus holds texts"):
             Pretrain(corpus=[text, text], out="o")
 
 

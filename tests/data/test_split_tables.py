@@ -9,6 +9,7 @@ import pytest
 
 from bothways.batch_jobs import jobs
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.examples import read_table
 from bothways.data.near_duplicates import label_key, text_key
 from bothways.data.quality import table_warnings
@@ -199,7 +200,7 @@ def test_of_several_labels_the_spellings_are_merged_in_lists_too(settings):
 
 @pytest.mark.slow
 def test_a_model_of_merged_labels_is_measured_by_any_spelling(settings, make_model, tokenizer, tmp_path):
-    checkpoint.save(checkpoint.Checkpoint(make_model(), tokenizer), settings.model)
+    checkpoint.save(Checkpoint(make_model(), tokenizer), settings.model)
     rows = [(f"the cat {n}", label) for n, label in enumerate(ALIKE)]
     write(settings.train, rows)
     short = replace(settings, merge_labels=True, epochs=0.1, dtype="float32")
@@ -217,7 +218,7 @@ def test_a_model_of_merged_labels_is_measured_by_any_spelling(settings, make_mod
 
 @pytest.fixture
 def start(settings, make_model, tokenizer):
-    checkpoint.save(checkpoint.Checkpoint(make_model(), tokenizer), settings.model)
+    checkpoint.save(Checkpoint(make_model(), tokenizer), settings.model)
 
 
 @pytest.mark.slow

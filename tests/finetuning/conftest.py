@@ -1,4 +1,4 @@
-"""Shared fixtures of fine-tuning tests: tables of made-up rows, random checkpoints, small fine-tuning runs.
+"""Shared fixtures of fine-tuning tests: tables of generated rows, random checkpoints, small fine-tuning runs.
 
 A new task's test needs rows and three calls:
 
@@ -78,12 +78,13 @@ def checkpoint_of(make_model, tokenizer, tmp_path_factory):
     heads, changes: see make_model. options: fields of Checkpoint, such as pooling="mean".
     """
     from bothways.checkpoint import checkpoint
+    from bothways.checkpoint.contents import Checkpoint
 
     def make(family="bert", heads=None, *, options=None, **changes):
         heads = {"masked_words": 0} if heads is None else heads
         directory = tmp_path_factory.mktemp("start") / "model"
         model = make_model(family, heads, **changes)
-        checkpoint.save(checkpoint.Checkpoint(model, tokenizer, model_type=family, **(options or {})), directory)
+        checkpoint.save(Checkpoint(model, tokenizer, model_type=family, **(options or {})), directory)
         return directory
 
     return make

@@ -22,8 +22,8 @@ def die(*_, **__):
 
 
 def after(function):
-    def call(*given, **named):
-        function(*given, **named)
+    def call(*arguments, **options):
+        function(*arguments, **options)
         die()
 
     return call
@@ -52,5 +52,5 @@ def status_of_child(settings, place):
 
 
 for line in sys.stdin:
-    given = json.loads(line)
-    print(status_of_child(given["settings"], given["die_in"]), flush=True)
+    case = json.loads(line)
+    print(status_of_child(case["settings"], case["die_in"]), flush=True)

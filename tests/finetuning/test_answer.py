@@ -1,5 +1,5 @@
-"""Fine-tuning a model that finds answers, on passages made here: the question names an animal, the answer is the word
-behind it."""
+"""Fine-tuning a model that finds answers, on generated passages: the question names an animal, the answer is the word
+after it."""
 
 import json
 from dataclasses import replace
@@ -37,13 +37,13 @@ def squad(seed, number, *, length=9, impossible=0.0):
         context = " ".join(words)
         start = len(" ".join(words[: place + 1])) + 1
         answers = [] if absent else [{"text": done, "answer_start": start}]
-        asked = {"id": f"q{seed}-{index}", "question": f"the {animal}", "answers": answers}
-        paragraphs.append({"context": context, "qas": [{**asked, "is_impossible": absent}]})
+        question = {"id": f"q{seed}-{index}", "question": f"the {animal}", "answers": answers}
+        paragraphs.append({"context": context, "qas": [{**question, "is_impossible": absent}]})
     return {"version": "v2.0" if impossible else "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
 
 
-def write(file, found):
-    file.write_text(json.dumps(found), encoding="utf-8")
+def write(file, content):
+    file.write_text(json.dumps(content), encoding="utf-8")
     return file
 
 
@@ -68,27 +68,27 @@ def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(
     assert scores["f1"] == pytest.approx(100 * result.mean)
 
 
-def test_an_answer_of_which_nothing_is_read_is_left_out_where_that_is_asked_for(settings, tmp_path):
-    found = squad(0, 30)
-    asked = found["data"][0]["paragraphs"][3]
-    asked["context"] += " \u200b"
-    asked["qas"][0]["answers"] = [{"text": "\u200b", "answer_start": len(asked["context"]) - 1}]
-    changed = replace(settings, train=write(tmp_path / "train.json", found), epochs=0.1, out=tmp_path / "run")
+def test_an_answer_without_any_token_is_an_error_or_left_out(settings, tmp_path):
+    content = squad(0, 30)
+    paragraph = content["data"][0]["paragraphs"][3]
+    paragraph["context"] += " \u200b"
+    paragraph["qas"][0]["answers"] = [{"text": "\u200b", "answer_start": len(paragraph["context"]) - 1}]
+    changed = replace(settings, train=write(tmp_path / "train.json", content), epochs=0.1, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"train\.json"):
         answer.run(changed)
     messages = []
     with messages_to(messages.append):
         answer.run(replace(changed, on_error="skip"))
     assert "train: 29 questions" in messages[0] and ", longest " in messages[0] and "left out: 1 answers" in messages[0]
-    found["data"][0]["paragraphs"] = [asked]
-    none_left = replace(changed, dev=write(tmp_path / "dev.json", found), on_error="skip", out=tmp_path / "other")
+    content["data"][0]["paragraphs"] = [paragraph]
+    none_left = replace(changed, dev=write(tmp_path / "dev.json", content), on_error="skip", out=tmp_path / "other")
     with pytest.raises(InputError, match=r"dev\.json.* dev "):
         answer.run(none_left)
 
 
 def test_a_question_in_two_files_is_refused(settings, tmp_path):
     model = answer.run(replace(settings, epochs=0.1, out=tmp_path / "run")).model
-    with pytest.raises(InputError, match="question 'q2-0' is in two of the files"):
+    with pytest.raises(InputError, match="'q2-0' .* two .*files"):
         evaluate.run(Evaluate(model=model, file=(settings.test, settings.test)))
 
 
@@ -122,10 +122,10 @@ def test_the_page_shows_the_answers_that_are_wrong(result, settings):
     task = answer.Answering.build(settings, checkpoint.load(settings.model))
     model = bothways.load(result.model, dtype="float32")
     (mistakes,) = task.view.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
-    asked = task.questions["test"]
-    given = model.answer([one.question for one in asked], [one.context for one in asked])
+    questions = task.questions["test"]
+    answers = model.answer([one.question for one in questions], [one.context for one in questions])
     wrong = [
-        (one.question, one.context) for one, (best, *_) in zip(asked, given, strict=True)
+        (one.question, one.context) for one, (best, *_) in zip(questions, answers, strict=True)
         if best.text not in [text for text, _ in one.answers]
     ]  # fmt: skip
     assert mistakes.num_examined == 51 and [(case.question, case.passage) for case in mistakes.cases] == wrong
@@ -172,7 +172,7 @@ def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path)
 def test_a_family_without_such_a_head_is_refused_by_name(make_model, tokenizer, settings, tmp_path):
     model = make_model("bert", direction="forward")
     checkpoint.save(Checkpoint(model, tokenizer, model_type="bothways-oneway"), tmp_path / "model")
-    with pytest.raises(InputError, match="not supported for bothways-oneway.*albert, bert, big_bird, "):
+    with pytest.raises(InputError, match="bothways-oneway.*albert, bert, big_bird, "):
         answer.run(replace(settings, model=tmp_path / "model", out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
@@ -226,7 +226,7 @@ def test_an_answer_that_is_not_at_its_offset_is_named_or_left_out(settings, tmp_
 
 def test_one_file_is_divided_by_passages(settings):
     splits = answer.read_splits(replace(settings, dev=None, test=None), answer.Counter())
-    contexts = {split: {one.context for one in asked} for split, asked in splits.items()}
+    contexts = {split: {one.context for one in questions} for split, questions in splits.items()}
     assert sum(map(len, splits.values())) == 400
     assert not contexts["train"] & contexts["dev"] and not contexts["train"] & contexts["test"]
 

@@ -54,21 +54,21 @@ def rows(number, seed=0):
         yield {"text": " ".join(words), "label": ("feline", "canine")[row % 2], "number": count + 0.5}
 
 
-def written(file, found):
-    file.write_text("\n".join(map(json.dumps, found)), encoding="utf-8")
+def write_rows(file, records):
+    file.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
     return file
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """train, dev and test; one label in eight is wrong, so that no model is perfect."""
-    place, made = tmp_path_factory.mktemp("tables"), {}
+    directory, paths = tmp_path_factory.mktemp("tables"), {}
     for seed, (split, number) in enumerate({"train": 150, "dev": 60, "test": 90}.items()):
-        found = [*rows(number, seed)]
-        for row in found[::8]:
+        records = [*rows(number, seed)]
+        for row in records[::8]:
             row["label"] = "feline"
-        made[split] = written(place / f"{split}.jsonl", found)
-    return made
+        paths[split] = write_rows(directory / f"{split}.jsonl", records)
+    return paths
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +82,8 @@ def settings(start, files, tmp_path):
 
 
 def read(file):
-    found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return [row["text"] for row in found], [row["label"] for row in found], [row["number"] for row in found]
+    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [row["text"] for row in records], [row["label"] for row in records], [row["number"] for row in records]
 
 
 def peer_parts(least=2):
@@ -102,15 +102,15 @@ def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files
     texts, labels, _ = read(files["train"])
     theirs = {c: peer(LogisticRegression(C=c, max_iter=300)).fit(texts, labels) for c in tfidf.CLASS_STRENGTHS}
     test = read(files["test"])
-    found = classify.run(settings)
+    result = classify.run(settings)
     accuracies = {round(one.score(*test[:2]), 6) for one in theirs.values()}
-    assert round(found.baselines[TFIDF], 6) in accuracies and min(accuracies) > 0.7
-    assert found.baselines[CONSTANT] == max(map(test[1].count, test[1])) / 90
+    assert round(result.baselines[TFIDF], 6) in accuracies and min(accuracies) > 0.7
+    assert result.baselines[CONSTANT] == max(map(test[1].count, test[1])) / 90
     facts = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    result = facts["result"]
-    assert result["baselines"] == found.baselines and list(found.baselines)[:2] == [CONSTANT, TFIDF]
-    low, high = result["baseline_intervals"][TFIDF]
-    assert low < found.baselines[TFIDF] <= high + 1e-9 and CONSTANT not in result["baseline_intervals"]
+    recorded = facts["result"]
+    assert recorded["baselines"] == result.baselines and list(result.baselines)[:2] == [CONSTANT, TFIDF]
+    low, high = recorded["baseline_intervals"][TFIDF]
+    assert low < result.baselines[TFIDF] <= high + 1e-9 and CONSTANT not in recorded["baseline_intervals"]
     assert facts["rows"] == {"train": 150, "dev": 60, "test": 90}
     assert {*facts["seconds"]} == {"baselines", "linear_start"} and min(facts["seconds"].values()) > 0
     assert facts["steps"] == max(1, round(0.1 * facts["steps_per_epoch"]))
@@ -135,7 +135,7 @@ def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):
 
 @pytest.mark.slow
 def test_the_last_line_is_the_verdict(start, files, settings, capsys):
-    """With hardly any training the words win; after enough of it neither is worse."""
+    """With hardly any training TF-IDF is better; after enough of it neither is worse."""
     weak = classify.run(settings)
     assert weak.mean < weak.baselines[TFIDF] and weak.verdict.startswith(f"worse than {TFIDF}: ")
     flags = [f"--{name}={getattr(settings, name)}" for name in ("model", "train", "dev", "test", "dtype")]
@@ -218,9 +218,9 @@ def test_numbers_have_ridge_regression_in_their_own_unit(start, files, tmp_path)
     shift = 40.0
     moved = {}
     for split, file in files.items():
-        found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        moved[split] = written(
-            tmp_path / file.name, [{"text": row["text"], "score": row["number"] + shift} for row in found]
+        records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        moved[split] = write_rows(
+            tmp_path / file.name, [{"text": row["text"], "score": row["number"] + shift} for row in records]
         )
     settings = Regress(model=start, out=tmp_path / "run", epochs=0.1, dtype="float32", **moved)
     task = regress.Regression.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
@@ -236,8 +236,8 @@ def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_pat
         label = [row["label"], *(["many"] if row["number"] > 2 else [])]
         return {"text": row["text"], "pair": row["text"][::-1], "label": label}
 
-    found = [json.loads(line) for line in files["train"].read_text(encoding="utf-8").splitlines()]
-    file = written(tmp_path / "several.jsonl", map(both, found))
+    records = [json.loads(line) for line in files["train"].read_text(encoding="utf-8").splitlines()]
+    file = write_rows(tmp_path / "several.jsonl", map(both, records))
     settings = Classify(model=start, train=file, out=tmp_path / "run", epochs=0.1, multi_label=True, dtype="float32")
     result = classify.run(settings)
     assert result.baselines[TFIDF] > max(0.8, result.baselines[CONSTANT])
@@ -258,18 +258,18 @@ def test_pairs_have_frozen_vectors_and_numbers_their_cosine(start, tmp_path):
         other = [*words[:same], *rng.choice([*"xyz"], 6 - same).tolist()]
         lines.append({"text": " ".join(words), "pair": " ".join(other), "score": same})
     settings = Regress(
-        model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
+        model=start, train=write_rows(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
     )
     task = regress.Regression.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
-    found = {one.name: one.predictions for one in task.baselines("test")}
-    assert [*found] == [RIDGE, "frozen vector pairs + ridge regression", "cosine of frozen vectors"]
+    predictions = {one.name: one.predictions for one in task.baselines("test")}
+    assert [*predictions] == [RIDGE, "frozen vector pairs + ridge regression", "cosine of frozen vectors"]
     table = task.tables["test"]
     first, second = (
         Predictor(checkpoint.load(start), dtype="float32").embed(part) for part in (table.texts, table.pairs)
     )
-    cosines = np.array(found["cosine of frozen vectors"].predicted)
+    cosines = np.array(predictions["cosine of frozen vectors"].predicted)
     assert np.abs(np.corrcoef(cosines, (first * second).sum(1))[0, 1] - 1) < 1e-6
-    assert all(task.scoring.score_predictions(one)["spearman"] > 0.8 for one in found.values())
+    assert all(task.scoring.score_predictions(one)["spearman"] > 0.8 for one in predictions.values())
 
 
 def test_a_word_gets_the_tag_that_it_has_most_often():
@@ -277,9 +277,9 @@ def test_a_word_gets_the_tag_that_it_has_most_often():
         return Sentence(tuple(words.split()), tuple(tags.split()), "here:1")
 
     train = [sentence("Paris is Paris", "B-LOC O B-PER"), sentence("Paris or Rome", "B-LOC O B-LOC")]
-    asked = [sentence("Rome is in Paris", "O O O O")]
-    assert baseline_models.most_frequent_tags(train, asked, plain=False) == [["B-LOC", "O", "O", "B-LOC"]]
-    assert baseline_models.most_frequent_tags(train, asked, plain=True) == [["B-LOC", "O", "B-LOC", "B-LOC"]]
+    test = [sentence("Rome is in Paris", "O O O O")]
+    assert baseline_models.most_frequent_tags(train, test, plain=False) == [["B-LOC", "O", "O", "B-LOC"]]
+    assert baseline_models.most_frequent_tags(train, test, plain=True) == [["B-LOC", "O", "B-LOC", "B-LOC"]]
 
 
 @pytest.mark.parametrize(
@@ -298,20 +298,20 @@ def test_the_sentence_with_most_of_the_questions_words_answers(question, answer)
 
 @pytest.mark.slow
 def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
-    """Of the words' tags one is never seen in train, so that the commonest tag of each word is known: 2 of 3 are."""
+    """Of the words' tags one is never seen in train, so the most frequent tag finds 2 of 3 words."""
     rows = [{"words": ["the", "cat", "ran"], "tags": ["O", "B-PET", "O"]}] * 6
-    tagged = written(tmp_path / "tags.jsonl", rows)
-    test = written(tmp_path / "test.jsonl", [*rows[:2], {"words": ["a", "dog"], "tags": ["O", "B-PET"]}])
-    given = {"model": start, "epochs": 0.1, "dtype": "float32"}
-    found = tag.run(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **given))
-    assert found.baselines["most frequent tag per word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
-    assert 0 <= found.baselines["frozen states + logistic regression"] <= 1
+    tagged = write_rows(tmp_path / "tags.jsonl", rows)
+    test = write_rows(tmp_path / "test.jsonl", [*rows[:2], {"words": ["a", "dog"], "tags": ["O", "B-PET"]}])
+    options = {"model": start, "epochs": 0.1, "dtype": "float32"}
+    result = tag.run(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **options))
+    assert result.baselines["most frequent tag per word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
+    assert 0 <= result.baselines["frozen states + logistic regression"] <= 1
     question = {"context": "the cat sat. a dog ran.", "answers": {"text": ["dog"], "answer_start": [15]}}
-    asked = [{"id": str(row), "question": "what ran?", **question} for row in range(4)]
-    squad = written(tmp_path / "squad.jsonl", asked)
-    found = answer.run(Answer(train=squad, dev=squad, out=tmp_path / "reader", **given))
+    questions = [{"id": str(row), "question": "what ran?", **question} for row in range(4)]
+    squad = write_rows(tmp_path / "squad.jsonl", questions)
+    result = answer.run(Answer(train=squad, dev=squad, out=tmp_path / "reader", **options))
     # "a dog ran." is normalized to "dog ran": of its words one of two is right
-    assert found.baselines["sentence that shares most words with the question"] == pytest.approx(2 / 3)
+    assert result.baselines["sentence that shares most words with the question"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.slow
@@ -341,7 +341,7 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
 @pytest.mark.slow
 def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
     lines = [{"text": text, "score": number + 40} for text, _, number in zip(*read(files["train"]), strict=True)]
-    settings = Regress(model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1)
+    settings = Regress(model=start, train=write_rows(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1)
     result = regress.run(settings)
     assert result.mean < result.baselines[RIDGE]
     numbers = bothways.load(tmp_path / "run" / "tfidf").regress([line["text"] for line in lines])
@@ -351,7 +351,7 @@ def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
 def test_single_texts_have_the_best_linear_model_on_frozen_means(settings, start):
     task = classify.Classification.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
     names = [one.name for one in task.baselines("test")]
-    (found,) = [one for one in task.baselines("test") if one.name == FROZEN]
+    (baseline,) = [one for one in task.baselines("test") if one.name == FROZEN]
     assert names == [TFIDF, FROZEN]
     model = Predictor(checkpoint.load(start), dtype="float32")
     means = {split: model.embed(task.tables[split].texts, pooling="mean", normalize=False) for split in task.tables}
@@ -360,7 +360,7 @@ def test_single_texts_have_the_best_linear_model_on_frozen_means(settings, start
     for strength in baseline_models.STRENGTHS:
         peer = LogisticRegression(C=strength / len(means["train"]), max_iter=1000)
         predicted = peer.fit(means["train"], task.tables["train"].labels).predict(means["test"])
-        accuracies.append(np.mean(predicted == np.array(found.predictions.predicted)))
+        accuracies.append(np.mean(predicted == np.array(baseline.predictions.predicted)))
     assert max(accuracies) > 0.98 and min(accuracies) < max(accuracies)
 
 
@@ -374,31 +374,31 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
         other = [*words[:same], *rng.choice([*"uvwxyz"], 5 - same, replace=False).tolist()]
         lines.append({"text": " ".join(words), "pair": " ".join(other), **({"score": same} if scored else {})})
     settings = TrainEmbed(
-        model=start, train=written(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
+        model=start, train=write_rows(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
     )
     task = embed.Embedding.build(settings, checkpoint.load(start), pairs.read_pairs(settings))
-    (found,) = task.baselines("dev")
+    (baseline,) = task.baselines("dev")
     first, second = task.pairs["dev"].texts[:2]
     fitted = make_union(*peer_parts()).fit([*task.pairs["train"].texts[0], *task.pairs["train"].texts[1]])
     cosines = (fitted.transform(first) @ fitted.transform(second).T).toarray() / 2
     if scored:
-        assert np.abs(2 * cosines.diagonal() - found.predictions.predicted).max() < 1e-9
+        assert np.abs(2 * cosines.diagonal() - baseline.predictions.predicted).max() < 1e-9
     else:
         ranks = (cosines > cosines.diagonal()[:, None]).sum(1) + 1
-        assert task.scoring.score_predictions(found.predictions)["mrr@10"] == pytest.approx(
+        assert task.scoring.score_predictions(baseline.predictions)["mrr@10"] == pytest.approx(
             np.where(ranks > 10, 0, 1 / ranks).mean()
         )
 
 
 def test_frozen_states_beat_the_most_frequent_tag_on_ambiguous_words(start, tmp_path):
-    """A word's tag depends on the word before it, of which its state knows."""
+    """A word's tag depends on the word before it, which its frozen state encodes."""
     rng = np.random.default_rng(3)
     lines = []
     for _ in range(120):
         words = rng.choice(["the", "cat", "dog", "ran"], 5).tolist()
         tags = ["X", *("A" if before == "cat" else "X" for before in words[:-1])]
         lines.append({"words": words, "tags": tags})
-    file = written(tmp_path / "tags.jsonl", lines)
+    file = write_rows(tmp_path / "tags.jsonl", lines)
     settings = Tag(model=start, train=file, out=tmp_path / "run", scheme="plain", context=False, dtype="float32")
     task = tag.Tagging.build(settings, checkpoint.load(start), tag.read_splits(settings))
     commonest, frozen = (task.scoring.score_predictions(one.predictions)["accuracy"] for one in task.baselines("test"))
@@ -470,7 +470,7 @@ def test_a_difference_within_its_interval_decides_nothing(difference, beginning)
     assert ("predict runs/tfidf FILE" in line) == (not line.startswith("better"))
 
 
-def test_an_exact_tie_is_never_better_whatever_the_order_of_the_sums():
+def test_an_exact_tie_is_never_better_in_any_order_of_the_sums():
     """Means over seeds or folds of equal scores are rarely equal floats."""
     rng = np.random.default_rng(4)
     for _ in range(9000):
@@ -535,13 +535,13 @@ def test_counts_are_not_scores(settings):
 
 def test_folds_that_choose_penalties_and_intervals_keep_near_duplicates_together(start, tmp_path):
     """For the linear start, TF-IDF and frozen vectors, of classes and of numbers; for tags, documents."""
-    found = [{**row, "text": text} for row in rows(40) for text in (row["text"], f"{row['text'].upper()} !")]
-    file = written(tmp_path / "copies.jsonl", found)
+    records = [{**row, "text": text} for row in rows(40) for text in (row["text"], f"{row['text'].upper()} !")]
+    file = write_rows(tmp_path / "copies.jsonl", records)
     texts = {"model": start, "train": file, "out": tmp_path / "run", "epochs": 1, "dtype": "float32"}
-    words = [{"words": row["text"].split(), "tags": ["O"] * len(row["text"].split())} for row in found]
+    words = [{"words": row["text"].split(), "tags": ["O"] * len(row["text"].split())} for row in records]
     for number, row in enumerate(words):
         row["tags"][0] = "B-PET" if number % 4 < 2 else "O"
-    tagged = written(tmp_path / "tags.jsonl", words[:24])
+    tagged = write_rows(tmp_path / "tags.jsonl", words[:24])
     classes, numbers = Classify(**texts), Regress(**texts, label_column="number")
     tags = Tag(**{**texts, "train": tagged}, context=False)
     tables = [split_tables.read_tables(one) for one in (classes, numbers)]

@@ -1,6 +1,7 @@
 """Text classification on synthetic tables: learning, reports, and loading by transformers."""
 
 import json
+import re
 from dataclasses import replace
 
 import datasets
@@ -33,7 +34,7 @@ SIGNS = {"feline": "cat", "canine": "dog", "none": "sat"}  # sorted otherwise th
 
 
 def rows_of(seed, number, *, words=(4, 9), signs=1):
-    """Texts of common words in which one word tells the class, standing in as many places as there are signs."""
+    """Texts of common words in which one word, inserted `signs` times, determines the class."""
     rng = np.random.default_rng(seed)
     rows = []
     for index in range(number):
@@ -78,9 +79,9 @@ def test_two_seeds_have_a_mean_and_a_spread(result, run):
     assert len(result.scores) == 2
     assert result.mean == pytest.approx(sum(result.scores) / 2)
     assert result.std == pytest.approx(abs(result.scores[0] - result.scores[1]) / 2**0.5)
-    found = run.metadata["result"]
-    assert (found["n"], found["failed"], found["selected_on"], found["split"]) == (2, 0, "dev", "test")
-    assert found["scores"]["test"] == result.scores and len(found["scores"]["dev"]) == 2
+    recorded = run.metadata["result"]
+    assert (recorded["n"], recorded["failed"], recorded["selected_on"], recorded["split"]) == (2, 0, "dev", "test")
+    assert recorded["scores"]["test"] == result.scores and len(recorded["scores"]["dev"]) == 2
 
 
 def test_a_run_leaves_its_metrics_by_seed_and_curves(result, run):
@@ -110,7 +111,7 @@ def test_very_many_classes_are_summarized(settings):
         "0 with no texts, 1 with 1 text"
     )
     assert "699 with no texts, 2 with 1 text" in lines[3] and max(map(len, lines)) < 300
-    with pytest.raises(InputError, match="the model knows class 000, class 001, .* and 681 more; fix") as raised:
+    with pytest.raises(InputError, match="class 000, class 001, .* 681 more") as raised:
         classify.class_vector(table_of(["class 700"]), task.names)
     assert len(str(raised.value)) < 400
 
@@ -118,7 +119,7 @@ def test_very_many_classes_are_summarized(settings):
 def test_numbers_as_labels_are_for_regression(settings, tmp_path, table):
     rows = [{"text": "the cat", "label": repr(number / 8)} for number in range(40)]
     changed = replace(settings, train=table(rows, "numbers.csv"), dev=None, test=None, out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"40 different numbers such as 0.125; .* finetune regress"):
+    with pytest.raises(InputError, match=r"40 .*0\.125.* finetune regress"):
         classify.run(changed)
     assert not (tmp_path / "run").exists()
     for labels in (["3.5", "4.0", "4.5"] * 9, [f"{number}.0" for number in range(30)], ["a", *map(str, range(30))]):
@@ -214,7 +215,7 @@ def test_unused_splits_of_a_saved_dictionary_are_reported_and_evaluate_needs_one
     with messages_to(messages.append):
         classify.run(short)
     (line,) = [line for line in messages if line.startswith(f"{saved}:")]
-    assert line.endswith(f"split train is read, not other, validation; name {saved / 'other'} to use it")
+    assert "split train " in line and "other, validation" in line and str(saved / "other") in line
     messages.clear()
     with messages_to(messages.append):
         classify.run(replace(short, dev=saved / "validation", test=saved / "other", out=tmp_path / "again"))
@@ -269,17 +270,20 @@ def test_without_files_of_their_own_dev_and_test_are_a_tenth_of_each_class(setti
 
 
 def test_texts_that_splits_share_are_counted():
-    told = quality.overlap_warnings({"train": table_of(["a"] * 5), "dev": table_of(["b"] * 3), "test": table_of(["a"])})
-    assert told == [
-        "3 of 3 examples of dev are also in train; 1 of 1 examples of test are also in train; "
-        "1 of 1 examples of test are also in dev (apart from case, spaces and punctuation)"
+    (warning,) = quality.overlap_warnings(
+        {"train": table_of(["a"] * 5), "dev": table_of(["b"] * 3), "test": table_of(["a"])}
+    )
+    assert re.findall(r"(\d of \d) .*? of (\w+) .*? in (\w+)", warning) == [
+        ("3 of 3", "dev", "train"),
+        ("1 of 1", "test", "train"),
+        ("1 of 1", "test", "dev"),
     ]
     other = Table(["text 0"], ["another"], ["a"], ["f:0"])
     assert quality.overlap_warnings({"train": table_of(["a"] * 5), "dev": other}) == []
 
 
 def test_pairs_in_one_split_alone_are_refused():
-    with pytest.raises(InputError, match="train has pairs of texts, dev has single ones.*--pair-column"):
+    with pytest.raises(InputError, match="train .*pairs.*dev .*--pair-column"):
         tables.check_pairs({"train": table_of(["a"]), "dev": Table(["a"], None, ["a"], ["f:1"])})
 
 
@@ -291,18 +295,18 @@ def texts_of(words, labels, predictor, settings):
 
 def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, settings):
     predictor = bothways.load(start, dtype="float32")
-    found = texts_of([" ".join(["cat"] * 150), "dog"], [0, 1], predictor, replace(settings, window=40))
-    assert [len(parts) > 1 for parts in found.windows] == [True, False]
-    assert max(len(window) for parts in found.windows for window in parts) == 40
-    covered = {place for window in found.windows[0] for place in range(*window.ranges[0][1:])}
+    examples = texts_of([" ".join(["cat"] * 150), "dog"], [0, 1], predictor, replace(settings, window=40))
+    assert [len(parts) > 1 for parts in examples.windows] == [True, False]
+    assert max(len(window) for parts in examples.windows for window in parts) == 40
+    covered = {place for window in examples.windows[0] for place in range(*window.ranges[0][1:])}
     assert covered == set(range(150))
-    assert found.describe().endswith("1 read in windows")
+    assert examples.describe().endswith("1 read in windows")
 
 
 def test_long_texts_are_refused_or_truncated_on_request(start, settings, caplog):
     predictor = bothways.load(start, dtype="float32")
     long = [" ".join(["cat"] * 150), "dog"]
-    with pytest.raises(InputError, match="1 of 2 texts .*longer than 40 tokens"):
+    with pytest.raises(InputError, match="1 of 2 texts .*40 tokens"):
         texts_of(long, [0, 1], predictor, replace(settings, window=40, long="error"))
     cut = texts_of(long, [0, 1], predictor, replace(settings, window=40, long="truncate"))
     assert cut.sizes == [40, 3] and "cut 1 of 2 texts to 40 tokens" in caplog.text
@@ -321,21 +325,17 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
         policy = window_policy(changed, predictor.checkpoint)
         return TextExamples.encode(pair, np.array([0, 1]), predictor.tokenizer, policy)
 
-    found = read(61)
-    assert max(len(window) for window in found.windows[0]) == 128 and len(found.windows[1][0]) == 5
-    assert all(window.ids[1:62] == found.windows[0][0].ids[1:62] for window in found.windows[0])
-    covered = {place for window in found.windows[0] for place in range(*window.ranges[1][1:])}
+    examples = read(61)
+    assert max(len(window) for window in examples.windows[0]) == 128 and len(examples.windows[1][0]) == 5
+    assert all(window.ids[1:62] == examples.windows[0][0].ids[1:62] for window in examples.windows[0])
+    covered = {place for window in examples.windows[0] for place in range(*window.ranges[1][1:])}
     assert covered == set(range(99))
     for window in (48, 512):
-        with pytest.raises(
-            InputError, match="f:1: the first text of the pair takes 62 of the 128 tokens that the model"
-        ):
+        with pytest.raises(InputError, match="f:1: .* 62 of the 128 "):
             read(62, window=window)
     assert [len(part) for parts in read(62, long="truncate").windows for part in parts] == [128, 5]
     assert [len(part) for parts in read(124, long="truncate").windows for part in parts] == [128, 5]
-    with pytest.raises(
-        InputError, match="f:1: the first text .* 125 of the 128 .* which leaves 0 for the second, fewer than 1"
-    ):
+    with pytest.raises(InputError, match="f:1: .* 125 of the 128 .* leaves 0 "):
         read(125, long="truncate")
 
 
@@ -346,9 +346,9 @@ def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, set
     examples = texts_of(words, [0] * 6, predictor, replace(settings, window=window))
     assert sum(len(parts) > 1 for parts in examples.windows) == 5
     with torch.no_grad():
-        found = text_examples.text_scores(predictor.module, examples.batch([4, 5, 0, 2, 1, 3])).softmax(-1)
-    expected = [[*found.scores.values()] for found in predictor.classify(words, window=window, overlap=window // 4)]
-    assert found.numpy() == pytest.approx(np.array(expected)[[4, 5, 0, 2, 1, 3]], abs=1e-5)
+        shares_NC = text_examples.text_scores(predictor.module, examples.batch([4, 5, 0, 2, 1, 3])).softmax(-1)
+    expected = [[*one.scores.values()] for one in predictor.classify(words, window=window, overlap=window // 4)]
+    assert shares_NC.numpy() == pytest.approx(np.array(expected)[[4, 5, 0, 2, 1, 3]], abs=1e-5)
 
 
 def test_hundreds_of_windows_are_averaged_exactly_in_bf16(start):
@@ -396,17 +396,17 @@ def test_evaluate_uses_the_fine_tuned_metric_and_label(settings, tmp_path, capsy
         pair_column="other", label_column="kind", metric="f1", positive="canine", seeds=1, out=tmp_path / "run",
     )  # fmt: skip
     model = classify.run(changed).model
-    asked = Evaluate(model=model, file=(changed.train,), dtype="float32")
+    evaluation = Evaluate(model=model, file=(changed.train,), dtype="float32")
     named = {"text_column": "words", "pair_column": "other", "label_column": "kind", "positive": "canine"}
-    assert evaluate.run(asked) == evaluate.run(replace(asked, **named))
-    assert evaluate.run(asked)["f1"] != evaluate.run(replace(asked, positive="feline"))["f1"]
+    assert evaluate.run(evaluation) == evaluate.run(replace(evaluation, **named))
+    assert evaluate.run(evaluation)["f1"] != evaluate.run(replace(evaluation, positive="feline"))["f1"]
     with pytest.raises(InputError, match=r"positive \('bogus'\) .*\(canine, feline\)"):
-        evaluate.run(replace(asked, positive="bogus"))
+        evaluate.run(replace(evaluation, positive="bogus"))
     rows = [{"text": row["words"], "pair": row["other"], "label": row["kind"]} for row in odd]
     usual = table(rows, "usual.csv")
-    scores = evaluate.run(replace(asked, file=(usual,)))
-    assert {**scores, "selected_on": "train"} == evaluate.run(asked)
-    for file in (asked.file[0], usual):
+    scores = evaluate.run(replace(evaluation, file=(usual,)))
+    assert {**scores, "selected_on": "train"} == evaluate.run(evaluation)
+    for file in (evaluation.file[0], usual):
         main.main(["predict", str(model), str(file), "--dtype", "float32"])
     first, second = np.array_split(capsys.readouterr().out.splitlines(), 2)
     assert [*first] == [*second]
@@ -434,7 +434,7 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
 
 @pytest.mark.slow
 def test_the_report_shows_text_lengths_and_windows(settings, tmp_path, table):
-    """Of texts, not of their windows; and of what the model reads, not of a wider window that was asked for."""
+    """Of texts, not of their windows; and of what the model reads, not of a wider window in the settings."""
     rows = [{**row, "text": row["text"] + " the" * 60} for row in rows_of(0, 60)]
     train = table(rows, "long.csv")
     for long, treatment in (("truncate", "are truncated"), ("windows", "are split")):
@@ -448,25 +448,25 @@ def test_labels_that_are_none_are_refused(settings, tmp_path):
     wrong = {
         "nan.jsonl": ('{"text": "a cat", "label": NaN}', r"nan\.jsonl:4: 'label' is missing"),
         "list.jsonl": ('{"text": "a cat", "label": ["x"]}', r"list\.jsonl:4: .*--multi-label"),
-        "half.jsonl": (r'{"text": "a cat", "label": "y\ud83d"}', r"half\.jsonl:4: 'label' holds a lone surrogate"),
+        "half.jsonl": (r'{"text": "a cat", "label": "y\ud83d"}', r"half\.jsonl:4: 'label' .*surrogate"),
     }
-    for name, (line, told) in wrong.items():
+    for name, (line, message) in wrong.items():
         (tmp_path / name).write_text('{"text": "a dog", "label": "x"}\n' * 3 + line, encoding="utf-8")
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             classify.run(replace(settings, train=tmp_path / name, out=tmp_path / "run"))
     (tmp_path / "twice.csv").write_text("text,label,label\na,b,c\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"twice\.csv:1: two columns are named 'label'; rename one"):
+    with pytest.raises(InputError, match=r"twice\.csv:1: two columns .*'label'"):
         classify.run(replace(settings, train=tmp_path / "twice.csv", out=tmp_path / "run"))
-    with pytest.raises(InputError, match=r"epochs \(inf\) must be finite"):
+    with pytest.raises(InputError, match=r"epochs \(inf\)"):
         replace(settings, epochs=float("inf"))
 
 
-def test_columns_go_by_the_names_given(settings, tmp_path, table):
+def test_columns_are_read_by_the_names_in_the_settings(settings, tmp_path, table):
     rows = [{"id": index, "body": row["text"], "kind": row["label"]} for index, row in enumerate(rows_of(0, 60))]
     train = table(rows, "train.csv")
     changed = replace(settings, train=train, dev=None, test=None, text_column="body", label_column="kind")
     assert sum(map(len, tables.read_tables(changed).values())) == 60
-    with pytest.raises(InputError, match=r"no column 'text' \(there are: id, body, kind\).*--text-column"):
+    with pytest.raises(InputError, match=r"'text' .*id, body, kind.*--text-column"):
         tables.read_tables(replace(changed, text_column="text"))
 
 
@@ -475,7 +475,7 @@ def test_a_single_class_and_labels_that_only_dev_has_are_errors(settings, tmp_pa
     with pytest.raises(InputError, match=r"one\.csv: .*'x'"):
         classify.run(replace(settings, train=one, out=tmp_path / "run"))
     dev = table([{"text": "a", "label": "none"}, {"text": "b", "label": "bovine"}], "dev.csv")
-    with pytest.raises(InputError, match=r"dev.csv:3: label 'bovine' is unknown; the model knows canine, feline, none"):
+    with pytest.raises(InputError, match=r"dev\.csv:3: .*'bovine' .*canine, feline, none"):
         classify.run(replace(settings, dev=dev, out=tmp_path / "run2"))
 
 
@@ -493,15 +493,17 @@ def test_every_family_learns_and_transformers_gives_its_scores(family, make_mode
     assert result.mean > 0.6  # the commonest class: 0.47
     texts = [row["text"] for row in rows_of(3, 7)]
     ours = bothways.load(result.model, dtype="float32", device="cpu").classify(texts)
-    peer, told = transformers.AutoModelForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
+    peer, loading = transformers.AutoModelForSequenceClassification.from_pretrained(
+        result.model, output_loading_info=True
+    )
     unread = {"bert.pooler.weight", "bert.pooler.bias"} if family == "big_bird" else set()  # beside the classes' own
-    assert not any({*names} - unread for kind, names in told.items() if kind != "error_msgs")
-    for text, found in zip(texts, ours, strict=True):
+    assert not any({*names} - unread for kind, names in loading.items() if kind != "error_msgs")
+    for text, prediction in zip(texts, ours, strict=True):
         ids = torch.tensor([tokenizer.encode(text).ids])
         with torch.no_grad():
             shares = peer.eval()(input_ids=ids).logits[0].softmax(-1)
         scores = {peer.config.id2label[index]: share for index, share in enumerate(shares.tolist())}
-        assert found.scores == pytest.approx(scores, abs=1e-5)
+        assert prediction.scores == pytest.approx(scores, abs=1e-5)
 
 
 # --- several labels, classes that weigh, other metrics
@@ -532,13 +534,13 @@ def test_several_labels_at_once_are_learned(several):
     assert config["problem_type"] == "multi_label_classification"
 
 
-def test_prediction_gives_each_label_a_probability_of_its_own(several):
+def test_prediction_gives_each_label_a_separate_probability(several):
     both, none = bothways.load(several.model, dtype="float32").classify(["the cat ran on a dog", "the mat ran"])
     assert both.labels == ("canine", "feline") and min(both.scores.values()) > 0.5
     assert none.labels == () and max(none.scores.values()) < 0.5 and none.label in none.scores
 
 
-def test_a_rare_class_that_is_weighed_is_found_more_often(settings, tmp_path, table):
+def test_balanced_weights_are_inverse_to_class_counts(settings, tmp_path, table):
     rows = [row for row in rows_of(0, 400) if row["label"] != "none"]
     rare = [row for row in rows if row["label"] == "canine"][:12]
     train = table([row for row in rows if row["label"] == "feline"] + rare, "train.csv")
@@ -584,13 +586,13 @@ def test_the_page_agrees_with_evaluate(result, settings, several):
     confusion, labels, _, mistakes = task.view.sections(
         task.scoring.predictions("test", task.scoring.outputs(model.module, "test"))
     )
-    gold, given = task.tables["test"].labels, [one.label for one in model.classify(task.tables["test"].texts)]
+    gold, predicted = task.tables["test"].labels, [one.label for one in model.classify(task.tables["test"].texts)]
     for row, label in enumerate(confusion.labels):
         for column, other in enumerate(confusion.labels):
-            pairs = zip(gold, given, strict=True)
+            pairs = zip(gold, predicted, strict=True)
             assert confusion.counts.get((row, column), 0) == sum(pair == (label, other) for pair in pairs)
     assert sum(confusion.counts.values()) == 61
-    wrong = [(text, a, b) for text, a, b in zip(task.tables["test"].texts, gold, given, strict=True) if a != b]
+    wrong = [(text, a, b) for text, a, b in zip(task.tables["test"].texts, gold, predicted, strict=True) if a != b]
     assert [(case.text, case.gold, case.predicted) for case in mistakes.cases] == wrong
     scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
     assert sum(one.f1 for one in labels.scores) / 3 == pytest.approx(scores["f1_macro"])
@@ -609,14 +611,14 @@ def test_predicting_no_label_is_the_baseline_if_most_texts_have_none(settings, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "told", "steps"), [(30, {}, 60), (4000, {}, 1200), (30, {"epochs": 2.0}, 6)])
-def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, told, steps, settings, tmp_path, table):
+@pytest.mark.parametrize(("rows", "changes", "steps"), [(30, {}, 60), (4000, {}, 1200), (30, {"epochs": 2.0}, 6)])
+def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, changes, steps, settings, tmp_path, table):
     """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
-    changed = replace(settings, **{"epochs": None, "batch_size": 10, **told})
+    changed = replace(settings, **{"epochs": None, "batch_size": 10, **changes})
     length = recipe.EpochCount(changed.epochs)
     assert length.num_epochs(rows // 10) * (rows // 10) == steps
-    assert length.num_epochs(60) == (5 if not told else 2)
-    if not told and rows == 30:
+    assert length.num_epochs(60) == (5 if not changes else 2)
+    if not changes and rows == 30:
         messages = []
         files = {"train": table(rows_of(0, rows), "t.csv"), "dev": settings.dev, "test": None}
         with messages_to(messages.append):

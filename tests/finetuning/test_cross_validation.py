@@ -1,5 +1,5 @@
 """Cross-validation: every row is scored once, by a model that has not seen it; groups stay together; kills change
-nothing; labels that are wrong are found in the report."""
+nothing; the report lists wrong labels."""
 
 import json
 from dataclasses import replace
@@ -59,7 +59,7 @@ def settings(run):
 
 
 @pytest.fixture(scope="module")
-def told(run):
+def messages(run):
     return run.messages
 
 
@@ -105,17 +105,17 @@ def test_the_score_is_the_mean_over_folds_and_its_interval_that_of_all_rows(sett
     assert not (settings.out / "seeds").exists()
 
 
-def test_the_model_that_is_kept_has_learned_from_all_folds(settings, result, told):
-    assert sum(line.startswith("fold ") for line in told) == 3
-    (data,) = (line for line in told if line.startswith("train: "))
+def test_the_model_that_is_kept_has_learned_from_all_folds(settings, result, messages):
+    assert sum(line.startswith("fold ") for line in messages) == 3
+    (data,) = (line for line in messages if line.startswith("train: "))
     train, dev = (int(line.split()[1]) for line in data.splitlines() if line.startswith(("train:", "dev:")))
     assert train + dev == 129 and dev < 15
     model = bothways.load(result.model)
     assert [one.label for one in model.classify(["the cat ran", "a dog on the mat"])] == ["feline", "canine"]
 
 
-def test_wrong_labels_are_listed_with_their_lines_in_the_report(settings, result, told):
-    (line,) = (line for line in told if "labels may be wrong" in line)
+def test_wrong_labels_are_listed_with_their_lines_in_the_report(settings, result, messages):
+    (line,) = (line for line in messages if "labels may be wrong" in line)
     assert int(line.split()[0]) < 15
     page = (settings.out / "report.html").read_text(encoding="utf-8")
     section = page[page.index("Likely label errors</h2>") :].partition("</section>")[0]
@@ -145,7 +145,7 @@ def test_a_run_that_is_stopped_within_a_fold_goes_on_to_the_same_predictions(set
 
 
 @pytest.mark.parametrize("way", ["dev", "test", "seeds"])
-def test_what_folds_make_no_sense_with_is_refused(settings, way):
+def test_settings_that_contradict_folds_are_refused(settings, way):
     with pytest.raises(InputError, match=rf"folds \(3\).*{way}"):
         replace(settings, **{way: 2 if way == "seeds" else settings.train})
 
@@ -161,7 +161,7 @@ def test_all_tasks_are_cross_validated(start, tmp_path):
     scored = [json.dumps({"text": " ".join(words), "score": len(words) + row / 9}) for row, words in enumerate(texts)]
     tagged = ["\n".join(f"{word} {'B-X' if word == 'cat' else 'O'}" for word in words) + "\n" for words in texts]
     pairs = [json.dumps({"text": " ".join(a), "pair": " ".join(b)}) for a, b in pairwise(texts)]
-    asked = [
+    questions = [
         json.dumps(
             {"id": str(row), "question": "who?", "context": " ".join(words)}
             | {"answers": {"text": [words[0]], "answer_start": [0]}}
@@ -176,11 +176,11 @@ def test_all_tasks_are_cross_validated(start, tmp_path):
         regress.run(Regress(**write("numbers.jsonl", scored))),
         tag.run(Tag(**write("tags.conll", tagged))),
         embed.run(TrainEmbed(**write("pairs.jsonl", pairs))),
-        answer.run(Answer(**write("answers.jsonl", asked))),
+        answer.run(Answer(**write("answers.jsonl", questions))),
         classify.run(Classify(**write("several.jsonl", several), multi_label=True)),
     ]
-    for found in results:
-        low, high = found.interval
-        assert len(found.scores) == 2 and low <= found.pooled <= high
-        assert len(out_of_fold(found.directory)) == found.rows >= 40
-        assert (found.directory / "report.html").exists()
+    for result in results:
+        low, high = result.interval
+        assert len(result.scores) == 2 and low <= result.pooled <= high
+        assert len(out_of_fold(result.directory)) == result.rows >= 40
+        assert (result.directory / "report.html").exists()

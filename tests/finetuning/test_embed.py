@@ -150,13 +150,13 @@ def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, 
     trained = embed.run(replace(pairs, matryoshka_dims=(2,), out=tmp_path / "run"))
     rows = rows_of(2, 61)
     ids_2N = task_of(pairs).data["test"].ids
-    found = {}
+    scores = {}
     for name, run in (("trained", trained), ("not", result)):
         model = bothways.load(run.model, dtype="float32")
         vectors = np.stack([model.embed([row[part] for row in rows]) for part in ("text", "pair")])
-        found[name] = metrics.ranking_scores(*embed.rank_pairs(torch.from_numpy(vectors[..., :2]), ids_2N))["mrr@10"]
-    assert found["trained"] > found["not"] + 0.1
-    assert found["trained"] == pytest.approx(figures_of(trained)["test"]["mrr@10_2"], abs=1e-6)
+        scores[name] = metrics.ranking_scores(*embed.rank_pairs(torch.from_numpy(vectors[..., :2]), ids_2N))["mrr@10"]
+    assert scores["trained"] > scores["not"] + 0.1
+    assert scores["trained"] == pytest.approx(figures_of(trained)["test"]["mrr@10_2"], abs=1e-6)
 
 
 # --- what is saved ----------------------------------------------------------------------------------------------------
@@ -204,8 +204,8 @@ def test_vectors_in_training_are_those_of_prediction(pooling, at_once, make_pred
     predictor, rows = make_predictor(), [2, 0, 3, 1]
     assert sum(len(parts) > 1 for texts in long_texts.windows for parts in texts) == 3
     with torch.no_grad():
-        found = text_vectors(predictor.module, long_texts.batch(rows), pooling, at_once)
-    for vectors, part in zip(found, LONG, strict=True):
+        trained = text_vectors(predictor.module, long_texts.batch(rows), pooling, at_once)
+    for vectors, part in zip(trained, LONG, strict=True):
         expected = predictor.embed([part[row] for row in rows], pooling=pooling, normalize=False, window=40, overlap=10)
         assert vectors.dtype is torch.float32 and np.abs(vectors.numpy() - expected).max() < 1e-5
 
@@ -230,7 +230,7 @@ def test_recomputed_activations_have_the_same_dropout(make_model, long_texts, mo
     for keep_all in (False, True):
         if keep_all:
             monkeypatch.setattr(
-                activation_checkpointing, "checkpoint", lambda encode, *given, use_reentrant: encode(*given)
+                activation_checkpointing, "checkpoint", lambda encode, *arguments, use_reentrant: encode(*arguments)
             )
         model = make_model(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2).train()
         torch.manual_seed(5)
@@ -240,22 +240,24 @@ def test_recomputed_activations_have_the_same_dropout(make_model, long_texts, mo
 
 
 @pytest.mark.parametrize("states", ["pairs", "texts"])
-def test_working_out_again_repeats_the_draws_of_the_device_that_computes(states, make_model, long_texts, monkeypatch):
-    given = []
+def test_recomputation_repeats_the_draws_of_the_device_that_computes(states, make_model, long_texts, monkeypatch):
+    calls = []
     again = activation_checkpointing.checkpoint
     monkeypatch.setattr(
-        activation_checkpointing, "checkpoint", lambda *all, **how: given.append(all[1:]) or again(*all, **how)
+        activation_checkpointing,
+        "checkpoint",
+        lambda *arguments, **options: calls.append(arguments[1:]) or again(*arguments, **options),
     )
     batch, model = long_texts.batch(range(4)), make_model()
     text_vectors(model, batch, "mean", 70) if states == "pairs" else text_examples.window_vectors(model, batch, 70)
-    assert len(given) > 1 and all(any(isinstance(one, torch.Tensor) for one in all) for all in given)
+    assert len(calls) > 1 and all(any(isinstance(one, torch.Tensor) for one in arguments) for arguments in calls)
 
 
 def test_pairs_alone_in_their_step_are_an_error_or_reported(pairs):
     with pytest.raises(InputError, match=r"batch_tokens \(8\) "):
         task_of(replace(pairs, batch_size=None, batch_tokens=8))
     task = task_of(replace(pairs, batch_size=None, batch_tokens=24))
-    assert task.num_isolated and f"{task.num_isolated} pairs are alone in their step" in task.summary.describe()
+    assert task.num_isolated and f"{task.num_isolated} pairs are alone" in task.summary.describe()
     assert "alone" not in task_of(pairs).summary.describe()
 
 
@@ -292,9 +294,9 @@ def test_reciprocal_ranks_are_those_of_a_slow_count():
         }
         ranked = sorted(cosines, key=cosines.__getitem__, reverse=True)[:10]
         total += next((1 / rank for rank, pair in enumerate(ranked, 1) if pair in own), 0.0)
-    found = metrics.ranking_scores(*embed.rank_pairs(vectors_2NH, ids_2N))
-    assert found["queries"] == len(texts) == 34
-    assert found["mrr@10"] == pytest.approx(total / 34, rel=1e-6)
+    scores = metrics.ranking_scores(*embed.rank_pairs(vectors_2NH, ids_2N))
+    assert scores["queries"] == len(texts) == 34
+    assert scores["mrr@10"] == pytest.approx(total / 34, rel=1e-6)
 
 
 def test_sizes_are_those_a_vector_has_and_end_with_all_of_it():
@@ -307,9 +309,9 @@ def test_sizes_are_those_a_vector_has_and_end_with_all_of_it():
 @pytest.mark.parametrize(
     ("scores", "expected"), [([1, 5, 3.5], (1, 5)), ([0.2, 1, 0.7], (0, 1)), ([-1, 0.5], (0, 1)), ([-1, 2], (-1, 2))]
 )
-def test_scores_that_can_be_cosines_stay_and_others_are_put_between_0_and_1(scores, expected):
+def test_scores_that_can_be_cosines_stay_and_others_are_scaled_to_0_to_1(scores, expected):
     assert embed.score_range(np.array(scores), "pairs.csv") == expected
-    with pytest.raises(InputError, match="scores are 3;.*--objective pairs"):
+    with pytest.raises(InputError, match=" 3;.*--objective pairs"):
         embed.score_range(np.array([3.0, 3.0]), "pairs.csv")
 
 
@@ -372,26 +374,26 @@ def test_pairs_of_one_text_stay_together_when_the_table_is_divided(pairs, tmp_pa
 @pytest.mark.parametrize(
     ("row", "changes", "message"),
     [
-        ({"text": "a"}, {}, r"train.csv:2: no second text; .*--pair-column"),
+        ({"text": "a"}, {}, r"train\.csv:2: .*--pair-column"),
         (
             {"text": "a", "pair": "b", "label": "same"},
             {},
-            r"train.csv:2: label 'same' is not a number.*--objective pairs",
+            r"train\.csv:2: .*'same' .*--objective pairs",
         ),
-        ({"text": "a", "pair": "b", "label": "inf"}, {}, r"train.csv:2: label 'inf' is not a finite number"),
+        ({"text": "a", "pair": "b", "label": "inf"}, {}, r"train\.csv:2: .*'inf' .*finite"),
         ({"text": "a", "pair": "b"}, {}, r"train.csv: a single pair"),
         (
             {"text": "a", "pair": "b", "negative": ["c", "d"]},
             {},
-            r"jsonl:1: 'negative' holds list, not text.*negative-c",
+            r"jsonl:1: 'negative' .*list.*negative-c",
         ),
         ({"text": "a", "pair": "b", "negative": float("nan")}, {}, r"jsonl:1: 'negative' is missing"),
         ({"text": "a", "pair": "b"}, {"objective": "scores"}, r"train.csv: no column 'label'.*--label-column"),
-        ({"text": "a", "pair": "b"}, {"negative_column": "c"}, r"no column 'c' \(there are: text, pair\)"),
+        ({"text": "a", "pair": "b"}, {"negative_column": "c"}, r"'c' \(.*text, pair\)"),
         ({"text": "a", "pair": "b"}, {"objective": "scores", "negative_column": "c"}, r"negative_column \(c\) is for"),
     ],
 )
-def test_tables_that_teach_nothing_are_refused(row, changes, message, pairs, table):
+def test_tables_without_usable_pairs_are_refused(row, changes, message, pairs, table):
     file = table([row] * 3, "train.jsonl" if "negative" in row else "train.csv")
     with pytest.raises(InputError, match=message):
         read_pairs(replace(pairs, train=file, **changes))

@@ -3,6 +3,7 @@ memory."""
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -144,26 +145,22 @@ def test_an_exception_in_a_callback_ends_the_run_which_can_be_resumed(settings, 
 
 
 @pytest.mark.parametrize(
-    ("epochs", "an_epoch", "said"),
+    ("epochs", "an_epoch", "expected"),
     [
-        (None, 100, ""),
-        (None, 23, "13 epochs of 23 steps"),
-        (3.0, 100, ""),
-        (2.0, 100, "2 epochs are 200 steps; the default is 300 (3 epochs)"),
-        (
-            3.0,
-            23,
-            "warning: 3 epochs are 69 steps; the default is 300 (13 epochs)",
-        ),
-        (1.0, 5000, "1 epoch is 5,000 steps; the default is 15,000 (3 epochs)"),
+        (None, 100, ()),
+        (None, 23, ("13 epochs", "23 steps")),
+        (3.0, 100, ()),
+        (2.0, 100, ("2 epochs", "200 steps", "300 (3 epochs)")),
+        (3.0, 23, ("warning: ", "3 epochs", "69 steps", "300 (13 epochs)")),
+        (1.0, 5000, ("1 epoch", "5,000 steps", "15,000 (3 epochs)")),
     ],
 )
-def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch, said):
+def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch, expected):
     messages = []
     with messages_to(messages.append):
         recipe.EpochCount(epochs).log(an_epoch)
-    assert len(messages) == bool(said)
-    assert all(message.startswith(said) for message in messages)
+    assert len(messages) == bool(expected)
+    assert all(part in message for part in expected for message in messages)
 
 
 @pytest.mark.slow
@@ -224,8 +221,8 @@ def test_micro_batches_change_no_loss(settings, tmp_path):
 
 @pytest.mark.slow
 def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings, tmp_path, monkeypatch):
-    """So that nothing is worked out twice, but for a text that is longer than the bound itself."""
-    found, losses = {}, classify.ClassObjective.losses
+    """So nothing is computed twice, except for a text that is longer than the bound itself."""
+    runs, losses = {}, classify.ClassObjective.losses
     for bound in (10_000, 30):
         sizes = []
         monkeypatch.setattr(classify.Classification, "max_micro_batch_tokens", bound)
@@ -236,9 +233,9 @@ def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings
             ),
         )  # fmt: skip
         run = classify.run(replace(settings, epochs=1.0, gradient_accumulation=2, out=tmp_path / str(bound)))
-        found[bound] = sizes, [row["loss"] for row in rows_of(run.directory) if row["split"] == "train"]
-    assert found[10_000][1] == pytest.approx(found[30][1], abs=1e-5)
-    assert min(found[10_000][0]) > 30 and max(found[30][0]) <= 30
+        runs[bound] = sizes, [row["loss"] for row in rows_of(run.directory) if row["split"] == "train"]
+    assert runs[10_000][1] == pytest.approx(runs[30][1], abs=1e-5)
+    assert min(runs[10_000][0]) > 30 and max(runs[30][0]) <= 30
 
 
 @pytest.mark.parametrize("task", [classify.Classification, regress.Regression])
@@ -251,16 +248,16 @@ def test_windows_beyond_the_bound_have_the_gradients_of_all_at_once(make_model):
     lengths = np.array([5, 7, 7, 11, 12, 19])
     ids = np.random.default_rng(0).integers(5, 20, lengths.sum())
     batch = Batch.from_arrays(ids, np.zeros_like(ids), lengths)
-    found = []
+    gradients = []
     for bound in (1000, 20, 6):
         model.zero_grad()
         vectors_WH = text_examples.window_vectors(model, batch, bound)
         (vectors_WH * torch.arange(1, 7)[:, None]).sin().sum().backward()
-        found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
         with torch.no_grad():
             assert torch.allclose(text_examples.window_vectors(model, batch, bound), vectors_WH, atol=1e-6)
-    for other in found[1:]:
-        assert 0 < (found[0] - other).norm() / found[0].norm() < 1e-5  # other sums round differently
+    for other in gradients[1:]:
+        assert 0 < (gradients[0] - other).norm() / gradients[0].norm() < 1e-5  # other sums round differently
 
 
 def test_parts_of_a_batch_hold_its_entries_in_order_within_the_bound():
@@ -287,8 +284,8 @@ def test_a_text_of_a_hundred_windows_keeps_the_activations_of_few(make_model):
     assert kept_by(100, 160) < kept_by(10, 160) < kept_by(100, 1600) / 8
 
 
-def test_dropout_is_the_same_when_activations_are_worked_out_again(make_model):
-    """The gradient of what was computed forward: it fits a step in its direction."""
+def test_dropout_is_the_same_when_activations_are_recomputed(make_model):
+    """The gradient is that of the forward pass: it agrees with a finite difference in its own direction."""
     model = make_model("bert", {"classes": 2}, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3).train()
     lengths = np.array([6, 9, 13])
     ids = np.random.default_rng(2).integers(5, 20, lengths.sum())
@@ -311,7 +308,7 @@ def test_dropout_is_the_same_when_activations_are_worked_out_again(make_model):
 
 
 class Killed(BaseException):
-    """Stands for a process that is gone."""
+    """Stands for a killed process."""
 
 
 def resumable(settings, **changes):
@@ -365,17 +362,17 @@ def test_a_killed_run_resumes_to_the_same_numbers(settings, undisturbed, rows, m
 def test_a_stopped_run_saves_and_resumes(settings, undisturbed, monkeypatch):
     metric = Run.log_metrics
 
-    def asks(self, **row):
+    def log_then_stop(self, **row):
         metric(self, **row)
         if row["split"] == "train" and row["step"] == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with monkeypatch.context() as patch, pytest.raises(Stopped, match="go on with --resume"):
-        patch.setattr(Run, "log_metrics", asks)
+    with monkeypatch.context() as patch, pytest.raises(Stopped, match="--resume"):
+        patch.setattr(Run, "log_metrics", log_then_stop)
         classify.run(resumable(settings))
     metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
     assert metadata["status"] == "stopped"
-    with pytest.raises(MissingFile, match="bothways finetune classify command with --resume"):
+    with pytest.raises(MissingFile, match="finetune classify .*--resume"):
         bothways.load(settings.out)
     result = classify.run(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
@@ -387,13 +384,13 @@ def test_a_run_stopped_in_the_last_step_of_a_seed_starts_no_other_seed(split, se
     last = max(row["step"] for row in rows_of(undisturbed.directory))
     metric = Run.log_metrics
 
-    def asks(self, **row):
+    def log_then_stop(self, **row):
         metric(self, **row)
         if (row["split"], row["step"], row["seed"]) == (split, last, 0):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with monkeypatch.context() as patch, pytest.raises(Stopped, match=f"stopped at step {last}; go on with --resume"):
-        patch.setattr(Run, "log_metrics", asks)
+    with monkeypatch.context() as patch, pytest.raises(Stopped, match=f"step {last}; .*--resume"):
+        patch.setattr(Run, "log_metrics", log_then_stop)
         classify.run(resumable(settings))
     assert {row["seed"] for row in rows_of(settings.out)} == {0}
     result = classify.run(resumable(settings, resume=True))
@@ -401,7 +398,7 @@ def test_a_run_stopped_in_the_last_step_of_a_seed_starts_no_other_seed(split, se
 
 
 @pytest.mark.slow
-def test_a_run_does_not_go_on_from_another_model(settings, monkeypatch, tmp_path):
+def test_a_run_does_not_resume_from_another_model(settings, monkeypatch, tmp_path):
     own = tmp_path / "start"
     shutil.copytree(settings.model, own)
     settings = replace(settings, model=own, epochs=0.1)
@@ -428,7 +425,7 @@ def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(s
     monkeypatch.setattr(finetune, "run_seed", None)  # nothing is trained again
     with messages_to(messages.append):
         assert classify.run(replace(settings, epochs=0.1, resume=True)) == done
-    assert messages[-1] == f"{done.directory}: the run is already done"
+    assert messages[-1].startswith(f"{done.directory}: ") and "done" in messages[-1]
     before = (done.directory / "bothways.json").read_text(encoding="utf-8")
     with pytest.raises(InputError, match=r"\(learning_rate: 0.005 -> 0.1\)"):
         classify.run(replace(settings, epochs=0.1, resume=True, learning_rate=0.1))
@@ -441,7 +438,7 @@ def test_a_run_that_is_done_gives_no_result_for_other_data(settings, train_file,
     own.write_text(train_file.read_text(encoding="utf-8"), encoding="utf-8")
     classify.run(replace(settings, train=own, epochs=0.1))
     own.write_text(train_file.read_text(encoding="utf-8").replace("ran", "sat on a mat"), encoding="utf-8")
-    with pytest.raises(InputError, match="other examples of train"):
+    with pytest.raises(InputError, match="examples of train"):
         classify.run(replace(settings, train=own, epochs=0.1, resume=True))
 
 
@@ -453,12 +450,12 @@ def test_lengths_are_those_of_texts_not_of_windows(settings, tmp_path):
     changed = replace(settings, train=tmp_path / "long.jsonl", dev=tmp_path / "long.jsonl", epochs=0.1, window=16)
     with messages_to(messages.append):
         classify.run(changed)
-    assert "dev: 60 texts, tokens: median 32, 90 % up to 56, longest 62; 46 read in windows" in messages[0]
+    assert re.search(r"dev: 60 .* 32, .* 56, .* 62; 46 ", messages[0])
 
 
 @pytest.mark.slow
 def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
-    """Its report cannot be written, say, for the disk is full: the weights are there, and it goes on to a model."""
+    """For example, the disk is full and the report cannot be written: a resumed run saves a model."""
     changed = replace(settings, epochs=0.2)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
         patch.setattr(finetune, "write_report", mock.Mock(side_effect=OSError("full")))
@@ -497,7 +494,7 @@ def test_a_full_disk_is_reported_before_the_training_of_a_seed(settings, small_d
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, undisturbed, monkeypatch):
-    """Somebody else fills it during the training, all but what this run holds."""
+    """Another process fills it during training, except for the files of this run."""
     disk, resize = small_disk
     metric, last = Run.log_metrics, max(row["step"] for row in rows_of(undisturbed.directory))
 
@@ -519,13 +516,13 @@ def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, 
 
 @pytest.mark.slow
 def test_unwritable_weights_are_a_disk_error_and_the_run_can_be_resumed(settings, undisturbed, monkeypatch):
-    """Whatever kept them from it, as a limit on the size of files does here."""
+    """Whatever the cause: here, a limit on the size of files."""
     limits, write = resource.getrlimit(resource.RLIMIT_FSIZE), finetune.write_weights
 
-    def limited(*given):
+    def limited(*arguments):
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
         try:
-            write(*given)
+            write(*arguments)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -552,7 +549,7 @@ def test_the_frequency_of_checkpoints_does_not_change_the_result(settings, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["dev", "test"])
-def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, train_file, tmp_path, monkeypatch):
+def test_a_run_does_not_resume_with_other_dev_or_test_rows(split, settings, train_file, tmp_path, monkeypatch):
     files = {name: tmp_path / f"{name}.jsonl" for name in ("dev", "test")}
     lines = train_file.read_text(encoding="utf-8").splitlines()
     for file in files.values():
@@ -560,22 +557,22 @@ def test_a_run_does_not_go_on_with_other_rows_to_measure_on(split, settings, tra
     changed = replace(settings, epochs=0.2, seeds=2, **files)
     train_and_score, done = finetune.train_and_score, []
 
-    def dies(*told):
+    def dies(*arguments):
         if done:
             raise Killed
-        done.append(told)
-        return train_and_score(*told)
+        done.append(arguments)
+        return train_and_score(*arguments)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(finetune, "train_and_score", dies)
         classify.run(changed)
     files[split].write_text("\n".join(lines[30:70]), encoding="utf-8")
-    with pytest.raises(InputError, match=f"other examples of {split}"):
+    with pytest.raises(InputError, match=f"examples of {split}"):
         classify.run(replace(changed, resume=True))
 
 
 @pytest.mark.slow
-def test_a_run_does_not_go_on_with_other_labels(settings, train_file, tmp_path, monkeypatch):
+def test_a_run_does_not_resume_with_other_labels(settings, train_file, tmp_path, monkeypatch):
     own = tmp_path / "train.jsonl"
     own.write_text(train_file.read_text(encoding="utf-8"), encoding="utf-8")
     metric = Run.log_metrics
@@ -592,5 +589,5 @@ def test_a_run_does_not_go_on_with_other_labels(settings, train_file, tmp_path, 
     rows = [json.loads(line) for line in own.read_text(encoding="utf-8").splitlines()]
     lines = [json.dumps({**row, "label": swapped[row["label"]]}) for row in rows]
     own.write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(InputError, match="other examples of train"):
+    with pytest.raises(InputError, match="examples of train"):
         classify.run(resumable(settings, train=own, resume=True))

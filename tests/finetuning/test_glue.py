@@ -60,10 +60,10 @@ def test_the_average_is_that_of_the_tasks(directory, tmp_path, capsys):
         "--json",
     ]
     main.main(["glue", str(directory / "model"), str(directory), *short])
-    found = json.loads(capsys.readouterr().out)
-    assert [*found["tasks"]] == ["SST-2", "CoLA"]
-    assert found["average"] == pytest.approx(sum(one["mean"] for one in found["tasks"].values()) / 2)
-    assert found["n"] == 1 and all(one["selected_on"] == "dev" for one in found["tasks"].values())
+    summary = json.loads(capsys.readouterr().out)
+    assert [*summary["tasks"]] == ["SST-2", "CoLA"]
+    assert summary["average"] == pytest.approx(sum(one["mean"] for one in summary["tasks"].values()) / 2)
+    assert summary["n"] == 1 and all(one["selected_on"] == "dev" for one in summary["tasks"].values())
 
 
 def test_the_average_has_the_spread_of_the_seeds_averages_and_leaves_sick_out():

@@ -14,6 +14,7 @@ import torch
 
 import bothways
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.export import export
@@ -52,7 +53,7 @@ def start(checkpoint_of):
 
 
 @pytest.fixture
-def given(start, tmp_path):
+def options(start, tmp_path):
     return {
         "model": start,
         "out": tmp_path / "run",
@@ -76,8 +77,8 @@ def task_of(settings):
     return classify.Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
 
 
-def test_no_other_head_has_a_lower_loss_on_the_frozen_features(given, tables):
-    settings = Classify(**given, train=tables / "texts.jsonl")
+def test_no_other_head_has_a_lower_loss_on_the_frozen_features(options, tables):
+    settings = Classify(**options, train=tables / "texts.jsonl")
     task = task_of(settings)
     model = task.initial_checkpoint(0).model
     task.fit_head(model)
@@ -106,11 +107,11 @@ def task_loss(task):
 
 
 @pytest.mark.parametrize("kind", ["classify", "regress", "tag"])
-def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_chance(kind, given, tables):
+def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_chance(kind, options, tables):
     verb, settings_of, name = {
         "classify": (classify, Classify, "texts"), "regress": (regress, Regress, "numbers"), "tag": (tag, Tag, "tags"),
     }[kind]  # fmt: skip
-    settings = settings_of(**given, train=tables / f"{name}.jsonl")
+    settings = settings_of(**options, train=tables / f"{name}.jsonl")
     result = verb.run(settings)
     first, last = measured(settings.out)[0], measured(settings.out)[-1]
     assert first["step"] == 0 and last["step"] > 0
@@ -122,8 +123,8 @@ def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_ch
     assert max(row[result.metric] for row in measured(settings.out)) <= metadata["result"]["scores"]["dev"][0] + 1e-6
 
 
-def test_a_model_that_training_only_harms_stays_frozen_with_a_message(given, tables):
-    settings = Classify(**{**given, "learning_rate": 0.5, "out": given["out"]}, train=tables / "texts.jsonl")
+def test_a_model_that_training_only_harms_stays_frozen_with_a_message(options, tables):
+    settings = Classify(**{**options, "learning_rate": 0.5, "out": options["out"]}, train=tables / "texts.jsonl")
     messages = []
     with messages_to(messages.append):
         classify.run(settings)
@@ -137,8 +138,8 @@ def test_a_model_that_training_only_harms_stays_frozen_with_a_message(given, tab
     assert metadata["result"]["scores"]["dev"] == [dev[0]] and dev[1] < dev[0]
 
 
-def test_a_model_that_training_improves_is_the_trained_one(given, tables):
-    settings = Classify(**{**given, "learning_rate": 1e-3, "epochs": 4.0}, train=tables / "texts.jsonl")
+def test_a_model_that_training_improves_is_the_trained_one(options, tables):
+    settings = Classify(**{**options, "learning_rate": 1e-3, "epochs": 4.0}, train=tables / "texts.jsonl")
     messages = []
     with messages_to(messages.append):
         classify.run(settings)
@@ -160,34 +161,40 @@ def test_of_equally_good_weights_those_of_the_lower_loss_are_kept():
         assert progress.best_step == best_step
 
 
-def test_linear_starts_of_cross_validation_are_fitted_on_each_folds_own_rows(given, tables, monkeypatch):
+def test_linear_starts_of_cross_validation_are_fitted_on_each_folds_own_rows(options, tables, monkeypatch):
     fitted = []
     fit = linear_head.fit
     monkeypatch.setattr(
-        linear_head, "fit", lambda rows, *given, **named: fitted.append(len(rows[1])) or fit(rows, *given, **named)
+        linear_head,
+        "fit",
+        lambda rows, *arguments, **named: fitted.append(len(rows[1])) or fit(rows, *arguments, **named),
     )
-    classify.run(Classify(**given, train=tables / "texts.jsonl", folds=3))
+    classify.run(Classify(**options, train=tables / "texts.jsonl", folds=3))
     assert len(fitted) == 4 and max(fitted[:3]) <= 160 < fitted[3]
 
 
-def test_the_head_of_a_tagger_is_fitted_once_for_its_baseline_and_all_seeds(given, tables, monkeypatch):
+def test_the_head_of_a_tagger_is_fitted_once_for_its_baseline_and_all_seeds(options, tables, monkeypatch):
     fitted, fit = [], linear_head.fit
     monkeypatch.setattr(
-        linear_head, "fit", lambda rows, *of, **named: fitted.append(len(rows[1])) or fit(rows, *of, **named)
+        linear_head,
+        "fit",
+        lambda rows, *arguments, **named: fitted.append(len(rows[1])) or fit(rows, *arguments, **named),
     )
-    tag.run(Tag(**given, train=tables / "tags.jsonl", seeds=2))
-    assert len(fitted) == 1 and len({row["seed"] for row in measured(given["out"]) if row["step"] == 0}) == 2
+    tag.run(Tag(**options, train=tables / "tags.jsonl", seeds=2))
+    assert len(fitted) == 1 and len({row["seed"] for row in measured(options["out"]) if row["step"] == 0}) == 2
 
 
-def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_all_of_them(given, tables, monkeypatch):
+def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_all_of_them(options, tables, monkeypatch):
     lines = (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()
     few, test = tables / "few.jsonl", tables / "test.jsonl"
     few.write_text("\n".join(lines[:30]), encoding="utf-8")
     test.write_text("\n".join(lines[100:200]), encoding="utf-8")
-    settings = Classify(**{**given, "epochs": None, "baselines": False}, train=few, test=test)
+    settings = Classify(**{**options, "epochs": None, "baselines": False}, train=few, test=test)
     fitted, fit = [], linear_head.fit
     monkeypatch.setattr(
-        linear_head, "fit", lambda rows, *of, **named: fitted.append(len(rows[1])) or fit(rows, *of, **named)
+        linear_head,
+        "fit",
+        lambda rows, *arguments, **named: fitted.append(len(rows[1])) or fit(rows, *arguments, **named),
     )
     messages = []
     with messages_to(messages.append):
@@ -206,18 +213,18 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
         assert max(row["step"] for row in rows_of(trained.out)) > 0
 
 
-def test_a_run_killed_before_its_first_step_resumes_to_the_same_numbers(given, tables, tmp_path):
+def test_a_run_killed_before_its_first_step_resumes_to_the_same_numbers(options, tables, tmp_path):
     """Killed in the baselines, then in the linear start, then when the model before the first step is measured."""
     places = ["baselines", "linear start", "step 0"]
-    told = {**given, "train": tables / "texts.jsonl", "dropout": 0.1, "dtype": "bfloat16"}
-    told = {name: str(value) if isinstance(value, Path) else value for name, value in told.items()}
+    settings = {**options, "train": tables / "texts.jsonl", "dropout": 0.1, "dtype": "bfloat16"}
+    settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     lines = []
     for number, place in enumerate([None, *places, None]):
         own = {"out": str(tmp_path / ("killed" if number else "whole")), "resume": number > 1}
-        lines.append(json.dumps({"die_in": place, "settings": told | own}) + "\n")
+        lines.append(json.dumps({"die_in": place, "settings": settings | own}) + "\n")
     worker = [sys.executable, str(Path(__file__).with_name("finetune_kills.py"))]
-    found = subprocess.run(worker, input="".join(lines), capture_output=True, text=True, check=True)
-    assert [*map(int, found.stdout.split())] == [0, *[-signal.SIGKILL] * len(places), 0], found.stderr
+    completed = subprocess.run(worker, input="".join(lines), capture_output=True, text=True, check=True)
+    assert [*map(int, completed.stdout.split())] == [0, *[-signal.SIGKILL] * len(places), 0], completed.stderr
     for read in (scores_of, losses_of, weights_of):
         assert read(tmp_path / "killed") == read(tmp_path / "whole"), read
 
@@ -235,22 +242,20 @@ def weights_of(run):
     return {name: value.tolist() for name, value in checkpoint.load(run).model.state_dict().items()}
 
 
-def test_the_setting_is_checked(given, tables):
+def test_the_setting_is_checked(options, tables):
     with pytest.raises(InputError, match="linear_start"):
-        Classify(**given, train=tables / "texts.jsonl", linear_start="yes")
+        Classify(**options, train=tables / "texts.jsonl", linear_start="yes")
 
 
-def test_of_few_examples_a_checkpoint_for_vectors_reads_two_thirds_of_its_layers(given, tables, make_model, tokenizer):
+def test_of_few_examples_a_checkpoint_for_vectors_uses_two_thirds_of_its_layers(options, tables, make_model, tokenizer):
     lines = (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()
     few, test = tables / "few.jsonl", tables / "test.jsonl"
     few.write_text("\n".join(lines[:30]), encoding="utf-8")
     test.write_text("\n".join(lines[100:200]), encoding="utf-8")
-    directory = given["out"].with_name("vectors")
-    start = checkpoint.Checkpoint(
-        make_model("bert", num_hidden_layers=4, pooler=True), tokenizer, pooling="mean", normalized=True
-    )
+    directory = options["out"].with_name("vectors")
+    start = Checkpoint(make_model("bert", num_hidden_layers=4, pooler=True), tokenizer, pooling="mean", normalized=True)
     checkpoint.save(start, directory)
-    settings = Classify(**{**given, "model": directory, "epochs": None}, train=few, test=test)
+    settings = Classify(**{**options, "model": directory, "epochs": None}, train=few, test=test)
     messages = []
     with messages_to(messages.append):
         result = classify.run(settings)
@@ -269,7 +274,7 @@ def test_of_few_examples_a_checkpoint_for_vectors_reads_two_thirds_of_its_layers
         assert other.baselines == result.baselines  # which are of the whole checkpoint
 
 
-def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(given, tables, make_model, tokenizer):
+def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(options, tables, make_model, tokenizer):
     texts = [json.loads(line)["text"] for line in (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
     long = " ".join(texts[200:215])
     texts[1], texts[102] = long, long  # read in windows
@@ -277,12 +282,10 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(give
         {"text": one, "pair": other, "label": ("no", "yes")[("cat" in one) == ("cat" in other)]}
         for one, other in zip(texts[:100], texts[101:201], strict=True)
     ]
-    directory = given["out"].with_name("vectors")
-    start = checkpoint.Checkpoint(
-        make_model("bert", num_hidden_layers=2, pooler=True), tokenizer, pooling="mean", normalized=True
-    )
+    directory = options["out"].with_name("vectors")
+    start = Checkpoint(make_model("bert", num_hidden_layers=2, pooler=True), tokenizer, pooling="mean", normalized=True)
     checkpoint.save(start, directory)
-    recipe = {**given, "model": directory, "epochs": None, "window": 16}
+    recipe = {**options, "model": directory, "epochs": None, "window": 16}
     settings = Classify(**recipe, train=rows[:40], test=rows[40:])
     messages = []
     with messages_to(messages.append):
@@ -290,8 +293,8 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(give
     assert result.frozen and any("encoded separately" in line for line in messages)
     model = bothways.load(settings.out, dtype="float32")
     first, second = ([row[name] for row in rows] for name in ("text", "pair"))
-    found = model.classify(first, second)
-    labels, scores = [one.label for one in found], np.array([one.score for one in found])
+    predictions = model.classify(first, second)
+    labels, scores = [one.label for one in predictions], np.array([one.score for one in predictions])
     right = [label == row["label"] for label, row in zip(labels, rows, strict=True)]
     assert np.mean(right[40:]) == result.mean
     outputs = task_of(settings).scoring.outputs(model.module, "test").softmax(1).max(1).values
@@ -311,7 +314,7 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(give
     expected = layer(distance_NH).softmax(1).max(1).values.detach().numpy()
     assert np.allclose(scores[short], expected[short], atol=1e-5) and scores[short].std() > 1e-3
     assert np.allclose([one.score for one in model.classify(second, first)], scores, atol=1e-6)
-    again = given["out"].with_name("again")
+    again = options["out"].with_name("again")
     model.save(again)
     after = [one.score for one in bothways.load(again, dtype="float32").classify(first, second)]
     assert np.allclose(after, scores, atol=1e-6)
@@ -321,4 +324,4 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(give
         with pytest.raises(InputError, match="pairs"):
             model.classify(*call)
     with pytest.raises(InputError, match="run.model: .*pair"):
-        export.run(Export(model=settings.out, out=given["out"].with_name("onnx")))
+        export.run(Export(model=settings.out, out=options["out"].with_name("onnx")))

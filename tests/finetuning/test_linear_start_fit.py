@@ -47,7 +47,7 @@ def test_classes_are_fitted_to_the_optimum_and_the_scaling_is_folded_back(data, 
     expected = peer.predict_proba(standardized(x_NH))
     assert np.abs(head(x_NH).softmax(-1).numpy() - expected).max() < 1e-3
     assert head.strength == strength and head.weight_CH.shape == (C, H)
-    assert head.weight_CH[:, 5].abs().max() == 0  # a dead unit has no say
+    assert head.weight_CH[:, 5].abs().max() == 0  # a dead unit has no effect
 
 
 def test_weights_of_classes_are_honoured(data):
@@ -123,9 +123,9 @@ def test_a_fit_computes_with_one_thread_and_so_gives_equal_bits_with_any_number(
 
 def test_folds_hold_every_row_once_and_every_class_evenly():
     labels_N = torch.tensor([0] * 20 + [1] * 10 + [2] * 5)
-    found = linear_head.split_folds((torch.arange(35.0)[:, None], labels_N), None, seed=1)
-    assert sorted(row for _, (x_N1, _) in found for row in x_N1[:, 0].tolist()) == [*map(float, range(35))]
-    assert all(torch.bincount(labels).tolist() == [4, 2, 1] for _, (_, labels) in found)
+    folds = linear_head.split_folds((torch.arange(35.0)[:, None], labels_N), None, seed=1)
+    assert sorted(row for _, (x_N1, _) in folds for row in x_N1[:, 0].tolist()) == [*map(float, range(35))]
+    assert all(torch.bincount(labels).tolist() == [4, 2, 1] for _, (_, labels) in folds)
 
 
 def test_copies_of_a_row_are_in_one_fold_so_that_the_strength_is_that_without_copies():
@@ -207,9 +207,9 @@ def test_frozen_vectors_of_long_texts_are_of_some_windows_and_of_training_texts_
 
 def test_rows_are_drawn_until_there_are_enough():
     counts = [5] * 40
-    found = frozen_features.sample_rows(counts, 23, seed=0)
-    assert len(found) == 5 and found == sorted(found) and found == frozen_features.sample_rows(counts, 23, seed=0)
-    assert found != frozen_features.sample_rows(counts, 23, seed=1) and frozen_features.sample_rows(
+    rows = frozen_features.sample_rows(counts, 23, seed=0)
+    assert len(rows) == 5 and rows == sorted(rows) and rows == frozen_features.sample_rows(counts, 23, seed=0)
+    assert rows != frozen_features.sample_rows(counts, 23, seed=1) and frozen_features.sample_rows(
         counts, 10_000, seed=0
     ) == [*range(40)]
 

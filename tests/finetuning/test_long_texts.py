@@ -10,6 +10,7 @@ import torch
 import bothways
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
@@ -20,10 +21,10 @@ from bothways.training.run import Run
 
 @pytest.fixture(scope="module")
 def folder(make_model, tokenizer, tmp_path_factory):
-    """Texts of about 5 windows; a cat or a dog stands all over them."""
+    """Texts of about 5 windows; each repeats `cat` or `dog`."""
     folder = tmp_path_factory.mktemp("long")
     checkpoint.save(
-        checkpoint.Checkpoint(make_model("bert", {"masked_words": 0}, num_hidden_layers=1), tokenizer), folder / "start"
+        Checkpoint(make_model("bert", {"masked_words": 0}, num_hidden_layers=1), tokenizer), folder / "start"
     )
     draw = np.random.default_rng(0)
     lines = []
@@ -117,8 +118,8 @@ def test_windows_are_pooled_in_prediction_as_in_training(pooling, settings, fold
         pooled_H = first_WH.mean(0) if pooling == "mean" else first_WH.amax(0)
         (expected,) = predictor.module.text_scores("classes", pooled_H[None]).softmax(-1).tolist()
         (trained,) = task.objective.forward(predictor.module, task.data["dev"].batch([row])).softmax(-1).tolist()
-    (found,) = predictor.classify([task.tables["dev"].texts[row]])
-    assert [*found.scores.values()] == pytest.approx(expected, abs=1e-5)
+    (prediction,) = predictor.classify([task.tables["dev"].texts[row]])
+    assert [*prediction.scores.values()] == pytest.approx(expected, abs=1e-5)
     assert trained == pytest.approx(expected, abs=1e-5)
     scores = evaluate.run(Evaluate(model=result.model, file=(folder / "train.jsonl",), dtype="float32"))
     assert scores["accuracy"] > 0.8

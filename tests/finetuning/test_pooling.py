@@ -82,8 +82,8 @@ def test_the_head_is_a_linear_layer_on_the_mean_of_all_tokens(result):
     model = bothways.load(result.model, dtype="float32")
     head = model.module.heads["classes"].output
     expected = torch.softmax(means_of(model, TEXTS) @ head.weight.T + head.bias, -1)
-    for found, shares in zip(model.classify(TEXTS), expected.tolist(), strict=True):
-        assert [*found.scores.values()] == pytest.approx(shares, abs=1e-5)
+    for prediction, shares in zip(model.classify(TEXTS), expected.tolist(), strict=True):
+        assert [*prediction.scores.values()] == pytest.approx(shares, abs=1e-5)
     long = " ".join(["a dog ran on the mat"] * 30)
     windows = model.tokenizer.encode_windows(long, size=64, overlap=16)
     assert len(windows) > 2
@@ -99,8 +99,8 @@ def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_n
         head = ours.module.heads["classes"].output
         expected = means_of(ours, TEXTS) @ head.weight.T + head.bias
     peer = sentence_transformers.SentenceTransformer(str(result.model), device="cpu")
-    given = torch.from_numpy(peer.encode(TEXTS, show_progress_bar=False))
-    assert torch.allclose(given, expected, atol=1e-4)
+    scores = torch.from_numpy(peer.encode(TEXTS, show_progress_bar=False))
+    assert torch.allclose(scores, expected, atol=1e-4)
     with pytest.raises(ValueError, match="bothways-linear"):
         transformers.AutoModelForSequenceClassification.from_pretrained(result.model)
     with pytest.raises(OSError, match="model.safetensors"):
@@ -117,8 +117,8 @@ def test_means_are_read_as_they_are_where_the_checkpoints_vectors_are(settings, 
     assert model.module.config.pooler_act == "none" and not model.checkpoint.normalized
     head = model.module.heads["classes"].output
     expected = means_of(model, TEXTS) @ head.weight.T + head.bias
-    for found, shares in zip(model.classify(TEXTS), expected.softmax(-1).tolist(), strict=True):
-        assert [*found.scores.values()] == pytest.approx(shares, abs=1e-5)
+    for prediction, shares in zip(model.classify(TEXTS), expected.softmax(-1).tolist(), strict=True):
+        assert [*prediction.scores.values()] == pytest.approx(shares, abs=1e-5)
     peer = sentence_transformers.SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
     assert torch.allclose(torch.from_numpy(peer.encode(TEXTS, show_progress_bar=False)), expected, atol=1e-4)
 
@@ -193,8 +193,8 @@ def test_training_continues_from_it(result, settings, folder, tmp_path):
     again = classify.run(replace(settings, model=result.directory, out=tmp_path / "classes", epochs=0.5))
     assert checkpoint.load(again.model).model.config.pooling == "mean"
     tagger = Tag(model=result.model, train=folder / "tags.jsonl", out=tmp_path / "tags", epochs=0.5, dtype="float32")
-    found = tag.run(tagger)
-    _, report = transformers.BertForTokenClassification.from_pretrained(found.model, output_loading_info=True)
+    tagged = tag.run(tagger)
+    _, report = transformers.BertForTokenClassification.from_pretrained(tagged.model, output_loading_info=True)
     assert not any(report.values())
     text = tmp_path / "corpus.txt"
     text.write_text("\n\n".join(row["text"] + ". The cat sat." for row in rows_of(3, 80)), encoding="utf-8")
@@ -224,8 +224,8 @@ def test_modernberts_own_layout_has_the_mean(make_model, tokenizer, tmp_path):
     ids = tokenizer.encode("a dog ran on the mat").ids
     with torch.no_grad():
         expected = peer(input_ids=torch.tensor([ids])).logits[0].softmax(-1).tolist()
-    found = Predictor(initial, dtype="float32", device="cpu").classify(["a dog ran on the mat"])
-    assert [*found[0].scores.values()] == pytest.approx(expected, abs=1e-5)
+    predictions = Predictor(initial, dtype="float32", device="cpu").classify(["a dog ran on the mat"])
+    assert [*predictions[0].scores.values()] == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(

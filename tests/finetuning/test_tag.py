@@ -98,7 +98,7 @@ def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settin
 def test_evaluate_reads_the_sentences_as_the_run_did(result, settings, monkeypatch):
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
     read, tag_words = [], Predictor.tag_words
-    monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *told: tag_words(self, read.append(words) or words))
+    monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *rest: tag_words(self, read.append(words) or words))
     scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
     assert read == [[tagged_texts.all_words(text) for text in task.texts["test"].texts]]
     assert scores["f1"] == pytest.approx(result.scores[0]) and scores["sentences"] == 41
@@ -108,7 +108,7 @@ def test_sentences_of_two_files_are_not_read_together(result, tmp_path, monkeypa
     for name, seed in (("a", 5), ("b", 6)):
         write(tmp_path / f"{name}.txt", sentences(seed, 3), every=99)
     read, tag_words = [], Predictor.tag_words
-    monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *told: tag_words(self, read.extend(words) or words))
+    monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *rest: tag_words(self, read.extend(words) or words))
     evaluate.run(Evaluate(model=result.model, file=(tmp_path / "a.txt", tmp_path / "b.txt"), dtype="float32"))
     ends = [[word for words, _ in sentences(seed, 3) for word in words] for seed in (5, 6)]
     assert [word for words in read for word in words] == [*ends[0], *ends[1]]
@@ -126,9 +126,10 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
     result = tag.run(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"))
     scores = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
     assert 0.1 < result.scores[0] == pytest.approx(scores["f1"])
-    told, learned = SimpleNamespace(words_column=None, tags_column="-1"), {"words_column": "tokens", "tags_column": "1"}
-    words = tagged_texts.tag_columns(files["test"], told, learned)
-    assert words == {"words": None, "tags": "-1"}  # what is given counts, and a file without names has no such column
+    options = SimpleNamespace(words_column=None, tags_column="-1")
+    learned = {"words_column": "tokens", "tags_column": "1"}
+    words = tagged_texts.tag_columns(files["test"], options, learned)
+    assert words == {"words": None, "tags": "-1"}  # options win, and a file without names has no such column
 
 
 def test_sentences_shared_by_splits_are_reported(settings):
@@ -147,30 +148,30 @@ def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
     assert max(task.data["train"].sizes) <= 48
     alone = tag.Tagging.build(replace(settings, context=False), start, tag.read_splits(settings))
     assert len(alone.texts["train"].texts) == 200
-    labels = [sum(len(one.labels) for one in made.data["train"].windows) for made in (task, alone)]
+    labels = [sum(len(one.labels) for one in tagging.data["train"].windows) for tagging in (task, alone)]
     assert labels[0] == labels[1]  # every label counts once
 
 
-def test_schemes_are_found_out_and_mean_the_same(settings, tmp_path):
+def test_schemes_are_detected_and_give_the_same_labels(settings, tmp_path):
     from bothways.data.tags import spans_to_tags, tags_to_spans
 
     rows = sentences(0, 40)
-    made = {}
+    labels = {}
     for scheme in ("iob1", "iob2", "bioes"):
-        written = [(words, spans_to_tags(tags_to_spans(tags, "iob2"), len(words), scheme)) for words, tags in rows]
-        changed = replace(settings, train=write(tmp_path / f"{scheme}.txt", written, every=1), dev=None, test=None)
+        converted = [(words, spans_to_tags(tags_to_spans(tags, "iob2"), len(words), scheme)) for words, tags in rows]
+        changed = replace(settings, train=write(tmp_path / f"{scheme}.txt", converted, every=1), dev=None, test=None)
         splits = tag.read_splits(changed)
         assert tag_examples.detect_or_check_scheme(splits["train"], changed.scheme) == scheme
         task = tag.Tagging.build(changed, checkpoint.load(changed.model), splits)
-        made[scheme] = [one.labels.tolist() for one in task.data["train"].windows]
-    assert made["iob1"] == made["iob2"] == made["bioes"]
+        labels[scheme] = [one.labels.tolist() for one in task.data["train"].windows]
+    assert labels["iob1"] == labels["iob2"] == labels["bioes"]
 
 
 def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
     file = tmp_path / "bad.txt"
     file.write_text("the O\ncat B-X\n\na O\ndog I-X\nran O\n", encoding="utf-8")
     changed = replace(settings, train=file, scheme="iob2", dev=settings.dev, out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"bad.txt:4: word 2 of the sentence, 'dog': I-X between O and O is not IOB2"):
+    with pytest.raises(InputError, match=r"bad\.txt:4: word 2 .*'dog': I-X between O and O .*IOB2"):
         tag.run(changed)
     assert not (tmp_path / "run").exists()
 
@@ -182,7 +183,7 @@ def test_a_tag_that_only_dev_has_is_reported_and_counts_as_missed(settings, tmp_
     messages = []
     with messages_to(messages.append):
         result = tag.run(replace(settings, dev=dev, test=None, out=tmp_path / "run"))
-    assert "1 words have tags that are not in train (B-THING)" in messages[0]
+    assert re.search(r"\b1 words .* train \(B-THING\)", messages[0])
     assert result.mean == pytest.approx(2 / 3)  # one of two is found, and nothing else
     assert evaluate.run(Evaluate(model=result.model, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
 
@@ -230,23 +231,23 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     )
     assert mistakes.num_examined == 41 and abs(len(mistakes.cases) - wrong) <= 3  # read with neighbours, and alone
     plain = replace(settings, scheme="plain", epochs=1.0, out=tmp_path / "run")
-    made = tag.run(plain)
+    plain_result = tag.run(plain)
     task = tag.Tagging.build(plain, checkpoint.load(settings.model), tag.read_splits(plain))
-    given = task.scoring.outputs(bothways.load(made.model, dtype="float32").module, "test")
-    confusion, labels = task.view.sections(task.scoring.predictions("test", given))
+    outputs = task.scoring.outputs(bothways.load(plain_result.model, dtype="float32").module, "test")
+    confusion, labels = task.view.sections(task.scoring.predictions("test", outputs))
     gold = [tag for one in sentences for tag in one.tags]
     right = sum(confusion.counts[place, place] for place in range(len(confusion.labels)))
-    assert right / len(gold) == pytest.approx(made.mean)
+    assert right / len(gold) == pytest.approx(plain_result.mean)
     assert {one.label: one.support for one in labels.scores} == {label: gold.count(label) for label in confusion.labels}
 
 
 def test_tags_without_entities_are_an_error(settings, tmp_path):
-    for text, told in (("the O\nmat THING\n", "mat"), ("the O\nmat Q-THING\n", r"bad\.txt:10: ")):
+    for text, message in (("the O\nmat THING\n", "mat"), ("the O\nmat Q-THING\n", r"bad\.txt:10: ")):
         (tmp_path / "bad.txt").write_text("the O\ncat B-FELINE\n\n" * 3 + text, encoding="utf-8")
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             tag.run(replace(settings, train=tmp_path / "bad.txt", scheme="iob2", out=tmp_path / "run"))
     (tmp_path / "none.txt").write_text("the O\ncat O\n\n" * 9, encoding="utf-8")
-    with pytest.raises(InputError, match=r"none\.txt: every tag is O; there is nothing to learn"):
+    with pytest.raises(InputError, match=r"none\.txt: every tag is O"):
         tag.run(replace(settings, train=tmp_path / "none.txt", scheme="iob2", out=tmp_path / "run"))
 
 

@@ -165,7 +165,7 @@ def test_a_student_that_is_the_teacher_has_no_distance_to_it(kind, make_task):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_losses_are_mixed_by_example_whatever_the_micro_batches(kind, make_task, unlabelled):
+def test_losses_are_mixed_by_example_for_any_micro_batches(kind, make_task, unlabelled):
     """alpha * teacher + (1 - alpha) * labels, the mean over all examples; those without a label have only the first."""
     task = make_task(kind, alpha=0.3, unlabelled=(unlabelled(kind),), gradient_accumulation=1)
     lessons = Teacher.of(task, checkpoint.load(task.settings.teacher)).teach()
@@ -225,15 +225,15 @@ def test_a_teacher_with_another_tokenizer_gives_a_word_the_scores_of_the_same_wo
     starts = [span.start for span in source.token_spans]
     scores_SC = np.array([[-1.0] * 3, *([start] * 3 for start in starts), [-1.0] * 3], np.float32)
     labelled = label_windows(student, words, ["O"] * len(words), tagset)
-    found = {}
+    scores_by_start = {}
     for window, scores in zip(labelled, transfer_scores(teacher, scores_SC, labelled, words), strict=True):
         rows = np.flatnonzero(~np.isnan(scores[:, 0]))
         assert rows.tolist() == window.rows.tolist()
         spans = window.window.ranges[0][0].token_spans
         first = window.window.ranges[0][1]
-        found |= {spans[row - 1 + first].start: scores[row, 0] for row in rows}
-    assert len(found) > len(words) and found.pop(1) == 0
-    assert all(start == score for start, score in found.items())
+        scores_by_start |= {spans[row - 1 + first].start: scores[row, 0] for row in rows}
+    assert len(scores_by_start) > len(words) and scores_by_start.pop(1) == 0
+    assert all(start == score for start, score in scores_by_start.items())
 
 
 def without_seconds(directory):
@@ -255,7 +255,7 @@ def run(settings):
         return bothways.train(settings), messages
 
 
-def test_the_teachers_own_score_stands_beside_the_students(run, settings):
+def test_the_teachers_score_is_reported_beside_the_students(run, settings):
     result, messages = run
     scores = evaluate.run(Evaluate(model=settings.teacher, file=(settings.test,), dtype="float32"))
     assert result.teacher["test"] == scores["accuracy"] and {*result.teacher} == {"dev", "test"}
@@ -305,7 +305,7 @@ def test_folds_have_a_teacher_too(settings, tmp_path):
     assert all("teacher" in row for row in read_metrics(result.directory) if row["split"] == "train")
 
 
-def test_another_teacher_is_noticed_on_resuming(settings, tmp_path, checkpoint_of):
+def test_a_changed_teacher_is_an_error_on_resuming(settings, tmp_path, checkpoint_of):
     def interrupt(row):
         raise RuntimeError("enough")
 
@@ -313,10 +313,10 @@ def test_another_teacher_is_noticed_on_resuming(settings, tmp_path, checkpoint_o
     changed = replace(settings, out=tmp_path / "run", teacher=teacher, baselines=False)
     with pytest.raises(RuntimeError, match="enough"):
         bothways.train(changed, callbacks=[interrupt])
-    held = checkpoint.load(teacher)
-    held.model.heads["classes"].output.bias.data += 1
-    checkpoint.save(held, teacher)
-    with pytest.raises(InputError, match="weights in .* have changed"):
+    changed_teacher = checkpoint.load(teacher)
+    changed_teacher.model.heads["classes"].output.bias.data += 1
+    checkpoint.save(changed_teacher, teacher)
+    with pytest.raises(InputError, match="weights in .*changed"):
         bothways.train(replace(changed, resume=True))
 
 
@@ -332,7 +332,7 @@ def test_kept_layers_are_those_of_the_model(make_model, tokenizer):
 
 @pytest.mark.parametrize(
     ("layers", "message"),
-    [((0, 5), r"keep_layers \(5\): the model has layers 0 to 4"), ((2, 1), "ascending order"), ((1, 1), "each once")],
+    [((0, 5), r"keep_layers \(5\): .* 0 to 4"), ((2, 1), "ascending order"), ((1, 1), "each once")],
 )
 def test_layers_that_the_model_lacks_are_refused(layers, message, make_model, tokenizer):
     with pytest.raises(InputError, match=message):
@@ -354,12 +354,12 @@ def test_vectors_of_a_wider_teacher_keep_their_cosines_on_principal_components()
 @pytest.mark.parametrize(
     ("kind", "teacher", "message"),
     [
-        ("classes", {"heads": {"tokens": 3}}, "a model for tag cannot teach classify"),
-        ("classes", {"heads": {"classes": 2}, "options": {"labels": ("none", "dog")}}, "teacher has dog; only"),
-        ("labels", {"heads": {"classes": 2}, "options": {"labels": ("none", "cat")}}, "gives a text one label"),
-        ("numbers", {"heads": {"classes": 2}, "options": {"labels": ("a", "b")}}, "classify cannot teach regress"),
-        ("spans", {"heads": {"spans": 2}, "max_position_embeddings": 9}, "reads other tokens or windows"),
-        ("pairs", {"heads": {}, "hidden_size": 12}, "12 dimensions cannot teach 24"),
+        ("classes", {"heads": {"tokens": 3}}, " tag .* classify"),
+        ("classes", {"heads": {"classes": 2}, "options": {"labels": ("none", "dog")}}, "teacher has dog"),
+        ("labels", {"heads": {"classes": 2}, "options": {"labels": ("none", "cat")}}, "one label"),
+        ("numbers", {"heads": {"classes": 2}, "options": {"labels": ("a", "b")}}, "classify .* regress"),
+        ("spans", {"heads": {"spans": 2}, "max_position_embeddings": 9}, "tokens or windows"),
+        ("pairs", {"heads": {}, "hidden_size": 12}, " 12 .* 24"),
     ],
 )  # fmt: skip
 def test_a_model_that_cannot_teach_is_refused_before_the_run(
@@ -374,10 +374,10 @@ def test_a_model_that_cannot_teach_is_refused_before_the_run(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"alpha": 1.5}, r"alpha \(1.5\) must be from 0 to 1"),
+        ({"alpha": 1.5}, r"alpha \(1\.5\) .*0 to 1"),
         ({"temperature": 0.0}, r"temperature \(0.0\)"),
-        ({"teacher": None, "unlabelled": ("x.txt",)}, "no effect without --teacher"),
-        ({"alpha": 0.0, "unlabelled": ("x.txt",)}, "no effect with --alpha 0"),
+        ({"teacher": None, "unlabelled": ("x.txt",)}, "without --teacher"),
+        ({"alpha": 0.0, "unlabelled": ("x.txt",)}, "--alpha 0"),
     ],
 )
 def test_bad_settings_are_refused(changes, message, make_task):
@@ -387,5 +387,5 @@ def test_bad_settings_are_refused(changes, message, make_task):
 
 def test_unlabelled_pairs_for_single_texts_are_refused(make_task, table):
     task = make_task("classes", unlabelled=(table(pair_rows(0, 5)),))
-    with pytest.raises(InputError, match="has pairs, but the training data has single texts"):
+    with pytest.raises(InputError, match="pairs, .*single texts"):
         task.with_unlabelled()

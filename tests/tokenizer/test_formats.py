@@ -13,6 +13,7 @@ from transformers.convert_slow_tokenizer import BigBirdConverter, DebertaConvert
 
 from bothways import Tokenizer
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
 from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
 
@@ -362,7 +363,7 @@ def test_byte_pairs_of_characters_are_refused(tmp_path):
 def test_a_checkpoint_holds_its_tokenizer_whatever_the_kind(directory, make_model, tmp_path):
     ours = Tokenizer.load(directory)
     model = make_model(vocab_size=len(ours))
-    checkpoint.save(checkpoint.Checkpoint(model=model, tokenizer=ours, model_type="bert"), tmp_path)
+    checkpoint.save(Checkpoint(model=model, tokenizer=ours, model_type="bert"), tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     for file in directory.iterdir():
         shutil.copy(file, tmp_path)

@@ -12,9 +12,9 @@ WORKER = Path(__file__).parent / "worker.py"
 
 @pytest.fixture(scope="session")
 def work():
-    """Runs tasks in processes of their own and gives their exit codes."""
-    told = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, str(WORKER)], **told) as process:
+    """Runs tasks in separate processes and returns their exit codes."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, str(WORKER)], **pipes) as process:
 
         def go(*runs, signalled=None, impatient=False):
             order = {"runs": [{**run, "out": str(run["out"])} for run in runs]}
@@ -29,14 +29,14 @@ def work():
 
 @pytest.fixture(scope="session")
 def undisturbed(work, tmp_path_factory):
-    """Directory of a whole run with these settings, each made once."""
-    made = {}
+    """Directory of a whole run with these settings, each run once."""
+    runs = {}
 
-    def run(**told):
-        key = json.dumps(told, sort_keys=True)
-        if key not in made:
-            made[key] = tmp_path_factory.mktemp("whole") / "run"
-            assert work({"out": made[key], **told}) == [0], Path(f"{made[key]}.log").read_text()
-        return made[key]
+    def run(**options):
+        key = json.dumps(options, sort_keys=True)
+        if key not in runs:
+            runs[key] = tmp_path_factory.mktemp("whole") / "run"
+            assert work({"out": runs[key], **options}) == [0], Path(f"{runs[key]}.log").read_text()
+        return runs[key]
 
     return run

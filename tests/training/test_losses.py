@@ -23,16 +23,16 @@ def test_masked_lm_is_the_sum_of_cross_entropies_and_its_gradients_are_torchs():
     assert value.item() == pytest.approx(expected.item(), rel=1e-6)
     value.backward()
     expected.backward()
-    for found, wanted in zip(ours, theirs, strict=True):
-        assert torch.allclose(found.grad, wanted.grad, atol=1e-6)
+    for parameter, reference in zip(ours, theirs, strict=True):
+        assert torch.allclose(parameter.grad, reference.grad, atol=1e-6)
 
 
 def test_nothing_masked_is_a_zero_that_can_be_differentiated():
-    given = [draw(*shape).requires_grad_() for shape in ((0, 5), (11, 5), (11,))]
-    value, number = masked_lm_loss(*given, torch.zeros(0, dtype=torch.long))
+    parameters = [draw(*shape).requires_grad_() for shape in ((0, 5), (11, 5), (11,))]
+    value, number = masked_lm_loss(*parameters, torch.zeros(0, dtype=torch.long))
     assert (value.item(), number) == (0.0, 0)
     value.backward()
-    assert all(one.grad is not None and not one.grad.any() for one in given)  # as where words are masked
+    assert all(one.grad is not None and not one.grad.any() for one in parameters)  # as where words are masked
 
 
 def test_class_loss_is_the_sum_of_cross_entropies():

@@ -27,13 +27,13 @@ def draw_gradients(module, seed, loss_scale=1.0):
         parameter.grad = (loss_scale * torch.randn(parameter.shape, generator=generator)).to(parameter.dtype)
 
 
-def reference_of(module, **told):
+def reference_of(module, **options):
     """The plain optimizer over float32 copies, and the copies by name."""
     copies = {name: nn.Parameter(value.detach().float().clone()) for name, value in module.named_parameters()}
     matrices = [value for value in copies.values() if value.ndim > 1]
     vectors = [value for value in copies.values() if value.ndim == 1]
     groups = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-6, foreach=False, **told), copies
+    return torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-6, foreach=False, **options), copies
 
 
 def test_only_matrices_decay(small):
@@ -153,7 +153,7 @@ def test_the_share_scales_the_rate_and_the_decay(small):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_how_parameters_are_cut_into_pieces_changes_no_more_than_a_last_digit(dtype, make_model, monkeypatch):
-    found = []
+    states = []
     for piece in (1 << 18, 101, 7):
         monkeypatch.setitem(adamw.PIECE, "cpu", piece)
         model = make_model("bert", {"classes": 3})
@@ -162,10 +162,10 @@ def test_how_parameters_are_cut_into_pieces_changes_no_more_than_a_last_digit(dt
         for step in range(3):
             draw_gradients(model, step)
             optimizer.step(1.0, max_grad_norm=float("inf"))
-        found.append(model.state_dict())
+        states.append(model.state_dict())
     close = {"rtol": 1e-2, "atol": 1e-4} if dtype is torch.bfloat16 else {"rtol": 1e-6, "atol": 1e-7}
-    for other in found[1:]:
-        for name, value in found[0].items():
+    for other in states[1:]:
+        for name, value in states[0].items():
             assert torch.allclose(value, other[name], **close), name
 
 
@@ -191,7 +191,7 @@ def test_gradients_times_a_scale_make_the_same_step(small):
 
 
 def orthogonal(matrix, steps=5):
-    """Newton-Schulz as Jordan 2024 gives it, in double precision."""
+    """Newton-Schulz of Jordan 2024, in double precision."""
     a, b, c = 3.4445, -4.7750, 2.0315
     x = matrix.double() / matrix.double().norm()
     x = x.T if len(matrix) > matrix.shape[1] else x
@@ -235,7 +235,7 @@ def test_muon_steps_the_layers_matrices_and_nothing_else_and_takes_queries_keys_
 
 
 def test_muon_learns_in_bf16_as_in_float32(make_model):
-    found = []
+    weights = []
     for dtype in (torch.float32, torch.bfloat16):
         model = make_model("bert", {"classes": 3})
         optimizer = Optimizer(model, learning_rate=1e-3, muon_learning_rate=1e-3)
@@ -245,8 +245,8 @@ def test_muon_learns_in_bf16_as_in_float32(make_model):
             optimizer.step(1.0)
         name = "encoder.layers.1.feed_forward.inner.weight"
         assert torch.equal(dict(model.named_parameters())[name], optimizer.masters[name].to(dtype))
-        found.append(optimizer.masters[name])
-    assert torch.allclose(*found, atol=2e-4)
+        weights.append(optimizer.masters[name])
+    assert torch.allclose(*weights, atol=2e-4)
 
 
 # --- state
@@ -288,5 +288,5 @@ def test_a_restored_state_continues_bit_for_bit(muon_learning_rate, dtype, make_
 
 def test_the_state_of_another_model_is_refused(small, make_model):
     state = Optimizer(make_model("bert", {"classes": 3}), learning_rate=1e-2).state()
-    with pytest.raises(InputError, match="the state of another model or optimizer"):
+    with pytest.raises(InputError, match="another model or optimizer"):
         Optimizer(small, learning_rate=1e-2).load(state)

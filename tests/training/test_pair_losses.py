@@ -22,8 +22,8 @@ def cosine(a, b):
     return float(a @ b) / math.sqrt(float(a @ a) * float(b @ b))
 
 
-class Given(torch.nn.Module):
-    """Stands for a model of sentence-transformers: gives the vectors it was given."""
+class FixedVectors(torch.nn.Module):
+    """Stands for a model of sentence-transformers: returns its input vectors."""
 
     def forward(self, features):
         return dict(features)
@@ -53,7 +53,7 @@ def test_ranking_equals_that_of_sentence_transformers(texts):
 
     vectors_RNH = draw(texts, N, H, seed=1)
     value, number = ranking_loss(vectors_RNH, distinct(texts), temperature=0.05)
-    expected = theirs(MultipleNegativesRankingLoss(Given(), scale=20.0), vectors_RNH)
+    expected = theirs(MultipleNegativesRankingLoss(FixedVectors(), scale=20.0), vectors_RNH)
     assert value.item() / number == pytest.approx(expected, rel=1e-5)
 
 
@@ -64,7 +64,7 @@ def test_cosines_to_scores_equal_those_of_sentence_transformers():
     value, number = cosine_loss(vectors_RNH, scores_N)
     assert number == N
     assert value.item() / number == pytest.approx(
-        theirs(CosineSimilarityLoss(Given()), vectors_RNH, scores_N), rel=1e-5
+        theirs(CosineSimilarityLoss(FixedVectors()), vectors_RNH, scores_N), rel=1e-5
     )
 
 
@@ -73,7 +73,7 @@ def test_several_sizes_equal_the_mean_of_those_of_sentence_transformers():
 
     vectors_RNH, sizes = draw(2, N, H, seed=3), [2, 3, H]
     value, number = matryoshka_loss(lambda part: ranking_loss(part, distinct(2), temperature=0.05), vectors_RNH, sizes)
-    model = Given()
+    model = FixedVectors()
     expected = theirs(MatryoshkaLoss(model, MultipleNegativesRankingLoss(model, scale=20.0), sizes), vectors_RNH)
     assert number == N
     assert value.item() / number == pytest.approx(expected / len(sizes), rel=1e-5)  # theirs is the sum
@@ -115,8 +115,8 @@ def test_non_negatives_change_neither_loss_nor_gradient():
         scores = torch.cosine_similarity(vectors_RNH[0, row], vectors_RNH[1, own]) / 0.1
         expected = expected + scores.logsumexp(0) - scores[own.index(row)]
     assert value.item() == pytest.approx(expected.item(), rel=1e-5)
-    (found,), (wanted,) = (torch.autograd.grad(loss, vectors_RNH, retain_graph=True) for loss in (value, expected))
-    assert torch.isfinite(found).all() and torch.allclose(found, wanted, atol=1e-5)
+    (actual,), (reference,) = (torch.autograd.grad(loss, vectors_RNH, retain_graph=True) for loss in (value, expected))
+    assert torch.isfinite(actual).all() and torch.allclose(actual, reference, atol=1e-5)
 
 
 def test_a_pair_alone_has_nothing_to_learn():

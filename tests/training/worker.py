@@ -73,7 +73,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Told:
+class RunSettings:
     """What counts as settings of such a run."""
 
     dtype: str
@@ -107,17 +107,17 @@ def die():
 
 
 def keep_first_gradient(file):
-    """Write the gradient that the optimizer first meets, whole."""
+    """Write the first gradient that the optimizer receives, gathered from all shards."""
     step = Optimizer.step
 
-    def keeping(self, *given):
+    def keeping(self, *arguments):
         if not file.exists():
             gradients = {name: (local_shard(value.grad), value) for name, value in self.parameters.items()}
-            found = {name: gather_shards(rows, parameter).clone() for name, (rows, parameter) in gradients.items()}
+            whole = {name: gather_shards(rows, parameter).clone() for name, (rows, parameter) in gradients.items()}
             if self.shards.is_main_process:
-                save_file(found, file)
+                save_file(whole, file)
         Optimizer.step = step
-        return step(self, *given)
+        return step(self, *arguments)
 
     Optimizer.step = keeping
 
@@ -136,9 +136,9 @@ def train(task):
                 yield [batch_of(step, rows) for rows in parts[processes.rank :: processes.world_size] if rows]
 
         def spoiled(module, batch):
-            found = losses(module, batch)
-            value, number = found["masked_lm"]
-            return {**found, "masked_lm": (value * float("nan") if len(seen) + 1 == task.spoil else value, number)}
+            sums = losses(module, batch)
+            value, number = sums["masked_lm"]
+            return {**sums, "masked_lm": (value * float("nan") if len(seen) + 1 == task.spoil else value, number)}
 
         def evaluate():
             evaluations.append(1)
@@ -159,8 +159,8 @@ def train(task):
         if task.die[:1] == ["write"]:
             checksum = saving.checksum
             saving.checksum = lambda file: die() if f"{task.die[1]:08}" in str(file) else checksum(file)
-        told = Told(task.dtype, task.dropout, task.steps, task.resume)
-        run = Run(task.out, "pretrain", told, resume=task.resume, is_main_process=processes.is_main_process)
+        settings = RunSettings(task.dtype, task.dropout, task.steps, task.resume)
+        run = Run(task.out, "pretrain", settings, resume=task.resume, is_main_process=processes.is_main_process)
         checkpoints = Checkpoints(task.out, order={"texts": TEXTS}, processes=processes)
         start = checkpoints.load_latest() if task.resume else None
         run.truncate_metrics(start.progress.step if start else 0)
@@ -187,8 +187,14 @@ def train(task):
 
 def child(task, rank, world, port, log):
     """Runs in a forked process, and never returns."""
-    told = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in told.items()})
+    environment = {
+        "RANK": rank,
+        "WORLD_SIZE": world,
+        "LOCAL_RANK": rank,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    os.environ.update({name: str(value) for name, value in environment.items()})
     os.dup2(log, 1), os.dup2(log, 2)
     faulthandler.dump_traceback_later(SECONDS, exit=True, file=sys.__stderr__)
     code = 1
@@ -206,9 +212,9 @@ def child(task, rank, world, port, log):
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def serve(order):
