@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.finetune_scores import minilm
-from bothways.finetuning import classify
 from bothways.finetuning.cross_validation import OUT_OF_FOLD
+from bothways.finetuning.tasks import run as run_task
 from bothways.metrics.label_errors import label_errors
 from bothways.settings import Classify
 
@@ -34,7 +34,7 @@ def main() -> None:
         table, out = Path(folder) / "train.jsonl", Path(folder) / "run"
         wrong = write_table(table, options.rows, options.seed)
         settings = Classify(model=minilm(), train=table, out=out, folds=5, epochs=options.epochs)
-        result = classify.run(settings)
+        result = run_task(settings)
         rows = [json.loads(line) for line in (out / OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()]
     errors = label_errors([row["gold"] for row in rows], [row["details"] for row in rows])
     hits = [int(rows[error.row]["where"].rpartition(":")[2]) in wrong for error in errors]

@@ -12,7 +12,8 @@ from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
 from bothways.checkpoint.metadata import read_metadata
 from bothways.device import available_devices, choose_device, describe_hardware
 from bothways.errors import UsageError
-from bothways.finetuning import classify, finetune, task
+from bothways.finetuning import finetune, task
+from bothways.finetuning.tasks import run as run_task
 from bothways.verbs import VERBS
 
 GROWING = """
@@ -126,7 +127,7 @@ def test_fine_tuning_uses_only_the_device_of_its_settings(make_model, tokenizer,
     names = set()
     for module in (finetune, task):
         monkeypatch.setattr(module, "choose_device", lambda name: (names.add(name), choose_device(name))[1])
-    result = classify.run(
+    result = run_task(
         settings.Classify(
             model=tmp_path / "model", train=table, out=tmp_path / "run", epochs=1, device="cpu", baselines=False
         )

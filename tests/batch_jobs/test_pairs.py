@@ -15,7 +15,7 @@ from bothways.checkpoint.contents import Checkpoint, Description
 from bothways.checkpoint.formats.tfidf import write_tfidf
 from bothways.cli import main
 from bothways.errors import InputError
-from bothways.finetuning import classify
+from bothways.finetuning.tasks import run as run_task
 from bothways.linear import tfidf
 from bothways.settings import Classify
 
@@ -80,7 +80,7 @@ def test_the_command_in_a_verdict_predicts_pairs(make_model, tokenizer, tmp_path
     file.write_text("\n".join(map(json.dumps, rows)))
     start = tmp_path / "start"
     checkpoint.save(Checkpoint(make_model(heads={"masked_words": 0}), tokenizer), start)
-    result = classify.run(Classify(model=start, train=file, out=tmp_path / "run", epochs=0.1))
+    result = run_task(Classify(model=start, train=file, out=tmp_path / "run", epochs=0.1))
     command = re.search(r"bothways (predict \S+) FILE", result.verdict)
     assert command and "tfidf" in command[1]
     main.main([*shlex.split(command[1]), str(file)])

@@ -19,7 +19,7 @@ from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.evaluation.before_after import MASK_EVERY, Drop, mask_words, measure_drop, read_evaluation_rows
 from bothways.evaluation.scores import Scores
-from bothways.finetuning import classify, embed
+from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
@@ -330,10 +330,10 @@ def test_an_int8_model_is_neither_quantized_again_nor_trained(vectors, texts, tm
         quantize.run(settings(small, texts, tmp_path / "smaller"))
     file = rows(tmp_path, map(labelled, TEXTS))
     with pytest.raises(InputError, match="int8"):
-        classify.run(Classify(model=small, train=file, out=tmp_path / "run"))
+        run_task(Classify(model=small, train=file, out=tmp_path / "run"))
     pairs = rows(tmp_path, ({"text": text, "pair": text[::-1]} for text in TEXTS))
     with pytest.raises(InputError, match="int8"):
-        embed.run(TrainEmbed(model=small, train=pairs, out=tmp_path / "run"))
+        run_task(TrainEmbed(model=small, train=pairs, out=tmp_path / "run"))
     with pytest.raises(InputError, match="int8"):
         pretrain.run(Pretrain(corpus=(texts,), documents="line", from_checkpoint=small, out=tmp_path / "run", steps=1))
     assert not (tmp_path / "run").exists()

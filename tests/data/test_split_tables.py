@@ -16,12 +16,12 @@ from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning import classify, embed, regress, tag
+from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Embed, Evaluate, Predict, Regress, Tag, TrainEmbed
 from bothways.verbs import train
 
-RUNS = {"classify": classify.run, "regress": regress.run, "tag": tag.run, "embed": embed.run}
+RUNS = {"classify": run_task, "regress": run_task, "tag": run_task, "embed": run_task}
 
 
 def write(file, rows):
@@ -204,11 +204,11 @@ def test_a_model_of_merged_labels_is_measured_by_any_spelling(settings, make_mod
     rows = [(f"the cat {n}", label) for n, label in enumerate(ALIKE)]
     write(settings.train, rows)
     short = replace(settings, merge_labels=True, epochs=0.1, dtype="float32")
-    model = classify.run(short).model
+    model = run_task(short).model
     spelled = write(tmp_path / "spelled.csv", [(f"a dog {n}", label) for n, label in enumerate(["Sport", "ART"] * 6)])
     scores = evaluate.run(Evaluate(model=model, file=(spelled,), dtype="float32"))
     assert scores["texts"] == 12 and scores["accuracy"] in (0.0, 0.5)  # of one class or another
-    other = classify.run(replace(short, merge_labels=False, out=tmp_path / "other")).model
+    other = run_task(replace(short, merge_labels=False, out=tmp_path / "other")).model
     with pytest.raises(InputError, match=r"label 'Sport' .*'SPORT'"):
         evaluate.run(Evaluate(model=other, file=(spelled,), dtype="float32"))
 
@@ -231,7 +231,7 @@ def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(sett
         epochs=0.1, dtype="float32",
     )  # fmt: skip
     assert read_tables(options)["train"].texts[0].endswith("\na dog sat")
-    model = classify.run(options).model
+    model = run_task(options).model
     metrics = evaluate.run(Evaluate(model=model, file=(options.train,), dtype="float32"))
     assert metrics == evaluate.run(
         Evaluate(model=model, file=(options.train,), text_column="title,body", label_column="kind", dtype="float32")

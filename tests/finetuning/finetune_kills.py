@@ -12,7 +12,8 @@ import sys
 import matplotlib.pyplot  # noqa: F401 (so that no child has to)
 import sklearn.linear_model  # noqa: F401
 
-from bothways.finetuning import baselines, classify, linear_head
+from bothways.finetuning import baselines, linear_head
+from bothways.finetuning.tasks import run as run_task
 from bothways.settings import Classify
 from bothways.training.run import Run
 
@@ -44,7 +45,7 @@ def status_of_child(settings, place):
     if number == 0:
         try:
             prepare(place)
-            classify.run(Classify(**settings))
+            run_task(Classify(**settings))
             os._exit(0)
         finally:
             os._exit(1)

@@ -13,6 +13,7 @@ from bothways.data.examples import read_tagged
 from bothways.errors import InputError
 from bothways.evaluation import before_after, evaluate
 from bothways.finetuning import tag, tag_examples
+from bothways.finetuning.tasks import run as run_task
 from bothways.settings import Evaluate, Predict, Tag
 
 LABELS = {"cat": "FELINE", "a dog": "CANINE"}
@@ -62,7 +63,7 @@ def test_predictions_are_read_again_as_gold_entities_and_as_training_data(run, t
     by_file = evaluate.run(Evaluate(model=gold, file=(), predictions=out))
     assert by_file["f1"] == pytest.approx(by_model["f1"]) and 0.5 < by_file["f1"] < 1
     settings = replace(run.settings, train=out, dev=None, test=None, folds=2, epochs=1.0, out=tmp_path / "again")
-    assert tag.run(settings).task == "tag"
+    assert run_task(settings).task == "tag"
 
 
 def test_tasks_of_label_studio_are_predicted(run, tmp_path):
@@ -159,7 +160,7 @@ def test_a_model_of_plain_labels_reads_its_predictions_again(run, tmp_path, tabl
     settings = replace(
         run.settings, train=table(rows), dev=None, test=None, epochs=1.0, scheme="plain", out=tmp_path / "plain"
     )
-    model = tag.run(settings).model
+    model = run_task(settings).model
     out = tmp_path / "predicted.jsonl"
     jobs.predict(Predict(model=model, file=str(run.settings.test), out=out, keep_columns="text", dtype="float32"))
     assert evaluate.run(Evaluate(model=model, file=(out,), dtype="float32"))["accuracy"] == 1.0

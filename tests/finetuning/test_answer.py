@@ -15,6 +15,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import answer
+from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Answer, Evaluate
 
@@ -58,7 +59,7 @@ def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(
         out=tmp_path / "run",
         evaluations_per_epoch=2.0,
     )
-    result = answer.run(changed)
+    result = run_task(changed)
     metadata = json.loads((result.model / "bothways.json").read_text())
     figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
     assert figures["test"]["no_answer_threshold"] == figures["dev"]["no_answer_threshold"]
@@ -75,19 +76,19 @@ def test_an_answer_without_any_token_is_an_error_or_left_out(settings, tmp_path)
     paragraph["qas"][0]["answers"] = [{"text": "\u200b", "answer_start": len(paragraph["context"]) - 1}]
     changed = replace(settings, train=write(tmp_path / "train.json", content), epochs=0.1, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"train\.json"):
-        answer.run(changed)
+        run_task(changed)
     messages = []
     with messages_to(messages.append):
-        answer.run(replace(changed, on_error="skip"))
+        run_task(replace(changed, on_error="skip"))
     assert "train: 29 questions" in messages[0] and ", longest " in messages[0] and "left out: 1 answers" in messages[0]
     content["data"][0]["paragraphs"] = [paragraph]
     none_left = replace(changed, dev=write(tmp_path / "dev.json", content), on_error="skip", out=tmp_path / "other")
     with pytest.raises(InputError, match=r"dev\.json.* dev "):
-        answer.run(none_left)
+        run_task(none_left)
 
 
 def test_a_question_in_two_files_is_refused(settings, tmp_path):
-    model = answer.run(replace(settings, epochs=0.1, out=tmp_path / "run")).model
+    model = run_task(replace(settings, epochs=0.1, out=tmp_path / "run")).model
     with pytest.raises(InputError, match="'q2-0' .* two .*files"):
         evaluate.run(Evaluate(model=model, file=(settings.test, settings.test)))
 
@@ -148,7 +149,7 @@ def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path)
     files = {name: tmp_path / f"{name}.json" for name in ("train", "dev", "test")}
     messages = []
     with messages_to(messages.append):
-        result = answer.run(replace(settings, **files, epochs=5.0, out=tmp_path / "run"))
+        result = run_task(replace(settings, **files, epochs=5.0, out=tmp_path / "run"))
     assert result.mean > 0.85 and "without an answer" in messages[0]
     metadata = json.loads((result.model / "bothways.json").read_text())
     figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
@@ -173,7 +174,7 @@ def test_a_family_without_such_a_head_is_refused_by_name(make_model, tokenizer, 
     model = make_model("bert", direction="forward")
     checkpoint.save(Checkpoint(model, tokenizer, model_type="bothways-oneway"), tmp_path / "model")
     with pytest.raises(InputError, match="bothways-oneway.*albert, bert, big_bird, "):
-        answer.run(replace(settings, model=tmp_path / "model", out=tmp_path / "run"))
+        run_task(replace(settings, model=tmp_path / "model", out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -182,7 +183,7 @@ def test_a_question_that_sees_far_has_its_answers_learned(family, make_model, to
     changes = {"num_hidden_layers": 2, "max_position_embeddings": 128}
     model = make_model(family, {"masked_words": 0}, **changes)
     checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")
-    result = answer.run(replace(settings, model=tmp_path / "start", out=tmp_path / "run"))
+    result = run_task(replace(settings, model=tmp_path / "start", out=tmp_path / "run"))
     assert result.mean > 0.9
 
 
@@ -216,11 +217,11 @@ def test_an_answer_that_is_not_at_its_offset_is_named_or_left_out(settings, tmp_
     wrong["data"][0]["paragraphs"][4]["qas"][0]["answers"][0]["answer_start"] += 1
     file = write(tmp_path / "wrong.json", wrong)
     with pytest.raises(InputError, match=r"wrong.json.*q7-4"):
-        answer.run(replace(settings, train=file, out=tmp_path / "run"))
+        run_task(replace(settings, train=file, out=tmp_path / "run"))
     messages = []
     changed = replace(settings, train=file, on_error="skip", epochs=0.1, out=tmp_path / "run")
     with messages_to(messages.append):
-        answer.run(changed)
+        run_task(changed)
     assert "train: 29 questions" in messages[0] and "left out: 1 " in messages[0]
 
 

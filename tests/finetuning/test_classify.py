@@ -24,6 +24,7 @@ from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import classify, finetune, recipe, text_examples
 from bothways.finetuning.task import metrics_with_intervals, window_policy
+from bothways.finetuning.tasks import run as run_task
 from bothways.finetuning.text_examples import TextExamples
 from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate
@@ -120,7 +121,7 @@ def test_numbers_as_labels_are_for_regression(settings, tmp_path, table):
     rows = [{"text": "the cat", "label": repr(number / 8)} for number in range(40)]
     changed = replace(settings, train=table(rows, "numbers.csv"), dev=None, test=None, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"40 .*0\.125.* finetune regress"):
-        classify.run(changed)
+        run_task(changed)
     assert not (tmp_path / "run").exists()
     for labels in (["3.5", "4.0", "4.5"] * 9, [f"{number}.0" for number in range(30)], ["a", *map(str, range(30))]):
         tables.refuse_numeric_classes(table_of(labels), settings.train)
@@ -143,7 +144,7 @@ def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path
         }
 
     monkeypatch.setattr(finetune, "train_and_score", spoiled)
-    result = classify.run(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"))
+    result = run_task(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"))
     scores = evaluate.run(Evaluate(model=result.directory, file=(settings.test,), dtype="float32"))
     assert scores["accuracy"] == result.scores[good] == max(result.scores) > scores["majority"]
     low, high = result.interval
@@ -213,12 +214,12 @@ def test_unused_splits_of_a_saved_dictionary_are_reported_and_evaluate_needs_one
     messages = []
     short = replace(settings, train=saved, dev=None, test=None, epochs=0.1, seeds=1, out=tmp_path / "run")
     with messages_to(messages.append):
-        classify.run(short)
+        run_task(short)
     (line,) = [line for line in messages if line.startswith(f"{saved}:")]
     assert "split train " in line and "other, validation" in line and str(saved / "other") in line
     messages.clear()
     with messages_to(messages.append):
-        classify.run(replace(short, dev=saved / "validation", test=saved / "other", out=tmp_path / "again"))
+        run_task(replace(short, dev=saved / "validation", test=saved / "other", out=tmp_path / "again"))
     assert not [line for line in messages if line.startswith(f"{saved}:")]
     with pytest.raises(InputError, match=r"saved/other"):
         evaluate.run(Evaluate(model=result.model, file=(saved,)))
@@ -230,7 +231,7 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
     short = replace(settings, epochs=1.0, seeds=1, dropout=0.1, linear_start=False)
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
         torch.manual_seed(len(name))
-        classify.run(replace(short, out=tmp_path / name, seed=seed))
+        run_task(replace(short, out=tmp_path / name, seed=seed))
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "same", "other")]
     assert weights[0] == weights[1] != weights[2]
 
@@ -238,12 +239,12 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
 @pytest.mark.slow
 def test_a_score_on_dev_is_marked(settings, tmp_path):
     short = replace(settings, test=None, epochs=1.0, seeds=1, out=tmp_path / "run")
-    result = classify.run(short)
+    result = run_task(short)
     assert result.split == "dev" and len(result.scores) == 1 and result.std == 0.0
 
 
 def test_a_run_no_better_than_the_majority_is_counted_as_failed(settings, tmp_path):
-    result = classify.run(replace(settings, learning_rate=1e-12, epochs=0.1, linear_start=False, out=tmp_path / "run"))
+    result = run_task(replace(settings, learning_rate=1e-12, epochs=0.1, linear_start=False, out=tmp_path / "run"))
     assert result.failed == 2
 
 
@@ -289,7 +290,7 @@ def test_pairs_in_one_split_alone_are_refused():
 
 def texts_of(words, labels, predictor, settings):
     table = Table(words, None, None, ["f"] * len(words))
-    policy = window_policy(settings, predictor.checkpoint)
+    policy = window_policy(settings.window, settings.long, predictor.checkpoint)
     return TextExamples.encode(table, np.array(labels), predictor.tokenizer, policy)
 
 
@@ -322,7 +323,7 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
     def read(first, **options):
         pair = Table([" ".join(["cat"] * first), "cat"], [" ".join(["dog"] * 99), "dog"], None, ["f:1", "f:2"])
         changed = replace(settings, **{"window": 48, **options})
-        policy = window_policy(changed, predictor.checkpoint)
+        policy = window_policy(changed.window, changed.long, predictor.checkpoint)
         return TextExamples.encode(pair, np.array([0, 1]), predictor.tokenizer, policy)
 
     examples = read(61)
@@ -366,7 +367,7 @@ def test_a_run_on_long_texts_learns(settings, tmp_path, table):
     short = replace(settings, train=train, dev=None, test=None, window=32, seeds=1, out=tmp_path / "run")
     messages = []
     with messages_to(messages.append):
-        assert classify.run(short).mean > 0.9
+        assert run_task(short).mean > 0.9
     assert "120 read in windows" in messages[0]
 
 
@@ -380,7 +381,7 @@ def test_pairs_are_distinguished_by_their_second_text(settings, tmp_path, table)
         rows.append({"text": f"the {first} {filler}", "pair": f"a {second} sat", "label": second})
     train = table(rows, "train.csv")
     changed = replace(settings, train=train, dev=None, test=None, seeds=1, linear_start=False, out=tmp_path / "run")
-    result = classify.run(changed)
+    result = run_task(changed)
     assert result.mean > 0.9
     model = bothways.load(result.model, dtype="float32")
     assert [one.label for one in model.classify(["the dog", "the cat"], ["a cat sat", "a dog sat"])] == ["cat", "dog"]
@@ -395,7 +396,7 @@ def test_evaluate_uses_the_fine_tuned_metric_and_label(settings, tmp_path, capsy
         settings, train=table(odd, "odd.csv"), dev=None, test=None, text_column="words", epochs=2.0,
         pair_column="other", label_column="kind", metric="f1", positive="canine", seeds=1, out=tmp_path / "run",
     )  # fmt: skip
-    model = classify.run(changed).model
+    model = run_task(changed).model
     evaluation = Evaluate(model=model, file=(changed.train,), dtype="float32")
     named = {"text_column": "words", "pair_column": "other", "label_column": "kind", "positive": "canine"}
     assert evaluate.run(evaluation) == evaluate.run(replace(evaluation, **named))
@@ -422,9 +423,12 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
         settings, model=tmp_path / "start", train=table(rows, "long.csv"), dev=None, test=None, window=32,
         seeds=1, epochs=1.0, out=tmp_path / "run",
     )  # fmt: skip
-    result = classify.run(changed)
+    result = run_task(changed)
     predictor = bothways.load(result.model, dtype="float32")
-    policy, whole = window_policy(changed, predictor.checkpoint), read_table(changed.train, need_labels=True)
+    policy, whole = (
+        window_policy(changed.window, changed.long, predictor.checkpoint),
+        read_table(changed.train, need_labels=True),
+    )
     seen = TextExamples.encode(whole, np.zeros(60), predictor.tokenizer, policy)
     pairs = [[row[name] for row in rows] for name in ("text", "pair")]
     windows = predictor.split(predictor.tokenizer.encode_many(*pairs))
@@ -439,7 +443,7 @@ def test_the_report_shows_text_lengths_and_windows(settings, tmp_path, table):
     train = table(rows, "long.csv")
     for long, treatment in (("truncate", "are truncated"), ("windows", "are split")):
         changed = replace(settings, train=train, dev=None, test=None, seeds=1, epochs=0.2, window=256, long=long)
-        result = classify.run(replace(changed, out=tmp_path / long))
+        result = run_task(replace(changed, out=tmp_path / long))
         page = (result.directory / "report.html").read_text(encoding="utf-8")
         assert f"48 (100.0%) are longer than 64 tokens and {treatment}" in page and "longest 7" in page
 
@@ -453,10 +457,10 @@ def test_labels_that_are_none_are_refused(settings, tmp_path):
     for name, (line, message) in wrong.items():
         (tmp_path / name).write_text('{"text": "a dog", "label": "x"}\n' * 3 + line, encoding="utf-8")
         with pytest.raises(InputError, match=message):
-            classify.run(replace(settings, train=tmp_path / name, out=tmp_path / "run"))
+            run_task(replace(settings, train=tmp_path / name, out=tmp_path / "run"))
     (tmp_path / "twice.csv").write_text("text,label,label\na,b,c\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"twice\.csv:1: two columns .*'label'"):
-        classify.run(replace(settings, train=tmp_path / "twice.csv", out=tmp_path / "run"))
+        run_task(replace(settings, train=tmp_path / "twice.csv", out=tmp_path / "run"))
     with pytest.raises(InputError, match=r"epochs \(inf\)"):
         replace(settings, epochs=float("inf"))
 
@@ -473,10 +477,10 @@ def test_columns_are_read_by_the_names_in_the_settings(settings, tmp_path, table
 def test_a_single_class_and_labels_that_only_dev_has_are_errors(settings, tmp_path, table):
     one = table([{"text": "a", "label": "x"}] * 30, "one.csv")
     with pytest.raises(InputError, match=r"one\.csv: .*'x'"):
-        classify.run(replace(settings, train=one, out=tmp_path / "run"))
+        run_task(replace(settings, train=one, out=tmp_path / "run"))
     dev = table([{"text": "a", "label": "none"}, {"text": "b", "label": "bovine"}], "dev.csv")
     with pytest.raises(InputError, match=r"dev\.csv:3: .*'bovine' .*canine, feline, none"):
-        classify.run(replace(settings, dev=dev, out=tmp_path / "run2"))
+        run_task(replace(settings, dev=dev, out=tmp_path / "run2"))
 
 
 @pytest.mark.slow
@@ -489,7 +493,7 @@ def test_every_family_learns_and_transformers_gives_its_scores(family, make_mode
     model = make_model(family, {"masked_words": 0}, **sizes)
     checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")
     changed = replace(settings, model=tmp_path / "start", out=tmp_path / "run", seeds=1)
-    result = classify.run(changed)
+    result = run_task(changed)
     assert result.mean > 0.6  # the commonest class: 0.47
     texts = [row["text"] for row in rows_of(3, 7)]
     ours = bothways.load(result.model, dtype="float32", device="cpu").classify(texts)
@@ -525,7 +529,7 @@ def several(settings, tmp_path_factory, table):
     directory = tmp_path_factory.mktemp("several")
     train = table(rows, "train.csv")
     changed = replace(settings, train=train, dev=None, test=None, multi_label=True, seeds=1, out=directory / "run")
-    return classify.run(changed)
+    return run_task(changed)
 
 
 def test_several_labels_at_once_are_learned(several):
@@ -622,7 +626,7 @@ def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, changes,
         messages = []
         files = {"train": table(rows_of(0, rows), "t.csv"), "dev": settings.dev, "test": None}
         with messages_to(messages.append):
-            classify.run(replace(changed, **files, seeds=1, out=tmp_path / "run"))
+            run_task(replace(changed, **files, seeds=1, out=tmp_path / "run"))
         assert any(line.startswith("20 epochs of 3 steps") for line in messages)
         rows_read = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
         assert max(row["step"] for row in rows_read) == steps
@@ -641,9 +645,9 @@ def test_a_score_on_data_of_the_training_is_marked(result, settings, caplog):
 @pytest.mark.slow
 def test_f1_is_of_two_classes_and_of_the_one_named(settings, tmp_path, table):
     with pytest.raises(InputError, match=r"metric \(f1\) .* 3; use f1_macro"):
-        classify.run(replace(settings, metric="f1", out=tmp_path / "run"))
+        run_task(replace(settings, metric="f1", out=tmp_path / "run"))
     two = table([row for row in rows_of(0, 240) if row["label"] != "none"], "two.csv")
     changed = replace(settings, train=two, dev=None, test=None, metric="f1", seeds=1)
-    assert classify.run(replace(changed, positive="canine", out=tmp_path / "one")).mean > 0.9
+    assert run_task(replace(changed, positive="canine", out=tmp_path / "one")).mean > 0.9
     with pytest.raises(InputError, match=r"positive \('cat'\) .*two\.csv: canine, feline"):
-        classify.run(replace(changed, positive="cat", out=tmp_path / "run"))
+        run_task(replace(changed, positive="cat", out=tmp_path / "run"))

@@ -12,7 +12,8 @@ import bothways
 from bothways import metrics
 from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError
-from bothways.finetuning import answer, classify, cross_validation, embed, regress, tag
+from bothways.finetuning import cross_validation
+from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.training.signals import Stopped
@@ -134,10 +135,10 @@ def test_a_run_that_is_stopped_within_a_fold_goes_on_to_the_same_predictions(set
     with monkeypatch.context() as patch:
         patch.setattr(bothways.training.run.Run, "log_metrics", stop)
         with pytest.raises(Stopped):
-            classify.run(own)
+            run_task(own)
     messages = []
     with messages_to(messages.append):
-        again = classify.run(replace(own, resume=True))
+        again = run_task(replace(own, resume=True))
     assert again.scores == result.scores and out_of_fold(own.out) == out_of_fold(settings.out)
     assert [line[:6] for line in messages if line.startswith("fold ")] == ["fold 2", "fold 3"]
     steps = [(row["fold"], row["step"]) for row in bothways.training.run.read_metrics(own.out) if "fold" in row]
@@ -173,11 +174,11 @@ def test_all_tasks_are_cross_validated(start, tmp_path):
         for words in texts
     ]
     results = [
-        regress.run(Regress(**write("numbers.jsonl", scored))),
-        tag.run(Tag(**write("tags.conll", tagged))),
-        embed.run(TrainEmbed(**write("pairs.jsonl", pairs))),
-        answer.run(Answer(**write("answers.jsonl", questions))),
-        classify.run(Classify(**write("several.jsonl", several), multi_label=True)),
+        run_task(Regress(**write("numbers.jsonl", scored))),
+        run_task(Tag(**write("tags.conll", tagged))),
+        run_task(TrainEmbed(**write("pairs.jsonl", pairs))),
+        run_task(Answer(**write("answers.jsonl", questions))),
+        run_task(Classify(**write("several.jsonl", several), multi_label=True)),
     ]
     for result in results:
         low, high = result.interval

@@ -16,6 +16,7 @@ from bothways.errors import InputError
 from bothways.finetuning import activation_checkpointing, embed, text_examples
 from bothways.finetuning.pair_examples import PairExamples, text_vectors
 from bothways.finetuning.task import window_policy
+from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import TrainEmbed
 from bothways.training.objective import forward_losses
@@ -111,7 +112,7 @@ def test_the_data_and_the_metric_before_training_are_logged(run, result):
 def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(scored):
     messages = []
     with messages_to(messages.append):
-        result = embed.run(replace(scored, epochs=12.0))
+        result = run_task(replace(scored, epochs=12.0))
     figures = figures_of(result)["test"]
     bounds = {"spearman_interval", "pearson_interval"}
     assert {*figures} == {"loss", "spearman", "pearson", "spearman_5", "baseline", "best_step", "rows", *bounds}
@@ -122,7 +123,7 @@ def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(sco
 
 @pytest.mark.slow
 def test_a_run_that_learned_nothing_is_no_better_than_its_start(pairs, tmp_path):
-    result = embed.run(replace(pairs, learning_rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"))
+    result = run_task(replace(pairs, learning_rate=1e-12, epochs=0.1, seeds=2, out=tmp_path / "run"))
     assert result.failed == 2 and result.mean == figures_of(result)["test"]["baseline"]
 
 
@@ -131,7 +132,7 @@ def test_the_same_seed_gives_the_same_model_with_dropout_on(pairs, tmp_path):
     short = replace(pairs, epochs=0.5, dropout=0.1)
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
         torch.manual_seed(len(name))
-        embed.run(replace(short, out=tmp_path / name, seed=seed))
+        run_task(replace(short, out=tmp_path / name, seed=seed))
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "same", "other")]
     assert weights[0] == weights[1] != weights[2]
 
@@ -147,7 +148,7 @@ def test_training_starts_from_the_bare_encoder_with_the_requested_dropout(pairs)
 
 @pytest.mark.slow
 def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, result, tmp_path):
-    trained = embed.run(replace(pairs, matryoshka_dims=(2,), out=tmp_path / "run"))
+    trained = run_task(replace(pairs, matryoshka_dims=(2,), out=tmp_path / "run"))
     rows = rows_of(2, 61)
     ids_2N = task_of(pairs).data["test"].ids
     scores = {}
@@ -170,7 +171,7 @@ def test_sentence_transformers_loads_the_model_and_gives_the_same_vectors(poolin
     transformers.logging.disable_progress_bar()
     run = result
     if pooling == "max":
-        run = embed.run(replace(pairs, pooling="max", epochs=0.1, out=tmp_path / "run"))
+        run = run_task(replace(pairs, pooling="max", epochs=0.1, out=tmp_path / "run"))
     texts = [row["text"] for row in rows_of(5, 9)] + ["cat " * 30, ""]
     ours = bothways.load(run.model, dtype="float32")
     assert ours.checkpoint.pooling == pooling
@@ -195,7 +196,7 @@ LONG = [["cat " * 90, "dog", "the b c d", ""], ["a 1 2", "on the mat " * 40, "sa
 @pytest.fixture(scope="module")
 def long_texts(make_predictor, pairs):
     read_by = make_predictor().checkpoint
-    return PairExamples.encode(LONG, None, read_by.tokenizer, window_policy(replace(pairs, window=40), read_by))
+    return PairExamples.encode(LONG, None, read_by.tokenizer, window_policy(40, pairs.long, read_by))
 
 
 @pytest.mark.parametrize("at_once", [10_000, 70])

@@ -23,6 +23,7 @@ from bothways.errors import InputError, MissingFile
 from bothways.finetuning import classify, finetune, recipe, regress, text_examples
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS, split_batch
 from bothways.finetuning.recipe import default_learning_rate, layer_learning_rates
+from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.training import progress
@@ -68,7 +69,7 @@ def rows_of(run):
 def test_one_file_is_divided_80_10_10_and_reported_on_test(settings):
     messages = []
     with messages_to(messages.append):
-        result = classify.run(settings)
+        result = run_task(settings)
     assert result.split == "test" and "train: 120 texts" in messages[0] and "test: 15 texts" in messages[0]
 
 
@@ -100,7 +101,7 @@ def test_training_ends_when_patience_runs_out_and_the_best_weights_are_kept(pati
 @pytest.mark.slow
 def test_frozen_parts_stay_as_they_were_to_the_bit_and_the_rest_learns(settings):
     before = checkpoint.load(settings.model).model.state_dict()
-    result = classify.run(replace(settings, freeze=2, epochs=1.0, dtype="bfloat16", linear_start=False))
+    result = run_task(replace(settings, freeze=2, epochs=1.0, dtype="bfloat16", linear_start=False))
     after = checkpoint.load(result.model).model.state_dict()
     for name, value in before.items():
         if name.startswith("encoder."):
@@ -110,7 +111,7 @@ def test_frozen_parts_stay_as_they_were_to_the_bit_and_the_rest_learns(settings)
 
 def test_freezing_all_layers_is_refused_with_the_most_there_is(settings):
     with pytest.raises(InputError, match=r"freeze \(4\) .* 3$"):
-        classify.run(replace(settings, freeze=4))
+        run_task(replace(settings, freeze=4))
 
 
 @pytest.mark.slow
@@ -118,7 +119,7 @@ def test_fine_tuning_logs_progress_without_a_terminal(settings, monkeypatch):
     messages = []
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
     with messages_to(messages.append):
-        classify.run(replace(settings, epochs=0.5))
+        run_task(replace(settings, epochs=0.5))
     shown = [line for line in messages if line.startswith("fine-tuning, seed 0: step ")]
     assert len(shown) > 3 and all("learning rate" in line and line.endswith("s left") for line in shown)
 
@@ -167,7 +168,7 @@ def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch,
 def test_layer_wise_learning_rates_are_logged_as_a_table(settings):
     messages = []
     with messages_to(messages.append):
-        classify.run(replace(settings, layer_decay=0.5, freeze=1, epochs=0.1))
+        run_task(replace(settings, layer_decay=0.5, freeze=1, epochs=0.1))
     rates = next(line for line in messages if line.startswith("peak learning rates")).splitlines()[1:]
     assert [line.split()[-1] for line in rates] == ["frozen", "6.25e-04", "1.25e-03", "2.50e-03", "5.00e-03"]
     assert [" ".join(line.split()[:-1]) for line in rates] == ["embeddings", "layer 1", "layer 2", "layer 3", "head"]
@@ -183,7 +184,7 @@ def test_the_default_learning_rate_by_width_is_logged_and_used(settings):
     messages = []
     own = replace(settings, learning_rate=None, warmup=0.0, schedule="constant", epochs=0.5)
     with messages_to(messages.append):
-        directory = classify.run(own).directory
+        directory = run_task(own).directory
     assert any(line.startswith("peak learning rate 5.0e-04, for a width of ") for line in messages)
     assert max(row["learning_rate"] for row in rows_of(directory) if "learning_rate" in row) == 5e-4
 
@@ -206,7 +207,7 @@ def test_the_best_or_the_middle_seed_is_kept():
 
 @pytest.mark.slow
 def test_batch_size_sets_the_examples_of_a_step(settings):
-    result = classify.run(replace(settings, batch_size=7, epochs=1.0, gradient_accumulation=3))
+    result = run_task(replace(settings, batch_size=7, epochs=1.0, gradient_accumulation=3))
     assert sum(row["split"] == "train" for row in rows_of(result.directory)) == -(-120 // 7)
 
 
@@ -214,7 +215,7 @@ def test_batch_size_sets_the_examples_of_a_step(settings):
 def test_micro_batches_change_no_loss(settings, tmp_path):
     losses = []
     for parts in (1, 3):
-        run = classify.run(replace(settings, epochs=1.0, gradient_accumulation=parts, out=tmp_path / str(parts)))
+        run = run_task(replace(settings, epochs=1.0, gradient_accumulation=parts, out=tmp_path / str(parts)))
         losses.append([row["loss"] for row in rows_of(run.directory) if row["split"] == "train"])
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
@@ -232,7 +233,7 @@ def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings
                 sizes.append(batch.num_tokens) or losses(self, model, batch, scores)
             ),
         )  # fmt: skip
-        run = classify.run(replace(settings, epochs=1.0, gradient_accumulation=2, out=tmp_path / str(bound)))
+        run = run_task(replace(settings, epochs=1.0, gradient_accumulation=2, out=tmp_path / str(bound)))
         runs[bound] = sizes, [row["loss"] for row in rows_of(run.directory) if row["split"] == "train"]
     assert runs[10_000][1] == pytest.approx(runs[30][1], abs=1e-5)
     assert min(runs[10_000][0]) > 30 and max(runs[30][0]) <= 30
@@ -325,7 +326,7 @@ def undisturbed(start, train_file, tmp_path_factory):
         model=start, train=train_file, out=tmp_path_factory.mktemp("whole") / "run", batch_tokens=256,
         learning_rate=5e-3, baselines=False,
     )  # fmt: skip
-    result = classify.run(resumable(settings))
+    result = run_task(resumable(settings))
     assert len({row["seed"] for row in rows_of(result.directory)}) == 2
     return result
 
@@ -344,10 +345,10 @@ def test_a_killed_run_resumes_to_the_same_numbers(settings, undisturbed, rows, m
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Run, "log_metrics", dies)
-        classify.run(resumable(settings))
+        run_task(resumable(settings))
     messages = []
     with messages_to(messages.append):
-        result = classify.run(resumable(settings, resume=True))
+        result = run_task(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
     assert result.scores == undisturbed.scores
     for name, value in checkpoint.load(undisturbed.model).model.state_dict().items():
@@ -369,12 +370,12 @@ def test_a_stopped_run_saves_and_resumes(settings, undisturbed, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(Stopped, match="--resume"):
         patch.setattr(Run, "log_metrics", log_then_stop)
-        classify.run(resumable(settings))
+        run_task(resumable(settings))
     metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
     assert metadata["status"] == "stopped"
     with pytest.raises(MissingFile, match="finetune classify .*--resume"):
         bothways.load(settings.out)
-    result = classify.run(resumable(settings, resume=True))
+    result = run_task(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
 
 
@@ -391,9 +392,9 @@ def test_a_run_stopped_in_the_last_step_of_a_seed_starts_no_other_seed(split, se
 
     with monkeypatch.context() as patch, pytest.raises(Stopped, match=f"step {last}; .*--resume"):
         patch.setattr(Run, "log_metrics", log_then_stop)
-        classify.run(resumable(settings))
+        run_task(resumable(settings))
     assert {row["seed"] for row in rows_of(settings.out)} == {0}
-    result = classify.run(resumable(settings, resume=True))
+    result = run_task(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
 
 
@@ -402,33 +403,33 @@ def test_a_run_does_not_resume_from_another_model(settings, monkeypatch, tmp_pat
     own = tmp_path / "start"
     shutil.copytree(settings.model, own)
     settings = replace(settings, model=own, epochs=0.1)
-    classify.run(settings)
+    run_task(settings)
     start = checkpoint.load(own)
     with torch.no_grad():
         start.model.encoder.layers[0].attention.output.bias += 0.01
     checkpoint.save(start, own)
     with pytest.raises(InputError, match="weights in .*start"):
-        classify.run(replace(settings, resume=True))
+        run_task(replace(settings, resume=True))
 
 
 def test_one_process_fine_tunes(settings, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match=r"WORLD_SIZE is 2"):
-        classify.run(settings)
+        run_task(settings)
     assert not settings.out.exists()
 
 
 @pytest.mark.slow
 def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(settings, monkeypatch):
-    done = classify.run(replace(settings, epochs=0.1))
+    done = run_task(replace(settings, epochs=0.1))
     messages = []
     monkeypatch.setattr(finetune, "run_seed", None)  # nothing is trained again
     with messages_to(messages.append):
-        assert classify.run(replace(settings, epochs=0.1, resume=True)) == done
+        assert run_task(replace(settings, epochs=0.1, resume=True)) == done
     assert messages[-1].startswith(f"{done.directory}: ") and "done" in messages[-1]
     before = (done.directory / "bothways.json").read_text(encoding="utf-8")
     with pytest.raises(InputError, match=r"\(learning_rate: 0.005 -> 0.1\)"):
-        classify.run(replace(settings, epochs=0.1, resume=True, learning_rate=0.1))
+        run_task(replace(settings, epochs=0.1, resume=True, learning_rate=0.1))
     assert (done.directory / "bothways.json").read_text(encoding="utf-8") == before
 
 
@@ -436,10 +437,10 @@ def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(s
 def test_a_run_that_is_done_gives_no_result_for_other_data(settings, train_file, tmp_path):
     own = tmp_path / "own.jsonl"
     own.write_text(train_file.read_text(encoding="utf-8"), encoding="utf-8")
-    classify.run(replace(settings, train=own, epochs=0.1))
+    run_task(replace(settings, train=own, epochs=0.1))
     own.write_text(train_file.read_text(encoding="utf-8").replace("ran", "sat on a mat"), encoding="utf-8")
     with pytest.raises(InputError, match="examples of train"):
-        classify.run(replace(settings, train=own, epochs=0.1, resume=True))
+        run_task(replace(settings, train=own, epochs=0.1, resume=True))
 
 
 @pytest.mark.slow
@@ -449,7 +450,7 @@ def test_lengths_are_those_of_texts_not_of_windows(settings, tmp_path):
     messages = []
     changed = replace(settings, train=tmp_path / "long.jsonl", dev=tmp_path / "long.jsonl", epochs=0.1, window=16)
     with messages_to(messages.append):
-        classify.run(changed)
+        run_task(changed)
     assert re.search(r"dev: 60 .* 32, .* 56, .* 62; 46 ", messages[0])
 
 
@@ -459,9 +460,9 @@ def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
     changed = replace(settings, epochs=0.2)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
         patch.setattr(finetune, "write_report", mock.Mock(side_effect=OSError("full")))
-        classify.run(changed)
+        run_task(changed)
     assert not (changed.out / "model").exists()
-    result = classify.run(replace(changed, resume=True))
+    result = run_task(replace(changed, resume=True))
     assert checkpoint.load(result.model).labels == ("canine", "feline")
     assert not (changed.out / "seeds").exists()
 
@@ -486,10 +487,10 @@ def test_a_full_disk_is_reported_before_the_training_of_a_seed(settings, small_d
         file.write(bytes(900_000))
     changed = replace(settings, epochs=0.2, out=disk / "run")
     with pytest.raises(OSError, match="No space left on device"):
-        classify.run(changed)
+        run_task(changed)
     assert not (disk / "run").exists()
     resize("8m")
-    assert classify.run(changed).model.exists()
+    assert run_task(changed).model.exists()
 
 
 @pytest.mark.slow
@@ -508,7 +509,7 @@ def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, 
     resize("8m")
     with monkeypatch.context() as patch:
         patch.setattr(Run, "log_metrics", fills)
-        result = classify.run(resumable(settings, out=disk / "run"))
+        result = run_task(resumable(settings, out=disk / "run"))
     assert (disk / "others").stat().st_size > 1e5  # it was full, and has the room that the checkpoints freed
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
     assert result.scores == undisturbed.scores
@@ -528,9 +529,9 @@ def test_unwritable_weights_are_a_disk_error_and_the_run_can_be_resumed(settings
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="model.safetensors could not be written"):
         patch.setattr(finetune, "write_weights", limited)
-        classify.run(resumable(settings))
+        run_task(resumable(settings))
     assert json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["status"] == "failed"
-    result = classify.run(resumable(settings, resume=True))
+    result = run_task(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
     assert result.scores == undisturbed.scores
 
@@ -541,7 +542,7 @@ def test_the_frequency_of_checkpoints_does_not_change_the_result(settings, tmp_p
         changed = replace(
             settings, epochs=4.0, evaluations_per_epoch=0.5, patience=2, checkpoint_every=every, out=tmp_path / name
         )
-        result = classify.run(changed)
+        result = run_task(changed)
         return without_seconds(result.directory), result.scores
 
     assert kept("often", 3) == kept("never", 0)
@@ -565,10 +566,10 @@ def test_a_run_does_not_resume_with_other_dev_or_test_rows(split, settings, trai
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(finetune, "train_and_score", dies)
-        classify.run(changed)
+        run_task(changed)
     files[split].write_text("\n".join(lines[30:70]), encoding="utf-8")
     with pytest.raises(InputError, match=f"examples of {split}"):
-        classify.run(replace(changed, resume=True))
+        run_task(replace(changed, resume=True))
 
 
 @pytest.mark.slow
@@ -584,10 +585,10 @@ def test_a_run_does_not_resume_with_other_labels(settings, train_file, tmp_path,
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Run, "log_metrics", dies)
-        classify.run(resumable(settings, train=own))
+        run_task(resumable(settings, train=own))
     swapped = {"feline": "canine", "canine": "feline"}
     rows = [json.loads(line) for line in own.read_text(encoding="utf-8").splitlines()]
     lines = [json.dumps({**row, "label": swapped[row["label"]]}) for row in rows]
     own.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(InputError, match="examples of train"):
-        classify.run(resumable(settings, train=own, resume=True))
+        run_task(resumable(settings, train=own, resume=True))

@@ -19,6 +19,7 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.export import export
 from bothways.finetuning import classify, linear_head, regress, tag
+from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Export, Regress, Tag
 from bothways.training.options import TrainingOptions
@@ -127,7 +128,7 @@ def test_a_model_that_training_only_harms_stays_frozen_with_a_message(options, t
     settings = Classify(**{**options, "learning_rate": 0.5, "out": options["out"]}, train=tables / "texts.jsonl")
     messages = []
     with messages_to(messages.append):
-        classify.run(settings)
+        run_task(settings)
     assert any(FROZEN in line for line in messages)
     metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
     assert metadata["result"]["frozen"] is True
@@ -142,7 +143,7 @@ def test_a_model_that_training_improves_is_the_trained_one(options, tables):
     settings = Classify(**{**options, "learning_rate": 1e-3, "epochs": 4.0}, train=tables / "texts.jsonl")
     messages = []
     with messages_to(messages.append):
-        classify.run(settings)
+        run_task(settings)
     metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
     assert metadata["result"]["frozen"] is False and not any(FROZEN in line for line in messages)
 
@@ -169,7 +170,7 @@ def test_linear_starts_of_cross_validation_are_fitted_on_each_folds_own_rows(opt
         "fit",
         lambda rows, *arguments, **named: fitted.append(len(rows[1])) or fit(rows, *arguments, **named),
     )
-    classify.run(Classify(**options, train=tables / "texts.jsonl", folds=3))
+    run_task(Classify(**options, train=tables / "texts.jsonl", folds=3))
     assert len(fitted) == 4 and max(fitted[:3]) <= 160 < fitted[3]
 
 
@@ -180,7 +181,7 @@ def test_the_head_of_a_tagger_is_fitted_once_for_its_baseline_and_all_seeds(opti
         "fit",
         lambda rows, *arguments, **named: fitted.append(len(rows[1])) or fit(rows, *arguments, **named),
     )
-    tag.run(Tag(**options, train=tables / "tags.jsonl", seeds=2))
+    run_task(Tag(**options, train=tables / "tags.jsonl", seeds=2))
     assert len(fitted) == 1 and len({row["seed"] for row in measured(options["out"]) if row["step"] == 0}) == 2
 
 
@@ -198,7 +199,7 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
     )
     messages = []
     with messages_to(messages.append):
-        result = classify.run(settings)
+        result = run_task(settings)
     assert any("30 examples are too few" in line and "--epochs" in line for line in messages)
     assert result.frozen and [row["step"] for row in rows_of(settings.out)] == [0] and fitted == [27, 30]
     after = checkpoint.load(settings.out).model
@@ -209,7 +210,7 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
     assert task.scoring.compute_metrics("test", outputs)["accuracy"] == pytest.approx(result.mean)
     for change in ({"epochs": 1.0}, {"dev": test, "test": None}, {"linear_start": False}):
         trained = replace(settings, **change, out=settings.out.with_name("-".join(change)), learning_rate=1e-3)
-        classify.run(trained)
+        run_task(trained)
         assert max(row["step"] for row in rows_of(trained.out)) > 0
 
 
@@ -258,7 +259,7 @@ def test_of_few_examples_a_checkpoint_for_vectors_uses_two_thirds_of_its_layers(
     settings = Classify(**{**options, "model": directory, "epochs": None}, train=few, test=test)
     messages = []
     with messages_to(messages.append):
-        result = classify.run(settings)
+        result = run_task(settings)
     assert any("first 3 of 4 layers" in line for line in messages)
     model = bothways.load(settings.out, dtype="float32")
     after, before = model.module.encoder.state_dict(), start.model.encoder.state_dict()
@@ -269,7 +270,7 @@ def test_of_few_examples_a_checkpoint_for_vectors_uses_two_thirds_of_its_layers(
     assert np.mean([label == row["label"] for label, row in zip(labels, rows, strict=True)]) == result.mean
     whole = {"cls": {"pooling": "cls"}, "trained": {"epochs": 1.0}, "chance": {"linear_start": False}}
     for name, change in whole.items():
-        other = classify.run(replace(settings, **change, out=settings.out.with_name(name)))
+        other = run_task(replace(settings, **change, out=settings.out.with_name(name)))
         assert bothways.load(other.directory).module.config.num_hidden_layers == 4
         assert other.baselines == result.baselines  # which are of the whole checkpoint
 
@@ -289,7 +290,7 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(opti
     settings = Classify(**recipe, train=rows[:40], test=rows[40:])
     messages = []
     with messages_to(messages.append):
-        result = classify.run(settings)
+        result = run_task(settings)
     assert result.frozen and any("encoded separately" in line for line in messages)
     model = bothways.load(settings.out, dtype="float32")
     first, second = ([row[name] for row in rows] for name in ("text", "pair"))

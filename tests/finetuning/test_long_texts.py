@@ -15,6 +15,7 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import classify, recipe, text_examples
+from bothways.finetuning.tasks import run as run_task
 from bothways.settings import Classify, Evaluate
 from bothways.training.run import Run
 
@@ -81,7 +82,7 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
         ),
     )  # fmt: skip
     changed = replace(settings, epochs=1.0, linear_start=False)
-    classify.run(changed)
+    run_task(changed)
     assert read["train"] == sum(min(2, len(parts)) for parts in task.data["train"].windows)
     seen = []
     monkeypatch.setattr(
@@ -107,7 +108,7 @@ def test_a_step_has_a_minimum_of_long_texts_unless_its_size_is_set(settings):
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_windows_are_pooled_in_prediction_as_in_training(pooling, settings, folder):
     changed = replace(settings, window_pooling=pooling)
-    result = classify.run(changed)
+    result = run_task(changed)
     predictor = bothways.load(result.model, dtype="float32")
     assert predictor.checkpoint.settings["window_pooling"] == pooling
     task = task_of(changed)
@@ -132,7 +133,7 @@ class Killed(BaseException):
 @pytest.mark.slow
 def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypatch):
     changed = replace(settings, dropout=0.1, checkpoint_every=2, batch_tokens=256, train_windows=1)
-    whole = classify.run(replace(changed, out=tmp_path / "whole"))
+    whole = run_task(replace(changed, out=tmp_path / "whole"))
     metric, written = Run.log_metrics, []
 
     def dies(run, **row):
@@ -143,8 +144,8 @@ def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypat
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Run, "log_metrics", dies)
-        classify.run(changed)
-    again = classify.run(replace(changed, resume=True))
+        run_task(changed)
+    again = run_task(replace(changed, resume=True))
     assert losses_of(again) == losses_of(whole) and len(losses_of(whole)) > 9
     state = checkpoint.load(again.model).model.state_dict()
     assert all(

@@ -16,9 +16,10 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.export import export
-from bothways.finetuning import classify, text_task
+from bothways.finetuning import text_task
 from bothways.finetuning.classify import Classification
 from bothways.finetuning.regress import Regression
+from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate, Export, Quantize, Regress
 
@@ -95,7 +96,7 @@ def test_the_saved_model_is_loaded_measured_and_refused_by_name(run, rows, start
     with pytest.raises(InputError, match="compares pairs"):
         run.predictor.classify(first)
     again = replace(run.settings, model=run.result.model, out=tmp_path / "next", epochs=0.1, baselines=False)
-    assert checkpoint.load(classify.run(again).model).model.config.pooler_act == "pair"
+    assert checkpoint.load(run_task(again).model).model.config.pooler_act == "pair"
 
 
 @pytest.mark.slow
@@ -186,7 +187,7 @@ def test_frozen_blocks_and_windows_resume_bit_for_bit(options, start, rows, tmp_
         model=start, train=rows[:120], test=rows[120:], out=tmp_path / "whole", epochs=2.0, batch_tokens=256,
         checkpoint_every=2, baselines=False, **options,
     )  # fmt: skip
-    classify.run(settings)
+    run_task(settings)
 
     def stop(row):
         if row.get("step") == 5:
@@ -194,10 +195,10 @@ def test_frozen_blocks_and_windows_resume_bit_for_bit(options, start, rows, tmp_
 
     broken = replace(settings, out=tmp_path / "broken")
     with pytest.raises(KeyboardInterrupt):
-        classify.run(broken, callbacks=[stop])
+        run_task(broken, callbacks=[stop])
     messages = []
     with messages_to(messages.append):
-        classify.run(replace(broken, resume=True))
+        run_task(replace(broken, resume=True))
     whole, again = (checkpoint.load(path).model.state_dict() for path in (settings.out, broken.out))
     assert all(torch.equal(value, again[name]) for name, value in whole.items())
     words = "encoder.embeddings.words.weight"

@@ -19,7 +19,7 @@ from bothways.compression import quantize
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.export import export
-from bothways.finetuning import classify, regress, tag
+from bothways.finetuning.tasks import run as run_task
 from bothways.inference.predictor import Predictor
 from bothways.model.pooler import SLOPE, build_pooler, initialize_near_identity, unit_scale
 from bothways.pretraining import pretrain
@@ -64,7 +64,7 @@ def settings(folder):
 
 @pytest.fixture(scope="module")
 def result(settings):
-    return classify.run(settings)
+    return run_task(settings)
 
 
 def means_of(model, texts):
@@ -113,7 +113,7 @@ def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_n
 def test_means_are_read_as_they_are_where_the_checkpoints_vectors_are(settings, folder, tmp_path):
     checkpoint.save(replace(checkpoint.load(folder / "start"), normalized=False), tmp_path / "start")
     changed = replace(settings, model=tmp_path / "start", out=tmp_path / "run", epochs=0.5)
-    model = bothways.load(classify.run(changed).model, dtype="float32")
+    model = bothways.load(run_task(changed).model, dtype="float32")
     assert model.module.config.pooler_act == "none" and not model.checkpoint.normalized
     head = model.module.heads["classes"].output
     expected = means_of(model, TEXTS) @ head.weight.T + head.bias
@@ -144,7 +144,7 @@ def test_what_is_saved_comes_back_and_is_saved_again(result, tmp_path):
 
 @pytest.mark.slow
 def test_pooling_cls_reads_the_first_token(settings, tmp_path):
-    result = classify.run(replace(settings, pooling="cls", out=tmp_path / "run", epochs=0.5))
+    result = run_task(replace(settings, pooling="cls", out=tmp_path / "run", epochs=0.5))
     _, report = transformers.BertForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
     assert not any(report.values()) and checkpoint.load(result.model).model.config.pooling == "first"
 
@@ -155,7 +155,7 @@ def test_without_word_of_a_pooling_auto_is_the_familys_own_head(pooling, setting
     saved = checkpoint.load(folder / "start")
     checkpoint.save(replace(saved, pooling=None), tmp_path / "plain")
     changed = replace(settings, model=tmp_path / "plain", pooling=pooling, out=tmp_path / "run", epochs=0.5)
-    assert checkpoint.load(classify.run(changed).model).model.config.pooling == {"auto": "first"}.get(pooling, "mean")
+    assert checkpoint.load(run_task(changed).model).model.config.pooling == {"auto": "first"}.get(pooling, "mean")
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_numbers_are_read_off_the_mean_too(folder, settings, tmp_path):
         model=folder / "start", train=folder / "numbers.jsonl", out=tmp_path / "run", epochs=1.0, learning_rate=1e-3,
         dropout=0.0, dtype="float32", batch_tokens=256,
     )  # fmt: skip
-    result = regress.run(changed)
+    result = run_task(changed)
     model = bothways.load(result.model, dtype="float32")
     head = model.module.heads["classes"].output
     expected = means_of(model, TEXTS) @ head.weight.T + head.bias
@@ -190,10 +190,10 @@ def test_it_is_measured_predicted_made_int8_and_exported(result, folder, tmp_pat
 
 @pytest.mark.slow
 def test_training_continues_from_it(result, settings, folder, tmp_path):
-    again = classify.run(replace(settings, model=result.directory, out=tmp_path / "classes", epochs=0.5))
+    again = run_task(replace(settings, model=result.directory, out=tmp_path / "classes", epochs=0.5))
     assert checkpoint.load(again.model).model.config.pooling == "mean"
     tagger = Tag(model=result.model, train=folder / "tags.jsonl", out=tmp_path / "tags", epochs=0.5, dtype="float32")
-    tagged = tag.run(tagger)
+    tagged = run_task(tagger)
     _, report = transformers.BertForTokenClassification.from_pretrained(tagged.model, output_loading_info=True)
     assert not any(report.values())
     text = tmp_path / "corpus.txt"

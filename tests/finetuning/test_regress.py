@@ -12,6 +12,7 @@ from bothways.checkpoint import checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.finetuning import regress
+from bothways.finetuning.tasks import run as run_task
 from bothways.inference.predictor import Predictor
 from bothways.settings import Regress
 
@@ -104,7 +105,7 @@ def test_numbers_are_exact_to_the_unit_in_bf16_too(result):
 def test_numbers_that_never_change_are_refused(settings, table, tmp_path):
     same = table([{"text": f"a {number}", "score": 2} for number in range(30)], "same.jsonl")
     with pytest.raises(InputError, match=r"same\.jsonl: .* 2;"):
-        regress.run(replace(settings, train=same, dev=None, test=None, out=tmp_path / "run"))
+        run_task(replace(settings, train=same, dev=None, test=None, out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -131,7 +132,7 @@ def test_a_large_offset_is_rounded_in_the_reported_metrics_too_with_a_warning(ru
 @pytest.mark.parametrize(("offset", "scale"), [(1.7e9, 10), (-3e38, 1e29), (0, 1e-45)])
 def test_numbers_indistinguishable_in_float32_are_an_error(offset, scale, settings, table, tmp_path):
     with pytest.raises(InputError, match=r"train\.jsonl: float32 "):
-        regress.run(replace(settings, train=table(scaled_rows(0, 250, offset, scale)), out=tmp_path / "run"))
+        run_task(replace(settings, train=table(scaled_rows(0, 250, offset, scale)), out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -139,4 +140,4 @@ def test_numbers_indistinguishable_in_float32_are_an_error(offset, scale, settin
 def test_an_invalid_number_is_refused_with_file_and_line(written, settings, tmp_path):
     (tmp_path / "t.jsonl").write_text(f'{{"text": "a", "score": 1}}\n{{"text": "b", "score": {written}}}\n')
     with pytest.raises(InputError, match=r"t.jsonl:2: "):
-        regress.run(replace(settings, train=tmp_path / "t.jsonl", out=tmp_path / "run"))
+        run_task(replace(settings, train=tmp_path / "t.jsonl", out=tmp_path / "run"))

@@ -14,6 +14,7 @@ from bothways.checkpoint import checkpoint
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import tag, tag_examples
+from bothways.finetuning.tasks import run as run_task
 from bothways.inference import tagged_texts
 from bothways.inference.predictor import Predictor
 from bothways.log import messages_to
@@ -123,7 +124,7 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
         lines = getattr(settings, split).read_text(encoding="utf-8").split("\n")
         files[split] = tmp_path / f"{split}.txt"
         files[split].write_text("\n".join(line and f"{line} B-NN" for line in lines), encoding="utf-8")
-    result = tag.run(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"))
+    result = run_task(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"))
     scores = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
     assert 0.1 < result.scores[0] == pytest.approx(scores["f1"])
     options = SimpleNamespace(words_column=None, tags_column="-1")
@@ -172,7 +173,7 @@ def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
     file.write_text("the O\ncat B-X\n\na O\ndog I-X\nran O\n", encoding="utf-8")
     changed = replace(settings, train=file, scheme="iob2", dev=settings.dev, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"bad\.txt:4: word 2 .*'dog': I-X between O and O .*IOB2"):
-        tag.run(changed)
+        run_task(changed)
     assert not (tmp_path / "run").exists()
 
 
@@ -182,7 +183,7 @@ def test_a_tag_that_only_dev_has_is_reported_and_counts_as_missed(settings, tmp_
     dev.write_text("the O\nmat B-THING\ncat B-FELINE\n", encoding="utf-8")
     messages = []
     with messages_to(messages.append):
-        result = tag.run(replace(settings, dev=dev, test=None, out=tmp_path / "run"))
+        result = run_task(replace(settings, dev=dev, test=None, out=tmp_path / "run"))
     assert re.search(r"\b1 words .* train \(B-THING\)", messages[0])
     assert result.mean == pytest.approx(2 / 3)  # one of two is found, and nothing else
     assert evaluate.run(Evaluate(model=result.model, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
@@ -211,7 +212,7 @@ def test_one_text_is_too_few_to_learn_from(settings, tmp_path):
     file.write_text("the O\ncat B-FELINE\n\na O\ndog B-CANINE\n", encoding="utf-8")
     changed = replace(settings, train=file, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"few\.txt: .*\(--no-context\)"):
-        tag.run(changed)
+        run_task(changed)
 
 
 @pytest.mark.slow
@@ -231,7 +232,7 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     )
     assert mistakes.num_examined == 41 and abs(len(mistakes.cases) - wrong) <= 3  # read with neighbours, and alone
     plain = replace(settings, scheme="plain", epochs=1.0, out=tmp_path / "run")
-    plain_result = tag.run(plain)
+    plain_result = run_task(plain)
     task = tag.Tagging.build(plain, checkpoint.load(settings.model), tag.read_splits(plain))
     outputs = task.scoring.outputs(bothways.load(plain_result.model, dtype="float32").module, "test")
     confusion, labels = task.view.sections(task.scoring.predictions("test", outputs))
@@ -245,10 +246,10 @@ def test_tags_without_entities_are_an_error(settings, tmp_path):
     for text, message in (("the O\nmat THING\n", "mat"), ("the O\nmat Q-THING\n", r"bad\.txt:10: ")):
         (tmp_path / "bad.txt").write_text("the O\ncat B-FELINE\n\n" * 3 + text, encoding="utf-8")
         with pytest.raises(InputError, match=message):
-            tag.run(replace(settings, train=tmp_path / "bad.txt", scheme="iob2", out=tmp_path / "run"))
+            run_task(replace(settings, train=tmp_path / "bad.txt", scheme="iob2", out=tmp_path / "run"))
     (tmp_path / "none.txt").write_text("the O\ncat O\n\n" * 9, encoding="utf-8")
     with pytest.raises(InputError, match=r"none\.txt: every tag is O"):
-        tag.run(replace(settings, train=tmp_path / "none.txt", scheme="iob2", out=tmp_path / "run"))
+        run_task(replace(settings, train=tmp_path / "none.txt", scheme="iob2", out=tmp_path / "run"))
 
 
 def test_an_entity_model_is_not_measured_on_labels_of_words(result, tmp_path):
@@ -262,7 +263,7 @@ def test_plain_labels_are_one_a_word_and_never_merged(settings, tmp_path):
     kinds = {"cat": "NOUN", "dog": "NOUN", "mat": "NOUN", "ran": "VERB"}
     rows = [(words, [kinds.get(word, "OTHER") for word in words]) for words, _ in sentences(0, 150)]
     changed = replace(settings, train=write(tmp_path / "pos.txt", rows), dev=None, test=None, out=tmp_path / "run")
-    result = tag.run(changed)
+    result = run_task(changed)
     assert result.metric == "accuracy" and result.mean > 0.95
     metadata = json.loads((result.directory / "model" / "bothways.json").read_text())
     assert metadata["scheme"] == "plain"

@@ -34,6 +34,7 @@ from bothways.training.loop import backward
 from bothways.training.objective import forward_losses
 from bothways.training.run import read_metrics
 from bothways.training.task_losses import multi_label_distance
+from bothways.training.transforms import ScaleOutputs
 
 FILLERS = "the and on a b mat ran".split()
 CLASSES = {"feline": "cat", "canine": "dog", "none": "sat"}
@@ -157,7 +158,7 @@ def test_a_student_that_is_the_teacher_has_no_distance_to_it(kind, make_task):
     teacher = Teacher.of(task, checkpoint.load(task.settings.teacher))
     model = teacher.checkpoint.model.eval().requires_grad_(False)
     if kind == "numbers":
-        task = replace(task, mean=0.0, deviation=1.0)
+        task = replace(task, scaling=ScaleOutputs(0.0, 1.0))
         teacher = Teacher.of(task, teacher.checkpoint)
     batch = teacher.teach().training_examples(0, 0).batch([5, 0, 9, 3])
     total, count = task.objective.teacher_loss(task.objective.forward(model, batch), batch)
