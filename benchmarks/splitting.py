@@ -22,10 +22,12 @@ from bothways.corpus.documents import sample
 from bothways.errors import InputError
 from bothways.model.model import Model, initialize
 from bothways.pretraining import pretrain
-from bothways.pretraining.objective import counts, losses
+from bothways.pretraining.objective import counts
+from bothways.pretraining.objectives import PretrainingObjective
 from bothways.settings import Pretrain
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward
+from bothways.training.objective import forward_losses
 from bothways.training.run import read_metrics
 
 SIZES = {
@@ -66,7 +68,7 @@ def ours(parts: int) -> tuple[torch.Tensor, float]:
             Batch(batch.input_ids, batch.segment_ids, batch.position_ids, batch.lengths, masked, labels,
                   torch.zeros(len(texts), dtype=torch.long))
         )  # fmt: skip
-    values = backward(Replica(model, losses), counts, batches)
+    values = backward(Replica(model, forward_losses(PretrainingObjective("next"))), counts, batches)
     return flat_gradient(model), sum(values.values())
 
 

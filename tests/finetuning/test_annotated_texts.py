@@ -110,7 +110,9 @@ def test_texts_give_the_same_examples_as_their_words(run, table):
         for split in ("train", "dev", "test")
     }
     settings = replace(run.settings, context=False)
-    tasks = [tag.Tagging.build(one, start, tag.read_splits(one)) for one in (settings, replace(settings, **words))]
+    tasks = [
+        tag.Tagging.build(one, start, tag_examples.read_splits(one)) for one in (settings, replace(settings, **words))
+    ]
     for split in words:
         windows = [task.data[split].windows for task in tasks]
         for ours, theirs in zip(*windows, strict=True):
@@ -119,7 +121,7 @@ def test_texts_give_the_same_examples_as_their_words(run, table):
 
 
 def test_a_text_is_read_as_it_is_written_and_alone(run):
-    sentences = tag.read_splits(run.settings)
+    sentences = tag_examples.read_splits(run.settings)
     task = tag.Tagging.build(run.settings, checkpoint.load(run.settings.model), sentences)
     texts = task.texts["train"]
     assert [len(text) for text in texts.texts] == [1] * 150

@@ -21,7 +21,6 @@ from bothways.data.tagged_words import Sentence
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import ClassEvaluator
 from bothways.finetuning import (
-    answer,
     baseline_models,
     baselines,
     classify,
@@ -34,6 +33,7 @@ from bothways.finetuning import (
 )  # fmt: skip
 from bothways.finetuning.tag_examples import read_splits
 from bothways.finetuning.task import resamples_of
+from bothways.finetuning.tasks import run as run_task
 from bothways.inference.predictor import Predictor
 from bothways.linear import regressions, tfidf
 from bothways.report import baselines as page_baselines
@@ -102,7 +102,7 @@ def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files
     texts, labels, _ = read(files["train"])
     theirs = {c: peer(LogisticRegression(C=c, max_iter=300)).fit(texts, labels) for c in tfidf.CLASS_STRENGTHS}
     test = read(files["test"])
-    result = classify.run(settings)
+    result = run_task(settings)
     accuracies = {round(one.score(*test[:2]), 6) for one in theirs.values()}
     assert round(result.baselines[TFIDF], 6) in accuracies and min(accuracies) > 0.7
     assert result.baselines[CONSTANT] == max(map(test[1].count, test[1])) / 90
@@ -136,7 +136,7 @@ def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):
 @pytest.mark.slow
 def test_the_last_line_is_the_verdict(start, files, settings, capsys):
     """With hardly any training TF-IDF is better; after enough of it neither is worse."""
-    weak = classify.run(settings)
+    weak = run_task(settings)
     assert weak.mean < weak.baselines[TFIDF] and weak.verdict.startswith(f"worse than {TFIDF}: ")
     flags = [f"--{name}={getattr(settings, name)}" for name in ("model", "train", "dev", "test", "dtype")]
     out = settings.out.with_name("second")
@@ -152,7 +152,7 @@ def test_the_last_line_is_the_verdict(start, files, settings, capsys):
 @pytest.mark.slow
 def test_without_baselines_there_is_no_verdict(settings):
     with mock.patch.object(tfidf, "fit", side_effect=AssertionError):
-        result = classify.run(replace(settings, baselines=False))
+        result = run_task(replace(settings, baselines=False))
     assert (result.baselines, result.verdict) == ({}, "")
     page = (settings.out / "report.html").read_text(encoding="utf-8")
     assert page_baselines.BaselineComparison.heading not in page
@@ -160,7 +160,7 @@ def test_without_baselines_there_is_no_verdict(settings):
 
 @pytest.mark.slow
 def test_the_page_shows_baselines_and_verdict(settings):
-    result = classify.run(settings)
+    result = run_task(settings)
     page = (settings.out / "report.html").read_text(encoding="utf-8")
     assert page_baselines.BaselineComparison.heading in page and result.verdict in page.split("<nav")[0]
     assert f"{TFIDF}: {result.baselines[TFIDF]:.4g}" in page
@@ -172,12 +172,12 @@ def test_a_resumed_run_does_not_recompute_baselines(settings):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        classify.run(settings, callbacks=[stop])
+        run_task(settings, callbacks=[stop])
     again, baselines = [], classify.Classification.baselines
     with mock.patch.object(
         classify.Classification, "baselines", lambda task, split: (again.append(split), baselines(task, split))[1]
     ):
-        result = classify.run(replace(settings, resume=True))
+        result = run_task(replace(settings, resume=True))
     assert again in ([], ["dev"])  # on dev, where the model that is saved is fitted
     assert {*result.baselines} >= {CONSTANT, TFIDF}
 
@@ -201,7 +201,7 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
         mock.patch.object(tfidf, "fit", watched),
         mock.patch.object(classify.Classification, "baselines", baselines_of),
     ):
-        result = classify.run(replace(settings, dev=None, test=None, folds=2))
+        result = run_task(replace(settings, dev=None, test=None, folds=2))
     held = [
         json.loads(line)
         for line in (settings.out / cross_validation.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()
@@ -239,7 +239,7 @@ def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_pat
     records = [json.loads(line) for line in files["train"].read_text(encoding="utf-8").splitlines()]
     file = write_rows(tmp_path / "several.jsonl", map(both, records))
     settings = Classify(model=start, train=file, out=tmp_path / "run", epochs=0.1, multi_label=True, dtype="float32")
-    result = classify.run(settings)
+    result = run_task(settings)
     assert result.baselines[TFIDF] > max(0.8, result.baselines[CONSTANT])
 
 
@@ -303,20 +303,20 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
     tagged = write_rows(tmp_path / "tags.jsonl", rows)
     test = write_rows(tmp_path / "test.jsonl", [*rows[:2], {"words": ["a", "dog"], "tags": ["O", "B-PET"]}])
     options = {"model": start, "epochs": 0.1, "dtype": "float32"}
-    result = tag.run(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **options))
+    result = run_task(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **options))
     assert result.baselines["most frequent tag per word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
     assert 0 <= result.baselines["frozen states + logistic regression"] <= 1
     question = {"context": "the cat sat. a dog ran.", "answers": {"text": ["dog"], "answer_start": [15]}}
     questions = [{"id": str(row), "question": "what ran?", **question} for row in range(4)]
     squad = write_rows(tmp_path / "squad.jsonl", questions)
-    result = answer.run(Answer(train=squad, dev=squad, out=tmp_path / "reader", **options))
+    result = run_task(Answer(train=squad, dev=squad, out=tmp_path / "reader", **options))
     # "a dog ran." is normalized to "dog ran": of its words one of two is right
     assert result.baselines["sentence that shares most words with the question"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.slow
 def test_the_better_model_is_saved_and_read_like_any_other(settings, files, capsys):
-    result = classify.run(settings)
+    result = run_task(settings)
     saved = settings.out / "tfidf"
     assert str(saved) in result.verdict and result.baselines[TFIDF] > result.mean
     assert len({file.stat().st_mode for file in saved.iterdir()}) == 1
@@ -342,7 +342,7 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
 def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
     lines = [{"text": text, "score": number + 40} for text, _, number in zip(*read(files["train"]), strict=True)]
     settings = Regress(model=start, train=write_rows(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1)
-    result = regress.run(settings)
+    result = run_task(settings)
     assert result.mean < result.baselines[RIDGE]
     numbers = bothways.load(tmp_path / "run" / "tfidf").regress([line["text"] for line in lines])
     assert abs(numbers.mean() - 42.5) < 0.3 and np.corrcoef(numbers, [line["score"] for line in lines])[0, 1] > 0.6
@@ -400,7 +400,7 @@ def test_frozen_states_beat_the_most_frequent_tag_on_ambiguous_words(start, tmp_
         lines.append({"words": words, "tags": tags})
     file = write_rows(tmp_path / "tags.jsonl", lines)
     settings = Tag(model=start, train=file, out=tmp_path / "run", scheme="plain", context=False, dtype="float32")
-    task = tag.Tagging.build(settings, checkpoint.load(start), tag.read_splits(settings))
+    task = tag.Tagging.build(settings, checkpoint.load(start), read_splits(settings))
     commonest, frozen = (task.scoring.score_predictions(one.predictions)["accuracy"] for one in task.baselines("test"))
     assert frozen > commonest + 0.05
 
@@ -519,7 +519,7 @@ def test_differences_are_paired_by_row():
 
 def test_without_training_the_model_is_a_linear_head_on_the_frozen_encoder(settings):
     """The way that the verdict names."""
-    result = classify.run(replace(settings, learning_rate=0.0, pooling="mean", epochs=0.1))
+    result = run_task(replace(settings, learning_rate=0.0, pooling="mean", epochs=0.1))
     assert result.frozen
     before, after = (checkpoint.load(path).model.encoder.state_dict() for path in (settings.model, result.model))
     assert all(after[name].equal(value) for name, value in before.items())
@@ -527,7 +527,7 @@ def test_without_training_the_model_is_a_linear_head_on_the_frozen_encoder(setti
 
 def test_counts_are_not_scores(settings):
     """The report lists scores only: no number of texts, words or queries."""
-    classify.run(replace(settings, baselines=False))
+    run_task(replace(settings, baselines=False))
     figures = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["figures"]
     shown = {row.metric for row in report.other_scores(mock.Mock(metric="accuracy"), figures, ["dev", "test"])}
     assert shown and not shown & {"texts", "words", "sentences", "pairs", "queries", "rows", "n", "best_step"}
