@@ -20,22 +20,20 @@ from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.examples import read_table
 from bothways.data.squad import Question, read_squad
 from bothways.data.stream import read_questions
-from bothways.data.tags import OUTSIDE, detect_scheme
+from bothways.data.tags import OUTSIDE
 from bothways.data.text_files import read_lines
-from bothways.errors import InputError, format_count, join_names
+from bothways.errors import InputError, format_count
 from bothways.evaluation.evaluators import (
     AnswerEvaluator,
     EntityEvaluator,
     Evaluator,
     MaskEvaluator,
-    TagEvaluator,
     TextRow,
     VectorEvaluator,
 )
-from bothways.evaluation.rows import read_trained_table, text_evaluator, text_rows
+from bothways.evaluation.rows import read_tagged_rows, read_trained_table, text_evaluator, text_rows
 from bothways.inference.masked_words import MASK
 from bothways.inference.predictor import Predictor
-from bothways.inference.tagged_texts import group_sentences, read_sentences
 from bothways.log import logger
 from bothways.settings import TextColumns
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -66,7 +64,7 @@ def read_evaluation_rows(model: Predictor, file: Path, columns: TextColumns) -> 
         case "answer":
             return read_answer_rows(file, columns)
         case "tag":
-            return read_tagged_rows(model, file, columns)
+            return read_tag_rows(model, file, columns)
         case "fill":
             texts = read_texts(file, columns).texts
             return LabelledRows(MaskEvaluator(), [mask_words(text, model.tokenizer) for text in texts], False)
@@ -97,27 +95,12 @@ def mask_words(text: str, tokenizer: Tokenizer) -> str:
     return text if spans else MASK
 
 
-def read_tagged_rows(model: Predictor, file: Path, columns: TextColumns) -> LabelledRows:
+def read_tag_rows(model: Predictor, file: Path, columns: TextColumns) -> LabelledRows:
     if not _is_tagged(file, model.labels, columns.encoding):
         return LabelledRows(EntityEvaluator(), [*map(TextRow, read_texts(file, columns).texts)], False)
     names = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
-    is_plain = model.description.metadata.get("scheme") == "plain"
-    sentences = read_sentences(file, names, model.description.settings, "plain" if is_plain else "iob2")
-    known = {_entity_type(label) for label in model.labels} | {OUTSIDE}
-    for sentence in sentences:
-        if unknown := [tag for tag in sentence.tags if _entity_type(tag) not in known]:
-            raise InputError(
-                f"{sentence.where}: tag {unknown[0]!r} is unknown to the model; it has {join_names(model.labels)}; "
-                "fix the tag"
-            )
-    scheme = detect_scheme([sentence.tags for sentence in sentences])
-    plain = is_plain or scheme == "plain"
-    window = model.window_policy.size if model.description.settings.get("context") else 0
-    rows = [*group_sentences(sentences, model.tokenizer, window)]
-    while len(rows) < min(MIN_TAGGED_TEXTS, len(sentences)):  # read sentences with fewer neighbours
-        window //= 2
-        rows = [*group_sentences(sentences, model.tokenizer, window)]
-    return LabelledRows(TagEvaluator(scheme, plain), rows, True)
+    tagged = read_tagged_rows(model, [file], names, min_rows=MIN_TAGGED_TEXTS)
+    return LabelledRows(tagged.evaluator, tagged.rows, True)
 
 
 def _is_tagged(file: Path, labels: Sequence[str], encoding: str | None) -> bool:
@@ -129,11 +112,6 @@ def _is_tagged(file: Path, labels: Sequence[str], encoding: str | None) -> bool:
         return bool(rows) and any(isinstance(value, list) for value in rows[0][1].values())
     fields = next((line.split() for _, line in read_lines(file, encoding) if line.strip()), [])
     return len(fields) > 1 and (fields[-1] in (*labels, OUTSIDE) or fields[0] == "-DOCSTART-")
-
-
-def _entity_type(tag: str) -> str:
-    """A tag without the prefix of its scheme."""
-    return tag[2:] if tag[1:2] == "-" else tag
 
 
 def read_answer_rows(file: Path, columns: TextColumns) -> LabelledRows:

@@ -14,17 +14,15 @@ from bothways.corpus.sentence_pairs import PairTask
 from bothways.corpus.store import build_in_memory
 from bothways.data.datasets import unread_splits
 from bothways.data.squad import read_squad
-from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError, join_names
-from bothways.evaluation.evaluators import AnswerEvaluator, TagEvaluator
+from bothways.evaluation.evaluators import AnswerEvaluator
 from bothways.evaluation.predictions import count_skipped, score_file
 from bothways.evaluation.retrieval import vectors
-from bothways.evaluation.rows import read_trained_table, selected_on, text_evaluator, text_rows
+from bothways.evaluation.rows import read_tagged_rows, read_trained_table, selected_on, text_evaluator, text_rows
 from bothways.evaluation.scores import Scores
 from bothways.families import FAMILIES
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.inference.tagged_texts import group_sentences, read_sentences
 from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut
 from bothways.settings import Evaluate
@@ -108,25 +106,10 @@ def positive_label(model: Predictor, label: str | None) -> str | None:
 
 def tags(model: Predictor, settings: Evaluate) -> Scores:
     """Scores of a tagger. Sentences are read with their neighbours if the model was fine-tuned that way."""
-    trained = model.description.settings
-    is_plain = model.description.metadata.get("scheme") == "plain"
-    written: Scheme = "plain" if is_plain else "iob2" if settings.scheme == "auto" else settings.scheme
-    by_file = [read_sentences(file, settings, trained, written) for file in settings.file]
-    sentences = [*chain.from_iterable(by_file)]
-    window = model.window_policy.size if trained.get("context") else 0
-    rows = [row for file in by_file for row in group_sentences(file, model.tokenizer, window)]
-    scheme = detect_scheme([sentence.tags for sentence in sentences]) if settings.scheme == "auto" else settings.scheme
-    if settings.scheme == "auto" and scheme == "plain" and not is_plain:
-        for sentence in sentences:
-            if unknown := [tag for tag in sentence.tags if tag not in (*model.labels, OUTSIDE)]:
-                raise InputError(
-                    f"{sentence.where}: tag {unknown[0]!r} is not an entity tag, and the model was trained on entities "
-                    f"({', '.join(model.labels)}); write it with B- and I-"
-                )
-    evaluator = TagEvaluator(scheme, plain=is_plain or scheme == "plain")
+    tagged = read_tagged_rows(model, settings.file, settings, settings.scheme)
+    evaluator, rows = tagged.evaluator, tagged.rows
     scores = evaluator.score(rows, evaluator.predict(model, rows), intervals=True)
-    illegal = sum(find_illegal_tag(sentence.tags, scheme) is not None for sentence in sentences)
-    return scores if evaluator.plain else add_counts(scores, {"illegal_gold": illegal})
+    return scores if evaluator.plain else add_counts(scores, {"illegal_gold": tagged.num_illegal})
 
 
 def answers(model: Predictor, settings: Evaluate) -> Scores:
