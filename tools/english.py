@@ -1,6 +1,7 @@
 """The recipe of bothways-en, the packaged English model: `make english`.
 
-    python tools/english.py -o DIR [--minutes 68] [--data ../shared/data] [--teacher DIR] [--start DIR]
+    python tools/english.py -o DIR [--minutes 68] [--data ../shared/data] [--teacher DIR]
+    python tools/english.py -o DIR --start bothways-en --learning-rate 6e-4 --mask-rate 0.25 --minutes 72 --seed 37
 
 1. Novels whose authors died by 1955 and whose texts appeared before 1931 (table below; whoever is not in it is left
    out) are written to DIR/novels.parquet.
@@ -8,7 +9,8 @@
    Wikipedia, while the vectors of texts and passages are held to the teacher's. An interrupted run is resumed.
 3. `bothways pack` writes DIR/bothways-en.
 
---start: train the weights of this model further, with a fresh optimizer. For another language or domain, use the two
+The packaged weights are from one run of the first command and one of the second, which trains the weights of --start
+further, with a fresh optimizer and another order of the text. For another language or domain, use the two
 commands on your own teacher and text; docs/model.md has them.
 """
 
@@ -101,6 +103,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("BOTHWAYS_DATA", "../shared/data")))
     parser.add_argument("--teacher", type=Path)
     parser.add_argument("--start", type=Path)
+    parser.add_argument("--learning-rate", type=float, default=8e-4)
+    parser.add_argument("--mask-rate", type=float, default=0.3)
     parser.add_argument("--seed", type=int, default=36)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -112,8 +116,9 @@ def main() -> None:
         Distill(
             teacher=options.teacher or packaged_teacher(), student=options.start, out=run,
             corpus=(*sorted(wikipedia.glob("train-*.parquet")), novels),
-            heldout=tuple(sorted(wikipedia.glob("validation-*.parquet"))), pairs="next", learning_rate=8e-4,
-            minutes=options.minutes, evaluate_every=400, checkpoint_every=400, seed=options.seed,
+            heldout=tuple(sorted(wikipedia.glob("validation-*.parquet"))), pairs="next",
+            learning_rate=options.learning_rate, mask_rate=options.mask_rate, minutes=options.minutes,
+            evaluate_every=400, checkpoint_every=400, seed=options.seed,
             resume=(run / "bothways.json").exists(),
         )
     )  # fmt: skip
