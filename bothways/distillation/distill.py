@@ -50,6 +50,7 @@ from bothways.training.run import Callbacks, Run
 VECTOR_WEIGHT = 10.0  # of text vectors, beside masked words: a distance of 0.1 then counts as one nat
 SAMPLE_TOKENS = 32_768  # of text to fit a projection
 LONG = 512  # tokens of a long example
+BRIEF = 32  # tokens of a brief one: mostly a single sentence, as people write around a gap
 CYCLE = 20  # steps in which kinds of examples take turns
 STUDENT, BASIS = "student", "basis.safetensors"
 
@@ -148,12 +149,13 @@ def longest_input(settings: Distill, teacher: Checkpoint) -> int:
 
 
 def build_sampler(settings: Distill, positions: int, data: PretrainingData) -> MixedSampler:
-    """Steps of short examples, half of them pairs if the settings say so, and of long ones, evenly spread.
+    """Steps of short examples, half of them pairs if the settings say so and a quarter brief, and of long ones.
 
     positions: longest input of teacher and student.
     """
     short, long = settings.max_length, settings.long_length or min(positions, LONG)
     kinds: list[tuple[PairTask, int]] = [("none", short), (settings.pairs, short), ("none", long)]
+    kinds.append(("none", min(short, BRIEF)))
     samplers = [
         StepSampler(
             data.store,
@@ -170,11 +172,11 @@ def build_sampler(settings: Distill, positions: int, data: PretrainingData) -> M
 
 
 def build_cycle(long_examples: float) -> list[int]:
-    """Kinds of the steps of a cycle: short single texts (0) and short pairs (1) in turn, and this fraction of long
-    examples (2), evenly spread."""
+    """Kinds of the steps of a cycle: short pairs (1), short single texts (0) and brief ones (3) in turn, and this
+    fraction of long examples (2), evenly spread."""
     counts = [int(round(step * long_examples, 9)) for step in range(CYCLE + 1)]
     are_long = [after > before for before, after in itertools.pairwise(counts)]
-    short = itertools.cycle((1, 0))
+    short = itertools.cycle((1, 0, 1, 3))
     return [2 if is_long else next(short) for is_long in are_long]
 
 
