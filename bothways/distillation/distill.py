@@ -154,8 +154,12 @@ def build_sampler(settings: Distill, positions: int, data: PretrainingData) -> M
     positions: longest input of teacher and student.
     """
     short, long = settings.max_length, settings.long_length or min(positions, LONG)
-    kinds: list[tuple[PairTask, int]] = [("none", short), (settings.pairs, short), ("none", long)]
-    kinds.append(("none", min(short, BRIEF)))
+    kinds: list[tuple[PairTask, int]] = [
+        ("none", short),
+        (settings.pairs, short),
+        ("none", long),
+        ("none", min(short, BRIEF)),
+    ]
     samplers = [
         StepSampler(
             data.store,

@@ -369,22 +369,28 @@ def test_the_teacher_reads_passages_whole_and_in_its_own_pieces(settings, teache
 @pytest.mark.parametrize(("fraction", "long"), [(0.0, 0), (0.2, 4), (0.25, 5), (0.33, 6), (1.0, 20)])
 def test_kinds_of_examples_take_turns(fraction, long):
     cycle = distill.build_cycle(fraction)
-    assert cycle.count(2) == long and abs(cycle.count(0) - cycle.count(1)) <= 1
+    assert cycle.count(2) == long and abs(cycle.count(0) + cycle.count(3) - cycle.count(1)) <= 1
+    assert abs(cycle.count(0) - cycle.count(3)) <= 1
     short = [kind for kind in cycle if kind != 2]
     assert all(before != after for before, after in itertools.pairwise(short))
     gaps = np.diff([place for place, kind in enumerate(cycle) if kind == 2])
     assert not len(gaps) or gaps.max() - gaps.min() <= 1
 
 
-def test_steps_have_their_lengths_and_pairs(settings, words):
+def test_steps_have_their_lengths_and_pairs(settings, words, monkeypatch):
     data = distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
+    monkeypatch.setattr(distill, "BRIEF", 9)
     changed = replace(settings, max_length=16, long_length=48, long_examples=0.2, vocab_size=None)
-    kinds = {0: [], 1: [], 2: []}
+    kinds = {0: [], 1: [], 2: [], 3: []}
     for kind, step in zip(distill.build_cycle(0.2), distill.build_sampler(changed, 64, data).steps(), strict=False):
         examples = step.examples
         kinds[kind] += [(examples.sizes[row], examples.labels[row]) for row in step.rows]
     assert max(size for size, _ in kinds[0] + kinds[1]) <= 16 < max(size for size, _ in kinds[2]) <= 48
-    assert {label for _, label in kinds[0] + kinds[2]} == {NO_PAIR} and {label for _, label in kinds[1]} == {0, 1}
+    assert max(size for size, _ in kinds[3]) <= 9 < max(size for size, _ in kinds[0])
+    assert {label for _, label in kinds[0] + kinds[2] + kinds[3]} == {NO_PAIR} and {label for _, label in kinds[1]} == {
+        0,
+        1,
+    }
 
 
 def test_examples_without_pairs_have_no_next_sentence_loss(settings, words, teacher):
