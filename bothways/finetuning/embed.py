@@ -299,9 +299,8 @@ class Embedding(Task):
                 f"{self.settings.teacher}: vectors of {size} dimensions cannot teach {own} dimensions; use a teacher "
                 "that is at least as wide"
             )
-        reader = teacher.need_tokenizer(), window_policy(self.settings.window, self.settings.long, teacher)
         data = {
-            split: PairExamples.encode(part.texts, self.data[split].scores, *reader)
+            split: PairExamples.encode(part.texts, self.data[split].scores, *self.reader(teacher))
             for split, part in self.pairs.items()
         }
         pooling = pooling_name("auto", teacher.pooling)
@@ -322,11 +321,7 @@ class Embedding(Task):
         scores = self.data["train"].scores
         if scores is not None:
             scores = np.append(scores, np.full(len(columns[0]) - num_pairs, np.nan, np.float32))
-        reader = (
-            self.pretrained.need_tokenizer(),
-            window_policy(self.settings.window, self.settings.long, self.pretrained),
-        )
-        examples = PairExamples.encode(columns, scores, *reader)
+        examples = PairExamples.encode(columns, scores, *self.reader(self.pretrained))
         examples.ids[:, num_pairs:] = NO_LABEL
         pairs = replace(train, texts=columns, scores=scores)
         return replace(self, pairs={**self.pairs, "train": pairs}, data={**self.data, "train": examples})

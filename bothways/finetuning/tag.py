@@ -345,9 +345,8 @@ class Tagging(Task):
     def read_by(self, teacher: Checkpoint) -> "Tagging":
         check_task(teacher, self.name, self.settings.teacher)
         teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings.teacher)
-        reader = teacher.need_tokenizer(), window_policy(self.settings.window, self.settings.long, teacher)
         texts = {
-            split: TaggedTexts.read(tagged.texts, *reader, self.tagset, strict=False)
+            split: TaggedTexts.read(tagged.texts, *self.reader(teacher), self.tagset, strict=False)
             for split, tagged in self.texts.items()
         }
         data = {split: tagged.examples for split, tagged in texts.items()}
@@ -368,10 +367,7 @@ class Tagging(Task):
 
     def with_unlabelled(self) -> "Tagging":
         table = read_unlabelled(self.settings, pairs=False)
-        reader = (
-            self.pretrained.need_tokenizer(),
-            window_policy(self.settings.window, self.settings.long, self.pretrained),
-        )
+        reader = self.reader(self.pretrained)
         added = TaggedTexts.unlabelled(table, *reader, self.tagset, context=self.settings.context)
         train = self.texts["train"]
         texts = {

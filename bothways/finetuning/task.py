@@ -22,6 +22,7 @@ from bothways.linear.tfidf import TfidfModel
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
 from bothways.settings import FineTune
+from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
@@ -187,6 +188,10 @@ class Task(ABC):
     def training_examples(self, seed: int, epoch: int) -> Examples:
         """The examples of one epoch."""
         return self.data["train"]
+
+    def reader(self, model: Checkpoint) -> tuple[Tokenizer, WindowPolicy]:
+        """How a model reads the texts."""
+        return model.need_tokenizer(), window_policy(self.settings.window, self.settings.long, model)
 
     def inference_copy(self, model: Model) -> Model:
         """A copy in eval mode, on the device and in the number format of the training."""

@@ -13,14 +13,12 @@ from bothways.data.split_tables import read_unlabelled
 from bothways.errors import InputError
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS
 from bothways.finetuning.frozen_features import FrozenFeatures, sample_rows
-from bothways.finetuning.task import Metrics, Summary, Task, window_policy
+from bothways.finetuning.task import Metrics, Summary, Task
 from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples
-from bothways.inference.windows import WindowPolicy
 from bothways.log import muted
 from bothways.model.model import Model
 from bothways.model.pooler import encodes_separately
 from bothways.settings import Classify, Regress
-from bothways.tokenizer.tokenizer import Tokenizer
 
 MAX_SEPARATE = 10_000  # training pairs above which reading both texts together is better (docs/LOG.md)
 MAX_PAIRS = 10_000  # training pairs of the baseline, if the model itself reads both texts together
@@ -91,10 +89,6 @@ class TextTask(Task):
         if self.stays_frozen:
             return "distance"
         return "pair" if len(self.tables["train"]) <= MAX_SEPARATE else None
-
-    def reader(self, model: Checkpoint) -> tuple[Tokenizer, WindowPolicy]:
-        """How a model reads the texts."""
-        return model.need_tokenizer(), window_policy(self.settings.window, self.settings.long, model)
 
     def with_targets(self, targets: Mapping[str, np.ndarray]) -> Self:
         """This task with encoded texts and these targets."""
