@@ -1,7 +1,8 @@
-"""The recipe of bothways-en, the packaged English model: `make english`.
+r"""The recipe of bothways-en, the packaged English model: `make english`.
 
     python tools/english.py -o DIR [--minutes 68] [--data ../shared/data] [--teacher DIR]
-    python tools/english.py -o DIR --start bothways-en --learning-rate 6e-4 --mask-rate 0.25 --minutes 72 --seed 37
+    python tools/english.py -o DIR --start FIRST/run --average 0.7 --learning-rate 6e-4 --mask-rate 0.25 --minutes 72 \
+        --seed 37
 
 1. Novels whose authors died by 1955 and whose texts appeared before 1931 (table below; whoever is not in it is left
    out) are written to DIR/novels.parquet.
@@ -10,7 +11,8 @@
 3. `bothways pack` writes DIR/bothways-en.
 
 The packaged weights are from one run of the first command and one of the second, which trains the weights of --start
-further, with a fresh optimizer and another order of the text. For another language or domain, use the two
+further, with a fresh optimizer and another order of the text; the weights are then 0.7 times the new ones plus 0.3
+times those of --start. For another language or domain, use the two
 commands on your own teacher and text; docs/model.md has them.
 """
 
@@ -21,9 +23,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 import bothways
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint
 from bothways.compression.pack import save_packed
 from bothways.settings import Distill
 
@@ -96,6 +100,12 @@ def packaged_teacher() -> Path:
     return Path(spec.origin).parent / "model"
 
 
+def average_weights(model: Checkpoint, start: Checkpoint, share: float) -> None:
+    """Change the weights of a model to share * its own + (1 - share) * those it started from (Wortsman 2022)."""
+    first, last = start.model.state_dict(), model.model.state_dict()
+    model.model.load_state_dict({name: torch.lerp(first[name], last[name], share) for name in last})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--out", type=Path, required=True)
@@ -103,6 +113,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("BOTHWAYS_DATA", "../shared/data")))
     parser.add_argument("--teacher", type=Path)
     parser.add_argument("--start", type=Path)
+    parser.add_argument("--average", type=float, default=1.0, help="share of the new weights in the saved ones")
     parser.add_argument("--learning-rate", type=float, default=8e-4)
     parser.add_argument("--mask-rate", type=float, default=0.3)
     parser.add_argument("--seed", type=int, default=36)
@@ -122,7 +133,10 @@ def main() -> None:
             resume=(run / "bothways.json").exists(),
         )
     )  # fmt: skip
-    save_packed(checkpoint.load(run), options.out / "bothways-en")
+    trained = checkpoint.load(run)
+    if options.average < 1:
+        average_weights(trained, checkpoint.load(options.start), options.average)
+    save_packed(trained, options.out / "bothways-en")
 
 
 if __name__ == "__main__":
