@@ -25,7 +25,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
-from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, retain_freed_memory
+from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory
 from bothways.errors import InputError
 from bothways.finetuning import baselines
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison, Resamples
@@ -84,6 +84,7 @@ def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks:
     """Fine-tune in a run directory. build_task: creates the task, or in cross-validation the task of a fold."""
     if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning uses a single process, but WORLD_SIZE is {processes}; start it without torchrun")
+    choose_device(settings.device)  # before any work
     setup = build_setup(settings, build_task(None))
     teacher = load_teacher(setup.task)
     with Run(

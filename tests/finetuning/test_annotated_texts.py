@@ -15,6 +15,7 @@ from bothways.evaluation import before_after, evaluate
 from bothways.finetuning import tag, tag_examples
 from bothways.finetuning.tasks import run as run_task
 from bothways.settings import Evaluate, Predict, Tag
+from bothways.settings.tables_in_memory import as_source
 
 LABELS = {"cat": "FELINE", "a dog": "CANINE"}
 UNITS = [*LABELS, "the", "on", "mat", "ran", "b"]
@@ -131,7 +132,7 @@ def test_a_text_is_read_as_it_is_written_and_alone(run):
 
 def test_reported_spans_are_characters_of_the_text(run):
     row = annotated_rows(5, 1)[0]
-    (sentence,) = read_tagged(bothways.tables_in_memory.as_source("train", [row]))
+    (sentence,) = read_tagged(as_source("train", [row]))
     spans = tag.entity_spans(sentence.words, sentence.tags)
     assert [(one.start, one.end, one.label) for one in spans] == [
         (one["start"], one["end"], one["label"]) for one in row["entities"]

@@ -18,7 +18,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.export import export
-from bothways.finetuning import classify, linear_head, regress, tag
+from bothways.finetuning import classify, linear_head
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Export, Regress, Tag
@@ -109,15 +109,15 @@ def task_loss(task):
 
 @pytest.mark.parametrize("kind", ["classify", "regress", "tag"])
 def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_chance(kind, options, tables):
-    verb, settings_of, name = {
-        "classify": (classify, Classify, "texts"), "regress": (regress, Regress, "numbers"), "tag": (tag, Tag, "tags"),
+    settings_of, name = {
+        "classify": (Classify, "texts"), "regress": (Regress, "numbers"), "tag": (Tag, "tags")
     }[kind]  # fmt: skip
     settings = settings_of(**options, train=tables / f"{name}.jsonl")
-    result = verb.run(settings)
+    result = run_task(settings)
     first, last = measured(settings.out)[0], measured(settings.out)[-1]
     assert first["step"] == 0 and last["step"] > 0
     other = replace(settings, out=settings.out.with_name("chance"), linear_start=False)
-    verb.run(other)
+    run_task(other)
     assert [row["step"] for row in measured(other.out)] == [last["step"]]
     assert first["loss"] < measured(other.out)[0]["loss"] - 0.05
     metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))

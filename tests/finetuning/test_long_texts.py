@@ -74,7 +74,7 @@ def test_each_epoch_samples_new_windows_reproducibly(settings):
 @pytest.mark.slow
 def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monkeypatch):
     task, read = task_of(settings), {"train": 0, "all": 0}
-    losses, outputs = classify.ClassObjective.losses, classify.Classification.outputs
+    losses = classify.ClassObjective.losses
     monkeypatch.setattr(
         classify.ClassObjective, "losses",
         lambda self, model, batch, scores: (
@@ -90,7 +90,7 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
         "window_vectors",
         lambda model, batch, kept=text_examples.window_vectors: seen.append(len(batch)) or kept(model, batch),
     )
-    outputs(task, task.initial_checkpoint(0).model, "dev")
+    task.scoring.outputs(task.initial_checkpoint(0).model, "dev")
     assert sum(seen) == sum(map(len, task.data["dev"].windows))
 
 
