@@ -10,10 +10,9 @@ r"""The recipe of bothways-en, the packaged English model: `make english`.
    Wikipedia, while the vectors of texts and passages are held to the teacher's. An interrupted run is resumed.
 3. `bothways pack` writes DIR/bothways-en.
 
-The packaged weights are from one run of the first command and one of the second, which trains the weights of --start
-further, with a fresh optimizer and another order of the text; the weights are then 0.7 times the new ones plus 0.3
-times those of --start. For another language or domain, use the two
-commands on your own teacher and text; docs/model.md has them.
+The packaged weights are from one run of each command above. The second trains the weights of --start further, with a
+fresh optimizer and another order of the text; the result is 0.7 times the new weights plus 0.3 times those of --start.
+For another language or domain, use the two commands on your own teacher and text; docs/model.md has them.
 """
 
 import argparse

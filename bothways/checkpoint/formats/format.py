@@ -63,7 +63,8 @@ class Format(ABC):
     """A way to store a model.
 
     model_type: its name in config.json, so that no other library loads the files as something else; "" for a format
-    that keeps the family's own. stores_pooling: whether the pooling of text vectors is written beside the weights.
+    that keeps the model_type of the family. stores_pooling: whether the pooling of text vectors is written beside the
+    weights.
     """
 
     model_type: ClassVar[str] = ""

@@ -15,7 +15,7 @@ from bothways.model.int8 import dequantize, int8_state_dict, is_int8, load_int8_
 from bothways.model.model import Model
 from bothways.model.pooler import NO_POOLER
 
-INT8_WEIGHTS = "int8.safetensors"  # a name of its own: other libraries would load random weights otherwise
+INT8_WEIGHTS = "int8.safetensors"  # under the usual name other libraries would load random weights
 
 
 class Int8Format(Format):

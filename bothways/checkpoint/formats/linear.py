@@ -1,6 +1,6 @@
 """Linear classifiers on the mean of the tokens, which most families lack: stored as sentence-transformers modules.
 
-The encoder is in a folder of its own, in the Hugging Face layout.
+The encoder is in a separate folder, in the Hugging Face layout.
 """
 
 from collections.abc import Mapping
