@@ -114,7 +114,7 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
     if missing := [name for name in names if name not in available]:
         source = settings.file if settings.text is None else "--text"
         raise no_such_column(source, missing[0], available, "name others with --keep-columns")
-    taken = {"row", *result_columns(model, settings.top).names}
+    taken = {"row", *result_columns(model, settings.top, has_sets=settings.coverage is not None).names}
     if model.task == "answer":  # its id column is the question's id
         names = [name for name in names if name != "id"]
     kept: dict[str, str] = {}
@@ -147,7 +147,7 @@ def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]
         return kind if is_number or types.is_boolean(kind) else pyarrow.string()
 
     copied = [(output_name, column_type(name)) for name, output_name in kept.items()]
-    return pyarrow.schema([*copied, *result_columns(model, settings.top)])
+    return pyarrow.schema([*copied, *result_columns(model, settings.top, has_sets=settings.coverage is not None)])
 
 
 def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> BlockFunction:
@@ -155,7 +155,11 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
     predictions."""
     if settings.top is not None and model.task in ("regress", "tag"):
         raise InputError(f"top ({settings.top}) is for labels and answers; the task of this model is {model.task}")
+    if settings.coverage is not None and model.task != "classify":
+        raise InputError(f"coverage ({settings.coverage:g}) is for labels; the task of this model is {model.task}")
     options: dict[str, Any] = {} if settings.top is None else {"top": settings.top}
+    if settings.coverage is not None:
+        options["coverage"] = settings.coverage
     predict_rows = partial(PREDICT_ROWS.get(model.task, predict_labels), model, long=settings.long, **options)
     predict_rows([])  # a missing head must not be reported as the error of a row
 

@@ -19,12 +19,17 @@ class PredictRows(Protocol):
 
 
 def predict_labels(
-    model: Predictor, rows: Sequence[ModelInput], *, top: int | None = None, **options: Unpack[ReadOptions]
+    model: Predictor,
+    rows: Sequence[ModelInput],
+    *,
+    top: int | None = None,
+    coverage: float | None = None,
+    **options: Unpack[ReadOptions],
 ) -> list[ResultRow]:
     """The most probable label, its score and the scores of all labels (or the `top` best); for multi-label models also
-    the labels above the threshold."""
-    predictions = model.classify([row.text for row in rows], _pairs(rows), top=top, **options)
-    if not model.description.multi_label:
+    the labels above the threshold, and with coverage the prediction set."""
+    predictions = model.classify([row.text for row in rows], _pairs(rows), top=top, coverage=coverage, **options)
+    if not model.description.multi_label and coverage is None:
         return [{"label": one.label, "score": one.score, "scores": one.scores} for one in predictions]
     return [
         {"label": one.label, "labels": list(one.labels), "score": one.score, "scores": one.scores}
@@ -67,7 +72,7 @@ PREDICT_ROWS: dict[TaskName, PredictRows] = {
 }
 
 
-def result_columns(model: Predictor, top: int | None = None) -> Any:
+def result_columns(model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
     """The types of the results' columns, a pyarrow.Schema."""
     import pyarrow
 
@@ -81,7 +86,7 @@ def result_columns(model: Predictor, top: int | None = None) -> Any:
     if model.task == "tag":
         entity = {"label": text, "text": text, "start": integer, "end": integer, "score": number}
         return pyarrow.schema({"entities": pyarrow.list_(pyarrow.struct(entity))})
-    labels = {"labels": pyarrow.list_(text)} if model.description.multi_label else {}
+    labels = {"labels": pyarrow.list_(text)} if model.description.multi_label or has_sets else {}
     scores = pyarrow.map_(text, number) if top else pyarrow.struct(dict.fromkeys(model.labels, number))
     return pyarrow.schema({"label": text, **labels, "score": number, "scores": scores})
 

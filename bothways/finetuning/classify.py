@@ -24,12 +24,14 @@ from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning.baseline_models import fit_linear_baselines
+from bothways.finetuning.calibration import fit_calibration
 from bothways.finetuning.frozen_features import fit_text_head
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.task import Baseline, Metrics, ReportView, Scoring, Task, compute_outputs
 from bothways.finetuning.teacher import check_task, with_labels
 from bothways.finetuning.text_examples import TextExamples, add_text_head, text_scores
 from bothways.finetuning.text_task import TextSummary, TextTask
+from bothways.inference.prediction_sets import Calibration
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
@@ -96,6 +98,7 @@ class ClassScoring(Scoring):
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
     forward: Callable[[Model, Batch], torch.Tensor]
+    calibrates: bool = True
 
     def outputs(self, model: Model, split: str) -> torch.Tensor:
         """Scores of each text, [N, C]."""
@@ -167,6 +170,19 @@ class ClassScoring(Scoring):
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
+
+    def calibrate(self, split: str, outputs: torch.Tensor) -> Calibration | None:
+        if not self.calibrates:
+            return None
+        targets = torch.from_numpy(self.data[split].targets)
+        return fit_calibration(outputs, targets, multi_label=self.multi_label)
+
+    def calibration_error(self, split: str, outputs: torch.Tensor) -> float | None:
+        if self.multi_label:
+            return None
+        confidence_N, class_N = outputs.softmax(-1).max(-1)
+        is_correct = (class_N == torch.from_numpy(self.data[split].targets)).tolist()
+        return metrics.reliability(confidence_N.tolist(), is_correct).error
 
 
 @dataclass(frozen=True)
@@ -309,7 +325,14 @@ class Classification(TextTask):
         metric = settings.metric or ("f1_micro" if settings.multi_label else "accuracy")
         positive = (settings.positive or self.names[-1]) if len(self.names) == 2 else None
         return ClassScoring(
-            self.names, settings.multi_label, metric, positive, self.tables, self.data, self.objective.forward
+            self.names,
+            settings.multi_label,
+            metric,
+            positive,
+            self.tables,
+            self.data,
+            self.objective.forward,
+            settings.calibrate,
         )
 
     @property

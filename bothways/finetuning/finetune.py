@@ -34,8 +34,9 @@ from bothways.finetuning.recipe import format_learning_rates
 from bothways.finetuning.report import write_report
 from bothways.finetuning.resume import check_unchanged, fingerprint_examples
 from bothways.finetuning.setup import FineTuneSetup, build_setup
-from bothways.finetuning.task import RESAMPLES, Metrics, Summary, Task, metrics_with_intervals
+from bothways.finetuning.task import RESAMPLES, Metrics, Summary, Task, calibration_errors, metrics_with_intervals
 from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
+from bothways.inference.prediction_sets import CALIBRATION
 from bothways.io import reserve_space, write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
@@ -45,7 +46,7 @@ from bothways.training.objective import forward_losses
 from bothways.training.progress import TrainingProgress
 from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import FOLDER, Checkpoints
-from bothways.training.transforms import finalize_all
+from bothways.training.transforms import DivideScores, finalize_all
 
 SEEDS, MODEL, SCORES = "seeds", "model", "scores.json"
 RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
@@ -148,7 +149,10 @@ def run_seeds(
     initial.model.load_state_dict(load_file(seed_directory(run, kept) / WEIGHTS))
     by_seed = [values[split][RESAMPLES] for values in metrics_by_seed.values()]
     resamples = Resamples.mean([*map(Resamples.from_json, by_seed)], same_rows=True)
-    metrics_by_seed = {seed: without_resamples(values) for seed, values in metrics_by_seed.items()}
+    calibration = metrics_by_seed[kept]["dev"].get(CALIBRATION)
+    metrics_by_seed = {seed: without_details(values) for seed, values in metrics_by_seed.items()}
+    if calibration:
+        DivideScores(calibration["temperature"]).finalize(initial.model)
 
     result = summarize(task, split, metrics_by_seed, kept)
     if lessons:
@@ -180,6 +184,8 @@ def run_seeds(
     )
     stored = finalize_all(setup.transforms, initial.model)
     metadata = {**run.origin, "result": result, **task.metadata(metrics_by_seed[kept]), **stored}
+    if calibration:
+        metadata[CALIBRATION] = calibration
     checkpoint.save(replace(initial, metadata=metadata), run.directory / MODEL)
     run.update_metadata(result=result, figures=metrics_by_seed[kept])  # last: it marks the run as done
     shutil.rmtree(run.directory / SEEDS)
@@ -213,7 +219,9 @@ def train_and_score(
     """Train and return the metrics by split. Afterwards the model has the weights that were selected on dev."""
     task = setup.task
     trained, best_step = train(setup, model, seed, run, lessons=lessons)
-    metrics_by_split = {"dev": metrics_with_intervals(task.scoring, "dev", task.scoring.outputs(trained, "dev"))}
+    scoring = task.scoring
+    outputs = {"dev": scoring.outputs(trained, "dev")}
+    calibration = scoring.calibrate("dev", outputs["dev"])
     if setup.stays_frozen:
         with run.timed("linear_start"):
             task.fit_head(model, splits=("train", "dev"))
@@ -221,8 +229,18 @@ def train_and_score(
     elif best_step == 0:
         logger.info(f"seed {seed}: {task.initial_model} was best on dev; kept")
     if "test" in task.data:
-        metrics_by_split["test"] = metrics_with_intervals(task.scoring, "test", task.scoring.outputs(trained, "test"))
-    return {split: {**values, "best_step": best_step} for split, values in metrics_by_split.items()}
+        outputs["test"] = scoring.outputs(trained, "test")
+    metrics_by_split = {
+        split: {
+            **metrics_with_intervals(scoring, split, values),
+            **calibration_errors(scoring, split, values, calibration),
+            "best_step": best_step,
+        }
+        for split, values in outputs.items()
+    }
+    if calibration:
+        metrics_by_split["dev"][CALIBRATION] = calibration.to_json()
+    return metrics_by_split
 
 
 def train_fold(
@@ -359,9 +377,9 @@ def summarize(
     }
 
 
-def without_resamples(metrics_by_split: Mapping[str, Metrics]) -> dict[str, Metrics]:
+def without_details(metrics_by_split: Mapping[str, Metrics]) -> dict[str, Metrics]:
     return {
-        split: {name: value for name, value in values.items() if name != RESAMPLES}
+        split: {name: value for name, value in values.items() if name not in (RESAMPLES, CALIBRATION)}
         for split, values in metrics_by_split.items()
     }
 

@@ -17,6 +17,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning.objective import LabelObjective
+from bothways.inference.prediction_sets import Calibration
 from bothways.inference.windows import Long, WindowPolicy
 from bothways.linear.tfidf import TfidfModel
 from bothways.model.model import Model
@@ -27,6 +28,7 @@ from bothways.training.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
 INFERENCE_TOKENS = 4096  # tokens of a batch without gradients
+UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
 RESAMPLES = "resamples"  # key of the bootstrap resamples of the metric, among the metrics of a split
 
 
@@ -104,6 +106,14 @@ class Scoring(ABC):
     @abstractmethod
     def score_predictions(self, predictions: Predictions) -> Scores:
         """The metric and related ones, each with its 95 % interval."""
+
+    def calibrate(self, split: str, outputs: Any) -> Calibration | None:
+        """The calibration of these outputs; None for tasks without one."""
+        return None
+
+    def calibration_error(self, split: str, outputs: Any) -> float | None:
+        """The expected calibration error of these outputs, in 0..1."""
+        return None
 
 
 class ReportView:
@@ -239,6 +249,17 @@ def metrics_with_intervals(scoring: Scoring, split: str, outputs: Any) -> Metric
         "rows": len(predictions.where),
         RESAMPLES: resamples_of(scores, scoring.metric),
     }
+
+
+def calibration_errors(scoring: Scoring, split: str, outputs: Any, calibration: Calibration | None) -> Metrics:
+    """The expected calibration error of a split before and after calibration; nothing for tasks without one."""
+    if calibration is None:
+        return {}
+    values = {
+        UNCALIBRATED: scoring.calibration_error(split, outputs),
+        CALIBRATED: scoring.calibration_error(split, outputs / calibration.temperature),
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def resamples_of(scores: Scores, metric: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from bothways.errors import InputError, format_count
 from bothways.inference.arguments import read_one_or_many, whole_number
 from bothways.inference.base import PredictorBase
+from bothways.inference.prediction_sets import stored_calibration
 from bothways.inference.reading import ReadOptions, Rows, Texts
 
 
@@ -21,7 +22,8 @@ from bothways.inference.reading import ReadOptions, Rows, Texts
 class Prediction:
     """The most probable label of a text, its probability, and the probabilities by label (all, or the `top` highest).
 
-    labels: the label; for multi-label models, every label with probability > 0.5, possibly none.
+    labels: the label; for multi-label models, every label with probability > 0.5, possibly none; with `coverage`, the
+    prediction set.
     """
 
     label: str
@@ -33,20 +35,39 @@ class Prediction:
 class TextScores(PredictorBase):
     @overload
     def classify(  # type: ignore[overload-overlap]
-        self, texts: str, pairs: str | None = None, *, top: int | None = None, **options: Unpack[ReadOptions]
+        self,
+        texts: str,
+        pairs: str | None = None,
+        *,
+        top: int | None = None,
+        coverage: float | None = None,
+        **options: Unpack[ReadOptions],
     ) -> Prediction: ...
     @overload
     def classify(
-        self, texts: Texts, pairs: Texts | None = None, *, top: int | None = None, **options: Unpack[ReadOptions]
+        self,
+        texts: Texts,
+        pairs: Texts | None = None,
+        *,
+        top: int | None = None,
+        coverage: float | None = None,
+        **options: Unpack[ReadOptions],
     ) -> list[Prediction]: ...
     def classify(
-        self, texts: Texts, pairs: Texts | None = None, *, top: int | None = None, **options: Unpack[ReadOptions]
+        self,
+        texts: Texts,
+        pairs: Texts | None = None,
+        *,
+        top: int | None = None,
+        coverage: float | None = None,
+        **options: Unpack[ReadOptions],
     ) -> Prediction | list[Prediction]:
         """The most probable label of each text (or pair).
 
         A long text is classified by the mean of its windows' vectors, or by their maximum if the model was fine-tuned
         that way. top: number of labels in `scores`, the most probable first; by default all, which take about 60 bytes
-        per label and text.
+        per label and text. coverage: for a calibrated single-label model, `labels` is the set that holds the right
+        label of this fraction of texts like those of fine-tuning, the most probable first.
         """
         firsts, seconds, is_single = read_one_or_many(texts, pairs)
         self._need_head("classes", "text classes", "fine-tune one: bothways finetune classify")
@@ -54,14 +75,21 @@ class TextScores(PredictorBase):
             raise InputError("the model has one output, for regression; use regress")
         top = None if top is None else min(whole_number("top", top, 1), len(self.labels))
         is_multi_label, predictions = self.description.multi_label, []
+        lowest = 0.5 if coverage is None else self._lowest_in_set(coverage)
         for scores_NC in self.backend.text_scores("classes", firsts, seconds, options):
             probabilities_NC = scores_NC.sigmoid() if is_multi_label else scores_NC.softmax(-1)
-            for scores, is_likely_C in zip(self._by_label(probabilities_NC, top), probabilities_NC > 0.5, strict=True):
+            for scores, is_in_set_C, best in zip(
+                self._by_label(probabilities_NC, top),
+                probabilities_NC >= lowest if coverage is not None else probabilities_NC > lowest,
+                probabilities_NC.argmax(-1).tolist(),
+                strict=True,
+            ):
                 label = max(scores, key=scores.__getitem__)
-                likely = (self.labels[index] for index in is_likely_C.nonzero()[:, 0].tolist())
-                predictions.append(
-                    Prediction(label, scores[label], scores, tuple(likely) if is_multi_label else (label,))
-                )
+                labels = tuple(self.labels[index] for index in is_in_set_C.nonzero()[:, 0].tolist())
+                if not is_multi_label:
+                    others = labels if coverage is not None else ()
+                    labels = (label, *(name for name in others if name != self.labels[best]))
+                predictions.append(Prediction(label, scores[label], scores, labels))
         return predictions[0] if is_single else predictions
 
     @overload
@@ -94,6 +122,12 @@ class TextScores(PredictorBase):
         scores_N2 = torch.cat([*self.backend.text_scores("next_sentence", firsts, seconds, options)])
         probabilities: Rows = scores_N2.softmax(-1)[:, 0].numpy()
         return float(probabilities[0]) if is_single else np.ascontiguousarray(probabilities)
+
+    def _lowest_in_set(self, coverage: float) -> float:
+        """The lowest probability of a label in a prediction set."""
+        if self.description.multi_label:
+            raise InputError("coverage is for models with one label a text")
+        return stored_calibration(self.description.metadata).threshold(coverage)
 
     def _by_label(self, probabilities_NC: Tensor, top: int | None) -> Iterator[dict[str, float]]:
         """Each row's probabilities by label: all in the labels' order, or the `top` highest, best first."""

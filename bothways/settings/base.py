@@ -120,6 +120,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "max_length": (8, 8192),
     "long_length": (8, 8192),
     "long_examples": (0, 1),
+    "coverage": (0.01, 0.999),
     "temperature": (0.001, 10),
     "window": (8, math.inf),
     "mask_rate": (0.01, 1),

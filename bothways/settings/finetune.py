@@ -167,6 +167,8 @@ class Classify(TextPooling, TextColumns, SoftLabels, Grouped):
     """Merge labels that differ only in case or white space into the most frequent spelling."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: each class has the same total weight in the loss."""
+    calibrate: bool = True
+    """Divide the scores by a temperature that is fitted on dev, so that probabilities mean what they say."""
     metric: Literal["accuracy", "f1", "f1_macro", "f1_micro", "matthews"] | None = None
     """Metric to report and to select the model by. [accuracy; f1_micro for multi-label]"""
     positive: str | None = None

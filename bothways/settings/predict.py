@@ -43,6 +43,8 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
     """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
     top: int | None = None
     """How many labels (column scores) or answers (column answers) to return, best first. [all labels; one answer]"""
+    coverage: float | None = None
+    """Also return, as column labels, the set that holds the right label of this fraction of texts, such as 0.9."""
     out: OptionalOutput = None
     """Output file: .jsonl, .parquet, .csv or .tsv. [standard output]"""
     escape_formulas: bool = False

@@ -60,6 +60,20 @@ class Freeze(Transform):
 
 
 @dataclass(frozen=True)
+class DivideScores(Transform):
+    """The scores of a head on texts are divided by a temperature, in its last layer."""
+
+    temperature: float
+
+    def finalize(self, model: Model) -> None:
+        head = model.heads["classes"]
+        assert isinstance(head, ClassificationHead)
+        with torch.no_grad():
+            head.output.weight.div_(self.temperature)
+            head.output.bias.div_(self.temperature)
+
+
+@dataclass(frozen=True)
 class ScaleOutputs(Transform):
     """A head that is trained on standardized numbers, (number - mean) / deviation, predicts the original ones."""
 

@@ -1,0 +1,58 @@
+"""Prediction sets: the classes that hold the right one with a chosen probability (split conformal; Vovk 2005)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bothways.errors import InputError, format_count
+
+CALIBRATION = "calibration"  # key in bothways.json
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What fine-tuning learned from held-out rows.
+
+    temperature: by which the scores of the saved model are divided. rows: number of held-out rows. strangeness: 1 - the
+    probability of the gold class, ascending; thinned out if there are many rows.
+    """
+
+    temperature: float
+    rows: int
+    strangeness: Sequence[float]
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Any]) -> "Calibration":
+        return Calibration(stored["temperature"], stored["rows"], tuple(stored["strangeness"]))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"temperature": self.temperature, "rows": self.rows, "strangeness": list(self.strangeness)}
+
+    def threshold(self, coverage: float) -> float:
+        """The lowest probability of a class in a prediction set.
+
+        Of new rows like the held-out ones, at least this fraction have the right class in their set. InputError if
+        there are too few rows for it.
+        """
+        if not 0 < coverage < 1:
+            raise InputError(f"coverage ({coverage:g}) must be between 0 and 1, such as 0.9")
+        rank = math.ceil((self.rows + 1) * coverage)
+        if rank > self.rows:
+            raise InputError(
+                f"coverage ({coverage:g}) needs {format_count(math.ceil(coverage / (1 - coverage)), 'held-out row')}; "
+                f"fine-tuning had {self.rows:,}; use at most {self.rows / (self.rows + 1):.2f}"
+            )
+        position = (rank - 1) * (len(self.strangeness) - 1) / max(1, self.rows - 1)
+        return 1 - self.strangeness[math.ceil(position)]
+
+
+def stored_calibration(metadata: Mapping[str, Any]) -> Calibration:
+    """The calibration of a model. InputError if it has none."""
+    stored = metadata.get(CALIBRATION)
+    if not stored or not stored["strangeness"]:
+        raise InputError(
+            "the model was not calibrated for prediction sets (coverage); fine-tune a single-label classifier with "
+            "--calibrate"
+        )
+    return Calibration.from_json(stored)
