@@ -13,8 +13,8 @@ GROUPS = {
     "data": "train dev test unlabelled heldout heldout-examples text pair text-column pair-column label-column "
     "group-column words-column tags-column negative-column scheme documents drop-duplicates merge-labels encoding "
     "language on-error token-store folds tasks predictions with texts lengths batches",
-    "task": "objective pairs masking mask-rate final-mask-rate multi-label class-weights teacher alpha temperature "
-    "for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
+    "task": "objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher alpha "
+    "temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
     "passage-vectors max-answer-tokens matryoshka-dims",
     "model": "model family from size extend-vocab lengthen tokenizer vocab-size alphabet lowercase strip-accents "
     "keep-accents layers keep-layers hidden-size intermediate-size start student pooling window-pooling max-length "
@@ -24,8 +24,8 @@ GROUPS = {
     "train-windows",
     "evaluation": "metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats peers "
     "tolerance max-drop",
-    "output": "out resume checkpoint-every keep-checkpoints tensorboard keep-columns top normalize escape-formulas to "
-    "int8 word-bits layer-bits clear json",
+    "output": "out resume checkpoint-every keep-checkpoints tensorboard keep-columns top coverage normalize "
+    "escape-formulas to int8 word-bits layer-bits clear json",
     "machine": "device dtype processes compile shard deterministic watts",
 }
 GROUP_BY_FLAG = {flag: group for group, flags in GROUPS.items() for flag in flags.split()}

@@ -1,6 +1,7 @@
 """Baselines of a run: scores of simple models, and whether fine-tuning beats them."""
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ TRAIN_HEAD_ONLY = {
     "frozen states": "--learning-rate 0",
 }
 COSINE = "cosine of frozen vectors"
+MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
 SAVED = "tfidf"  # directory of a run with a baseline that is as good
 BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
 
@@ -148,7 +150,9 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None, *, model: str,
     if name.startswith(TFIDF) and saved:
         usage = f"; to use it instead: {command_name()} predict {quote(str(saved))} FILE"
     if high >= -metrics.TIE:
-        return f"cannot tell whether it is better than {name}: {numbers}{usage}"
+        rows = rows_needed(result["mean"] - score, (low, high), result["rows"])
+        enough = f"; about {rows:,} rows would show a difference of this size" if rows else ""
+        return f"cannot tell whether it is better than {name}: {numbers}{enough}{usage}"
     for prefix, options in TRAIN_HEAD_ONLY.items():
         if name.startswith(prefix) and (few or not result["frozen"]):
             usage = f"; to train only a linear head on the frozen encoder: {options}{' --epochs 1' * few}"
@@ -156,6 +160,19 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None, *, model: str,
         command = f"{command_name()} embed {quote(model)} FILE --text-column COLUMN -o VECTORS.npy"
         usage = f"; to use it instead, for both columns: {command}; the cosine is the product of the vectors"
     return f"{WORSE} {name}: {numbers}{usage}"
+
+
+def rows_needed(difference: float, interval: Interval, rows: int) -> int | None:
+    """About how many rows make a difference this large significant, with two digits; None beyond MAX_ROWS_NEEDED.
+
+    The interval of a mean narrows with the square root of the rows.
+    """
+    half_width = (interval[1] - interval[0]) / 2
+    if abs(difference) * (MAX_ROWS_NEEDED / rows) ** 0.5 <= half_width or half_width <= metrics.TIE:
+        return None
+    needed = max(rows + 1, math.ceil(rows * (half_width / abs(difference)) ** 2))
+    unit = 10 ** max(0, len(str(needed)) - 2)
+    return -(-needed // unit) * unit
 
 
 def is_clearly_better(result: Mapping[str, Any], baseline: str) -> bool:

@@ -491,6 +491,21 @@ def test_an_exact_tie_is_never_better_in_any_order_of_the_sums():
         assert baselines.verdict(result, model="start").startswith("cannot tell")
 
 
+@pytest.mark.parametrize(
+    ("difference", "interval", "rows", "expected"),
+    [
+        (0.02, (-0.08, 0.12), 50, 1300),  # five times narrower: 25 times as many rows
+        (0.05, (-0.05, 0.15), 200, 800),
+        (0.0999, (-0.0001, 0.2), 30, 31),
+        (0.0, (-0.1, 0.1), 50, None),
+        (1e-5, (-0.1, 0.1), 50, None),
+        (0.0, (0.0, 0.0), 50, None),
+    ],
+)
+def test_the_rows_that_would_show_a_difference(difference, interval, rows, expected):
+    assert baselines.rows_needed(difference, interval, rows) == expected
+
+
 @pytest.mark.parametrize(("num_rows", "beginning"), [(1, "cannot tell"), (3, "cannot tell"), (12, "better than")])
 def test_a_few_rows_on_which_one_model_is_always_right_decide_nothing(num_rows, beginning):
     right, wrong = (baselines.Resamples(np.full(200, value), num_rows) for value in (1.0, 0.0))

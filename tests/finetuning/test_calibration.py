@@ -108,7 +108,8 @@ def test_the_saved_model_has_scores_divided_by_the_temperature(rows, table, chec
     file.write_text("\n".join(texts), encoding="utf-8")
     main(["predict", str(run.result.model), str(file), "--coverage", "0.8", "--out", str(out), "--dtype", "float32"])
     capsys.readouterr()
-    written = [json.loads(row["labels"]) for row in csv.DictReader(out.open(encoding="utf-8"))]
+    lines = out.read_text(encoding="utf-8").splitlines()
+    written = [json.loads(row["labels"]) for row in csv.DictReader(lines)]
     assert written == [[*one] for one in sets]
     with pytest.raises(InputError, match="--calibrate"):
         plain.predictor.classify(texts, coverage=0.8)
