@@ -39,8 +39,9 @@ class Calibration:
             raise InputError(f"coverage ({coverage:g}) must be between 0 and 1, such as 0.9")
         rank = math.ceil((self.rows + 1) * coverage - 1e-9)
         if rank > self.rows:
+            needed = math.ceil(coverage / (1 - coverage) - 1e-9)
             raise InputError(
-                f"coverage ({coverage:g}) needs {format_count(math.ceil(coverage / (1 - coverage) - 1e-9), 'held-out row')}; "
+                f"coverage ({coverage:g}) needs {format_count(needed, 'held-out row')}; "
                 f"fine-tuning had {self.rows:,}; use at most {self.rows / (self.rows + 1):.2f}"
             )
         position = (rank - 1) * (len(self.strangeness) - 1) / max(1, self.rows - 1)
