@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bothways.pretraining.result import PretrainingResult
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
     from bothways.training.callbacks import Callback
-    from bothways.verbs import evaluate, train
+    from bothways.verbs import evaluate, finetune, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Scores",
     "Tokenizer",
     "evaluate",
+    "finetune",
     "load",
     "settings",
     "train",
@@ -55,6 +56,7 @@ _MODULES = {
     "Scores": "evaluation.scores",
     "Tokenizer": "tokenizer.tokenizer",
     "evaluate": "verbs",
+    "finetune": "verbs",
     "load": "inference.load",
     "train": "verbs",
 }

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
+from itertools import count
 from typing import TYPE_CHECKING, Any, overload
 
 from bothways.errors import InputError
@@ -111,6 +113,50 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
     for callback in listed:
         if isinstance(callback, Callback):
             callback.on_end(result)
+    return result
+
+
+FINETUNE_TASKS = {"classify": "Classify", "regress": "Regress", "tag": "Tag", "answer": "Answer", "embed": "TrainEmbed"}
+
+
+def finetune(
+    train_data: Any,
+    *,
+    task: str = "classify",
+    model: Any = None,
+    text: str | None = None,
+    label: str | None = None,
+    pair: str | None = None,
+    out: Any = None,
+    callbacks: "Callbacks" = (),
+    **options: Any,
+) -> "FineTuneResult":
+    """Fine-tune a model on a table in one call: `bothways.finetune(frame, text="message", label="kind").load()`.
+
+    train_data: a path or an in-memory table, as `train` of the settings. task: classify, regress, tag, answer or embed.
+    model: a checkpoint or a name; None: the model of the package. text, label, pair: names of columns, if they have
+    unusual ones. out: the run directory; None: a new one in the working directory, named after the task. options: other
+    settings of the task's class in bothways.settings, such as epochs=3 or multi_label=True. InputError for an option
+    that the task does not have.
+    """
+    from dataclasses import fields
+    from pathlib import Path
+
+    from bothways import settings
+
+    if task not in FINETUNE_TASKS:
+        raise InputError(f"task ({task!r}) must be one of {', '.join(FINETUNE_TASKS)}")
+    cls = getattr(settings, FINETUNE_TASKS[task])
+    columns = {"text_column": text, "label_column": label, "pair_column": pair}
+    given = {name: value for name, value in {**columns, "model": model, **options}.items() if value is not None}
+    known = {field.name for field in fields(cls)}
+    if unknown := [name for name in given if name not in known]:
+        near = get_close_matches(unknown[0], known, 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; bothways.settings.{cls.__name__} has all"
+        raise InputError(f"{unknown[0].removesuffix('_column')}: no option of {task}{hint}")
+    if out is None:
+        out = next(path for number in count(1) if not (path := Path(f"{task}-{number}")).exists())
+    result: FineTuneResult = train(cls(train=train_data, out=out, **given), callbacks=callbacks)
     return result
 
 

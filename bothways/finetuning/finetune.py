@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from html import escape
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import load_file
 
@@ -48,6 +49,9 @@ from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import FOLDER, Checkpoints
 from bothways.training.transforms import DivideScores, finalize_all
 
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
+
 SEEDS, MODEL, SCORES = "seeds", "model", "scores.json"
 RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
 
@@ -79,6 +83,24 @@ class FineTuneResult:
     verdict: str = ""
     frozen: bool = False
     teacher: dict[str, float] = field(default_factory=dict)
+
+    def load(self, **options: Any) -> "Predictor":
+        """The saved model. options: those of `bothways.load`."""
+        from bothways.inference.load import load
+
+        return load(self.model, **options)
+
+    def _repr_html_(self) -> str:
+        """The scores as a table, in notebooks."""
+        low, high = self.interval or (self.mean, self.mean)
+        rows = [("this model", self.mean, f"{low:.4f} to {high:.4f}")]
+        rows += [(name, score, "") for name, score in self.baselines.items()]
+        body = "".join(
+            f"<tr><td>{escape(name)}</td><td>{score:.4f}</td><td>{interval}</td></tr>" for name, score, interval in rows
+        )
+        head = f"<tr><th>{escape(self.task)}</th><th>{escape(self.metric)} on {self.split}</th><th>95 %</th></tr>"
+        report = self.directory / "report.html"
+        return f"<table>{head}{body}</table><p>{escape(self.verdict)}</p><p>{escape(str(report))}</p>"
 
 
 def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks: Callbacks = ()) -> FineTuneResult:

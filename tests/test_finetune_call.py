@@ -1,0 +1,42 @@
+"""`bothways.finetune`: a fine-tuned model in one call."""
+
+from pathlib import Path
+
+import pytest
+
+import bothways
+from bothways.errors import InputError
+
+
+@pytest.fixture
+def rows():
+    words = ["the", "sat", "on", "mat", "and", "ran"]
+    return [
+        {"message": f"{words[row % 6]} {('dog', 'cat')[row % 2]} {'on ' * (row // 12)}", "kind": ("d", "c")[row % 2]}
+        for row in range(120)
+    ]
+
+
+@pytest.mark.slow
+def test_one_call_fine_tunes_on_a_table_and_the_result_loads(rows, make_model, tokenizer, tmp_path, monkeypatch):
+    from bothways.checkpoint import checkpoint
+    from bothways.checkpoint.contents import Checkpoint
+
+    checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "start")
+    monkeypatch.chdir(tmp_path)
+    options = {"text": "message", "label": "kind", "model": tmp_path / "start", "baselines": False, "epochs": 3.0}
+    result = bothways.finetune(rows, **options, learning_rate=5e-3, dtype="float32")
+    assert result.directory == Path("classify-1") and result.mean > 0.8
+    assert result.load(dtype="float32").classify("the cat on").label in ("c", "d")
+    assert "accuracy on test" in result._repr_html_() and f"{result.mean:.4f}" in result._repr_html_()
+    again = bothways.finetune(rows, **{**options, "epochs": 0.2})
+    assert again.directory == Path("classify-2")
+
+
+def test_mistakes_are_named_as_python_callers_write_them(rows):
+    with pytest.raises(InputError, match=r"task \('classfy'\).* classify"):
+        bothways.finetune(rows, task="classfy")
+    with pytest.raises(InputError, match="epoch: no option of classify; did you mean epochs?"):
+        bothways.finetune(rows, epoch=3)
+    with pytest.raises(InputError, match="pair: no option of tag"):
+        bothways.finetune(rows, task="tag", pair="second")
