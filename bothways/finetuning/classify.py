@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from bothways import metrics, report
 from bothways.batch import Batch
@@ -24,7 +25,7 @@ from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning.baseline_models import fit_linear_baselines
-from bothways.finetuning.calibration import fit_calibration
+from bothways.finetuning.calibration import fit_calibration, fit_temperature
 from bothways.finetuning.frozen_features import fit_text_head
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.task import Baseline, Metrics, ReportView, Scoring, Task, compute_outputs
@@ -41,6 +42,7 @@ from bothways.training.losses import Loss
 from bothways.training.task_losses import multi_label_distance, multi_label_loss, weighted_class_loss
 
 NUM_STORED = 5  # most probable classes of a text whose probabilities are stored
+NEGLIGIBLE = 0.01  # mean cross-entropy: nearly all texts have a probability of 99 %
 MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, only the most frequent
 
 
@@ -53,6 +55,7 @@ class ClassObjective(LabelObjective):
     temperature: float
     window_pooling: str
     target = "classes"
+    negligible_loss: ClassVar[float] = NEGLIGIBLE
 
     def num_targets(self, batch: Batch) -> int:
         assert batch.labels is not None
@@ -91,6 +94,7 @@ def balanced_weights(targets: np.ndarray, num_classes: int, *, multi_label: bool
 class ClassScoring(Scoring):
     """Scores of classes, [N, C]. positive: the class that f1 and related metrics of two classes are about."""
 
+    has_row_losses: ClassVar[bool] = True
     names: tuple[str, ...]
     multi_label: bool
     metric: str
@@ -170,6 +174,16 @@ class ClassScoring(Scoring):
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
+
+    def row_losses(self, split: str, outputs: torch.Tensor) -> torch.Tensor:
+        """At the temperature that suits the scores, since a model that is calibrated later is not worse for its
+        confidence."""
+        targets = torch.from_numpy(self.data[split].targets)
+        scaled_NC = outputs / fit_temperature(outputs, targets, multi_label=self.multi_label)
+        if self.multi_label:
+            losses_NC = F.binary_cross_entropy_with_logits(scaled_NC, targets.float(), reduction="none")
+            return losses_NC.mean(-1)
+        return F.cross_entropy(scaled_NC, targets, reduction="none")
 
     def calibrate(self, split: str, outputs: torch.Tensor) -> Calibration | None:
         if not self.calibrates:

@@ -29,9 +29,12 @@ from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory
 from bothways.errors import InputError
 from bothways.finetuning import baselines
+from bothways.finetuning.averaging import select_fraction
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
+from bothways.finetuning.linear_start import LinearStart
 from bothways.finetuning.recipe import format_learning_rates
+from bothways.finetuning.rehearsal import Rehearsal, read_or_make_plan
 from bothways.finetuning.report import write_report
 from bothways.finetuning.resume import check_unchanged, fingerprint_examples
 from bothways.finetuning.setup import FineTuneSetup, build_setup
@@ -52,7 +55,7 @@ from bothways.training.transforms import DivideScores, finalize_all
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
-SEEDS, MODEL, SCORES = "seeds", "model", "scores.json"
+SEEDS, MODEL, SCORES, PLAN = "seeds", "model", "scores.json", "plan.json"
 RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
 
 
@@ -282,31 +285,35 @@ def train(
     Afterwards the model has the weights that were selected on dev. Returns a copy for inference, and the step of these
     weights.
     """
-    task, source, plan = setup.task, lessons or setup.task, setup.batches
+    task, source, batch_plan = setup.task, lessons or setup.task, setup.batches
     if setup.options.device.type == "cpu":
         retain_freed_memory()
-    steps_per_epoch, objective = plan.steps_per_epoch(source, seed), setup.objective(lessons)
+    objective, directory = setup.objective(lessons), seed_directory(run, seed)
 
     def batches(first_step: int) -> Iterator[Sequence[Batch]]:
-        for examples, rows in islice(plan.steps(source, seed), first_step, None):
-            yield [examples.batch(part) for part in plan.micro_batches(rows, examples.sizes)]
+        for examples, rows in islice(batch_plan.steps(source, seed), first_step, None):
+            yield [examples.batch(part) for part in batch_plan.micro_batches(rows, examples.sizes)]
 
+    fingerprint = fingerprint_examples((lessons.task if lessons else task).data["train"])
+    checkpoints = Checkpoints(directory, keep=1, order={"examples": fingerprint}, at_end=False)
+    resumed = checkpoints.load_latest(setup.options.dtype) if (directory / FOLDER).exists() else None
+    first_step = resumed.progress.step if resumed else 0
+    run.truncate_metrics(first_step if resumed else -1, seed)
+    if setup.options.evaluate_first:
+        with run.timed("linear_start"):
+            LinearStart(directory).apply(task, model)
+    initial = {name: value.clone() for name, value in model.state_dict().items()} if setup.averages else {}
+    with run.timed("rehearsal"):
+        rehearsal = Rehearsal(setup, model, objective, batches, seed)
+        plan = read_or_make_plan(directory / PLAN, rehearsal, batch_plan.epoch(source, seed))
+    run.update_metadata(steps=plan.steps, steps_per_epoch=plan.steps_per_epoch, learning_rate=plan.learning_rate)
     options = replace(
         setup.options,
         seed=seed,
-        steps=0 if setup.skips_training else setup.length.num_steps(steps_per_epoch),
-        evaluate_every=max(1, round(steps_per_epoch / setup.evaluations_per_epoch)),
+        steps=plan.steps,
+        learning_rate=plan.learning_rate,
+        evaluate_every=plan.evaluate_every,
     )
-    directory = seed_directory(run, seed)
-    fingerprint = fingerprint_examples((lessons.task if lessons else task).data["train"])
-    checkpoints = Checkpoints(directory, keep=1, order={"examples": fingerprint}, at_end=False)
-    resumed = checkpoints.load_latest(options.dtype) if (directory / FOLDER).exists() else None
-    first_step = resumed.progress.step if resumed else 0
-    run.truncate_metrics(first_step if resumed else -1, seed)
-    run.update_metadata(steps=options.steps, steps_per_epoch=steps_per_epoch)
-    if options.evaluate_first and resumed is None:
-        with run.timed("linear_start"):
-            task.fit_head(model)
     keys = {"seed": seed} if fold is None else {"seed": seed, "fold": fold}
     name = f"seed {seed}" if fold is None else f"fold {fold + 1}"
     with TrainingProgress(f"fine-tuning, {name}", options.steps) as bar:
@@ -329,7 +336,12 @@ def train(
             start=resumed,
             fingerprint=batch_fingerprint,
         )
-    return setup.inference_copy(model), progress.best_step
+    if progress.stopped_at:
+        logger.info(f"{name}: stopped at step {progress.step:,} of {options.steps:,}; more training no longer paid")
+    best_step = progress.best_step
+    if initial and options.steps and select_fraction(setup, model, initial) == 0:
+        best_step = 0
+    return setup.inference_copy(model), best_step
 
 
 def log_start(setup: FineTuneSetup, split: str, lessons: Lessons | None = None) -> None:
@@ -340,7 +352,7 @@ def log_start(setup: FineTuneSetup, split: str, lessons: Lessons | None = None) 
     if setup.stays_frozen:
         logger.info(describe_frozen(task.summary))
     elif not setup.skips_training:
-        setup.length.log(setup.batches.steps_per_epoch(lessons or task, 0))
+        setup.length.log(setup.batches.epoch(lessons or task, 0))
     if warning := unread_splits_warning(sources["train"], sources["dev"], sources["test"]):
         logger.info(warning)
 

@@ -65,6 +65,7 @@ class NumberScoring(Scoring):
     """Numbers of texts, [N], on the original scale."""
 
     trivial_baseline: ClassVar[str] = "mean"
+    has_row_losses: ClassVar[bool] = True
     metric: str
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
@@ -84,10 +85,13 @@ class NumberScoring(Scoring):
 
     def compute_metrics(self, split: str, outputs: np.ndarray) -> Metrics:
         """The loss is computed on standardized numbers, the mean squared error on the original ones."""
-        errors = (outputs - self.scaling.mean) / self.scaling.deviation - self.data[split].targets
         gold = numeric_labels(self.tables[split])
         scores = NumberEvaluator().compare(gold, outputs.tolist(), intervals=False).by_name
-        return {"loss": float((errors**2).mean()), **scores, "baseline": 0.0}
+        return {"loss": float(self.row_losses(split, outputs).mean()), **scores, "baseline": 0.0}
+
+    def row_losses(self, split: str, outputs: np.ndarray) -> torch.Tensor:
+        errors_N = (outputs - self.scaling.mean) / self.scaling.deviation - self.data[split].targets
+        return torch.from_numpy(errors_N**2)
 
     def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
         table = self.tables[split]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -97,6 +98,7 @@ class TagScoring(Scoring):
 
     trivial_baseline: ClassVar[str] = "most frequent tag"
     ragged_outputs: ClassVar[bool] = True
+    has_row_losses: ClassVar[bool] = True
     tagset: Tagset
     texts: Mapping[str, TaggedTexts]
     data: Mapping[str, TaggedWindows]
@@ -111,11 +113,7 @@ class TagScoring(Scoring):
 
     def compute_metrics(self, split: str, outputs: Sequence[Tensor]) -> Metrics:
         """For IOB2 tags precision, recall and F1 of exact entities; for plain tags their accuracy."""
-        total, count = 0.0, 0
-        for window, scores_SC in zip(self.data[split].windows, outputs, strict=True):
-            window_loss, window_count = classification_loss(scores_SC[window.rows], torch.from_numpy(window.labels))
-            total, count = total + float(window_loss), count + window_count
-        loss = total / max(1, count)
+        loss = float(torch.cat(self.word_losses(split, outputs)).mean())
         gold, predicted = self.gold_tags(split), self.decode(split, outputs)
         if not self.tagset.plain:
             values = entity_scores(gold, predicted, "iob2")
@@ -124,6 +122,17 @@ class TagScoring(Scoring):
         num_correct = sum(map(str.__eq__, tags, chain.from_iterable(predicted)))
         most_frequent = Counter(chain.from_iterable(self.gold_tags("train"))).most_common(1)[0][0]
         return {"loss": loss, "accuracy": num_correct / len(tags), "baseline": tags.count(most_frequent) / len(tags)}
+
+    def word_losses(self, split: str, outputs: Sequence[Tensor]) -> list[Tensor]:
+        """The cross-entropy of each word of each window."""
+        return [
+            F.cross_entropy(scores_SC[window.rows].float(), torch.from_numpy(window.labels), reduction="none")
+            for window, scores_SC in zip(self.data[split].windows, outputs, strict=True)
+        ]
+
+    def row_losses(self, split: str, outputs: Sequence[Tensor]) -> Tensor:
+        """The mean of each window."""
+        return torch.stack([losses_M.mean() for losses_M in self.word_losses(split, outputs) if len(losses_M)])
 
     def gold_tags(self, split: str) -> list[list[str]]:
         return [[*sentence.tags] for sentence in self.texts[split].sentences]
@@ -291,6 +300,7 @@ class Tagging(Task):
     """
 
     name: ClassVar[str] = "tag"
+    min_step_tokens: ClassVar[int] = 512
     settings: Tag
     pretrained: Checkpoint
     tagset: Tagset
