@@ -116,10 +116,11 @@ class Trainer:
         options = self.options
         if not options.best_by:
             return progress
-        value, loss = metrics[options.best_by], metrics["loss"] if options.evaluate_first else 0.0
+        value, current = metrics[options.best_by], metrics.get("loss", 0.0)
+        loss = current if options.evaluate_first else 0.0
         is_better = progress.best is None or (value, -loss) > (progress.best, -progress.best_loss)
         is_better = is_better and (progress.step > 0 or options.keeps_initial)
-        lowest_loss = metrics["loss"] if progress.lowest_loss is None else min(metrics["loss"], progress.lowest_loss)
+        lowest_loss = current if progress.lowest_loss is None else min(current, progress.lowest_loss)
         is_progress = is_better or lowest_loss != progress.lowest_loss
         progress = replace(progress, lowest_loss=lowest_loss, stale=0 if is_progress else progress.stale + 1)
         if progress.best is None and not is_better:

@@ -149,17 +149,17 @@ def test_an_exception_in_a_callback_ends_the_run_which_can_be_resumed(settings, 
     ("epochs", "an_epoch", "expected"),
     [
         (None, 100, ()),
-        (None, 23, ("13 epochs", "23 steps")),
+        (None, 23, ("6.52 epochs", "23 steps")),
         (3.0, 100, ()),
         (2.0, 100, ("2 epochs", "200 steps", "300 (3 epochs)")),
-        (3.0, 23, ("warning: ", "3 epochs", "69 steps", "300 (13 epochs)")),
+        (3.0, 23, ("warning: ", "3 epochs", "69 steps", "150 (6.52 epochs)")),
         (1.0, 5000, ("1 epoch", "5,000 steps", "15,000 (3 epochs)")),
     ],
 )
 def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch, expected):
     messages = []
     with messages_to(messages.append):
-        recipe.EpochCount(epochs).log(an_epoch)
+        recipe.EpochCount(epochs).log(recipe.Epoch(an_epoch, 16 * an_epoch, 160 * an_epoch))
     assert len(messages) == bool(expected)
     assert all(part in message for part in expected for message in messages)
 
@@ -313,7 +313,8 @@ class Killed(BaseException):
 
 
 def resumable(settings, **changes):
-    return replace(settings, seeds=2, epochs=2.0, dropout=0.1, checkpoint_every=4, dtype="bfloat16", **changes)
+    options = {"seeds": 2, "epochs": 2.0, "evaluations_per_epoch": 1.0, "dropout": 0.1, "checkpoint_every": 4}
+    return replace(settings, **options, dtype="bfloat16", **changes)
 
 
 def without_seconds(run):
