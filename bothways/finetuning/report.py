@@ -43,9 +43,8 @@ def write_report(
     """
     task, rows = setup.task, run.metrics()
     levels = {"baseline": metrics_by_seed[kept]["dev"]["baseline"]}
-    plot.save_curves(
-        rows, run.directory / "curves.png", title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric
-    )
+    file = run.directory / "curves.png"
+    plot.draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, file=file)
     unit, window = metric_unit(task.metric), min(setup.window, model.config.max_position_embeddings)
     if folds:
         content = folds_content(task, folds)
