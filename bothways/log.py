@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bothways.errors import for_caller
 from bothways.io import to_json
 
 # C0 (except tab and line feed) and C1 control characters, line separators, and marks that change the text direction.
@@ -67,6 +68,15 @@ def print_message(text: str) -> None:
 
 logger = logging.getLogger("bothways")
 logger.addHandler(logging.NullHandler())  # else Python prints warnings if logging is not configured
+
+
+def _word_for_caller(record: logging.LogRecord) -> bool:
+    """Let every record pass, with flags as arguments outside the command line."""
+    record.msg, record.args = for_caller(record.getMessage()), None
+    return True
+
+
+logger.addFilter(_word_for_caller)
 
 
 class _Handler(logging.Handler):

@@ -28,7 +28,7 @@ from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory
-from bothways.errors import InputError
+from bothways.errors import InputError, for_caller
 from bothways.finetuning import baselines
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
@@ -111,7 +111,7 @@ class FineTuneResult:
         )
         head = f"<tr><th>{escape(self.task)}</th><th>{escape(self.metric)} on {self.split}</th><th>95 %</th></tr>"
         report = self.directory / "report.html"
-        return f"<table>{head}{body}</table><p>{escape(self.verdict)}</p><p>{escape(str(report))}</p>"
+        return f"<table>{head}{body}</table><p>{escape(for_caller(self.verdict))}</p><p>{escape(str(report))}</p>"
 
 
 def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks: Callbacks = ()) -> FineTuneResult:

@@ -70,7 +70,8 @@ def draw_curves(
         axis.legend(handle_by_name.values(), handle_by_name.keys(), fontsize=8)
     figure.suptitle(title, fontsize=11)
     figure.tight_layout()
-    figure._repr_png_ = partial(encode_png, figure)  # IPython shows only pyplot's figures by itself
+    # IPython shows only figures of pyplot by itself.
+    figure._repr_png_ = partial(encode_png, figure)  # type: ignore[attr-defined]
     if file is not None:
         try:
             figure.savefig(file, dpi=DPI)
