@@ -14,7 +14,7 @@ import bothways
 from bothways.batch_jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
 from bothways.batch_jobs.journal import Journal, check_output, open_output
 from bothways.batch_jobs.progress import JobProgress
-from bothways.batch_jobs.rows import PREDICT_ROWS, predict_labels, result_columns
+from bothways.batch_jobs.rows import PREDICT_ROWS, predict_labels, result_columns, score_labels
 from bothways.batch_jobs.writers import (
     JsonLines,
     Npy,
@@ -32,6 +32,7 @@ from bothways.data.stream import LiveInput, ModelInput, all_columns, read_questi
 from bothways.data.tables import read_schema
 from bothways.data.text_files import ARROW
 from bothways.errors import InputError, RowsError, no_such_column
+from bothways.evaluation.scores import probability_column
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
@@ -114,7 +115,10 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
     if missing := [name for name in names if name not in available]:
         source = settings.file if settings.text is None else "--text"
         raise no_such_column(source, missing[0], available, "name others with --keep-columns")
-    taken = {"row", *result_columns(model, settings.top, has_sets=settings.coverage is not None).names}
+    columns = result_columns(model, settings.top, has_sets=settings.coverage is not None)
+    taken = {"row", *columns.names}
+    if settings.out is not None and settings.out.suffix in (".csv", ".tsv"):
+        taken |= {*map(probability_column, score_labels(columns))}
     if model.task == "answer":  # its id column is the question's id
         names = [name for name in names if name != "id"]
     kept: dict[str, str] = {}
@@ -175,7 +179,7 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
 
 def _table(out: Path, columns: Any, escape_formulas: bool = False) -> ResultFormat:
     if out.suffix in (".csv", ".tsv"):
-        return Separated(columns.names, out.suffix == ".tsv", escape_formulas)
+        return Separated(columns.names, out.suffix == ".tsv", escape_formulas, score_labels(columns))
     return JsonLines() if out.suffix == ".jsonl" else Parquet(columns)
 
 

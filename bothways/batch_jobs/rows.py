@@ -91,5 +91,14 @@ def result_columns(model: Predictor, top: int | None = None, *, has_sets: bool =
     return pyarrow.schema({"label": text, **labels, "score": number, "scores": scores})
 
 
+def score_labels(columns: Any) -> list[str]:
+    """The labels of the column `scores`, if all rows have the same ones."""
+    import pyarrow
+
+    if "scores" not in columns.names or not pyarrow.types.is_struct(kind := columns.field("scores").type):
+        return []
+    return [kind.field(index).name for index in range(kind.num_fields)]
+
+
 def _pairs(rows: Sequence[ModelInput]) -> list[str] | None:
     return [row.pair for row in rows if row.pair is not None] or None

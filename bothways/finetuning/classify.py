@@ -19,11 +19,11 @@ from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns
 from bothways.data.labels import class_indices, label_sets
 from bothways.data.quality import table_warnings
-from bothways.data.split_tables import texts_by_location
+from bothways.data.split_tables import text_columns, texts_by_location
 from bothways.distillation.losses import logits_loss
 from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
-from bothways.evaluation.scores import Predictions, Scores
+from bothways.evaluation.scores import Predictions, Scores, probability_column
 from bothways.finetuning.baseline_models import fit_linear_baselines
 from bothways.finetuning.calibration import fit_calibration, fit_temperature
 from bothways.finetuning.frozen_features import fit_text_head
@@ -41,7 +41,7 @@ from bothways.settings import Classify
 from bothways.training.losses import Loss
 from bothways.training.task_losses import multi_label_distance, multi_label_loss, weighted_class_loss
 
-NUM_STORED = 5  # most probable classes of a text whose probabilities are stored
+NUM_STORED = 100  # most probable classes of a text whose probabilities are stored
 NEGLIGIBLE = 0.01  # mean cross-entropy: nearly all texts have a probability of 99 %
 MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, only the most frequent
 
@@ -231,6 +231,19 @@ class ClassView(ReportView):
             report.ReliabilityDiagram(calibration.bins, calibration.error),
             report.LabelMistakes(mistakes, len(gold)),
         ]
+
+    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """With a column for the probability of each class; "" for one that is not stored (NUM_STORED)."""
+        probabilities = {
+            probability_column(name): [details.get(name, "") for details in predictions.details] for name in self.names
+        }
+        return {
+            "where": predictions.where,
+            **text_columns(self.text_by_location, predictions.where),
+            "gold": predictions.gold,
+            "predicted": predictions.predicted,
+            **probabilities,
+        }
 
     def label_scores(self, predictions: Predictions) -> Iterator[report.LabelScore]:
         """Scores of each label of a multi-label task."""

@@ -23,11 +23,12 @@ from bothways import metrics
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
+from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory
-from bothways.errors import InputError
+from bothways.errors import InputError, for_caller
 from bothways.finetuning import baselines
 from bothways.finetuning.averaging import select_fraction
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison, Resamples
@@ -44,15 +45,18 @@ from bothways.inference.prediction_sets import CALIBRATION
 from bothways.io import reserve_space, write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
+from bothways.report import plot
 from bothways.settings import FineTune
 from bothways.training.loop import fit
 from bothways.training.objective import forward_losses
 from bothways.training.progress import TrainingProgress
-from bothways.training.run import Callbacks, Run
+from bothways.training.run import Callbacks, Run, read_metrics
 from bothways.training.run_checkpoints import FOLDER, Checkpoints
 from bothways.training.transforms import DivideScores, finalize_all
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from bothways.inference.predictor import Predictor
 
 SEEDS, MODEL, SCORES, PLAN = "seeds", "model", "scores.json", "plan.json"
@@ -93,6 +97,13 @@ class FineTuneResult:
 
         return load(self.model, **options)
 
+    def plot(self, file: str | Path | None = None) -> "Figure":
+        """Loss, metric and learning rate over steps as a matplotlib figure, which is also written to `file`."""
+        figures = read_metadata(self.directory / METADATA_FILE).get("figures", {})
+        levels = {"baseline": figures["dev"]["baseline"]} if "dev" in figures else {}
+        rows = read_metrics(self.directory)
+        return plot.draw_curves(rows, title=f"Fine-tuning, {self.task}", levels=levels, metric=self.metric, file=file)
+
     def _repr_html_(self) -> str:
         """The scores as a table, in notebooks."""
         low, high = self.interval or (self.mean, self.mean)
@@ -103,7 +114,7 @@ class FineTuneResult:
         )
         head = f"<tr><th>{escape(self.task)}</th><th>{escape(self.metric)} on {self.split}</th><th>95 %</th></tr>"
         report = self.directory / "report.html"
-        return f"<table>{head}{body}</table><p>{escape(self.verdict)}</p><p>{escape(str(report))}</p>"
+        return f"<table>{head}{body}</table><p>{escape(for_caller(self.verdict))}</p><p>{escape(str(report))}</p>"
 
 
 def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks: Callbacks = ()) -> FineTuneResult:

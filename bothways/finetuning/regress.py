@@ -14,7 +14,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.labels import numeric_labels
 from bothways.data.quality import table_warnings
-from bothways.data.split_tables import texts_by_location
+from bothways.data.split_tables import text_columns, texts_by_location
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import NumberEvaluator
 from bothways.evaluation.scores import Predictions, Scores
@@ -116,6 +116,14 @@ class NumberView(ReportView):
             for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True)
         ]
         return [report.ScatterPlot(predictions.gold, predictions.predicted), report.NumberMistakes(mistakes)]
+
+    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
+        return {
+            "where": predictions.where,
+            **text_columns(texts_by_location(self.tables.values()), predictions.where),
+            "gold": predictions.gold,
+            "predicted": predictions.predicted,
+        }
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
         texts = texts_by_location(self.tables.values())

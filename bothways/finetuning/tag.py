@@ -186,6 +186,16 @@ class TagView(ReportView):
     tagset: Tagset
     texts: Mapping[str, TaggedTexts]
 
+    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """The words and tags of a sentence, separated by spaces."""
+        words = {sentence.where: sentence.words for texts in self.texts.values() for sentence in texts.sentences}
+        return {
+            "where": predictions.where,
+            "text": [" ".join(words[where]) for where in predictions.where],
+            "gold": [*map(" ".join, predictions.gold)],
+            "predicted": [*map(" ".join, predictions.predicted)],
+        }
+
     def sections(self, predictions: Predictions) -> list[report.Section]:
         if self.tagset.plain:
             return confusion_sections(

@@ -134,6 +134,10 @@ class ReportView:
         """Sections about predictions, such as the mistakes. All rows belong to this task."""
         return []
 
+    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """The columns of predictions.csv; none for a task that has no such file."""
+        return {}
+
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
         """Likely label errors, the most suspicious first, from predictions of models not trained on the rows."""
         return []

@@ -185,3 +185,15 @@ def test_all_tasks_are_cross_validated(start, tmp_path):
         assert len(result.scores) == 2 and low <= result.pooled <= high
         assert len(out_of_fold(result.directory)) == result.rows >= 40
         assert (result.directory / "report.html").exists()
+
+
+def test_the_table_of_predictions_has_every_row_by_the_model_of_the_other_folds(run):
+    file = run.result.directory / "out-of-fold.jsonl"
+    stored = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    rows = run.predictions
+    assert len(rows) == run.result.rows == len(stored)
+    for row, of_fold in zip(rows, stored, strict=True):
+        assert [row[name] for name in ("where", "gold", "predicted")] == [
+            of_fold[name] for name in ("where", "gold", "predicted")
+        ]
+        assert float(row["probability_canine"]) == of_fold["details"]["canine"]
