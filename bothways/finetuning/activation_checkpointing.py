@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bothways.batch import Batch
 
-MAX_TOKENS = 8192  # tokens whose activations are kept; the windows of larger batches are recomputed
+MAX_TOKENS = 2048  # tokens whose activations are kept; the windows of larger batches are recomputed
 
 
 def checkpointed(encode: Callable[..., Tensor], batch: Batch, *arguments: Any) -> Tensor:

@@ -31,7 +31,7 @@ from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device
 from bothways.errors import InputError, for_caller
 from bothways.finetuning import baselines
 from bothways.finetuning.averaging import select_fraction
-from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison, Resamples
+from bothways.finetuning.baselines import BASELINES, ENCODER, MODEL, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
 from bothways.finetuning.linear_start import LinearStart
 from bothways.finetuning.recipe import format_learning_rates
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from bothways.inference.predictor import Predictor
 
-SEEDS, MODEL, SCORES, PLAN = "seeds", "model", "scores.json", "plan.json"
+SEEDS, SCORES, PLAN = "seeds", "scores.json", "plan.json"
 RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
 
 
@@ -71,7 +71,8 @@ class FineTuneResult:
     seeds). rows: number of rows in the split. pooled: in cross-validation, the metric of all rows together, to which
     the interval belongs. baselines: the metric of simple models on the same rows; verdict: whether fine-tuning beats
     the best of them. frozen: whether the encoder of the saved model is the pre-trained one, since training it was not
-    better on dev. teacher: the teacher's own metric by split, if there is a teacher.
+    better on dev. delivered: name of the baseline that is in `model` instead, since it was better on dev by more than a
+    standard error; the encoder is beside it. teacher: the teacher's own metric by split, if there is a teacher.
     """
 
     directory: Path
@@ -89,6 +90,7 @@ class FineTuneResult:
     baselines: dict[str, float] = field(default_factory=dict)
     verdict: str = ""
     frozen: bool = False
+    delivered: str = ""
     teacher: dict[str, float] = field(default_factory=dict)
 
     def load(self, **options: Any) -> "Predictor":
@@ -185,7 +187,8 @@ def run_seeds(
     initial.model.load_state_dict(load_file(seed_directory(run, kept) / WEIGHTS))
     by_seed = [values[split][RESAMPLES] for values in metrics_by_seed.values()]
     resamples = Resamples.mean([*map(Resamples.from_json, by_seed)], same_rows=True)
-    calibration = metrics_by_seed[kept]["dev"].get(CALIBRATION)
+    dev = metrics_by_seed[kept]["dev"]
+    calibration = dev.get(CALIBRATION)
     metrics_by_seed = {seed: without_details(values) for seed, values in metrics_by_seed.items()}
     if calibration:
         DivideScores(calibration["temperature"]).finalize(initial.model)
@@ -204,6 +207,7 @@ def run_seeds(
             result,
             [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores],
             folds.resamples if folds else resamples,
+            dev,
             replace(initial, metadata=task.metadata(metrics_by_seed[kept])),
             run,
         )
@@ -222,7 +226,8 @@ def run_seeds(
     metadata = {**run.origin, "result": result, **task.metadata(metrics_by_seed[kept]), **stored}
     if calibration:
         metadata[CALIBRATION] = calibration
-    checkpoint.save(replace(initial, metadata=metadata), run.directory / MODEL)
+    directory = run.directory / (ENCODER if comparison and comparison.is_tfidf_delivered else MODEL)
+    checkpoint.save(replace(initial, metadata=metadata), directory)
     run.update_metadata(result=result, figures=metrics_by_seed[kept])  # last: it marks the run as done
     shutil.rmtree(run.directory / SEEDS)
     return read_result(run, task.name)
@@ -434,30 +439,40 @@ def compare_with_baselines(
     result: dict[str, Any],
     scores: Sequence[BaselineScore],
     resamples: Resamples,
+    dev: Mapping[str, Any],
     final: Checkpoint,
     run: Run,
 ) -> Comparison:
     """Add the baselines' scores and the verdict to the result; save the TF-IDF model unless fine-tuning is clearly
     better.
 
-    resamples: of the model's score. final: a checkpoint with the labels of the model and the metadata of its task.
+    resamples: of the model's score. dev: its metrics on dev, with their resamples. final: a checkpoint with the labels
+    of the model and the metadata of its task.
     """
     result["baselines"] = {score.name: score.value for score in scores}
     result["baseline_intervals"] = {score.name: score.interval for score in scores if score.interval}
     result["differences"] = {score.name: score.difference(result["mean"], resamples) for score in scores}
     metadata = {**run.origin, "result": result, **final.metadata}
     with run.timed("baselines"):
-        path = run.directory / baselines.SAVED
-        saved = baselines.save_unless_better(setup.task, result, path, replace(final, metadata=metadata))
+        final = replace(final, metadata=metadata)
+        saved, is_delivered = baselines.save_unless_better(setup.task, result, dev, run.directory, final)
     result["verdict"] = baselines.verdict(result, saved, model=str(setup.sources["model"]), few=setup.stays_frozen)
-    return Comparison(scores, result["verdict"])
+    if is_delivered:
+        result["delivered"] = scores[1].name
+        logger.info(
+            f"delivered: {scores[1].name}, which is better on dev by more than a standard error; the encoder is in "
+            f"{run.directory / ENCODER}"
+        )
+    return Comparison(scores, result["verdict"], is_delivered)
 
 
 def read_result(run: Run, task: str) -> FineTuneResult:
     """The result of a run that is done."""
     result = run.metadata["result"]
     values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
-    optional = {name: result[name] for name in ("pooled", "baselines", "verdict", "teacher") if name in result}
+    optional = {
+        name: result[name] for name in ("pooled", "baselines", "verdict", "delivered", "teacher") if name in result
+    }
     return FineTuneResult(
         run.directory,
         run.directory / MODEL,

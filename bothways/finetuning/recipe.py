@@ -20,7 +20,7 @@ from bothways.training.transforms import Freeze, Transform
 EPOCHS, MAX_EPOCHS = 3.0, 20.0  # unless --epochs is given
 USUAL_STEPS = 300  # of EPOCHS; with fewer examples, steps are smaller
 MIN_STEPS = 150  # of a run; fewer examples are read more often, as long as that takes at most FEW_TOKENS
-FEW_TOKENS = 200_000  # some two minutes for a small model on two cores
+FEW_TOKENS = 150_000  # one to two minutes for a small model on two cores
 BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more for long texts (Task.min_step_examples)
 EVALUATION_SHARE, EVALUATION_COST = 0.15, 1 / 3  # of the time of training; of a token, relative to a trained one
 MIN_EVALUATIONS, MAX_EVALUATIONS = 3, 12  # of a run, unless --evaluations-per-epoch is given

@@ -23,6 +23,7 @@ from bothways.metrics.intervals import (
     TIE,
     Interval,
     Intervals,
+    Z,
     difference_interval,
     few_rows_warning,
     mean_interval,

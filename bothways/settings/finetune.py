@@ -156,7 +156,7 @@ class TextPooling:
     """Input of the head: [CLS], mean, or pair: both texts' separate means. auto: as the checkpoint was trained."""
     window_pooling: Literal["mean", "max"] = "mean"
     """How to combine the vectors of a long text's windows."""
-    train_windows: int = 2
+    train_windows: int = 1
     """Windows of a long text per training step, drawn anew in each epoch; 0: all. Inference always reads all."""
 
 

@@ -16,6 +16,7 @@ from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import classify, recipe, text_examples
 from bothways.finetuning.embed import Embedding
+from bothways.finetuning.rehearsal import Rehearsal
 from bothways.finetuning.tasks import run as run_task
 from bothways.settings import Classify, Evaluate
 from bothways.training.run import Run
