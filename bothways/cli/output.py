@@ -116,6 +116,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
                 "baselines": result.baselines,
                 "verdict": result.verdict,
                 "frozen": result.frozen,
+                **({"delivered": result.delivered} if result.delivered else {}),
                 **({"teacher": result.teacher} if result.teacher else {}),
             }
         )
@@ -132,7 +133,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
         f"{name} {result.metric} {result.mean:.2%}{spread}{interval}{failed}{selected}",
         *format_teacher(result),
         *format_table(result.metric, name, result.baselines),
-        f"model in {result.model}",
+        f"model in {result.model}{f', {result.delivered}' if result.delivered else ''}",
         *([result.verdict] if result.verdict else []),
     )
 

@@ -38,6 +38,7 @@ __all__ = [
     "TIE",
     "Interval",
     "Intervals",
+    "Z",
     "answer_intervals",
     "answer_scores",
     "best_threshold",
