@@ -29,11 +29,11 @@ from bothways.model.model import Model
 from bothways.model.parameters import no_init
 from bothways.model.pooler import unit_scale
 
-SHRINK = 2.0**-10  # of the layer below; with GAIN, a state is 2^-23 of what attention adds
-GAIN = 2.0**13  # of attention's output, within the range of float16
+SHRINK = 2.0**-11  # of the layer below; with GAIN, a state is 2^-25 of what attention adds
+GAIN = 2.0**14  # of attention's output, within the range of float16
 OFFSET = 64.0  # |a| / |A m| of a head on m itself, which bf16 still resolves since they have separate coordinates
 SLOPE, LINEAR_SLOPE = 2.0**-12, 2.0**-5  # of the pooler (of a head on m itself): the error of tanh(x) is x^3 / 3
-VARIANCE = 0.25  # of a component of the mean of n, which has length sqrt(H) in each token; typical of texts
+DEVIATION, MOST = 0.5, 7.0  # of a component of the mean of n over texts: typical, and the most in MiniLM
 MAX_ERROR = 1e-4  # of a probability; models with a larger one keep the format of linear heads
 
 
@@ -61,7 +61,7 @@ class Mean:
 
     @property
     def length(self) -> float:
-        return float((self.beta_H.square().sum() + VARIANCE * self.gamma_H.square().sum()).sqrt())
+        return float((self.beta_H.square().sum() + (DEVIATION * self.gamma_H).square().sum()).sqrt())
 
     def constant_direction(self) -> Tensor:
         """The unit vector u for which <m, u> is the same for all texts: parallel to 1 / gamma."""
@@ -70,11 +70,14 @@ class Mean:
         u_H[least] = 1.0
         if self.gamma_H[least] != 0:
             u_H = self.gamma_H[least] / self.gamma_H
-        return u_H / u_H.norm()
+        unit_H: Tensor = u_H / u_H.norm()
+        return unit_H
 
     def deviation(self, w_H: Tensor) -> float:
-        """The standard deviation of <m, w> over texts."""
-        return float(VARIANCE**0.5 * (self.gamma_H * w_H).norm())
+        """The standard deviation of <m, w> over texts. A component with a small gamma is assumed to be large in n."""
+        share_H = self.gamma_H.abs().median() / self.gamma_H.abs().clamp_min(1e-30)
+        deviation: Tensor = (DEVIATION * share_H).clamp(DEVIATION, MOST) * self.gamma_H * w_H
+        return float(deviation.norm())
 
 
 def find_mean_layer(checkpoint: Checkpoint) -> MeanLayer | None:
@@ -143,7 +146,7 @@ def spare_directions(mean: Mean, weight_CH: Tensor) -> Iterator[Tensor]:
 
 def unit_layer(mean: Mean, weight_CH: Tensor, bias_C: Tensor, w_H: Tensor, *, is_regression: bool) -> MeanLayer:
     """For W m / |m| + b, with the spare direction w, or none if it is zero."""
-    size, u_H = len(w_H), mean.constant_direction()
+    size, u_H, shortest = len(w_H), mean.constant_direction(), mean.length / 2
     along_u, along_w, deviation = float(mean.beta_H @ u_H), float(mean.beta_H @ w_H), mean.deviation(w_H)
     reflection_HH = reflect(u_H)
     offset = (along_u**2 + along_w**2 + deviation**2) ** 0.5 if bool(w_H.any()) else 0.0
@@ -152,12 +155,12 @@ def unit_layer(mean: Mean, weight_CH: Tensor, bias_C: Tensor, w_H: Tensor, *, is
     read_CH = weight_CH @ rest_HH
     if offset:
         read_CH = read_CH + torch.outer(constant_C / offset, w_H)
-        norm_error = deviation * (deviation + 2 * abs(along_w)) / (2 * mean.length**2)
-        score_error = deviation * float((weight_CH @ w_H).abs().max()) / mean.length
+        norm_error = deviation * (deviation + 2 * abs(along_w)) / (2 * shortest**2)
+        score_error = deviation * float((weight_CH @ w_H).abs().max()) / shortest
     else:
         bias_C = bias_C + constant_C / mean.length
-        norm_error = along_u**2 / (2 * mean.length**2)
-        score_error = float(constant_C.abs().max()) / mean.length
+        norm_error = along_u**2 / (2 * shortest**2)
+        score_error = float(constant_C.abs().max()) / shortest
     if is_regression:
         score_error /= max(float(weight_CH.norm()), 1e-300)
     return MeanLayer(

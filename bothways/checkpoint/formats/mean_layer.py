@@ -20,8 +20,10 @@ from bothways.families import FAMILIES, FamilySpec
 from bothways.model.model import Model
 
 MEAN_HEAD = "mean_head.safetensors"
-LAYER_MODULES = ("attention.qkv", "attention.output", "attention_norm")
-LAYER_MODULES += ("feed_forward.inner", "feed_forward.output", "feed_forward_norm")
+LAYER_MODULES = (
+    *("attention.qkv", "attention.output", "attention_norm"),
+    *("feed_forward.inner", "feed_forward.output", "feed_forward_norm"),
+)
 AGAIN = "copy the whole directory again, or fine-tune again"
 
 
