@@ -24,6 +24,7 @@ from bothways.batch import Batch
 from bothways.batching import batch_fingerprint
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.readers import unread_warning
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory
@@ -208,7 +209,10 @@ def run_seeds(
     metadata = {**run.origin, "result": result, **task.metadata(metrics_by_seed[kept]), **stored}
     if calibration:
         metadata[CALIBRATION] = calibration
-    checkpoint.save(replace(initial, metadata=metadata), run.directory / MODEL)
+    saved = replace(initial, metadata=metadata)
+    checkpoint.save(saved, run.directory / MODEL)
+    if line := unread_warning(saved):
+        logger.info(line)
     run.update_metadata(result=result, figures=metrics_by_seed[kept])  # last: it marks the run as done
     shutil.rmtree(run.directory / SEEDS)
     return read_result(run, task.name)
