@@ -25,6 +25,7 @@ from bothways.batching import batch_fingerprint
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
 from bothways.checkpoint.metadata import read_metadata
+from bothways.checkpoint.readers import unread_warning
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory
@@ -226,8 +227,10 @@ def run_seeds(
     metadata = {**run.origin, "result": result, **task.metadata(metrics_by_seed[kept]), **stored}
     if calibration:
         metadata[CALIBRATION] = calibration
-    directory = run.directory / (ENCODER if comparison and comparison.is_tfidf_delivered else MODEL)
-    checkpoint.save(replace(initial, metadata=metadata), directory)
+    saved = replace(initial, metadata=metadata)
+    checkpoint.save(saved, run.directory / (ENCODER if comparison and comparison.is_tfidf_delivered else MODEL))
+    if line := unread_warning(saved):
+        logger.info(line)
     run.update_metadata(result=result, figures=metrics_by_seed[kept])  # last: it marks the run as done
     shutil.rmtree(run.directory / SEEDS)
     return read_result(run, task.name)
