@@ -36,7 +36,7 @@ def select_fraction(setup: FineTuneSetup, model: Model, initial: Mapping[str, Te
         losses_by_fraction[fraction] = losses_N
     best = max(FRACTIONS, key=quality_by_fraction.__getitem__)
     gain_N = losses_by_fraction[0.0] - losses_by_fraction[best]
-    if len(gain_N) < FEW_ROWS and gain_N.mean() <= DOUBT * gain_N.std() / sqrt(len(gain_N)):
+    if len(gain_N) < FEW_ROWS and gain_N.mean() <= DOUBT * gain_N.std(correction=0) / sqrt(len(gain_N)):
         best = 0.0
     if 0.0 < best < 1.0:
         logger.info(

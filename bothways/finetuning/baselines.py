@@ -145,10 +145,12 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None, *, model: str,
         f"{result['mean']:.2%} ({kind}) against {score:.2%}, {format_count(result['rows'], 'row')}; the difference is "
         f"{100 * low:+.1f} to {100 * high:+.1f} points (95 % interval)"
     )
-    if is_clearly_better(result, name):
+    if is_clearly_better(result, name) and not result.get("delivered"):
         return f"{BETTER} the best baseline, {name}: {numbers}"
     usage = ""
-    if name.startswith(TFIDF) and saved:
+    if result.get("delivered"):
+        usage = f"; delivered: {result['delivered']}, clearly better on dev too; the encoder is in {ENCODER}"
+    elif name.startswith(TFIDF) and saved:
         usage = f"; to use it instead: {command_name()} predict {quote(str(saved))} FILE"
     if high >= -metrics.TIE:
         rows = rows_needed(result["mean"] - score, (low, high), result["rows"])

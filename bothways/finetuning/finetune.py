@@ -356,7 +356,7 @@ def train(
             fingerprint=batch_fingerprint,
         )
     if progress.stopped_at:
-        logger.info(f"{name}: stopped at step {progress.step:,} of {options.steps:,}; more training no longer paid")
+        logger.info(f"stopped at step {progress.step:,} of {options.steps:,} ({name}), as training no longer paid")
     best_step = progress.best_step
     if initial and options.steps and select_fraction(setup, model, initial) == 0:
         best_step = 0
@@ -459,13 +459,9 @@ def compare_with_baselines(
     with run.timed("baselines"):
         final = replace(final, metadata=metadata)
         saved, is_delivered = baselines.save_unless_better(setup.task, result, dev, run.directory, final)
-    result["verdict"] = baselines.verdict(result, saved, model=str(setup.sources["model"]), few=setup.stays_frozen)
     if is_delivered:
         result["delivered"] = scores[1].name
-        logger.info(
-            f"delivered: {scores[1].name}, which is better on dev by more than a standard error; the encoder is in "
-            f"{run.directory / ENCODER}"
-        )
+    result["verdict"] = baselines.verdict(result, saved, model=str(setup.sources["model"]), few=setup.stays_frozen)
     return Comparison(scores, result["verdict"], is_delivered)
 
 

@@ -86,7 +86,7 @@ class Rehearsal:
         low, _ = self.run(steps, default * LOWER)
         high_N, low_N = self.row_losses(high), self.row_losses(low)
         gain_N = high_N - low_N
-        if gain_N.mean() <= gain_N.std() / math.sqrt(len(gain_N)):
+        if gain_N.mean() <= gain_N.std(correction=0) / math.sqrt(len(gain_N)):
             return default, seconds
         logger.info(
             f"peak learning rate {default * LOWER:.1e} instead of {default:.1e}: in trials of "
@@ -98,6 +98,7 @@ class Rehearsal:
 def read_or_make_plan(file: Path, rehearsal: Rehearsal, epoch: Epoch) -> Plan:
     """The stored plan of a resumed run, or a new one, which is stored."""
     if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(file, json.dumps(asdict(make_plan(rehearsal, epoch))))
     return Plan(**json.loads(file.read_text(encoding="utf-8")))
 

@@ -86,7 +86,7 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
     monkeypatch.setattr(Rehearsal, "run", lambda self, steps, rate: (self.model, 0.0))  # which reads some, too
     changed = replace(settings, epochs=1.0, linear_start=False)
     run_task(changed)
-    assert read["train"] == sum(min(2, len(parts)) for parts in task.data["train"].windows)
+    assert read["train"] == sum(min(changed.train_windows, len(parts)) for parts in task.data["train"].windows)
     seen = []
     monkeypatch.setattr(
         text_examples,
