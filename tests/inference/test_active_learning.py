@@ -29,6 +29,7 @@ from bothways.inference.active_learning import (
 )
 from bothways.inference.load import load
 from bothways.linear import tfidf
+from bothways.settings import Predict
 
 LABELS = ("red", "green", "blue")
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "and", "ran", "a", "b"]
@@ -248,14 +249,34 @@ def test_rows_of_standard_input_and_skipped_rows(directories, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label_next": 0, "out": "a.csv"}, r"label_next \(0\) must be at least 1"),
+        ({"label_next": 3}, "name a .csv with --out"),
+        ({"label_next": 3, "out": "a.csv", "coverage": 0.9}, r"coverage and label_next \(3\)"),
+        ({"label_next": 3, "out": "a.csv", "top": 2}, r"top and label_next \(3\)"),
+        ({"label_next": 3, "out": "a.csv", "resume": True}, r"resume and label_next \(3\)"),
+        ({"label_next": 3, "out": "a.csv", "keep_columns": "text"}, "keeps all columns"),
+    ],
+)
+def test_wrong_combinations_are_wrong_usage(options, message, capsys):
+    with pytest.raises(InputError, match=message):
+        Predict(model="model", file="new.txt", **options)
+    words = [f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}") for name, value in options.items()]
+    with pytest.raises(SystemExit) as stopped:
+        main(["predict", "model", "new.txt", *words])
+    assert stopped.value.code == 2
+
+
+def test_a_single_text_is_no_file_to_choose_from():
+    with pytest.raises(InputError, match=r"text and label_next \(3\) exclude each other"):
+        Predict(model="model", text="a cat", label_next=3, out="a.csv")
+
+
+@pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("classify", "--label-next 0 -o OUT", "label_next (0) must be at least 1"),
-        ("classify", "--label-next 3", "name a .csv with --out"),
         ("classify", "--label-next 3 -o OUT.parquet", ".csv or .tsv"),
-        ("classify", "--label-next 3 -o OUT --coverage 0.9", "coverage and label_next"),
-        ("classify", "--label-next 3 -o OUT --top 2", "top and label_next"),
-        ("classify", "--label-next 3 -o OUT --keep-columns text", "keeps all columns"),
         ("classify", "--label-next 31 -o OUT", "label_next (31) is more than there are: FILE has 30 rows, 30 of them"),
         ("regress", "--label-next 3 -o OUT", "label_next is for classifiers; the task of this model is regress"),
         ("tag", "--label-next 3 -o OUT", "label_next is for classifiers; the task of this model is tag"),
