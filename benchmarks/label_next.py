@@ -1,11 +1,11 @@
 """Labels saved by `predict --label-next`: accuracy by number of labels, for texts chosen at random and by two methods.
 
-    python -m benchmarks.label_next [--sets SST-2 ACL-ARC] [--draws 3] [--rounds 5] [--step 20] [--cache DIR]
+    python -m benchmarks.label_next [--sets SST-2 IMDb ACL-ARC] [--draws 3] [--rounds 5] [--step 20] [--cache DIR]
 
 A logistic head on frozen vectors of MiniLM-L6; 20 random labels, then five rounds in which 20 texts of a pool of at
-most 3,000 are labelled and the head is fitted again. gradients: BADGE (bothways/inference/active_learning.py), what
-`--label-next` does. margin: k-means++ over the vectors, weighted by 1 - (p1 - p2). Random choice goes on to three times
-as many labels, so that the number that it needs for the same accuracy can be read off, interpolated linearly. Data:
+most 3,000 are labelled and the head is fitted again. clusters: what `--label-next` does, k-means of the most uncertain
+texts (bothways/inference/active_learning.py). gradients: BADGE. Random choice goes on to three times as many labels, so
+that the number that it needs for the same accuracy can be read off its mean curve, interpolated linearly. Data:
 $BOTHWAYS_DATA (default: ../shared/data).
 """
 
@@ -26,14 +26,15 @@ from bothways.finetuning import linear_head
 from bothways.inference.active_learning import CandidatePool, Candidates, uncertainties
 from bothways.training.losses import classification_loss
 
-POOL, TEST = 3000, 1000  # rows
+POOL, TEST, LEAST_TEST = 3000, 1000, 600  # rows
 Array = NDArray[np.float32]
+Rows = tuple[Array, NDArray[np.str_]]  # vectors [N, H] and labels
 Choice = Callable[[Array, Array, int, int], list[int]]  # (scores [N, C], vectors [N, H], number, seed) -> rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", default=["SST-2", "ACL-ARC"])
+    parser.add_argument("--sets", nargs="+", default=["SST-2", "IMDb", "ACL-ARC"])
     for name, number in (("draws", 3), ("rounds", 5), ("step", 20)):
         parser.add_argument(f"--{name}", type=int, default=number)
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "label-next")
@@ -41,7 +42,7 @@ def main() -> None:
     options.cache.mkdir(parents=True, exist_ok=True)
     print("a row: the number of labels, then accuracy in percent, mean +- deviation over the draws")
     for name in options.sets:
-        pool, test = (embedded(name, split, rows, options.cache) for split, rows in (("train", POOL), ("test", TEST)))
+        pool, test = data_of(name, options.cache)
         curves = {
             method: np.array(
                 [
@@ -54,7 +55,15 @@ def main() -> None:
         report(name, len(pool[1]), curves, options.step)
 
 
-def embedded(name: str, split: str, most: int, cache: Path) -> tuple[Array, Array]:
+def data_of(name: str, cache: Path) -> tuple[Rows, Rows]:
+    """The pool and the test set; a small test set takes rows from the pool."""
+    (x_NH, labels), (test_NH, test_labels) = embedded(name, "train", POOL, cache), embedded(name, "test", TEST, cache)
+    moved = max(0, LEAST_TEST - len(test_labels))
+    test = np.concatenate([test_NH, x_NH[:moved]]), np.concatenate([test_labels, labels[:moved]])
+    return (x_NH[moved:], labels[moved:]), test
+
+
+def embedded(name: str, split: str, most: int, cache: Path) -> Rows:
     """The vectors and labels of at most this many rows of a split; computed once."""
     file = cache / f"{name}-{split}-{most}.npz"
     if not file.exists():
@@ -104,9 +113,7 @@ METHODS: dict[str, Choice] = {"random": at_random, "clusters": by_clusters, "gra
 # --- rounds -----------------------------------------------------------------------------------------------------------
 
 
-def curve(
-    pool: tuple[Array, Array], test: tuple[Array, Array], choice: Choice, draw: int, step: int, rounds: int
-) -> list[float]:
+def curve(pool: Rows, test: Rows, choice: Choice, draw: int, step: int, rounds: int) -> list[float]:
     """The accuracy on test after each round. The first texts are random, the same for every method."""
     vectors_NH, labels = pool
     names = sorted({*labels.tolist()})
@@ -115,7 +122,7 @@ def curve(
     accuracies = []
     for number in range(rounds + 1):
         rows = torch.from_numpy(vectors_NH[labelled]), torch.from_numpy(classes_N[labelled])
-        head = linear_head.fit(rows, classification_loss, len(names), strengths=STRENGTHS)
+        head = linear_head.fit(rows, classification_loss, len(names), score=accuracy)
         predicted = head(torch.from_numpy(test[0])).argmax(-1).tolist()
         accuracies.append(float(np.mean([names[row] == label for row, label in zip(predicted, test[1], strict=True)])))
         rest = np.setdiff1d(np.arange(len(labels)), labelled)
@@ -125,7 +132,9 @@ def curve(
     return accuracies
 
 
-STRENGTHS = linear_head.STRENGTHS
+def accuracy(scores_NC: torch.Tensor, classes_N: torch.Tensor) -> float:
+    """Selects the penalty, as in fine-tuning."""
+    return float((scores_NC.argmax(-1) == classes_N).float().mean())
 
 
 def report(name: str, size: int, curves: dict[str, NDArray[np.float64]], step: int) -> None:
@@ -137,12 +146,17 @@ def report(name: str, size: int, curves: dict[str, NDArray[np.float64]], step: i
             for one in curves.values()
         ]  # fmt: skip
         print(f"{step * (number + 1):6}", *cells)
-    random = curves["random"].mean(0)
-    for method, accuracies in curves.items():
-        if method != "random":
-            last = accuracies.mean(0)[-1]
-            labels, needed = step * accuracies.shape[1], labels_needed(random, last, step)
-            print(f"{method}: {100 * last:.1f} with {labels} labels; random needs {needed}")
+    random = curves["random"]
+    for method in [name for name in curves if name != "random"]:
+        accuracies, draws = curves[method], len(random)
+        gains = 100 * (accuracies - random[:, : accuracies.shape[1]])[:, -1]
+        means = accuracies.mean(0)[1:]
+        needed = ", ".join(labels_needed(random.mean(0), mean, step) for mean in means)
+        print(
+            f"{method}: with {step * accuracies.shape[1]} labels {gains.mean():+.1f} points "
+            f"(standard error {gains.std(ddof=1) / draws**0.5:.1f}) over random; random needs {needed} labels for the "
+            "accuracies of the rounds"
+        )
 
 
 def labels_needed(accuracies: Sequence[float], wanted: float, step: int) -> str:
@@ -150,7 +164,7 @@ def labels_needed(accuracies: Sequence[float], wanted: float, step: int) -> str:
     for number, (low, high) in enumerate(pairwise(accuracies), 1):
         if low < wanted <= high:
             return f"{step * (number + (wanted - low) / (high - low)):.0f}"
-    return f"more than {step * len(accuracies)}"
+    return f"over {step * len(accuracies)}" if wanted > accuracies[0] else str(step)
 
 
 if __name__ == "__main__":

@@ -103,16 +103,19 @@ def representatives(vectors_NH: Floats, weights_N: Floats, number: int) -> list[
 
 
 def spread(x_NH: NDArray[np.float64], weights_N: NDArray[np.float64], number: int) -> list[int]:
-    """Rows far from each other, the first centres of k-means (k-means++, Arthur 2007): each is drawn with a probability
-    proportional to its weight times the squared distance to the nearest of those before."""
-    draws = generator(0, Purpose.LABELS).random(number)
+    """Rows far from each other, the first centres of k-means (greedy k-means++, Arthur 2007): of a few rows, drawn with
+    a probability proportional to their weight times the squared distance to the nearest of those before, the one that
+    leaves the smallest sum of these products."""
+    draws_KD = generator(0, Purpose.LABELS).random((number, 2 + int(np.log(number))))
     nearest_N, rows = np.ones(len(x_NH)), list[int]()
-    for draw in draws:
+    for draws_D in draws_KD:
         sums_N = (weights_N * nearest_N).cumsum()
-        place = int(np.searchsorted(sums_N, draw * sums_N[-1], side="right"))
-        rows.append(min(place, len(x_NH) - 1))  # all distances may be 0
-        distances_N = np.square(x_NH - x_NH[rows[-1]]).sum(1)
-        nearest_N = distances_N if len(rows) == 1 else np.minimum(nearest_N, distances_N)
+        drawn_D = np.searchsorted(sums_N, draws_D * sums_N[-1], side="right").clip(max=len(x_NH) - 1)
+        distances_DN = squared_distances(x_NH[drawn_D], x_NH).clip(min=0)
+        distances_DN = np.minimum(distances_DN, nearest_N if rows else np.inf)
+        best = int((distances_DN @ weights_N).argmin())
+        rows.append(int(drawn_D[best]))
+        nearest_N = distances_DN[best]
     return rows
 
 
