@@ -23,7 +23,7 @@ import bothways
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import SETS, rows_of, sample_rows
 from bothways.finetuning import linear_head
-from bothways.inference.active_learning import CandidatePool, Candidates, uncertainties
+from bothways.inference.active_learning import CandidatePool, UnlabelledTexts, uncertainties
 from bothways.training.losses import classification_loss
 
 POOL, TEST, LEAST_TEST = 3000, 1000, 600  # rows
@@ -86,7 +86,7 @@ def by_clusters(scores_NC: Array, vectors_NH: Array, number: int, seed: int) -> 
     """What `--label-next` does."""
     pool, rows = CandidatePool(number), np.arange(len(scores_NC))
     uncertainty_N = uncertainties(torch.from_numpy(scores_NC), multi_label=False)
-    pool.add(Candidates(rows, [*map(str, rows)], uncertainty_N, vectors_NH))
+    pool.add(UnlabelledTexts(rows, [*map(str, rows)], uncertainty_N, vectors_NH))
     return pool.choose()
 
 

@@ -13,7 +13,7 @@ from bothways.batch_jobs.rows import pairs_of
 from bothways.batch_jobs.writers import ResultRow, Separated
 from bothways.data.stream import ModelInput, all_columns
 from bothways.errors import format_count
-from bothways.inference.active_learning import CandidatePool, Candidates
+from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.label_choice import choose_all
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
@@ -37,7 +37,7 @@ def choose_rows(settings: Predict) -> Journal:
     kept = _kept_columns(all_columns(settings.file, settings.encoding))
     pool, kept_rows, errors, num_rows = CandidatePool(settings.label_next), dict[int, ModelInput](), dict[int, str](), 0
 
-    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> Candidates:
+    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> UnlabelledTexts:
         texts = [row.text for row in rows]
         return model.label_candidates(texts, pairs_of(rows), long=settings.long, progress=progress)
 

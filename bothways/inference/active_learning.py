@@ -32,7 +32,7 @@ def uncertainties(scores_NC: Tensor, *, multi_label: bool) -> Floats:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class UnlabelledTexts:
     """Texts to choose from: the index of each, a key that near duplicates share (empty for an empty text), its
     uncertainty and its vector."""
 
@@ -44,11 +44,11 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def take(self, indices: NDArray[np.int64]) -> "Candidates":
+    def take(self, indices: NDArray[np.int64]) -> "UnlabelledTexts":
         keys = [self.keys[index] for index in indices.tolist()]
-        return Candidates(self.rows_N[indices], keys, self.uncertainty_N[indices], self.vectors_NH[indices])
+        return UnlabelledTexts(self.rows_N[indices], keys, self.uncertainty_N[indices], self.vectors_NH[indices])
 
-    def most_uncertain(self, number: int) -> "Candidates":
+    def most_uncertain(self, number: int) -> "UnlabelledTexts":
         """At most this many different texts that are not empty, the most uncertain first; ties in input order."""
         first: dict[str, int] = {}
         for index in np.argsort(-self.uncertainty_N, kind="stable").tolist():
@@ -64,12 +64,12 @@ class CandidatePool:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.candidates: Candidates | None = None
+        self.candidates: UnlabelledTexts | None = None
 
-    def add(self, new: Candidates) -> Candidates:
+    def add(self, new: UnlabelledTexts) -> UnlabelledTexts:
         """Add texts; returns those that may still be chosen."""
         parts = [new] if self.candidates is None else [self.candidates, new]
-        merged = Candidates(
+        merged = UnlabelledTexts(
             np.concatenate([part.rows_N for part in parts]),
             [key for part in parts for key in part.keys],
             np.concatenate([part.uncertainty_N for part in parts]),

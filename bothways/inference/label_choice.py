@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError, format_count
-from bothways.inference.active_learning import CandidatePool, Candidates, uncertainties
+from bothways.inference.active_learning import CandidatePool, UnlabelledTexts, uncertainties
 from bothways.inference.arguments import read_one_or_many, whole_number
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Texts
@@ -32,7 +32,9 @@ class LabelChoice(PredictorBase):
         pool.add(self.label_candidates(firsts, seconds, **options))
         return choose_all(pool, f"{format_count(len(firsts), 'text')} given")
 
-    def label_candidates(self, texts: list[str], pairs: list[str] | None, **options: Unpack[ReadOptions]) -> Candidates:
+    def label_candidates(
+        self, texts: list[str], pairs: list[str] | None, **options: Unpack[ReadOptions]
+    ) -> UnlabelledTexts:
         """What `label_next` needs to know of each text (or pair). InputError if the model is not a classifier."""
         if self.task != "classify":
             raise InputError(f"label_next is for classifiers; the task of this model is {self.task}")
@@ -41,7 +43,7 @@ class LabelChoice(PredictorBase):
             uncertainty.append(uncertainties(scores_nC, multi_label=self.description.multi_label))
             vectors.append(normalize(vectors_nH).numpy())
         keys = [_row_key(*row) for row in zip(texts, pairs or [""] * len(texts), strict=True)]
-        return Candidates(np.arange(len(keys)), keys, np.concatenate(uncertainty), np.concatenate(vectors))
+        return UnlabelledTexts(np.arange(len(keys)), keys, np.concatenate(uncertainty), np.concatenate(vectors))
 
 
 def choose_all(pool: CandidatePool, source: str) -> list[int]:

@@ -21,7 +21,7 @@ from bothways.errors import InputError
 from bothways.inference.active_learning import (
     BETA,
     CandidatePool,
-    Candidates,
+    UnlabelledTexts,
     k_means,
     representatives,
     spread,
@@ -42,7 +42,7 @@ def texts_of(number):
 
 def candidates_of(uncertainty, vectors, first=0, keys=None):
     rows = np.arange(first, first + len(vectors))
-    return Candidates(rows, keys or [*map(str, rows)], np.array(uncertainty, np.float32), vectors)
+    return UnlabelledTexts(rows, keys or [*map(str, rows)], np.array(uncertainty, np.float32), vectors)
 
 
 @pytest.fixture(scope="module")
