@@ -17,6 +17,7 @@ from bothways.rng import Purpose, generator
 
 Floats = NDArray[np.float32]
 BETA = 10  # most uncertain texts, for each text to be chosen
+MAX_CLUSTERED = 10_000  # texts that are clustered; 0.8 GB of distances at worst
 MAX_ITERATIONS = 100  # of k-means
 
 
@@ -75,7 +76,7 @@ class CandidatePool:
             np.concatenate([part.uncertainty_N for part in parts]),
             np.concatenate([part.vectors_NH for part in parts]),
         )
-        self.candidates = merged.most_uncertain(BETA * self.number)
+        self.candidates = merged.most_uncertain(max(self.number, min(BETA * self.number, MAX_CLUSTERED)))
         return self.candidates
 
     def choose(self) -> list[int]:
@@ -128,10 +129,10 @@ def k_means(
         nearest_N = squared_distances(x_NH, centres_KH).argmin(1)
         if np.array_equal(nearest_N, cluster_N):
             break
-        cluster_N = nearest_N
-        weights_NK = weights_N[:, None] * (cluster_N[:, None] == np.arange(len(centres_KH)))
-        sizes_K1 = weights_NK.sum(0)[:, None]
-        centres_KH = np.where(sizes_K1 > 0, weights_NK.T @ x_NH / np.maximum(sizes_K1, 1e-300), centres_KH)
+        cluster_N, sums_KH = nearest_N, np.zeros_like(centres_KH)
+        np.add.at(sums_KH, cluster_N, weights_N[:, None] * x_NH)
+        sizes_K1 = np.bincount(cluster_N, weights_N, len(centres_KH))[:, None]
+        centres_KH = np.where(sizes_K1 > 0, sums_KH / np.maximum(sizes_K1, 1e-300), centres_KH)
     return centres_KH
 
 
