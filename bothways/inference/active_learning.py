@@ -18,7 +18,7 @@ from bothways.rng import Purpose, generator
 Floats = NDArray[np.float32]
 BETA = 10  # most uncertain texts, for each text to be chosen
 MAX_CLUSTERED = 10_000  # texts that are clustered; 0.8 GB of distances at worst
-MAX_ITERATIONS = 100  # of k-means
+MAX_ITERATIONS = 30  # of k-means
 
 
 def uncertainties(scores_NC: Tensor, *, multi_label: bool) -> Floats:
