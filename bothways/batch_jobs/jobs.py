@@ -81,7 +81,7 @@ def predict(settings: Predict) -> Journal:
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)
     writer = _table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas)
-    return _write(settings.out, writer, _blocks(model, settings, kept), compute, settings, model)
+    return _write(settings.out, writer, read_blocks(model, settings, kept), compute, settings, model)
 
 
 def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
@@ -94,8 +94,8 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
     compute = _prediction_function(model, settings, kept)
     # On a terminal the predictions themselves show the progress.
     with JobProgress("predict", estimate_num_rows(settings.file), bar=not sys.stdout.isatty()) as progress:
-        for block_read in _blocks(model, settings, kept):
-            block, rows = _compute_block(compute, block_read, settings, progress)
+        for block_read in read_blocks(model, settings, kept):
+            block, rows = compute_block(compute, block_read, settings, progress)
             for number, reason in block.errors.items():
                 logger.warning(f"row {number:,} skipped: {reason}")
             numbered = ({"row": number, **row} for number, row in zip(block.row_numbers, rows, strict=True))
@@ -121,7 +121,13 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
         taken |= {*map(probability_column, score_labels(columns))}
     if model.task == "answer":  # its id column is the question's id
         names = [name for name in names if name != "id"]
-    kept: dict[str, str] = {}
+    return rename_columns(names, taken)
+
+
+def rename_columns(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
+    """The names of input columns in the result, of which `taken` and "row" are the model's: input_NAME for such a name,
+    or the next that is free."""
+    taken, kept = {"row", *taken}, dict[str, str]()
     for name in sorted(names, key=taken.__contains__):  # columns that keep their names come first
         kept[name] = name
         while kept[name] in taken:
@@ -183,7 +189,7 @@ def _table(out: Path, columns: Any, escape_formulas: bool = False) -> ResultForm
     return JsonLines() if out.suffix == ".jsonl" else Parquet(columns)
 
 
-def _blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[Block]:
+def read_blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[Block]:
     if settings.text is not None:
         inputs: Iterator[LiveInput] = iter([_literal_input(model, settings, kept)])
     elif model.task == "answer":
@@ -244,17 +250,17 @@ def _write(
     settings: Embed | Predict,
     model: Predictor,
 ) -> Journal:
-    with open_output(out, writer, _reproduction_facts(settings, model)) as output:
+    with open_output(out, writer, reproduction_facts(settings, model)) as output:
         if settings.resume and not output.journal.blocks:
             logger.info(f"{out}: nothing to resume; beginning at the first row")
         output.skip_done(blocks)
         with JobProgress(out.name, estimate_num_rows(settings.file), done=output.journal.rows) as progress:
             for block in blocks:
-                output.add(block, *_compute_block(compute, block, settings, progress))
+                output.add(block, *compute_block(compute, block, settings, progress))
         return output.finish()
 
 
-def _compute_block(
+def compute_block(
     compute: BlockFunction, block: Block, settings: Embed | Predict, progress: JobProgress
 ) -> tuple[Block, Any]:
     """A block and its results; with on_error "skip" the block without the rows that cannot be computed."""
@@ -278,7 +284,7 @@ def _compute_block(
             raise InputError(f"rows {first:,} to {last:,}, counted from 0: {error}") from None
 
 
-def _reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
+def reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
     """Everything except the input that a result depends on: settings, model files, hardware and versions."""
     return {
         "verb": type(settings).__name__.lower(),

@@ -182,6 +182,9 @@ def predict(settings: "Predict", result: "Journal | Iterator[list[dict[str, Any]
         blocks: Iterable[list[dict[str, Any]]] = result  # type: ignore[assignment]
         for rows in blocks:
             print_json(*rows)
+    elif settings.label_next is not None:
+        text = f"{format_count(settings.label_next, 'row')} to label"
+        _print_file(settings, result, {"to_label": settings.label_next}, text)  # type: ignore[arg-type]
     else:
         _print_file(settings, result, {"predictions": result.results}, f"{result.results:,} predictions")  # type: ignore[union-attr, arg-type]
 

@@ -50,7 +50,13 @@ def rows():
 @pytest.fixture(scope="module")
 def run(start, rows, table, finetuned):
     return finetuned(
-        Classify, model=start, train=table(rows), folds=3, epochs=9.0, batch_tokens=512, checkpoint_every=3,
+        Classify,
+        model=start,
+        train=table(rows),
+        folds=3,
+        epochs=9.0,
+        batch_tokens=512,
+        checkpoint_every=3,
         patience=None,
     )
 

@@ -217,7 +217,7 @@ def test_micro_batches_change_no_loss(settings, tmp_path):
     for parts in (1, 3):
         run = run_task(replace(settings, epochs=1.0, gradient_accumulation=parts, out=tmp_path / str(parts)))
         losses.append([row["loss"] for row in rows_of(run.directory) if row["split"] == "train"])
-    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 @pytest.mark.slow
