@@ -34,6 +34,7 @@ from bothways.data.text_files import ARROW
 from bothways.errors import InputError, RowsError, no_such_column
 from bothways.evaluation.scores import probability_column
 from bothways.inference.load import load
+from bothways.inference.prediction_sets import stored_calibration
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
 from bothways.log import logger
@@ -170,6 +171,7 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
     options: dict[str, Any] = {} if settings.top is None else {"top": settings.top}
     if settings.coverage is not None:
         options["coverage"] = settings.coverage
+        logger.info(stored_calibration(model.description.metadata).guarantee(settings.coverage))
     predict_rows = partial(PREDICT_ROWS.get(model.task, predict_labels), model, long=settings.long, **options)
     predict_rows([])  # a missing head must not be reported as the error of a row
 

@@ -191,6 +191,15 @@ class ClassScoring(Scoring):
         targets = torch.from_numpy(self.data[split].targets)
         return fit_calibration(outputs, targets, multi_label=self.multi_label)
 
+    def calibrate_folds(self, predictions: Predictions) -> Calibration | None:
+        if not self.calibrates or self.multi_label or len(self.names) > NUM_STORED:
+            return None
+        probabilities_NC = torch.tensor([[details[name] for name in self.names] for details in predictions.details])
+        index_by_name = {name: index for index, name in enumerate(self.names)}
+        targets = torch.tensor([index_by_name[name] for name in predictions.gold])
+        calibration = fit_calibration(probabilities_NC.clamp(min=1e-30).log(), targets, multi_label=False)
+        return replace(calibration, is_cross=True)
+
     def calibration_error(self, split: str, outputs: torch.Tensor) -> float | None:
         if self.multi_label:
             return None

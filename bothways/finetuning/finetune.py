@@ -190,6 +190,8 @@ def run_seeds(
     resamples = Resamples.mean([*map(Resamples.from_json, by_seed)], same_rows=True)
     dev = metrics_by_seed[kept]["dev"]
     calibration = dev.get(CALIBRATION)
+    if folds and (of_folds := task.scoring.calibrate_folds(folds.all_predictions)):
+        calibration = of_folds.to_json()
     metrics_by_seed = {seed: without_details(values) for seed, values in metrics_by_seed.items()}
     if calibration:
         DivideScores(calibration["temperature"]).finalize(initial.model)

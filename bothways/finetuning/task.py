@@ -117,6 +117,10 @@ class Scoring(ABC):
         """The calibration of these outputs; None for tasks without one."""
         return None
 
+    def calibrate_folds(self, predictions: Predictions) -> Calibration | None:
+        """The calibration of out-of-fold predictions; None for tasks without one."""
+        return None
+
     def calibration_error(self, split: str, outputs: Any) -> float | None:
         """The expected calibration error of these outputs, in 0..1."""
         return None

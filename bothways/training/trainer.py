@@ -139,7 +139,7 @@ class Trainer:
         if progress.stopped_at or progress.recent_loss is None:
             return progress
         is_stale = options.patience is not None and progress.stale >= options.patience
-        stops = is_stale or progress.recent_loss < options.negligible_loss
+        stops = is_stale or 0 <= progress.recent_loss < options.negligible_loss
         return replace(progress, stopped_at=progress.step) if stops else progress
 
     def last_step(self, progress: TrainingState) -> int:
