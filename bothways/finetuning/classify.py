@@ -25,13 +25,13 @@ from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
 from bothways.evaluation.scores import Predictions, Scores, probability_column
 from bothways.finetuning.baseline_models import fit_linear_baselines
-from bothways.finetuning.calibration import fit_calibration, fit_temperature
 from bothways.finetuning.frozen_features import fit_text_head
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.task import Baseline, Metrics, ReportView, Scoring, Task, compute_outputs
 from bothways.finetuning.teacher import check_task, with_labels
 from bothways.finetuning.text_examples import TextExamples, add_text_head, text_scores
 from bothways.finetuning.text_task import TextSummary, TextTask
+from bothways.inference.calibration import fit_calibration, fit_temperature
 from bothways.inference.prediction_sets import Calibration
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line

@@ -34,11 +34,10 @@ from bothways.finetuning import baselines
 from bothways.finetuning.averaging import select_fraction
 from bothways.finetuning.baselines import BASELINES, ENCODER, MODEL, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
-from bothways.finetuning.linear_start import LinearStart
 from bothways.finetuning.recipe import format_learning_rates
 from bothways.finetuning.rehearsal import Rehearsal, read_or_make_plan
 from bothways.finetuning.report import write_report
-from bothways.finetuning.resume import check_unchanged, fingerprint_examples
+from bothways.finetuning.resume import LinearStart, check_unchanged, fingerprint_examples
 from bothways.finetuning.setup import FineTuneSetup, build_setup
 from bothways.finetuning.task import RESAMPLES, Metrics, Summary, Task, calibration_errors, metrics_with_intervals
 from bothways.finetuning.teacher import Lessons, Teacher, load_teacher

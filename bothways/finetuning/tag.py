@@ -27,7 +27,6 @@ from bothways.data.tags import Scheme, find_illegal_tag, tags_to_spans
 from bothways.distillation.losses import logits_loss
 from bothways.evaluation.evaluators import TagEvaluator, documents_of
 from bothways.evaluation.scores import Predictions, Scores
-from bothways.finetuning import linear_head
 from bothways.finetuning.baseline_models import most_frequent_tags
 from bothways.finetuning.frozen_features import MAX_LABELLED_TOKENS, last_layer, sample_rows, without_last_layer
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
@@ -55,6 +54,7 @@ from bothways.finetuning.teacher import check_task, with_labels
 from bothways.inference.tag_decoding import Tagset, decode_word_tags, word_probabilities
 from bothways.inference.tagged_texts import all_words
 from bothways.inference.windows import merge_rows
+from bothways.linear import linear_head
 from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
