@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -199,3 +200,42 @@ def test_weights_between_two_models_are_exact_at_both_ends():
     assert all(torch.equal(value, first["a"]) for name, value in averaging.interpolate(first, last, 0.0) if name == "a")
     assert dict(averaging.interpolate(first, last, 1.0)) == last
     assert dict(averaging.interpolate(first, last, 0.25))["a"][0] == 1.5
+
+
+class FakeScoring:
+    """Of one weight: its loss on a row is the squared distance to a number; its metric is the weight itself."""
+
+    metric = "score"
+
+    def __init__(self, numbers):
+        self.numbers = torch.tensor(numbers)
+
+    def outputs(self, model, split):
+        assert split == "dev"
+        return model.weight.detach().reshape(())
+
+    def row_losses(self, split, weight):
+        return (self.numbers - weight) ** 2
+
+    def compute_metrics(self, split, weight):
+        return {"score": -abs(float(weight) - 0.75)}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "fraction"),
+    [
+        ([0.5] * 20, 0.5),
+        ([1.0] * 20, 1.0),
+        ([2.0] * 20, 1.0),
+        ([-1.0] * 20, 0.0),
+        ([-3.0, 3.3] * 10, 0.0),  # the gain is less than half its standard error
+        ([0.5] * 300, 0.75),  # enough rows: the metric decides
+    ],
+)
+def test_the_point_between_two_models_with_the_lowest_loss_on_few_rows_is_kept(numbers, fraction):
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(model.weight)
+    task = SimpleNamespace(scoring=FakeScoring(numbers), initial_model="the start")
+    setup = SimpleNamespace(task=task, inference_copy=lambda model: model)
+    assert averaging.select_fraction(setup, model, {"weight": torch.zeros(1, 1)}) == fraction
+    assert model.weight.item() == fraction
