@@ -27,7 +27,7 @@ from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
-INFERENCE_TOKENS = 4096  # tokens of a batch without gradients
+INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
 RESAMPLES = "resamples"  # key of the bootstrap resamples of the metric, among the metrics of a split
 
