@@ -14,7 +14,7 @@ import numpy as np
 
 from bothways import metrics
 from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.formats.tfidf import write_tfidf
+from bothways.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.errors import format_count
 from bothways.finetuning.task import RESAMPLES, Baseline, Task, resamples_of
 from bothways.io import write_atomic
@@ -32,7 +32,7 @@ TRAIN_HEAD_ONLY = {
 }
 COSINE = "cosine of frozen vectors"
 MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
-MODEL, SAVED, ENCODER = "model", "tfidf", "encoder"  # directories of a run: what it delivers, and what is beside it
+MODEL, SAVED = "model", "tfidf"  # directories of a run: what it delivers, and a baseline that is as good
 BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
 
 

@@ -24,6 +24,7 @@ from bothways.batch import Batch
 from bothways.batching import batch_fingerprint
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
+from bothways.checkpoint.formats.tfidf import ENCODER
 from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.readers import unread_warning
 from bothways.checkpoint.weights import WEIGHTS, write_weights
@@ -32,7 +33,7 @@ from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device
 from bothways.errors import InputError, for_caller
 from bothways.finetuning import baselines
 from bothways.finetuning.averaging import select_fraction
-from bothways.finetuning.baselines import BASELINES, ENCODER, MODEL, BaselineScore, Comparison, Resamples
+from bothways.finetuning.baselines import BASELINES, MODEL, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
 from bothways.finetuning.recipe import format_learning_rates
 from bothways.finetuning.rehearsal import Rehearsal, read_or_make_plan

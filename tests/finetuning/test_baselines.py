@@ -26,16 +26,19 @@ from bothways.finetuning import (
     classify,
     cross_validation,
     embed,
-    linear_head,
     regress,
     report,
     tag,
-)  # fmt: skip
+)
 from bothways.finetuning.tag_examples import read_splits
 from bothways.finetuning.task import resamples_of
 from bothways.finetuning.tasks import run as run_task
 from bothways.inference.predictor import Predictor
-from bothways.linear import regressions, tfidf
+from bothways.linear import (
+    linear_head,  # fmt: skip
+    regressions,
+    tfidf,
+)
 from bothways.report import baselines as page_baselines
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 
@@ -321,6 +324,8 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
     assert result.delivered == TFIDF and f"delivered: {TFIDF}" in result.verdict
     assert result.baselines[TFIDF] > result.mean and not (settings.out / "tfidf").exists()
     assert checkpoint.load(settings.out / "encoder").model.config.num_hidden_layers == 3  # beside it
+    with pytest.raises(InputError, match=f"no encoder.*pass {settings.out / 'encoder'}"):
+        checkpoint.load(saved)
     assert len({file.stat().st_mode for file in saved.iterdir()}) == 1
     model = bothways.load(saved)
     texts, labels, _ = read(files["test"])

@@ -242,7 +242,8 @@ def losses_of(run):
 
 
 def weights_of(run):
-    return {name: value.tolist() for name, value in checkpoint.load(run).model.state_dict().items()}
+    encoder = run / ("encoder" if (run / "encoder").exists() else "model")  # beside TF-IDF, if that is better on dev
+    return {name: value.tolist() for name, value in checkpoint.load(encoder).model.state_dict().items()}
 
 
 def test_the_setting_is_checked(options, tables):
