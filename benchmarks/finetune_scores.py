@@ -10,6 +10,7 @@ with a line is not run again; an interrupted set is resumed. --print: only print
 
 import argparse
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -51,6 +52,7 @@ SETTINGS: dict[str, type] = {
     "pooling": str,
     "window_pooling": str,
     "seed": int,
+    "dtype": str,
     "checkpoint_every": int,
 }
 Line = dict[str, Any]
@@ -76,7 +78,8 @@ def run(name: str, data: DataSet, out: Path, recipe: Mapping[str, Any]) -> Line:
     start, processor = time.perf_counter(), time.process_time()
     bothways.train(replace(settings, resume=out.exists()))
     line = summary(name, out) | {"wall": time.perf_counter() - start, "cpu": time.process_time() - processor}
-    for folder in ("model", "tfidf"):
+    line["gigabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    for folder in ("model", "tfidf", "encoder"):
         shutil.rmtree(out / folder, ignore_errors=True)
     return line
 
@@ -91,7 +94,10 @@ def summary(name: str, out: Path) -> Line:
     kept = "metric split mean std scores interval baselines baseline_intervals frozen verdict".split()
     epoch = seconds / steps * metadata["steps_per_epoch"] if steps else 0.0
     spent = {**metadata["seconds"], "training": seconds, "epoch": epoch}
+    figures = metadata["figures"][result["split"]]
+    errors = [figures[key] for key in ("calibration_error_before", "calibration_error") if key in figures]
     return {
+        "delivered": result.get("delivered", ""), "calibration": errors, "learning_rate": metadata["learning_rate"],
         "set": name, "rows": metadata["rows"], **{key: result[key] for key in kept}, "seconds": spent, "steps": steps,
         "steps_per_epoch": metadata["steps_per_epoch"], "curve": curve,
     }  # fmt: skip
@@ -136,9 +142,10 @@ def cost(line: Line) -> tuple[float, float, float]:
 def table(lines: Sequence[Line]) -> Iterator[str]:
     yield (
         "| set | metric | rows, train / test | fine-tuned (seeds) | most frequent | TF-IDF or words | "
-        "frozen + linear | gain +- standard error | target | simple / training, s | minutes |"
+        "frozen + linear | gain +- standard error | target | simple / training, s | minutes | "
+        "GB | calibration error, before / after |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     gains = {}
     for line in lines:
         gain, error = line["mean"] - line["baselines"][linear(line)], standard_error(line)
@@ -149,6 +156,7 @@ def table(lines: Sequence[Line]) -> Iterator[str]:
             "frozen kept" * line["frozen"],
             "BELOW by more than two standard errors" * (gain < -2 * error),
             "below" * (-2 * error <= gain <= 0),
+            line["delivered"] and f"delivered: {line['delivered']}",
         ]
         short = f", short by {target - line['mean']:.1%}" if target and line["mean"] < target else ""
         seeds = ", ".join(f"{100 * score:.1f}" for score in line["scores"][line["split"]])
@@ -159,7 +167,7 @@ def table(lines: Sequence[Line]) -> Iterator[str]:
             f"{100 * gain:+.1f} +- {100 * error:.1f} {', '.join(filter(None, flags))}".strip(),
             f"{percent(target)}{short}",
             f"{spent:.0f} (at most {allowed:.0f}) / {training:.0f}" + " OVER" * (spent > allowed),
-            f"{line['wall'] / 60:.1f}",
+            f"{line['wall'] / 60:.1f}", f"{line['gigabytes']:.1f}", " / ".join(map(percent, line["calibration"])),
         ]  # fmt: skip
         yield f"| {' | '.join(cells)} |"
     if gains:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 from xml.etree import ElementTree
 
@@ -67,6 +68,15 @@ def imdb() -> DataSet:
     return DataSet(
         Classify, {"train": sample_rows(as_rows(train), 1200, seed=0), "test": sample_rows(as_rows(test), 2000, seed=1)}
     )
+
+
+def first_rows(name: str, train: int, test: int) -> DataSet:
+    """A random part of another set."""
+    data = SETS[name]()
+    parts = (("train", train, 0), ("test", test, 1))
+    rows = {split: sample_rows(rows_of(data.arguments, split), most, seed=seed) for split, most, seed in parts}
+    metric = {key: value for key, value in data.arguments.items() if key == "metric"}
+    return DataSet(data.settings, {**rows, **metric})
 
 
 def acl_arc() -> DataSet:
@@ -133,6 +143,15 @@ def conll() -> DataSet:
     return DataSet(Tag, {name: DATA / "conll2003" / f"eng.{file}" for name, file in files.items()})
 
 
+def conll_first(number: int) -> DataSet:
+    """The first sentences of the training file; a tenth of them selects."""
+    files = conll().arguments
+    sentences = files["train"].read_text(encoding="utf-8").split("\n\n")
+    part = Path(mkdtemp()) / "train.conll"
+    part.write_text("\n\n".join(sentences[:number]) + "\n", encoding="utf-8")
+    return DataSet(Tag, {"train": part, "test": files["test"]})
+
+
 def entities(folder: str) -> DataSet:
     return DataSet(Tag, {name: DATA / "scientific" / folder / f"{name}.txt" for name in ("train", "dev", "test")})
 
@@ -186,6 +205,9 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "Hyperpartisan": hyperpartisan,
     "authors": authors,
     "CoNLL-2003": conll,
+    "IMDb, 300 rows": partial(first_rows, "IMDb", 300, 400),
+    "Hyperpartisan, 300 rows": partial(first_rows, "Hyperpartisan", 300, 400),
+    "CoNLL-2003, 1,000 sentences": partial(conll_first, 1000),
     "SST-2": partial(glue, "SST-2"),
     "IMDb": imdb,
     "SQuAD 1.1": squad,

@@ -1,11 +1,37 @@
 """Exceptions for user mistakes, and helpers that format values in error messages."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from itertools import islice
+
+_is_command_line = False
+
+
+@contextmanager
+def command_line(is_active: bool = True) -> Iterator[None]:
+    """Inside the block messages name options as flags (`--epochs 3`), outside as arguments (`epochs=3`)."""
+    global _is_command_line
+    before, _is_command_line = _is_command_line, is_active
+    try:
+        yield
+    finally:
+        _is_command_line = before
+
+
+def for_caller(message: str) -> str:
+    """A message that names flags, in the words of the caller: the command line, or Python."""
+    if _is_command_line or "--" not in message:
+        return message
+    # The settings import this module, and are needed only for a message with flags.
+    return str(import_module("bothways.settings.wording").as_arguments(message))
 
 
 class InputError(ValueError):
     """Invalid input or settings. The command line prints only the message and exits with status 1."""
+
+    def __str__(self) -> str:
+        return for_caller(super().__str__())
 
 
 class UsageError(InputError):

@@ -1,7 +1,8 @@
 """Logging, progress bars, and output of the command line.
 
-Everything logs to `logging.getLogger("bothways")` and prints nothing unless logging is configured. The command line
-prints results to standard output, messages and progress bars to standard error.
+Everything logs to `logging.getLogger("bothways")`, which prints nothing unless logging is configured. Bars of training
+and of long jobs are drawn on terminals and in notebooks, unless the logger's level is ERROR. The command line prints
+results to standard output, messages and progress bars to standard error.
 
 Labels, file names and configs are untrusted, so characters that control the terminal are escaped in all output.
 """
@@ -12,15 +13,21 @@ import re
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bothways.errors import for_caller
 from bothways.io import to_json
 
 # C0 (except tab and line feed) and C1 control characters, line separators, and marks that change the text direction.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+NOTEBOOK_SECONDS = 0.25  # at least, between two updates of a bar
 
 
 def escape_controls(text: str) -> str:
@@ -69,6 +76,15 @@ logger = logging.getLogger("bothways")
 logger.addHandler(logging.NullHandler())  # else Python prints warnings if logging is not configured
 
 
+def _word_for_caller(record: logging.LogRecord) -> bool:
+    """Let every record pass, with flags as arguments outside the command line."""
+    record.msg, record.args = for_caller(record.getMessage()), None
+    return True
+
+
+logger.addFilter(_word_for_caller)
+
+
 class _Handler(logging.Handler):
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
@@ -83,7 +99,7 @@ class _Handler(logging.Handler):
 def messages_to(write: Callable[[str], None]) -> Iterator[None]:
     """Call `write` with each message logged inside the block, instead of an outer `messages_to`.
 
-    Progress bars are drawn if standard error is a terminal.
+    Messages appear above a progress bar, which is drawn if standard error is a terminal.
     """
     outer, level = [handler for handler in logger.handlers if isinstance(handler, _Handler)], logger.level
     handler = _Handler(write)
@@ -111,27 +127,32 @@ def muted() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def in_notebook() -> bool:
+    """Whether this is a Jupyter kernel, in which standard error is no terminal and bars are displayed by IPython."""
+    if "ipykernel" not in sys.modules:
+        return False
+    ipython = sys.modules.get("IPython")
+    return ipython is None or hasattr(ipython.get_ipython(), "kernel")
+
+
 def draws_bars() -> bool:
-    """Whether progress is drawn as a bar: on a terminal, inside `messages_to`."""
-    inside = any(isinstance(handler, _Handler) for handler in logger.handlers) and logger.isEnabledFor(logging.INFO)
-    return inside and sys.stderr.isatty()
+    """Whether progress is drawn as a bar: in a notebook, and on a terminal unless log lines show it there."""
+    if logger.level >= logging.ERROR:  # muted
+        return False
+    shows_lines = logger.isEnabledFor(logging.INFO) and not any(isinstance(one, _Handler) for one in logger.handlers)
+    return in_notebook() or (sys.stderr.isatty() and not shows_lines)
 
 
 class ProgressBar:
-    """A progress bar on standard error with count and remaining time. Draws nothing if `draws_bars()` is false.
+    """A progress bar with count and remaining time: in the output of a notebook's cell, else on standard error. Draws
+    nothing if `draws_bars()` is false.
 
     done: the count at the start, for example of a resumed job.
     """
 
     def __init__(self, title: str, total: int | None, *, done: int = 0) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        text = TextColumn("{task.description}", markup=False)
-        columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not draws_bars())
-        self.title = escape_controls(title)
-        self.task = self.bar.add_task(self.title, total=total, completed=done)
+        kind = _NotebookBar if draws_bars() and in_notebook() else _TerminalBar
+        self.bar = kind(escape_controls(title), total, done)
 
     def __enter__(self) -> "ProgressBar":
         self.bar.start()
@@ -142,4 +163,73 @@ class ProgressBar:
 
     def update(self, done: int, detail: str) -> None:
         """Set the count. detail: text after the title."""
+        self.bar.update(done, detail)
+
+
+class _TerminalBar:
+    def __init__(self, title: str, total: int | None, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        text = TextColumn("{task.description}", markup=False)
+        columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not draws_bars())
+        self.title = title
+        self.task = self.bar.add_task(title, total=total, completed=done)
+
+    def start(self) -> None:
+        self.bar.start()
+
+    def stop(self) -> None:
+        self.bar.stop()
+
+    def update(self, done: int, detail: str) -> None:
         self.bar.update(self.task, completed=done, description=f"{self.title}  {detail}")
+
+
+class _NotebookBar:
+    """A bar that is updated in place in the output of a cell, and stays there. Without IPython, a line that a carriage
+    return starts over."""
+
+    def __init__(self, title: str, total: int | None, done: int) -> None:
+        self.title, self.total, self.first, self.done, self.detail = title, total, done, done, ""
+        self.started = self.shown = time.monotonic()
+        self.handle: Any = None
+        self.width = 0
+
+    def start(self) -> None:
+        self.started = time.monotonic()
+        self._show()
+
+    def stop(self) -> None:
+        self._show()
+        if self.handle is None:
+            print(file=sys.stderr, flush=True)
+
+    def update(self, done: int, detail: str) -> None:
+        self.done, self.detail = done, detail
+        if time.monotonic() - self.shown >= NOTEBOOK_SECONDS:
+            self._show()
+
+    def _show(self) -> None:
+        self.shown = time.monotonic()
+        line = "  ".join(part for part in (self.title, self.detail, self._count()) if part)
+        try:
+            display = import_module("IPython.display").display
+        except ImportError:
+            self.width = max(self.width, len(line))
+            print(f"\r{line:{self.width}}", end="", file=sys.stderr, flush=True)
+            return
+        value = "" if self.total is None else f' value="{self.done}" max="{self.total}"'
+        shown = {"text/plain": line, "text/html": f"<progress{value}></progress> {escape(line)}"}
+        if self.handle is None:
+            self.handle = display(shown, raw=True, display_id=True)
+        else:
+            self.handle.update(shown, raw=True)
+
+    def _count(self) -> str:
+        if self.total is None:
+            return f"{self.done:,}"
+        seconds = (time.monotonic() - self.started) / max(1, self.done - self.first) * (self.total - self.done)
+        left = f", {int(seconds) // 60}:{int(seconds) % 60:02} left" if self.first < self.done < self.total else ""
+        return f"{self.done:,}/{self.total:,}{left}"

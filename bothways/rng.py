@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     FOLDS = 8
     WINDOWS = 9
     TEXTS = 10  # texts cut from passages, for distillation
+    LABELS = 11  # texts to be labelled next
 
 
 def make_keys(seed: int, purpose: Purpose, *indices: Index) -> np.ndarray:

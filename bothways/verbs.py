@@ -1,5 +1,6 @@
 """The verbs: settings, function and help of each, for the command line and `bothways.train`."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -156,7 +157,12 @@ def finetune(
         raise InputError(f"{unknown[0].removesuffix('_column')}: no option of {task}{hint}")
     if out is None:
         out = next(path for number in count(1) if not (path := Path(f"{task}-{number}")).exists())
-    result: FineTuneResult = train(cls(train=train_data, out=out, **given), callbacks=callbacks)
+    try:
+        result: FineTuneResult = train(cls(train=train_data, out=out, **given), callbacks=callbacks)
+    except InputError as error:
+        # The settings call these columns text_column, ...; a name in quotes is one of the data.
+        error.args = (re.sub(r"(?<!['\w])(text|label|pair)_column\b=?", r"\1=", str(error)),)
+        raise
     return result
 
 

@@ -93,6 +93,15 @@ def same_threads():
         assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"]), "the number of threads was not restored"
 
 
+@pytest.fixture(autouse=True)
+def command_line_wording():
+    """Messages as they are written in the code, with flags; tests/test_wording.py has those for callers in Python."""
+    from bothways.errors import command_line
+
+    with command_line():
+        yield
+
+
 def family_of(architecture):
     return max((name for name in PEER_CONFIGS if architecture.lower().startswith(name)), key=len)
 

@@ -1,5 +1,6 @@
 """`bothways.finetune`: a fine-tuned model in one call."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,21 @@ def test_one_call_fine_tunes_on_a_table_and_the_result_loads(rows, make_model, t
     assert result.directory == Path("classify-1") and result.mean > 0.8
     assert result.load(dtype="float32").classify("the cat on").label in ("c", "d")
     assert "accuracy on test" in result._repr_html_() and f"{result.mean:.4f}" in result._repr_html_()
+    figure = result.plot(tmp_path / "curves.svg")
+    assert [axis.get_title() for axis in figure.axes] == ["Loss", "accuracy, dev", "Learning rate"]
+    assert figure._repr_png_().startswith(b"\x89PNG") and (tmp_path / "curves.svg").read_text().startswith("<?xml")
+    assert any(line.get_label() == "baseline" for line in figure.axes[1].lines)
+    with (result.directory / "predictions.csv").open(encoding="utf-8-sig", newline="") as file:
+        predictions = [*csv.DictReader(file)]
+    assert [*predictions[0]] == ["where", "text", "gold", "predicted", "probability_c", "probability_d"]
+    assert len(predictions) == result.rows and predictions[0]["text"] in {row["message"] for row in rows}
+    correct = [row["gold"] == row["predicted"] for row in predictions]
+    assert sum(correct) / len(correct) == pytest.approx(result.mean)
+    for row in predictions:
+        probabilities = {name: float(row[f"probability_{name}"]) for name in "cd"}
+        assert sum(probabilities.values()) == pytest.approx(1)
+        assert max(probabilities, key=probabilities.get) == row["predicted"]
+    assert '<a href="predictions.csv">' in (result.directory / "report.html").read_text(encoding="utf-8")
     again = bothways.finetune(rows, **{**options, "epochs": 0.2})
     assert again.directory == Path("classify-2")
 

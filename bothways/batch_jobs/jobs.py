@@ -14,7 +14,7 @@ import bothways
 from bothways.batch_jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
 from bothways.batch_jobs.journal import Journal, check_output, open_output
 from bothways.batch_jobs.progress import JobProgress
-from bothways.batch_jobs.rows import PREDICT_ROWS, predict_labels, result_columns
+from bothways.batch_jobs.rows import PREDICT_ROWS, predict_labels, result_columns, score_labels
 from bothways.batch_jobs.writers import (
     JsonLines,
     Npy,
@@ -32,7 +32,9 @@ from bothways.data.stream import LiveInput, ModelInput, all_columns, read_questi
 from bothways.data.tables import read_schema
 from bothways.data.text_files import ARROW
 from bothways.errors import InputError, RowsError, no_such_column
+from bothways.evaluation.scores import probability_column
 from bothways.inference.load import load
+from bothways.inference.prediction_sets import stored_calibration
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
 from bothways.log import logger
@@ -80,7 +82,7 @@ def predict(settings: Predict) -> Journal:
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)
     writer = _table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas)
-    return _write(settings.out, writer, _blocks(model, settings, kept), compute, settings, model)
+    return _write(settings.out, writer, read_blocks(model, settings, kept), compute, settings, model)
 
 
 def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
@@ -93,8 +95,8 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
     compute = _prediction_function(model, settings, kept)
     # On a terminal the predictions themselves show the progress.
     with JobProgress("predict", estimate_num_rows(settings.file), bar=not sys.stdout.isatty()) as progress:
-        for block_read in _blocks(model, settings, kept):
-            block, rows = _compute_block(compute, block_read, settings, progress)
+        for block_read in read_blocks(model, settings, kept):
+            block, rows = compute_block(compute, block_read, settings, progress)
             for number, reason in block.errors.items():
                 logger.warning(f"row {number:,} skipped: {reason}")
             numbered = ({"row": number, **row} for number, row in zip(block.row_numbers, rows, strict=True))
@@ -114,10 +116,19 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
     if missing := [name for name in names if name not in available]:
         source = settings.file if settings.text is None else "--text"
         raise no_such_column(source, missing[0], available, "name others with --keep-columns")
-    taken = {"row", *result_columns(model, settings.top, has_sets=settings.coverage is not None).names}
+    columns = result_columns(model, settings.top, has_sets=settings.coverage is not None)
+    taken = {"row", *columns.names}
+    if settings.out is not None and settings.out.suffix in (".csv", ".tsv"):
+        taken |= {*map(probability_column, score_labels(columns))}
     if model.task == "answer":  # its id column is the question's id
         names = [name for name in names if name != "id"]
-    kept: dict[str, str] = {}
+    return rename_columns(names, taken)
+
+
+def rename_columns(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
+    """The names of input columns in the result, of which `taken` and "row" are the model's: input_NAME for such a name,
+    or the next that is free."""
+    taken, kept = {"row", *taken}, dict[str, str]()
     for name in sorted(names, key=taken.__contains__):  # columns that keep their names come first
         kept[name] = name
         while kept[name] in taken:
@@ -160,6 +171,7 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
     options: dict[str, Any] = {} if settings.top is None else {"top": settings.top}
     if settings.coverage is not None:
         options["coverage"] = settings.coverage
+        logger.info(stored_calibration(model.description.metadata).guarantee(settings.coverage))
     predict_rows = partial(PREDICT_ROWS.get(model.task, predict_labels), model, long=settings.long, **options)
     predict_rows([])  # a missing head must not be reported as the error of a row
 
@@ -175,11 +187,11 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
 
 def _table(out: Path, columns: Any, escape_formulas: bool = False) -> ResultFormat:
     if out.suffix in (".csv", ".tsv"):
-        return Separated(columns.names, out.suffix == ".tsv", escape_formulas)
+        return Separated(columns.names, out.suffix == ".tsv", escape_formulas, score_labels(columns))
     return JsonLines() if out.suffix == ".jsonl" else Parquet(columns)
 
 
-def _blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[Block]:
+def read_blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[Block]:
     if settings.text is not None:
         inputs: Iterator[LiveInput] = iter([_literal_input(model, settings, kept)])
     elif model.task == "answer":
@@ -240,17 +252,17 @@ def _write(
     settings: Embed | Predict,
     model: Predictor,
 ) -> Journal:
-    with open_output(out, writer, _reproduction_facts(settings, model)) as output:
+    with open_output(out, writer, reproduction_facts(settings, model)) as output:
         if settings.resume and not output.journal.blocks:
             logger.info(f"{out}: nothing to resume; beginning at the first row")
         output.skip_done(blocks)
         with JobProgress(out.name, estimate_num_rows(settings.file), done=output.journal.rows) as progress:
             for block in blocks:
-                output.add(block, *_compute_block(compute, block, settings, progress))
+                output.add(block, *compute_block(compute, block, settings, progress))
         return output.finish()
 
 
-def _compute_block(
+def compute_block(
     compute: BlockFunction, block: Block, settings: Embed | Predict, progress: JobProgress
 ) -> tuple[Block, Any]:
     """A block and its results; with on_error "skip" the block without the rows that cannot be computed."""
@@ -274,7 +286,7 @@ def _compute_block(
             raise InputError(f"rows {first:,} to {last:,}, counted from 0: {error}") from None
 
 
-def _reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
+def reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
     """Everything except the input that a result depends on: settings, model files, hardware and versions."""
     return {
         "verb": type(settings).__name__.lower(),

@@ -28,7 +28,7 @@ def predict_labels(
 ) -> list[ResultRow]:
     """The most probable label, its score and the scores of all labels (or the `top` best); for multi-label models also
     the labels above the threshold, and with coverage the prediction set."""
-    predictions = model.classify([row.text for row in rows], _pairs(rows), top=top, coverage=coverage, **options)
+    predictions = model.classify([row.text for row in rows], pairs_of(rows), top=top, coverage=coverage, **options)
     if not model.description.multi_label and coverage is None:
         return [{"label": one.label, "score": one.score, "scores": one.scores} for one in predictions]
     return [
@@ -39,7 +39,7 @@ def predict_labels(
 
 def predict_numbers(model: Predictor, rows: Sequence[ModelInput], **options: Unpack[ReadOptions]) -> list[ResultRow]:
     """The number of a regression model."""
-    numbers = model.regress([row.text for row in rows], _pairs(rows), **options)
+    numbers = model.regress([row.text for row in rows], pairs_of(rows), **options)
     return [{"score": number} for number in numbers.tolist()]
 
 
@@ -91,5 +91,15 @@ def result_columns(model: Predictor, top: int | None = None, *, has_sets: bool =
     return pyarrow.schema({"label": text, **labels, "score": number, "scores": scores})
 
 
-def _pairs(rows: Sequence[ModelInput]) -> list[str] | None:
+def score_labels(columns: Any) -> list[str]:
+    """The labels of the column `scores`, if all rows have the same ones."""
+    import pyarrow
+
+    if "scores" not in columns.names or not pyarrow.types.is_struct(kind := columns.field("scores").type):
+        return []
+    return [kind.field(index).name for index in range(kind.num_fields)]
+
+
+def pairs_of(rows: Sequence[ModelInput]) -> list[str] | None:
+    """The second texts; None if the rows have none."""
     return [row.pair for row in rows if row.pair is not None] or None

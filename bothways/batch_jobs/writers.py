@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.evaluation.scores import probability_column
 from bothways.io import SURROGATES, to_json
 
 ResultRow = dict[str, Any]
@@ -141,19 +142,26 @@ class Separated:
     """.csv: comma-separated, quoted as in RFC 4180, lines end in a line feed. .tsv: tab-separated without quoting; tabs
     and line ends inside a value become spaces.
 
-    Lists and objects are written as JSON. escape_formulas: put ' before texts that spreadsheets would evaluate.
+    Lists and objects are written as JSON, but "scores" has a column for each of the labels, if they are given.
+    escape_formulas: put ' before texts that spreadsheets would evaluate.
     """
 
     columns: Sequence[str]  # without "row"
     tabs: bool
     escape_formulas: bool = False
+    labels: Sequence[str] = ()
 
     def head(self) -> bytes:
-        return self._line(["row", *self.columns])
+        columns = [name for name in self.columns if not self._is_split(name)]
+        return self._line(["row", *columns, *map(probability_column, self.labels)])
 
     def block(self, numbers: Sequence[int], results: Vectors | Sequence[ResultRow]) -> Iterable[bytes]:
         for number, row in zip(numbers, results, strict=True):
-            yield self._line([number, *(row[name] for name in self.columns)])
+            values = [row[name] for name in self.columns if not self._is_split(name)]
+            yield self._line([number, *values, *(row["scores"][label] for label in self.labels)])
+
+    def _is_split(self, column: str) -> bool:
+        return column == "scores" and bool(self.labels)
 
     def complete(self, partial: Path, num_rows: int) -> Path:
         return partial

@@ -195,7 +195,7 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | No
     if (target / METADATA_FILE).exists() and "status" in read_json(target / METADATA_FILE):
         raise InputError(f"{target}: contains a run, which would be lost; pass a new directory")
     with atomic_directory(target) as directory:
-        write_files(checkpoint, directory, weights or format_of(checkpoint.model))
+        write_files(checkpoint, directory, weights or format_of(checkpoint))
 
 
 def check_target(target: Path, *, holds: str) -> None:
@@ -212,4 +212,4 @@ def check_target(target: Path, *, holds: str) -> None:
 
 def write(checkpoint: Checkpoint, directory: Path) -> None:
     """Write the files of a checkpoint into a directory, in the format of its model."""
-    write_files(checkpoint, directory, format_of(checkpoint.model))
+    write_files(checkpoint, directory, format_of(checkpoint))

@@ -28,6 +28,7 @@ FILES = (
     f"{WEIGHTS}.index.json",
     "model-*-of-*.safetensors",
     "int8.safetensors",
+    "mean_head.safetensors",
     "packed.safetensors",
     "tfidf.safetensors",
     "terms.json",

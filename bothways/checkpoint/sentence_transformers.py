@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors, write_weights
 from bothways.config import EncoderConfig
@@ -94,13 +94,8 @@ def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> No
     """
     _write_pooling(directory, "mean", config)
     _write_limits(directory / TRANSFORMER, config)
-    (directory / DENSE).mkdir()
-    sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": True}
-    write_json(directory / DENSE / "config.json", {**sizes, "activation_function": IDENTITY})
     unit = config.pooler_act != "none"
-    weight_CH = layer.weight.detach().float().cpu() * (unit_scale(config.hidden_size) if unit else 1.0)
-    state = {"linear.weight": weight_CH.contiguous(), "linear.bias": layer.bias.detach().float().cpu().contiguous()}
-    write_weights(state, directory / DENSE / WEIGHTS)
+    _write_dense(directory, layer.weight * (unit_scale(config.hidden_size) if unit else 1.0), layer.bias)
     kinds = [(TRANSFORMER, "Transformer"), (POOLING, "Pooling")]
     if unit:
         (directory / NORMALIZE).mkdir()
@@ -108,6 +103,15 @@ def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> No
     if not encodes_separately(config):
         kinds.append((DENSE, "Dense"))
     _write_modules(directory, kinds)
+
+
+def write_mean_layer(directory: Path, weight_CH: Tensor, bias_C: Tensor, config: EncoderConfig) -> None:
+    """Write the files with which sentence-transformers computes logits from an encoder whose last layer gives every
+    token of a text the same vector."""
+    _write_pooling(directory, "mean", config)
+    _write_limits(directory, config)
+    _write_dense(directory, weight_CH, bias_C)
+    _write_modules(directory, [("", "Transformer"), (POOLING, "Pooling"), (DENSE, "Dense")])
 
 
 def read_linear(directory: Path, layer: str) -> TensorFiles:
@@ -122,6 +126,16 @@ def _write_pooling(directory: Path, pooling: str, config: EncoderConfig) -> None
     names = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
     modes = {f"pooling_mode_{name}": kind == pooling for kind, name in names.items()}
     write_json(directory / POOLING / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
+
+
+def _write_dense(directory: Path, weight_CH: Tensor, bias_C: Tensor) -> None:
+    (directory / DENSE).mkdir()
+    sizes = {"in_features": weight_CH.shape[1], "out_features": len(weight_CH), "bias": True}
+    write_json(directory / DENSE / "config.json", {**sizes, "activation_function": IDENTITY})
+    state = {"linear.weight": weight_CH, "linear.bias": bias_C}
+    write_weights(
+        {name: value.detach().float().cpu().contiguous() for name, value in state.items()}, directory / DENSE / WEIGHTS
+    )
 
 
 def _write_modules(directory: Path, kinds: Sequence[tuple[str, str]]) -> None:

@@ -24,8 +24,8 @@ GROUPS = {
     "train-windows",
     "evaluation": "metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats peers "
     "tolerance max-drop",
-    "output": "out resume checkpoint-every keep-checkpoints tensorboard keep-columns top coverage normalize "
-    "escape-formulas to int8 word-bits layer-bits clear json",
+    "output": "out resume checkpoint-every keep-checkpoints tensorboard keep-columns top coverage label-next "
+    "normalize escape-formulas to int8 word-bits layer-bits clear json",
     "machine": "device dtype processes compile shard deterministic watts",
 }
 GROUP_BY_FLAG = {flag: group for group, flags in GROUPS.items() for flag in flags.split()}

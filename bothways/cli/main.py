@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.cli.help import arranged_help
-from bothways.errors import InputError, UsageError
+from bothways.errors import InputError, UsageError, command_line
 from bothways.log import messages_to, print_lines, print_message
 from bothways.pretrained import DEFAULT
 from bothways.training.signals import Stopped
@@ -46,6 +46,11 @@ def entry() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line. For invalid input or a disk error, prints one line and exits with status 1, for
     a UsageError with 2."""
+    with command_line():
+        _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     name = ""

@@ -116,6 +116,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
                 "baselines": result.baselines,
                 "verdict": result.verdict,
                 "frozen": result.frozen,
+                **({"delivered": result.delivered} if result.delivered else {}),
                 **({"teacher": result.teacher} if result.teacher else {}),
             }
         )
@@ -132,7 +133,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
         f"{name} {result.metric} {result.mean:.2%}{spread}{interval}{failed}{selected}",
         *format_teacher(result),
         *format_table(result.metric, name, result.baselines),
-        f"model in {result.model}",
+        f"model in {result.model}{f', {result.delivered}' if result.delivered else ''}",
         *([result.verdict] if result.verdict else []),
     )
 
@@ -181,6 +182,9 @@ def predict(settings: "Predict", result: "Journal | Iterator[list[dict[str, Any]
         blocks: Iterable[list[dict[str, Any]]] = result  # type: ignore[assignment]
         for rows in blocks:
             print_json(*rows)
+    elif settings.label_next is not None:
+        text = f"{format_count(settings.label_next, 'row')} to label"
+        _print_file(settings, result, {"to_label": settings.label_next}, text)  # type: ignore[arg-type]
     else:
         _print_file(settings, result, {"predictions": result.results}, f"{result.results:,} predictions")  # type: ignore[union-attr, arg-type]
 

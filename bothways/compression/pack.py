@@ -69,8 +69,8 @@ def save_packed(source: Checkpoint, target: Path, word_bits: int = 4, layer_bits
     with atomic_directory(target) as directory:
         checkpoint.write(replace(source, metadata=metadata), directory)
         config = read_json(directory / CONFIG)
-        if not (directory / WEIGHTS).exists():
-            kind = config.get("model_type")
+        if not (directory / WEIGHTS).exists() or "bothways_format" in config:
+            kind = config.get("bothways_format", config.get("model_type"))
             raise InputError(f"a model of type {kind} cannot be packed; pass one in the Hugging Face layout")
         quantization = write_packed(read_weights(directory), directory, choose_bits)
         (directory / WEIGHTS).unlink()

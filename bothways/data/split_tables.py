@@ -131,6 +131,13 @@ def texts_by_location(tables: Iterable[Table]) -> dict[str, tuple[str, str | Non
     }
 
 
+def text_columns(texts: Mapping[str, tuple[str, str | None]], where: Sequence[str]) -> dict[str, list[str]]:
+    """The texts, and second texts if there are any, of some rows. texts: those of `texts_by_location`."""
+    columns = {"text": [texts[one][0] for one in where]}
+    pairs = [pair for one in where if (pair := texts[one][1]) is not None]
+    return {**columns, "pair": pairs} if pairs else columns
+
+
 def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
     """The texts, or pairs, of the files without labels.
 

@@ -37,7 +37,7 @@ from bothways.evaluation.evaluators import (
     entity_scores,
     ranking_scores,
 )
-from bothways.evaluation.scores import Scores
+from bothways.evaluation.scores import PROBABILITY, Scores
 
 LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # column names; the first that a table has counts
@@ -139,8 +139,9 @@ def _labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[str, str]
         available = f"(there are: {', '.join(columns) or 'none'})"
         raise InputError(f"{path}: no column of predictions {available}; name it {' or '.join(PREDICTED)}")
     column = by_name[usual]
-    # `predict --keep-columns text` writes a column `scores`.
-    if usual in LABELS and has_text_column([*columns]) and "scores" not in columns:
+    # `predict --keep-columns text` writes probabilities too.
+    has_scores = any(name == "scores" or name.startswith(PROBABILITY) for name in columns)
+    if usual in LABELS and has_text_column([*columns]) and not has_scores:
         raise InputError(
             f"{path}: {column!r} next to texts may hold gold labels, not predictions; name the column of predictions "
             f"{PREDICTED[0]!r}"

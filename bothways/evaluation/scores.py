@@ -7,6 +7,12 @@ from typing import Any
 from bothways import metrics
 from bothways.metrics import Intervals
 
+PROBABILITY = "probability_"  # the columns of a table that begin with it hold the probability of a label each
+
+
+def probability_column(label: str) -> str:
+    return f"{PROBABILITY}{label}"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores(Mapping[str, Any]):

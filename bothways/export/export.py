@@ -15,6 +15,7 @@ from typing import Any
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import check_target
 from bothways.checkpoint.contents import CONFIG, Checkpoint
+from bothways.checkpoint.formats.linear import LinearFormat
 from bothways.checkpoint.sentence_transformers import MODULES, TRANSFORMER
 from bothways.checkpoint.weights import WEIGHTS
 from bothways.errors import InputError, MissingFile
@@ -99,8 +100,8 @@ def facts(loaded: Checkpoint, vectors: Vectors, report: parity.Report) -> dict[s
 def write_files(loaded: Checkpoint, directory: Path) -> None:
     """Write the checkpoint without its weights, which the graph contains."""
     with tempfile.TemporaryDirectory(dir=directory) as whole:
-        saved = Path(whole, "checkpoint")
-        checkpoint.save(loaded, saved)
+        saved, linear = Path(whole, "checkpoint"), LinearFormat()
+        checkpoint.save(loaded, saved, linear if linear.holds(loaded) else None)
         if (saved / TRANSFORMER).exists():  # sentence-transformers' parts: one config of the family replaces them
             config = read_json(saved / TRANSFORMER / CONFIG) | read_json(saved / CONFIG)
             family = read_json(saved / TRANSFORMER / CONFIG)["model_type"]

@@ -28,6 +28,7 @@ EMBEDDINGS = {
 
 BERT = FamilySpec(
     model_type="bert",
+    supports_mean_layer=True,
     pairs="next",
     prefix="bert.",
     config_keys=FIELDS,

@@ -21,6 +21,7 @@ def write_config(config: EncoderConfig) -> dict[str, Any]:
 
 ROBERTA = FamilySpec(
     model_type="roberta",
+    supports_mean_layer=True,
     prefix="roberta.",
     config_keys=FIELDS,
     defaults={"pad_token_id": 1, "pooler_dropout": True},

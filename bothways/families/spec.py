@@ -66,6 +66,8 @@ class FamilySpec:
     objective, pairs: the pre-training task of the family's paper.
     max_length: the longest text, in tokens, that a new model can be pre-trained on.
     supports_mean_pooling: whether transformers' classification head can read the mean of the tokens.
+    supports_mean_layer: whether one more layer can compute it (layer norms with bias behind attention and feed-forward,
+    and a head that reads the first token through a tanh layer; checkpoint/mean_layer.py).
     """
 
     model_type: str
@@ -84,6 +86,7 @@ class FamilySpec:
     pairs: Literal["next", "order", "none"] = "none"
     max_length: int = 512
     supports_mean_pooling: bool = False
+    supports_mean_layer: bool = False
 
     def parse_config(self, hf_config: Mapping[str, Any], source: object) -> tuple[EncoderConfig, dict[str, Any]]:
         """Our config, and the unknown keys, which are kept and written back. InputError names an unsupported value."""

@@ -9,7 +9,8 @@ from torch.utils.checkpoint import checkpoint
 
 from bothways.batch import Batch
 
-MAX_TOKENS = 8192  # tokens whose activations are kept; the windows of larger batches are recomputed
+MAX_TOKENS = 1024  # of texts whose activations are kept; the windows of larger batches are recomputed
+MAX_PAIR_TOKENS = 8192  # of pairs, whose losses need the whole batch
 
 
 def checkpointed(encode: Callable[..., Tensor], batch: Batch, *arguments: Any) -> Tensor:

@@ -187,6 +187,15 @@ class AnswerView(ReportView):
         """Questions by file and position."""
         return {question.where: question for questions in self.questions.values() for question in questions}
 
+    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """gold: the annotators' answers as a JSON list, empty for a question without one."""
+        return {
+            "where": predictions.where,
+            "text": [self.question_by_location[where].question for where in predictions.where],
+            "gold": predictions.gold,
+            "predicted": predictions.predicted,
+        }
+
     def sections(self, predictions: Predictions) -> list[report.Section]:
         mistakes = []
         for where, answer, (_, start, end) in zip(

@@ -77,7 +77,7 @@ def fit_linear_baselines(
 def mean_vectors(task: TextTask, splits: set[str]) -> dict[str, Tensor]:
     """Means of all tokens from all layers, [N, H]; of length 1 if the checkpoint normalizes its vectors."""
     frozen = task.frozen
-    if frozen.model.config.num_hidden_layers < task.pretrained.model.config.num_hidden_layers:
+    if frozen.num_layers < task.pretrained.model.config.num_hidden_layers:
         model = task.inference_copy(task.pretrained.model)
         frozen = FrozenFeatures(model, task.data, frozen.train_windows, frozen.window_pooling)
     features = {name: frozen[name]["mean"] for name in splits}

@@ -14,9 +14,9 @@ import numpy as np
 
 from bothways import metrics
 from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.formats.tfidf import write_tfidf
+from bothways.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.errors import format_count
-from bothways.finetuning.task import Task, resamples_of
+from bothways.finetuning.task import RESAMPLES, Baseline, Task, resamples_of
 from bothways.io import write_atomic
 from bothways.log import command_name, logger
 from bothways.metrics import Interval
@@ -32,7 +32,7 @@ TRAIN_HEAD_ONLY = {
 }
 COSINE = "cosine of frozen vectors"
 MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
-SAVED = "tfidf"  # directory of a run with a baseline that is as good
+MODEL, SAVED = "model", "tfidf"  # directories of a run: what it delivers, and a baseline that is as good
 BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
 
 
@@ -84,6 +84,7 @@ class Comparison:
 
     scores: Sequence[BaselineScore]
     verdict: str
+    is_tfidf_delivered: bool = False
 
     @property
     def warnings(self) -> list[str]:
@@ -144,10 +145,12 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None, *, model: str,
         f"{result['mean']:.2%} ({kind}) against {score:.2%}, {format_count(result['rows'], 'row')}; the difference is "
         f"{100 * low:+.1f} to {100 * high:+.1f} points (95 % interval)"
     )
-    if is_clearly_better(result, name):
+    if is_clearly_better(result, name) and not result.get("delivered"):
         return f"{BETTER} the best baseline, {name}: {numbers}"
     usage = ""
-    if name.startswith(TFIDF) and saved:
+    if result.get("delivered"):
+        usage = f"; delivered: {result['delivered']}, clearly better on dev too; the encoder is in {ENCODER}"
+    elif name.startswith(TFIDF) and saved:
         usage = f"; to use it instead: {command_name()} predict {quote(str(saved))} FILE"
     if high >= -metrics.TIE:
         rows = rows_needed(result["mean"] - score, (low, high), result["rows"])
@@ -181,15 +184,32 @@ def is_clearly_better(result: Mapping[str, Any], baseline: str) -> bool:
     return bool(low > metrics.TIE)
 
 
-def save_unless_better(task: Task, result: Mapping[str, Any], directory: Path, final: Checkpoint) -> Path | None:
-    """Save the TF-IDF model unless the fine-tuned one is clearly better. Returns the directory, or None.
+def save_unless_better(
+    task: Task, result: Mapping[str, Any], dev: Mapping[str, Any], run_directory: Path, final: Checkpoint
+) -> tuple[Path | None, bool]:
+    """Save the TF-IDF model unless the fine-tuned one is clearly better on the reported rows.
 
-    final: labels and metadata for the saved model.
+    If TF-IDF is better on dev by more than a standard error, it is delivered as the model of the run. Returns its
+    directory, if it was saved, and whether it is delivered. dev: metrics of the saved model with their resamples.
+    final: labels and metadata for the TF-IDF model.
     """
     names = [name for name in result["baselines"] if name.startswith(TFIDF)]
-    if not names or is_clearly_better(result, names[0]):
-        return None
-    model = next(task.baselines("dev")).model  # fitted again: it takes seconds, and nothing is kept in memory
-    assert model is not None
-    write_tfidf(model, final, directory)
-    return directory
+    if not names:
+        return None, False
+    baseline = next(task.baselines("dev"))  # fitted again: it takes seconds, and nothing is kept in memory
+    is_delivered = is_better_on_dev(task, baseline, dev)
+    if not is_delivered and is_clearly_better(result, names[0]):
+        return None, False
+    assert baseline.model is not None
+    directory = run_directory / (MODEL if is_delivered else SAVED)
+    write_tfidf(baseline.model, final, directory)
+    return directory, is_delivered
+
+
+def is_better_on_dev(task: Task, baseline: Baseline, dev: Mapping[str, Any]) -> bool:
+    """Whether a baseline is better on dev by more than a standard error of the difference."""
+    scores, resamples = task.scoring.score_predictions(baseline.predictions), Resamples.from_json(dev[RESAMPLES])
+    own = Resamples.from_json(resamples_of(scores, task.metric))
+    score = BaselineScore(baseline.name, scores[task.metric], None, own)
+    low, high = score.difference(dev[task.metric], resamples)
+    return bool(scores[task.metric] - dev[task.metric] > (high - low) / (2 * metrics.Z))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from bothways import metrics, report
 from bothways.batch import Batch
@@ -18,19 +19,19 @@ from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns
 from bothways.data.labels import class_indices, label_sets
 from bothways.data.quality import table_warnings
-from bothways.data.split_tables import texts_by_location
+from bothways.data.split_tables import text_columns, texts_by_location
 from bothways.distillation.losses import logits_loss
 from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
-from bothways.evaluation.scores import Predictions, Scores
+from bothways.evaluation.scores import Predictions, Scores, probability_column
 from bothways.finetuning.baseline_models import fit_linear_baselines
-from bothways.finetuning.calibration import fit_calibration
 from bothways.finetuning.frozen_features import fit_text_head
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
 from bothways.finetuning.task import Baseline, Metrics, ReportView, Scoring, Task, compute_outputs
 from bothways.finetuning.teacher import check_task, with_labels
 from bothways.finetuning.text_examples import TextExamples, add_text_head, text_scores
 from bothways.finetuning.text_task import TextSummary, TextTask
+from bothways.inference.calibration import fit_calibration, fit_temperature
 from bothways.inference.prediction_sets import Calibration
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
@@ -40,7 +41,8 @@ from bothways.settings import Classify
 from bothways.training.losses import Loss
 from bothways.training.task_losses import multi_label_distance, multi_label_loss, weighted_class_loss
 
-NUM_STORED = 5  # most probable classes of a text whose probabilities are stored
+NUM_STORED = 100  # most probable classes of a text whose probabilities are stored
+NEGLIGIBLE = 0.01  # mean cross-entropy: nearly all texts have a probability of 99 %
 MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, only the most frequent
 
 
@@ -53,6 +55,7 @@ class ClassObjective(LabelObjective):
     temperature: float
     window_pooling: str
     target = "classes"
+    negligible_loss: ClassVar[float] = NEGLIGIBLE
 
     def num_targets(self, batch: Batch) -> int:
         assert batch.labels is not None
@@ -91,6 +94,7 @@ def balanced_weights(targets: np.ndarray, num_classes: int, *, multi_label: bool
 class ClassScoring(Scoring):
     """Scores of classes, [N, C]. positive: the class that f1 and related metrics of two classes are about."""
 
+    has_row_losses: ClassVar[bool] = True
     names: tuple[str, ...]
     multi_label: bool
     metric: str
@@ -171,11 +175,30 @@ class ClassScoring(Scoring):
     def score_predictions(self, predictions: Predictions) -> Scores:
         return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
 
+    def row_losses(self, split: str, outputs: torch.Tensor) -> torch.Tensor:
+        """At the temperature that suits the scores, since a model that is calibrated later is not worse for its
+        confidence."""
+        targets = torch.from_numpy(self.data[split].targets)
+        scaled_NC = outputs / fit_temperature(outputs, targets, multi_label=self.multi_label)
+        if self.multi_label:
+            losses_NC = F.binary_cross_entropy_with_logits(scaled_NC, targets.float(), reduction="none")
+            return losses_NC.mean(-1)
+        return F.cross_entropy(scaled_NC, targets, reduction="none")
+
     def calibrate(self, split: str, outputs: torch.Tensor) -> Calibration | None:
         if not self.calibrates:
             return None
         targets = torch.from_numpy(self.data[split].targets)
         return fit_calibration(outputs, targets, multi_label=self.multi_label)
+
+    def calibrate_folds(self, predictions: Predictions) -> Calibration | None:
+        if not self.calibrates or self.multi_label or len(self.names) > NUM_STORED:
+            return None
+        probabilities_NC = torch.tensor([[details[name] for name in self.names] for details in predictions.details])
+        index_by_name = {name: index for index, name in enumerate(self.names)}
+        targets = torch.tensor([index_by_name[name] for name in predictions.gold])
+        calibration = fit_calibration(probabilities_NC.clamp(min=1e-30).log(), targets, multi_label=False)
+        return replace(calibration, is_cross=True)
 
     def calibration_error(self, split: str, outputs: torch.Tensor) -> float | None:
         if self.multi_label:
@@ -217,6 +240,19 @@ class ClassView(ReportView):
             report.ReliabilityDiagram(calibration.bins, calibration.error),
             report.LabelMistakes(mistakes, len(gold)),
         ]
+
+    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """With a column for the probability of each class; "" for one that is not stored (NUM_STORED)."""
+        probabilities = {
+            probability_column(name): [details.get(name, "") for details in predictions.details] for name in self.names
+        }
+        return {
+            "where": predictions.where,
+            **text_columns(self.text_by_location, predictions.where),
+            "gold": predictions.gold,
+            "predicted": predictions.predicted,
+            **probabilities,
+        }
 
     def label_scores(self, predictions: Predictions) -> Iterator[report.LabelScore]:
         """Scores of each label of a multi-label task."""

@@ -23,17 +23,22 @@ from bothways import metrics
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
+from bothways.checkpoint.formats.tfidf import ENCODER
+from bothways.checkpoint.metadata import read_metadata
+from bothways.checkpoint.readers import unread_warning
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory
-from bothways.errors import InputError
+from bothways.errors import InputError, for_caller
 from bothways.finetuning import baselines
-from bothways.finetuning.baselines import BASELINES, BaselineScore, Comparison, Resamples
+from bothways.finetuning.averaging import select_fraction
+from bothways.finetuning.baselines import BASELINES, MODEL, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
 from bothways.finetuning.recipe import format_learning_rates
+from bothways.finetuning.rehearsal import Rehearsal, read_or_make_plan
 from bothways.finetuning.report import write_report
-from bothways.finetuning.resume import check_unchanged, fingerprint_examples
+from bothways.finetuning.resume import LinearStart, check_unchanged, fingerprint_examples
 from bothways.finetuning.setup import FineTuneSetup, build_setup
 from bothways.finetuning.task import RESAMPLES, Metrics, Summary, Task, calibration_errors, metrics_with_intervals
 from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
@@ -41,18 +46,21 @@ from bothways.inference.prediction_sets import CALIBRATION
 from bothways.io import reserve_space, write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
+from bothways.report import plot
 from bothways.settings import FineTune
 from bothways.training.loop import fit
 from bothways.training.objective import forward_losses
 from bothways.training.progress import TrainingProgress
-from bothways.training.run import Callbacks, Run
+from bothways.training.run import Callbacks, Run, read_metrics
 from bothways.training.run_checkpoints import FOLDER, Checkpoints
 from bothways.training.transforms import DivideScores, finalize_all
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from bothways.inference.predictor import Predictor
 
-SEEDS, MODEL, SCORES = "seeds", "model", "scores.json"
+SEEDS, SCORES, PLAN = "seeds", "scores.json", "plan.json"
 RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
 
 
@@ -64,7 +72,8 @@ class FineTuneResult:
     seeds). rows: number of rows in the split. pooled: in cross-validation, the metric of all rows together, to which
     the interval belongs. baselines: the metric of simple models on the same rows; verdict: whether fine-tuning beats
     the best of them. frozen: whether the encoder of the saved model is the pre-trained one, since training it was not
-    better on dev. teacher: the teacher's own metric by split, if there is a teacher.
+    better on dev. delivered: name of the baseline that is in `model` instead, since it was better on dev by more than a
+    standard error; the encoder is beside it. teacher: the teacher's own metric by split, if there is a teacher.
     """
 
     directory: Path
@@ -82,6 +91,7 @@ class FineTuneResult:
     baselines: dict[str, float] = field(default_factory=dict)
     verdict: str = ""
     frozen: bool = False
+    delivered: str = ""
     teacher: dict[str, float] = field(default_factory=dict)
 
     def load(self, **options: Any) -> "Predictor":
@@ -89,6 +99,13 @@ class FineTuneResult:
         from bothways.inference.load import load
 
         return load(self.model, **options)
+
+    def plot(self, file: str | Path | None = None) -> "Figure":
+        """Loss, metric and learning rate over steps as a matplotlib figure, which is also written to `file`."""
+        figures = read_metadata(self.directory / METADATA_FILE).get("figures", {})
+        levels = {"baseline": figures["dev"]["baseline"]} if "dev" in figures else {}
+        rows = read_metrics(self.directory)
+        return plot.draw_curves(rows, title=f"Fine-tuning, {self.task}", levels=levels, metric=self.metric, file=file)
 
     def _repr_html_(self) -> str:
         """The scores as a table, in notebooks."""
@@ -100,7 +117,7 @@ class FineTuneResult:
         )
         head = f"<tr><th>{escape(self.task)}</th><th>{escape(self.metric)} on {self.split}</th><th>95 %</th></tr>"
         report = self.directory / "report.html"
-        return f"<table>{head}{body}</table><p>{escape(self.verdict)}</p><p>{escape(str(report))}</p>"
+        return f"<table>{head}{body}</table><p>{escape(for_caller(self.verdict))}</p><p>{escape(str(report))}</p>"
 
 
 def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks: Callbacks = ()) -> FineTuneResult:
@@ -171,7 +188,10 @@ def run_seeds(
     initial.model.load_state_dict(load_file(seed_directory(run, kept) / WEIGHTS))
     by_seed = [values[split][RESAMPLES] for values in metrics_by_seed.values()]
     resamples = Resamples.mean([*map(Resamples.from_json, by_seed)], same_rows=True)
-    calibration = metrics_by_seed[kept]["dev"].get(CALIBRATION)
+    dev = metrics_by_seed[kept]["dev"]
+    calibration = dev.get(CALIBRATION)
+    if folds and (of_folds := task.scoring.calibrate_folds(folds.all_predictions)):
+        calibration = of_folds.to_json()
     metrics_by_seed = {seed: without_details(values) for seed, values in metrics_by_seed.items()}
     if calibration:
         DivideScores(calibration["temperature"]).finalize(initial.model)
@@ -190,6 +210,7 @@ def run_seeds(
             result,
             [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores],
             folds.resamples if folds else resamples,
+            dev,
             replace(initial, metadata=task.metadata(metrics_by_seed[kept])),
             run,
         )
@@ -208,7 +229,10 @@ def run_seeds(
     metadata = {**run.origin, "result": result, **task.metadata(metrics_by_seed[kept]), **stored}
     if calibration:
         metadata[CALIBRATION] = calibration
-    checkpoint.save(replace(initial, metadata=metadata), run.directory / MODEL)
+    saved = replace(initial, metadata=metadata)
+    checkpoint.save(saved, run.directory / (ENCODER if comparison and comparison.is_tfidf_delivered else MODEL))
+    if line := unread_warning(saved):
+        logger.info(line)
     run.update_metadata(result=result, figures=metrics_by_seed[kept])  # last: it marks the run as done
     shutil.rmtree(run.directory / SEEDS)
     return read_result(run, task.name)
@@ -282,31 +306,35 @@ def train(
     Afterwards the model has the weights that were selected on dev. Returns a copy for inference, and the step of these
     weights.
     """
-    task, source, plan = setup.task, lessons or setup.task, setup.batches
+    task, source, batch_plan = setup.task, lessons or setup.task, setup.batches
     if setup.options.device.type == "cpu":
         retain_freed_memory()
-    steps_per_epoch, objective = plan.steps_per_epoch(source, seed), setup.objective(lessons)
+    objective, directory = setup.objective(lessons), seed_directory(run, seed)
 
     def batches(first_step: int) -> Iterator[Sequence[Batch]]:
-        for examples, rows in islice(plan.steps(source, seed), first_step, None):
-            yield [examples.batch(part) for part in plan.micro_batches(rows, examples.sizes)]
+        for examples, rows in islice(batch_plan.steps(source, seed), first_step, None):
+            yield [examples.batch(part) for part in batch_plan.micro_batches(rows, examples.sizes)]
 
+    fingerprint = fingerprint_examples((lessons.task if lessons else task).data["train"])
+    checkpoints = Checkpoints(directory, keep=1, order={"examples": fingerprint}, at_end=False)
+    resumed = checkpoints.load_latest(setup.options.dtype) if (directory / FOLDER).exists() else None
+    first_step = resumed.progress.step if resumed else 0
+    run.truncate_metrics(first_step if resumed else -1, seed)
+    if setup.options.evaluate_first:
+        with run.timed("linear_start"):
+            LinearStart(directory).apply(task, model)
+    initial = {name: value.clone() for name, value in model.state_dict().items()} if setup.averages else {}
+    with run.timed("rehearsal"):
+        rehearsal = Rehearsal(setup, model, objective, batches, seed)
+        plan = read_or_make_plan(directory / PLAN, rehearsal, batch_plan.epoch(source, seed))
+    run.update_metadata(steps=plan.steps, steps_per_epoch=plan.steps_per_epoch, learning_rate=plan.learning_rate)
     options = replace(
         setup.options,
         seed=seed,
-        steps=0 if setup.skips_training else setup.length.num_steps(steps_per_epoch),
-        evaluate_every=max(1, round(steps_per_epoch / setup.evaluations_per_epoch)),
+        steps=plan.steps,
+        learning_rate=plan.learning_rate,
+        evaluate_every=plan.evaluate_every,
     )
-    directory = seed_directory(run, seed)
-    fingerprint = fingerprint_examples((lessons.task if lessons else task).data["train"])
-    checkpoints = Checkpoints(directory, keep=1, order={"examples": fingerprint}, at_end=False)
-    resumed = checkpoints.load_latest(options.dtype) if (directory / FOLDER).exists() else None
-    first_step = resumed.progress.step if resumed else 0
-    run.truncate_metrics(first_step if resumed else -1, seed)
-    run.update_metadata(steps=options.steps, steps_per_epoch=steps_per_epoch)
-    if options.evaluate_first and resumed is None:
-        with run.timed("linear_start"):
-            task.fit_head(model)
     keys = {"seed": seed} if fold is None else {"seed": seed, "fold": fold}
     name = f"seed {seed}" if fold is None else f"fold {fold + 1}"
     with TrainingProgress(f"fine-tuning, {name}", options.steps) as bar:
@@ -329,7 +357,12 @@ def train(
             start=resumed,
             fingerprint=batch_fingerprint,
         )
-    return setup.inference_copy(model), progress.best_step
+    if progress.stopped_at:
+        logger.info(f"stopped at step {progress.step:,} of {options.steps:,} ({name}), as training no longer paid")
+    best_step = progress.best_step
+    if initial and options.steps and select_fraction(setup, model, initial) == 0:
+        best_step = 0
+    return setup.inference_copy(model), best_step
 
 
 def log_start(setup: FineTuneSetup, split: str, lessons: Lessons | None = None) -> None:
@@ -340,7 +373,7 @@ def log_start(setup: FineTuneSetup, split: str, lessons: Lessons | None = None) 
     if setup.stays_frozen:
         logger.info(describe_frozen(task.summary))
     elif not setup.skips_training:
-        setup.length.log(setup.batches.steps_per_epoch(lessons or task, 0))
+        setup.length.log(setup.batches.epoch(lessons or task, 0))
     if warning := unread_splits_warning(sources["train"], sources["dev"], sources["test"]):
         logger.info(warning)
 
@@ -411,30 +444,36 @@ def compare_with_baselines(
     result: dict[str, Any],
     scores: Sequence[BaselineScore],
     resamples: Resamples,
+    dev: Mapping[str, Any],
     final: Checkpoint,
     run: Run,
 ) -> Comparison:
     """Add the baselines' scores and the verdict to the result; save the TF-IDF model unless fine-tuning is clearly
     better.
 
-    resamples: of the model's score. final: a checkpoint with the labels of the model and the metadata of its task.
+    resamples: of the model's score. dev: its metrics on dev, with their resamples. final: a checkpoint with the labels
+    of the model and the metadata of its task.
     """
     result["baselines"] = {score.name: score.value for score in scores}
     result["baseline_intervals"] = {score.name: score.interval for score in scores if score.interval}
     result["differences"] = {score.name: score.difference(result["mean"], resamples) for score in scores}
     metadata = {**run.origin, "result": result, **final.metadata}
     with run.timed("baselines"):
-        path = run.directory / baselines.SAVED
-        saved = baselines.save_unless_better(setup.task, result, path, replace(final, metadata=metadata))
+        final = replace(final, metadata=metadata)
+        saved, is_delivered = baselines.save_unless_better(setup.task, result, dev, run.directory, final)
+    if is_delivered:
+        result["delivered"] = scores[1].name
     result["verdict"] = baselines.verdict(result, saved, model=str(setup.sources["model"]), few=setup.stays_frozen)
-    return Comparison(scores, result["verdict"])
+    return Comparison(scores, result["verdict"], is_delivered)
 
 
 def read_result(run: Run, task: str) -> FineTuneResult:
     """The result of a run that is done."""
     result = run.metadata["result"]
     values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
-    optional = {name: result[name] for name in ("pooled", "baselines", "verdict", "teacher") if name in result}
+    optional = {
+        name: result[name] for name in ("pooled", "baselines", "verdict", "delivered", "teacher") if name in result
+    }
     return FineTuneResult(
         run.directory,
         run.directory / MODEL,

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.finetuning import linear_head
 from bothways.finetuning.task import compute_outputs
 from bothways.finetuning.text_examples import TextExamples, pool_over_windows
+from bothways.linear import linear_head
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.pooler import encodes_separately, mean_pool
@@ -38,7 +38,9 @@ class FrozenFeatures:
     """
 
     def __init__(self, model: Model, data: Mapping[str, TextExamples], train_windows: int, window_pooling: str) -> None:
-        self.model, self.data, self.train_windows, self.window_pooling = model, data, train_windows, window_pooling
+        self.data, self.train_windows, self.window_pooling = data, train_windows, window_pooling
+        self.num_layers = model.config.num_hidden_layers
+        self.model: Model | None = model  # until the features of all splits are there
         self._computed: dict[str, dict[str, Tensor]] = {}
 
     def sample(self, split: str) -> TextExamples:
@@ -50,9 +52,12 @@ class FrozenFeatures:
 
     def __getitem__(self, split: str) -> dict[str, Tensor]:
         if split not in self._computed:
+            assert self.model is not None
             forward = partial(pool_states, encode=prepack(self.model), window_pooling=self.window_pooling)
             head_NH, mean_NH = torch.stack(compute_outputs(self.model, self.sample(split), forward)).unbind(1)
             self._computed[split] = {"head": head_NH.contiguous(), "mean": mean_NH.contiguous()}
+            if self._computed.keys() >= self.data.keys():
+                self.model = None
         return self._computed[split]
 
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -19,10 +19,11 @@ NO_LABEL = -100  # class of a target without a label, which cross-entropy ignore
 class LabelObjective(Objective, ABC):
     """The loss of labels. Its targets are texts, words, windows or pairs, with or without a label.
 
-    target: name of the loss.
+    target: name of the loss. negligible_loss: below which training has nothing left to learn; 0: never.
     """
 
     target: str
+    negligible_loss: ClassVar[float] = 0.0
 
     def module(self, model: Model, seed: int) -> nn.Module:
         return model

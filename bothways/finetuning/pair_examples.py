@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.finetuning.activation_checkpointing import MAX_TOKENS, checkpointed, split_batch
+from bothways.finetuning.activation_checkpointing import MAX_PAIR_TOKENS, checkpointed, split_batch
 from bothways.inference.pooling import Bounds, pool_rows, pool_windows
 from bothways.inference.windows import WindowPolicy, own_rows, whole_length
 from bothways.model.model import Model
@@ -90,7 +90,7 @@ class PairExamples:
         )
 
 
-def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int = MAX_TOKENS) -> Tensor:
+def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int = MAX_PAIR_TOKENS) -> Tensor:
     """A vector per text as Predictor.embed pools it, not normalized: [R, N, H], float32.
 
     A batch of more than max_tokens is encoded with activation checkpointing. The loss still compares all vectors at

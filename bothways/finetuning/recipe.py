@@ -17,37 +17,53 @@ from bothways.settings import FineTune
 from bothways.training.optimizer import layer_depths
 from bothways.training.transforms import Freeze, Transform
 
-EPOCHS, MIN_STEPS, MAX_EPOCHS = 3.0, 300, 20.0  # unless --epochs is given
-BATCH_TOKENS = 2048  # unless --batch-tokens is given; more for long texts (Task.min_step_examples)
+EPOCHS, MAX_EPOCHS = 3.0, 20.0  # unless --epochs is given
+USUAL_STEPS = 300  # of EPOCHS; with fewer examples, steps are smaller
+MIN_STEPS = 150  # of a run; fewer examples are read more often, as long as that takes at most FEW_TOKENS
+FEW_TOKENS = 150_000  # one to two minutes for a small model on two cores
+BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more for long texts (Task.min_step_examples)
+EVALUATION_SHARE, EVALUATION_COST = 0.15, 1 / 3  # of the time of training; of a token, relative to a trained one
+MIN_EVALUATIONS, MAX_EVALUATIONS = 3, 12  # of a run, unless --evaluations-per-epoch is given
 
 
 # --- epochs and steps
 
 
 @dataclass(frozen=True)
+class Epoch:
+    """One pass over the training examples, in steps, examples and tokens."""
+
+    steps: int
+    examples: int
+    tokens: int
+
+
+@dataclass(frozen=True)
 class EpochCount:
-    """How long a training is. epochs: None means a default, which depends on the steps of an epoch."""
+    """How long a training is. epochs: None means a default, which depends on the size of an epoch."""
 
     epochs: float | None
 
-    def num_epochs(self, steps_per_epoch: int) -> float:
-        """The number of epochs: more for few examples, which need a minimum of steps (Mosbach 2021, section 6)."""
+    def num_epochs(self, epoch: Epoch) -> float:
+        """The number of epochs: more for few examples, which need a minimum of steps (Mosbach 2021, section 6), unless
+        they are long."""
         if self.epochs is not None:
             return self.epochs
-        return min(MAX_EPOCHS, max(EPOCHS, MIN_STEPS / steps_per_epoch))
+        wanted, affordable = MIN_STEPS / epoch.steps, FEW_TOKENS / epoch.tokens
+        return min(MAX_EPOCHS, max(EPOCHS, min(wanted, affordable)))
 
-    def num_steps(self, steps_per_epoch: int) -> int:
-        return max(1, math.ceil(self.num_epochs(steps_per_epoch) * steps_per_epoch))
+    def num_steps(self, epoch: Epoch) -> int:
+        return max(1, math.ceil(self.num_epochs(epoch) * epoch.steps))
 
-    def log(self, steps_per_epoch: int) -> None:
+    def log(self, epoch: Epoch) -> None:
         """Log the length, if it is not three epochs; as a warning if it is far too short."""
         default = replace(self, epochs=None)
-        steps, default_steps = self.num_steps(steps_per_epoch), default.num_steps(steps_per_epoch)
-        default_epochs = default.num_epochs(steps_per_epoch)
+        steps, default_steps = self.num_steps(epoch), default.num_steps(epoch)
+        default_epochs = default.num_epochs(epoch)
         if self.epochs is None:
             if default_epochs > EPOCHS:
                 logger.info(
-                    f"{default_epochs:.3g} epochs of {format_count(steps_per_epoch, 'step')}, as there are few "
+                    f"{default_epochs:.3g} epochs of {format_count(epoch.steps, 'step')}, as there are few "
                     "examples (--epochs)"
                 )
             return
@@ -58,6 +74,16 @@ class EpochCount:
             logger.warning(f"{text}; after so few steps a model has often learned little")
         elif steps != default_steps:
             logger.info(text)
+
+
+def evaluation_interval(steps: int, epoch: Epoch, dev_tokens: int) -> int:
+    """Steps between evaluations that take EVALUATION_SHARE of the time, so that early stopping sees trends.
+
+    By tokens, which predict the time, and not by a clock: a seed gives the same run everywhere.
+    """
+    training = steps / epoch.steps * epoch.tokens
+    affordable = round(EVALUATION_SHARE * training / (EVALUATION_COST * max(1, dev_tokens)))
+    return max(1, steps // min(MAX_EVALUATIONS, max(MIN_EVALUATIONS, affordable)))
 
 
 # --- batches
@@ -75,14 +101,16 @@ class ExampleSource(Protocol):
 class BatchPlan:
     """How the examples of an epoch are divided into steps, and steps into micro-batches.
 
-    batch_size: examples of a step; else it has batch_tokens tokens, by default BATCH_TOKENS, and at least as many as
-    min_step_examples examples of average length. max_micro_batch_tokens: a longer example forms its own micro-batch.
+    batch_size: examples of a step; else it has batch_tokens tokens. By default these are BATCH_TOKENS, or for few
+    examples as many as give USUAL_STEPS, but at least min_step_tokens, and at least as many as min_step_examples
+    examples of average length. max_micro_batch_tokens: a longer example forms its own micro-batch.
     """
 
     batch_size: int | None
     batch_tokens: int | None
     gradient_accumulation: int
     min_step_examples: int
+    min_step_tokens: int
     max_micro_batch_tokens: float
 
     @staticmethod
@@ -92,6 +120,7 @@ class BatchPlan:
             settings.batch_tokens,
             settings.gradient_accumulation,
             task.min_step_examples,
+            task.min_step_tokens,
             task.max_micro_batch_tokens,
         )
 
@@ -102,16 +131,19 @@ class BatchPlan:
             for rows in self.step_rows(seed, epoch, examples.sizes):
                 yield examples, rows
 
-    def steps_per_epoch(self, source: ExampleSource, seed: int) -> int:
-        return len(list(self.step_rows(seed, 0, source.training_examples(seed, 0).sizes)))
+    def epoch(self, source: ExampleSource, seed: int) -> Epoch:
+        sizes = source.training_examples(seed, 0).sizes
+        return Epoch(len(list(self.step_rows(seed, 0, sizes))), len(sizes), sum(sizes))
 
     def step_rows(self, seed: int, epoch: int, sizes: Sequence[int]) -> Iterator[list[int]]:
         """The rows of each step of an epoch. sizes: tokens of each example."""
         order = epoch_order(len(sizes), seed=seed, epoch=epoch).tolist()
         if self.batch_size:
             return chunked(order, self.batch_size)
-        default = max(BATCH_TOKENS, self.min_step_examples * fmean(sizes))
-        return token_batches(order, sizes, self.batch_tokens or default)
+        if self.batch_tokens:
+            return token_batches(order, sizes, self.batch_tokens)
+        usual = min(BATCH_TOKENS, max(self.min_step_tokens, round(EPOCHS * sum(sizes) / USUAL_STEPS)))
+        return token_batches(order, sizes, max(usual, self.min_step_examples * fmean(sizes)))
 
     def micro_batches(self, rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
         """The rows of a step as micro-batches: as many as requested, or more if they would hold too many tokens."""

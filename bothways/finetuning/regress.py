@@ -14,7 +14,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.labels import numeric_labels
 from bothways.data.quality import table_warnings
-from bothways.data.split_tables import texts_by_location
+from bothways.data.split_tables import text_columns, texts_by_location
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import NumberEvaluator
 from bothways.evaluation.scores import Predictions, Scores
@@ -65,6 +65,7 @@ class NumberScoring(Scoring):
     """Numbers of texts, [N], on the original scale."""
 
     trivial_baseline: ClassVar[str] = "mean"
+    has_row_losses: ClassVar[bool] = True
     metric: str
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
@@ -84,10 +85,13 @@ class NumberScoring(Scoring):
 
     def compute_metrics(self, split: str, outputs: np.ndarray) -> Metrics:
         """The loss is computed on standardized numbers, the mean squared error on the original ones."""
-        errors = (outputs - self.scaling.mean) / self.scaling.deviation - self.data[split].targets
         gold = numeric_labels(self.tables[split])
         scores = NumberEvaluator().compare(gold, outputs.tolist(), intervals=False).by_name
-        return {"loss": float((errors**2).mean()), **scores, "baseline": 0.0}
+        return {"loss": float(self.row_losses(split, outputs).mean()), **scores, "baseline": 0.0}
+
+    def row_losses(self, split: str, outputs: np.ndarray) -> torch.Tensor:
+        errors_N = (outputs - self.scaling.mean) / self.scaling.deviation - self.data[split].targets
+        return torch.from_numpy(errors_N**2)
 
     def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
         table = self.tables[split]
@@ -112,6 +116,14 @@ class NumberView(ReportView):
             for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True)
         ]
         return [report.ScatterPlot(predictions.gold, predictions.predicted), report.NumberMistakes(mistakes)]
+
+    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
+        return {
+            "where": predictions.where,
+            **text_columns(texts_by_location(self.tables.values()), predictions.where),
+            "gold": predictions.gold,
+            "predicted": predictions.predicted,
+        }
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
         texts = texts_by_location(self.tables.values())

@@ -1,4 +1,4 @@
-"""Learning curves and HTML report page of a fine-tuning run."""
+"""Learning curves, report page and table of predictions of a fine-tuning run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from bothways.training.run import Run
 
 # Metrics that are not percentages.
 NUMBERS = "spearman pearson matthews mean_squared_error mean_absolute_error variance no_answer_threshold".split()
+PREDICTIONS = "predictions.csv"
 NOT_SHOWN = ("baseline", "best_step", "loss", "queries", "rows")
 MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 
@@ -36,16 +37,15 @@ def write_report(
     comparison: Comparison | None = None,
     teacher: Mapping[str, BaselineScore],
 ) -> None:
-    """Write curves.png and report.html.
+    """Write curves.png, report.html and predictions.csv.
 
     model: that of the kept seed. failed: seeds no better than the trivial baseline. With folds, the page shows the
     cross-validation. teacher: its own scores by split; empty without a teacher.
     """
     task, rows = setup.task, run.metrics()
     levels = {"baseline": metrics_by_seed[kept]["dev"]["baseline"]}
-    plot.save_curves(
-        rows, run.directory / "curves.png", title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric
-    )
+    file = run.directory / "curves.png"
+    plot.draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, file=file)
     unit, window = metric_unit(task.metric), min(setup.window, model.config.max_position_embeddings)
     if folds:
         content = folds_content(task, folds)
@@ -70,6 +70,9 @@ def write_report(
         page.LearningRates(setup.learning_rates(model)),
     ]
     warnings = [*(comparison.warnings if comparison else []), *content.warnings, *task.summary.warnings]
+    columns = task.view.columns(content.predictions)
+    split = content.scores[0].split
+    rows_of = "every row, by the model of the other folds" if folds else f"each row of {split}"
     report = page.Page(
         f"{run.directory.name}: {task.name}",
         f"{setup.sources['model']} fine-tuned on {setup.sources['train']}",
@@ -77,8 +80,11 @@ def write_report(
         sections,
         warnings,
         [*teacher_facts(task, teacher), *run_facts(setup.defaults, run)],
+        files=[(PREDICTIONS, f"the prediction for {rows_of}, as a table")] if columns else [],
     )
     page.write(report, run.directory / "report.html")
+    if columns:
+        page.write_predictions(columns, run.directory / PREDICTIONS)
 
 
 def compare(

@@ -1,17 +1,22 @@
-"""Resume checks: fingerprints of the examples and the weights that a run was started with."""
+"""What a resumed run needs: fingerprints of the examples and weights that it was started with, its linear start."""
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.torch import load_file
 
 from bothways.batching import batch_fingerprint
+from bothways.checkpoint.weights import write_weights
 from bothways.errors import InputError
 from bothways.finetuning.task import Examples, Task
 from bothways.model.model import Model
 from bothways.training.run import Run
 
+LINEAR_START, HEADS = "linear_start.safetensors", "heads."
 SAMPLES = 256  # examples whose tokens and labels are hashed, and numbers of each tensor
 
 
@@ -53,3 +58,20 @@ def fingerprint_weights(model: Model) -> str:
         flat = value.detach().flatten()
         digest.update(name.encode() + flat[:: -(-len(flat) // SAMPLES) or 1].float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class LinearStart:
+    """directory: of the training, where the fitted head is stored."""
+
+    directory: Path
+
+    def apply(self, task: Task, model: Model) -> None:
+        """Fit the head of a model, in place, or read it if it was fitted before."""
+        file = self.directory / LINEAR_START
+        if file.exists():
+            model.load_state_dict(load_file(file), strict=False)
+        else:
+            task.fit_head(model)
+            self.directory.mkdir(parents=True, exist_ok=True)
+            write_weights({name: value for name, value in model.state_dict().items() if name.startswith(HEADS)}, file)

@@ -25,16 +25,19 @@ from bothways.training.objective import Objective
 from bothways.training.options import TrainingOptions
 from bothways.training.transforms import Transform, apply_all
 
+COOLDOWN = 0.1  # fraction of the steps so far, in which early stopping lets the learning rate fall to 0
+
 
 @dataclass(frozen=True)
 class FineTuneSetup:
     """What a fine-tuning run trains, on which examples, and how.
 
     options: without the steps, which depend on the examples of an epoch. alpha: weight of a teacher's outputs.
-    stays_frozen: whether the encoder is not trained, since there are few examples. skips_training: whether the model is
-    the linear start, for that reason or because of a learning rate of 0. uses_default_rate: whether the learning rate
-    was not requested. compares: whether baselines are fitted. window, truncates: how long texts are read. sources:
-    names of the model and the data, for messages. defaults: of the settings, for the report.
+    stays_frozen: whether the encoder is not trained, since there are few examples. skips_training: whether the
+    model is the linear start, for that reason or because of a learning rate of 0. uses_default_rate: whether the
+    learning rate was not requested. tries_rates: whether trials choose it. compares: whether baselines are fitted.
+    window, truncates: how long texts are read. sources: names of the model and the data, for messages. defaults: of
+    the settings, for the report.
     """
 
     task: Task
@@ -42,11 +45,14 @@ class FineTuneSetup:
     options: TrainingOptions
     batches: BatchPlan
     length: EpochCount
-    evaluations_per_epoch: float
+    minutes: float | None
+    evaluations_per_epoch: float | None
     alpha: float
     stays_frozen: bool
     skips_training: bool
     uses_default_rate: bool
+    tries_rates: bool
+    averages: bool
     seeds: range
     keep_seed: Literal["best", "median"]
     folds: int
@@ -81,6 +87,7 @@ def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
     device, frozen = choose_device(settings.device), task.stays_frozen
     requested = [build(settings) for build in TRANSFORMS.values()]
     has_start = settings.linear_start and task.initial_model != ""
+    averages = has_start and not settings.is_distilled and not settings.freeze and task.scoring.has_row_losses
     rate, default_rate = settings.learning_rate, default_learning_rate(task.pretrained.model.config.hidden_size)
     options = TrainingOptions(
         steps=0,
@@ -93,8 +100,11 @@ def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
         best_by=task.metric,
         best_rows=task.summary.num_rows("dev"),
         evaluate_first=has_start,
+        keeps_initial=not averages,
         checkpoint_every=settings.checkpoint_every,
         patience=settings.patience,
+        negligible_loss=0.0 if settings.patience is None or settings.is_distilled else task.objective.negligible_loss,
+        cooldown=COOLDOWN,
         device=device,
         dtype=choose_dtype(settings.dtype, device),
     )
@@ -104,11 +114,14 @@ def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
         options=options,
         batches=BatchPlan.of(settings, task),
         length=EpochCount(settings.epochs),
+        minutes=settings.minutes,
         evaluations_per_epoch=settings.evaluations_per_epoch,
         alpha=settings.alpha,
         stays_frozen=frozen,
         skips_training=frozen or (rate == 0 and has_start),
         uses_default_rate=rate is None,
+        averages=averages,
+        tries_rates=rate is None and averages,
         seeds=range(settings.seed, settings.seed + settings.seeds),
         keep_seed=settings.keep_seed,
         folds=settings.folds or 0,

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -26,7 +27,6 @@ from bothways.data.tags import Scheme, find_illegal_tag, tags_to_spans
 from bothways.distillation.losses import logits_loss
 from bothways.evaluation.evaluators import TagEvaluator, documents_of
 from bothways.evaluation.scores import Predictions, Scores
-from bothways.finetuning import linear_head
 from bothways.finetuning.baseline_models import most_frequent_tags
 from bothways.finetuning.frozen_features import MAX_LABELLED_TOKENS, last_layer, sample_rows, without_last_layer
 from bothways.finetuning.objective import NO_LABEL, LabelObjective
@@ -54,6 +54,7 @@ from bothways.finetuning.teacher import check_task, with_labels
 from bothways.inference.tag_decoding import Tagset, decode_word_tags, word_probabilities
 from bothways.inference.tagged_texts import all_words
 from bothways.inference.windows import merge_rows
+from bothways.linear import linear_head
 from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
@@ -97,6 +98,7 @@ class TagScoring(Scoring):
 
     trivial_baseline: ClassVar[str] = "most frequent tag"
     ragged_outputs: ClassVar[bool] = True
+    has_row_losses: ClassVar[bool] = True
     tagset: Tagset
     texts: Mapping[str, TaggedTexts]
     data: Mapping[str, TaggedWindows]
@@ -111,11 +113,7 @@ class TagScoring(Scoring):
 
     def compute_metrics(self, split: str, outputs: Sequence[Tensor]) -> Metrics:
         """For IOB2 tags precision, recall and F1 of exact entities; for plain tags their accuracy."""
-        total, count = 0.0, 0
-        for window, scores_SC in zip(self.data[split].windows, outputs, strict=True):
-            window_loss, window_count = classification_loss(scores_SC[window.rows], torch.from_numpy(window.labels))
-            total, count = total + float(window_loss), count + window_count
-        loss = total / max(1, count)
+        loss = float(torch.cat(self.word_losses(split, outputs)).mean())
         gold, predicted = self.gold_tags(split), self.decode(split, outputs)
         if not self.tagset.plain:
             values = entity_scores(gold, predicted, "iob2")
@@ -124,6 +122,17 @@ class TagScoring(Scoring):
         num_correct = sum(map(str.__eq__, tags, chain.from_iterable(predicted)))
         most_frequent = Counter(chain.from_iterable(self.gold_tags("train"))).most_common(1)[0][0]
         return {"loss": loss, "accuracy": num_correct / len(tags), "baseline": tags.count(most_frequent) / len(tags)}
+
+    def word_losses(self, split: str, outputs: Sequence[Tensor]) -> list[Tensor]:
+        """The cross-entropy of each word of each window."""
+        return [
+            F.cross_entropy(scores_SC[window.rows].float(), torch.from_numpy(window.labels), reduction="none")
+            for window, scores_SC in zip(self.data[split].windows, outputs, strict=True)
+        ]
+
+    def row_losses(self, split: str, outputs: Sequence[Tensor]) -> Tensor:
+        """The mean of each window."""
+        return torch.stack([losses_M.mean() for losses_M in self.word_losses(split, outputs) if len(losses_M)])
 
     def gold_tags(self, split: str) -> list[list[str]]:
         return [[*sentence.tags] for sentence in self.texts[split].sentences]
@@ -176,6 +185,16 @@ class TagView(ReportView):
     label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
     tagset: Tagset
     texts: Mapping[str, TaggedTexts]
+
+    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """The words and tags of a sentence, separated by spaces."""
+        words = {sentence.where: sentence.words for texts in self.texts.values() for sentence in texts.sentences}
+        return {
+            "where": predictions.where,
+            "text": [" ".join(words[where]) for where in predictions.where],
+            "gold": [*map(" ".join, predictions.gold)],
+            "predicted": [*map(" ".join, predictions.predicted)],
+        }
 
     def sections(self, predictions: Predictions) -> list[report.Section]:
         if self.tagset.plain:
@@ -291,6 +310,7 @@ class Tagging(Task):
     """
 
     name: ClassVar[str] = "tag"
+    min_step_tokens: ClassVar[int] = 512
     settings: Tag
     pretrained: Checkpoint
     tagset: Tagset

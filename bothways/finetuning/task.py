@@ -27,7 +27,7 @@ from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
-INFERENCE_TOKENS = 4096  # tokens of a batch without gradients
+INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
 RESAMPLES = "resamples"  # key of the bootstrap resamples of the metric, among the metrics of a split
 
@@ -81,11 +81,13 @@ class Scoring(ABC):
 
     metric: the one to report and to select weights by; higher is better. trivial_baseline: name of the prediction that
     needs no learning; its metric is the `baseline` of `compute_metrics`. ragged_outputs: whether the outputs for an
-    example have a row per token, so that those of a batch are concatenated.
+    example have a row per token, so that those of a batch are concatenated. has_row_losses: whether `row_losses`
+    exists.
     """
 
     trivial_baseline: ClassVar[str] = "most frequent answer"
     ragged_outputs: ClassVar[bool] = False
+    has_row_losses: ClassVar[bool] = False
     metric: str
 
     @abstractmethod
@@ -107,8 +109,16 @@ class Scoring(ABC):
     def score_predictions(self, predictions: Predictions) -> Scores:
         """The metric and related ones, each with its 95 % interval."""
 
+    def row_losses(self, split: str, outputs: Any) -> Tensor:
+        """The loss of each row for these outputs, [N], for tasks with has_row_losses."""
+        raise NotImplementedError
+
     def calibrate(self, split: str, outputs: Any) -> Calibration | None:
         """The calibration of these outputs; None for tasks without one."""
+        return None
+
+    def calibrate_folds(self, predictions: Predictions) -> Calibration | None:
+        """The calibration of out-of-fold predictions; None for tasks without one."""
         return None
 
     def calibration_error(self, split: str, outputs: Any) -> float | None:
@@ -128,6 +138,10 @@ class ReportView:
         """Sections about predictions, such as the mistakes. All rows belong to this task."""
         return []
 
+    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """The columns of predictions.csv; none for a task that has no such file."""
+        return {}
+
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
         """Likely label errors, the most suspicious first, from predictions of models not trained on the rows."""
         return []
@@ -138,15 +152,16 @@ class Task(ABC):
 
     data: the examples by split: train, dev and optionally test. max_micro_batch_tokens: limit of a micro-batch, for
     tasks whose examples have independent losses; a longer example forms its own. freeze_below: the encoder stays frozen
-    if train and dev together have fewer examples, unless epochs are given. min_step_examples: minimum size of a step in
-    examples of average length, unless its size is set. initial_model: the model before the first step; "" if it is not
-    worth evaluating.
+    if train and dev together have fewer examples, unless epochs are given. min_step_examples, min_step_tokens: minimum
+    size of a step in examples of average length and in tokens, unless its size is set. initial_model: the model before
+    the first step; "" if it is not worth evaluating.
     """
 
     name: ClassVar[str]
     max_micro_batch_tokens: ClassVar[float] = math.inf
     freeze_below: ClassVar[int] = 0
     min_step_examples: ClassVar[int] = 1
+    min_step_tokens: ClassVar[int] = 2048
     initial_model: ClassVar[str] = "the frozen encoder with a linear head"
     hint: str = ""  # a way out if there is only one training example
     settings: FineTune

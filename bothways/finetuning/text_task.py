@@ -56,6 +56,7 @@ class TextTask(Task):
     max_micro_batch_tokens: ClassVar[float] = MAX_TOKENS
     freeze_below: ClassVar[int] = FEW_TEXTS
     min_step_examples: ClassVar[int] = MIN_STEP_TEXTS
+    min_step_tokens: ClassVar[int] = 512
     no_label: ClassVar[float]
     """The target of a text without a label."""
     settings: Classify | Regress

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from bothways.errors import InputError, format_count
@@ -15,19 +15,36 @@ class Calibration:
     """What fine-tuning learned from held-out rows.
 
     temperature: by which the scores of the saved model are divided. rows: number of held-out rows. strangeness: 1 - the
-    probability of the gold class, ascending; thinned out if there are many rows.
+    probability of the gold class, ascending; thinned out if there are many rows. is_cross: whether the rows were held
+    out from the models of cross-validation and not from the saved one (cross-conformal; Vovk 2015).
     """
 
     temperature: float
     rows: int
     strangeness: Sequence[float]
+    is_cross: bool = False
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> "Calibration":
-        return Calibration(stored["temperature"], stored["rows"], tuple(stored["strangeness"]))
+        is_cross = stored.get("is_cross", False)
+        return Calibration(stored["temperature"], stored["rows"], tuple(stored["strangeness"]), is_cross)
 
     def to_json(self) -> dict[str, Any]:
-        return {"temperature": self.temperature, "rows": self.rows, "strangeness": list(self.strangeness)}
+        return {**asdict(self), "strangeness": list(self.strangeness)}
+
+    def guarantee(self, coverage: float) -> str:
+        """What a coverage promises, in a sentence."""
+        rows = format_count(self.rows, "row")
+        if not self.is_cross:
+            spread = 2 * math.sqrt(coverage * (1 - coverage) / (self.rows + 2))
+            return (
+                f"sets that have the right label for {coverage:.0%} of new texts, from {rows} held out (give or take "
+                f"{spread:.0%}, by the draw of these rows)"
+            )
+        return (
+            f"sets that have the right label for about {coverage:.0%} of new texts, from {rows} in cross-validation; "
+            f"they were held out from other models than this one, so {max(0.0, 2 * coverage - 1):.0%} are guaranteed"
+        )
 
     def threshold(self, coverage: float) -> float:
         """The lowest probability of a class in a prediction set.

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from bothways.errors import InputError
 from bothways.inference.arguments import whole_number
+from bothways.inference.label_choice import LabelChoice
 from bothways.inference.masked_words import MaskedWords
 from bothways.inference.passage_answers import PassageAnswers
 from bothways.inference.reading import Texts
@@ -17,7 +18,7 @@ Result = TypeVar("Result")
 STREAM_ROWS = 1024  # texts that `stream` reads ahead and computes together
 
 
-class Predictor(TextVectors, TextScores, MaskedWords, WordTags, PassageAnswers):
+class Predictor(TextVectors, TextScores, LabelChoice, MaskedWords, WordTags, PassageAnswers):
     """A loaded model. `task` is the name of the method for its head; `stream` applies a method to endless input.
 
     Every method takes one text and returns one result, or takes many texts (a list, an iterator, a NumPy array, a

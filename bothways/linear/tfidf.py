@@ -16,6 +16,7 @@ from scipy import sparse
 
 from bothways.linear import regressions
 from bothways.linear.regressions import Kind, Score, random_order, scores
+from bothways.rng import Purpose, generator
 
 Matrix = Any  # a scipy.sparse.csr_array, [N, F]
 WORD, NGRAM_SIZES = re.compile(r"\w+"), range(2, 6)
@@ -23,6 +24,7 @@ MIN_TEXTS = 50  # with fewer texts, n-grams that occur in a single text are kept
 MAX_TERMS, MAX_WEIGHTS = 100_000, 4_000_000  # limits of n-grams, and of features times outputs
 CLASS_STRENGTHS, NUMBER_STRENGTHS = (1.0, 10.0, 100.0), (0.1, 1.0, 10.0)
 MAX_TRAIN_ROWS, MAX_DEV_ROWS = 100_000, 10_000
+PROJECTED = 512  # size of dense vectors
 NUM_PAIR_PARTS = 4  # features of a pair: both texts, their product and their difference
 
 
@@ -103,7 +105,11 @@ class TfidfModel:
 
     def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
         """[N, C] float64."""
-        return scores(self.tfidf.features(texts, pairs), self.weight_CF, self.bias_C)
+        return self.scores(self.tfidf.features(texts, pairs))
+
+    def scores(self, features: Matrix) -> np.ndarray:
+        """[N, C] float64, from `Tfidf.features`."""
+        return scores(features, self.weight_CF, self.bias_C)
 
     def scaled(self, deviation: float, mean: float) -> "TfidfModel":
         """The model for the original numbers, if this one was fitted to standardized ones."""
@@ -155,6 +161,16 @@ def fit(
         score=score,
     )
     return TfidfModel(tfidf, *solution)
+
+
+def project(features: Matrix, size: int = PROJECTED) -> np.ndarray:
+    """Dense vectors [N, size] with about the same inner products: the sum of the features of each of `size` random
+    groups, with random signs (Charikar 2002)."""
+    rng, num_features = generator(0, Purpose.LABELS), features.shape[1]
+    groups, signs = rng.integers(size, size=num_features), 1.0 - 2 * rng.integers(2, size=num_features)
+    matrix = sparse.csr_array((signs, groups, np.arange(num_features + 1)), (num_features, size))
+    dense: np.ndarray = (features @ matrix).toarray()
+    return dense
 
 
 def _growing_vocabulary() -> dict[str, int]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,9 @@ from bothways.training.options import TrainingOptions
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_checkpoints import SavedCheckpoint
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 @dataclass(frozen=True)
 class PretrainingResult:
@@ -28,6 +31,16 @@ class PretrainingResult:
     model: Path
     figures: Mapping[str, Any]
     cost: Mapping[str, Any]
+
+    def plot(self, file: str | Path | None = None) -> "Figure":
+        """Loss, held-out metrics and learning rate over steps as a matplotlib figure, which is also written to
+        `file`."""
+        rows, levels = read_metrics(self.directory), baseline_levels(self.figures)
+        return plot.draw_curves(rows, title=self.directory.name, levels=levels, file=file)
+
+
+def baseline_levels(figures: Mapping[str, Any]) -> dict[str, float]:
+    return {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
 
 
 def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> PretrainingResult:
@@ -41,8 +54,8 @@ def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> Pretraini
     if setup.has_untrained_globals:
         copy_to_global_projections(setup.initial.model)
     checkpoint.save(replace(setup.initial, metadata={**run.origin, "heldout": figures}), run.directory / "model")
-    levels: dict[str, float] = {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
-    plot.save_curves(run.metrics(), run.directory / "curves.png", title=setup.title, levels=levels)
+    file, levels = run.directory / "curves.png", baseline_levels(figures)
+    plot.draw_curves(run.metrics(), title=setup.title, levels=levels, file=file)
     cost = compute_cost(setup.watts, run.directory, setup.options.device, processes.world_size)
     run.update_metadata(heldout=figures, cost=cost, recipe=setup.recipe)
     return processes.broadcast(PretrainingResult(run.directory, run.directory / "model", figures, cost))

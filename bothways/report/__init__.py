@@ -11,6 +11,7 @@ from bothways.report.highlight import Highlight
 from bothways.report.label_errors import CONFIDENT_LEARNING, LabelIssue, LabelIssues
 from bothways.report.mistakes import LabelMistake, LabelMistakes, NumberMistake, NumberMistakes
 from bothways.report.page import Page, Section, render, write
+from bothways.report.predictions import write_predictions
 from bothways.report.scores import FoldTable, ScoreSummary, SeedScores, SeedTable
 
 __all__ = [
@@ -45,4 +46,5 @@ __all__ = [
     "TrainingCurves",
     "render",
     "write",
+    "write_predictions",
 ]

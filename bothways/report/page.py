@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
+from urllib.parse import quote
 
 from bothways.io import write_atomic
 from bothways.report.markup import Html, element, isolate, join
@@ -34,7 +35,8 @@ class Section(Protocol):
 @dataclass(frozen=True)
 class Page:
     """The content of a report. The metric of the first score is the headline. facts: (name, value) pairs about the run,
-    such as model, data files, settings and versions; origin: their heading."""
+    such as model, data files, settings and versions; origin: their heading. files: (name, description) of files next to
+    the page."""
 
     title: str
     subtitle: str
@@ -44,6 +46,7 @@ class Page:
     facts: Sequence[tuple[str, str]] = ()
     command: str = ""
     origin: str = "How this model was trained"
+    files: Sequence[tuple[str, str]] = ()
 
 
 def write(page: Page, file: Path) -> None:
@@ -63,7 +66,11 @@ def render(page: Page) -> str:
 
 def _render_header(page: Page) -> Html:
     titles = (element("h1", isolate(page.title)), element("p.subtitle", isolate(page.subtitle)))
-    return element("header", *titles, render_headline(page.scores), _render_warnings(page.warnings))
+    links = (
+        element("p", element("a", name, attributes={"href": quote(name)}), f": {description}")
+        for name, description in page.files
+    )
+    return element("header", *titles, render_headline(page.scores), *links, _render_warnings(page.warnings))
 
 
 def _render_warnings(warnings: Sequence[str]) -> Html:

@@ -1,15 +1,20 @@
-"""Training curves as a PNG (matplotlib): loss, metrics, learning rate."""
+"""Training curves (matplotlib): loss, metrics, learning rate."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bothways.errors import InputError
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DPI = 110
 MetricRows = Sequence[Mapping[str, Any]]
 NARROWEST, WIDEST = 1.0, 100.0  # records: a smoothed line follows waves longer than 2 pi times this width
 # A panel: title, key in metrics.jsonl, and the key in `levels` of a horizontal line (a baseline).
@@ -22,21 +27,29 @@ PRETRAINING: tuple[Panel, ...] = (
 )
 
 
-def save_curves(rows: MetricRows, file: Path, *, title: str, levels: Mapping[str, float], metric: str = "") -> None:
-    """Write a PNG with a panel for each recorded quantity and a line for each seed.
+def draw_curves(
+    rows: MetricRows,
+    *,
+    title: str,
+    levels: Mapping[str, float],
+    metric: str = "",
+    file: str | Path | None = None,
+) -> "Figure":
+    """A figure with a panel for each recorded quantity and a line for each seed; it shows itself in notebooks.
 
     Training is grey (smoothed: blue), held-out orange. metric: the key of the metric that fine-tuning selects by;
-    `levels` has its baseline as "baseline".
+    `levels` has its baseline as "baseline". file: where to save it, in the format of its suffix.
     """
-    draw_curves(rows, title=title, levels=levels, metric=metric).savefig(file, dpi=110)
-
-
-def draw_curves(rows: MetricRows, *, title: str, levels: Mapping[str, float], metric: str = "") -> "Figure":
-    from matplotlib.figure import Figure
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError(f"plots need the package {error.name}; pip install matplotlib") from None
 
     metric_panels = ((f"{metric.replace('_', ' ')}, dev", metric, "baseline"),) if metric else PRETRAINING
     panels: list[Panel] = [("Loss", "loss", None), *metric_panels, ("Learning rate", "learning_rate", None)]
     panels = [panel for panel in panels if any(panel[1] in row for row in rows)]
+    if not panels:
+        raise InputError(f"{title}: no metrics to plot")
     figure = Figure(figsize=(5.2 * len(panels), 3.6))
     for axis, (name, key, level) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         for steps, values in points_by_seed(rows, "train", key):
@@ -57,7 +70,20 @@ def draw_curves(rows: MetricRows, *, title: str, levels: Mapping[str, float], me
         axis.legend(handle_by_name.values(), handle_by_name.keys(), fontsize=8)
     figure.suptitle(title, fontsize=11)
     figure.tight_layout()
+    # IPython shows only figures of pyplot by itself.
+    figure._repr_png_ = partial(encode_png, figure)  # type: ignore[attr-defined]
+    if file is not None:
+        try:
+            figure.savefig(file, dpi=DPI)
+        except ValueError as error:  # a suffix without a format
+            raise InputError(f"{file}: {error}") from None
     return figure
+
+
+def encode_png(figure: "Figure") -> bytes:
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()
 
 
 def points_by_seed(rows: MetricRows, split: str, key: str) -> Iterator[tuple[list[int], list[float]]]:

@@ -79,19 +79,42 @@ class ScoreTable:
             [metric, *(_render_cell(by_metric_and_split.get((metric, split))) for split in splits)]
             for metric in metrics
         ]
-        over = " or ".join(dict.fromkeys(score.over for score in self.scores)) or "seeds"
-        caption = f"Mean and sample standard deviation over {over}."
+        return table(self._caption(), ["Metric", *map(self._render_split, splits)], rows)
+
+    def _caption(self) -> str:
+        """What holds for all cells."""
+        parts = []
+        if averaged := next((score for score in self.scores if score.n > 1), None):
+            parts.append(f"Mean ± sample standard deviation over {averaged.n} {averaged.over}.")
+        if any(score.n == 1 for score in self.scores):
+            parts.append("Scores without ± are those of the saved model." if averaged else "One seed.")
         if any(score.interval for score in self.scores):
-            caption += " 95 %: interval of the score on other rows from the same source."
+            parts.append("Ranges: 95 % intervals of the score on other rows from the same source.")
+        if any(score.pooled is not None for score in self.scores):
+            parts.append("Before the range: the score of all rows together.")
         if any(score.selected for score in self.scores):
-            caption += " Scores on the split that the checkpoint was selected on are optimistic."
-        return table(caption, ["Metric", *map(isolate, splits)], rows)
+            parts.append("Scores on the split that the checkpoint was selected on are optimistic.")
+        return " ".join(parts)
+
+    def _render_split(self, split: str) -> Html:
+        scores = [score for score in self.scores if score.split == split]
+        rows = next((format_count(score.rows, "row") for score in scores if score.rows), "")
+        badge = next((selected_badge(score) for score in scores if score.selected), Html())
+        return join((isolate(split), element("span.spread", rows) if rows else Html(), badge))
 
 
 def _render_cell(score: ScoreSummary | None) -> Html:
+    """The score, with its deviation and interval; the caption explains them once."""
     if score is None:
         return element("span.spread", "none")
-    return join((data_element(score.mean, score.unit), _render_details(score)))
+    deviation = "" if score.n == 1 else f"± {format_number(score.std, score.unit).rstrip('%')}"
+    pooled = "" if score.pooled is None else f"{format_number(score.pooled, score.unit)}, "
+    interval = ""
+    if score.interval:
+        low, high = (format_number(bound, score.unit) for bound in score.interval)
+        interval = f"{pooled}{low} to {high}"
+    details = (element("span.spread", part) for part in (deviation, interval) if part)
+    return join((data_element(score.mean, score.unit), *details))
 
 
 def _render_details(score: ScoreSummary) -> Html:

@@ -108,7 +108,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("size", "vocab_size", "alphabet", "processes", "steps"), (1, math.inf)),
     **dict.fromkeys(("batch_tokens", "gradient_accumulation"), (1, math.inf)),
     **dict.fromkeys(("evaluate_every", "seeds", "top", "keep_checkpoints", "heldout_examples"), (1, math.inf)),
-    **dict.fromkeys(("batch_size", "patience", "max_answer_tokens", "repeats"), (1, math.inf)),
+    **dict.fromkeys(("batch_size", "patience", "max_answer_tokens", "repeats", "label_next"), (1, math.inf)),
     **dict.fromkeys(("tolerance", "max_drop"), (0, math.inf)),
     "folds": (2, math.inf),
     "overlap": (0, math.inf),

@@ -40,9 +40,11 @@ class Recipe(Optimization, Compute, Printed):
     keep_seed: Literal["best", "median"] = "best"
     """Which model to keep if there are several seeds: the one with the best or the median dev score."""
     epochs: float | None = None
-    """Passes over the training data. [3; for small data enough for 300 steps, at most 20]"""
+    """Passes over the training data. [3; for small data enough for 150 steps, at most 20]"""
+    minutes: float | None = None
+    """Time for training; fewer epochs if they would take longer. Steps are timed before the first one."""
     batch_tokens: int | None = None
-    """Maximum tokens per step; a longer example is its own step. [2048; for texts at least 16 of average length]"""
+    """Maximum tokens per step; a longer example is its own step. [2048; fewer for small data, at least 16 texts]"""
     batch_size: int | None = None
     """Examples per step, instead of --batch-tokens."""
     learning_rate: LearningRate = None
@@ -61,10 +63,11 @@ class Recipe(Optimization, Compute, Printed):
     """Maximum tokens per window, special tokens included; longer texts are split into several windows."""
     long: LongTexts = "windows"
     """Texts longer than a window: split into overlapping windows, raise an error, or truncate."""
-    evaluations_per_epoch: float = 1.0
-    """Evaluations on dev per epoch. The best weights are kept, or the last if they are within a standard error."""
-    patience: int | None = None
-    """Early stopping: end after this many evaluations without improvement."""
+    evaluations_per_epoch: float | None = None
+    """Evaluations on dev per epoch. [3 to 12 in the run, for 15 % of its time]"""
+    patience: int | None = 4
+    """Early stopping: after this many evaluations without a better metric or a lower loss, the learning rate falls to 0
+    in a tenth of the steps so far. With a training loss near 0 it does so at once. None: train to the end."""
     baselines: bool = True
     """Also score simple baselines on the same splits, such as TF-IDF, or in tag the most frequent tag of each word."""
     checkpoint_every: int = 1000
@@ -153,7 +156,7 @@ class TextPooling:
     """Input of the head: [CLS], mean, or pair: both texts' separate means. auto: as the checkpoint was trained."""
     window_pooling: Literal["mean", "max"] = "mean"
     """How to combine the vectors of a long text's windows."""
-    train_windows: int = 2
+    train_windows: int = 1
     """Windows of a long text per training step, drawn anew in each epoch; 0: all. Inference always reads all."""
 
 

@@ -45,6 +45,8 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
     """How many labels (column scores) or answers (column answers) to return, best first. [all labels; one answer]"""
     coverage: float | None = None
     """Also return, as column labels, the set that holds the right label of this fraction of texts, such as 0.9."""
+    label_next: int | None = None
+    """Instead of predictions, write this many rows to label next, as a .csv or .tsv with an empty column label."""
     out: OptionalOutput = None
     """Output file: .jsonl, .parquet, .csv or .tsv. [standard output]"""
     escape_formulas: bool = False
@@ -64,6 +66,18 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
             raise InputError(f"file ({self.file}) and text ({self.text!r}) exclude each other; leave one out")
         if self.escape_formulas and (self.out is None or self.out.suffix not in (".csv", ".tsv")):
             raise InputError("escape_formulas is for a .csv or .tsv; name one with --out")
+        if self.label_next is not None:
+            self._check_label_next()
+
+    def _check_label_next(self) -> None:
+        if self.out is None:
+            raise InputError(f"label_next ({self.label_next}) writes rows to be filled in; name a .csv with --out")
+        for name in ("text", "keep_columns", "top", "coverage", "resume"):
+            if getattr(self, name) not in (None, False):
+                reason = "it keeps all columns" if name == "keep_columns" else "it chooses rows of a file"
+                raise InputError(
+                    f"{name} and label_next ({self.label_next}) exclude each other: {reason}; leave one out"
+                )
 
 
 @settings

@@ -20,10 +20,10 @@ from bothways.training.distributed import SINGLE_PROCESS, Processes, gradient_sy
 from bothways.training.losses import Counts, Losses
 from bothways.training.options import TrainingOptions
 from bothways.training.run_checkpoints import NO_CHECKPOINTS, Checkpoints, SavedCheckpoint, TrainingState
-from bothways.training.schedule import learning_rate_factor
 from bothways.training.signals import Stopped, catch_stop_signals
 from bothways.training.trainer import Trainer
 
+AVERAGED_STEPS = 10  # of the moving average of the training loss
 Steps = Callable[[int], Iterator[Sequence[Batch]]]
 
 
@@ -71,10 +71,12 @@ def fit(
                 )
             progress = replace(progress, seconds=progress.seconds + time.perf_counter() - began)
             write({**progress.row, "split": "train", **row})
-            last, save_due = progress.step == options.steps, _due(progress.step, options.checkpoint_every)
+            last, save_due = not trainer.has_more(progress), _due(progress.step, options.checkpoint_every)
             metrics: Mapping[str, float] = {}
             if last or (save_due and not options.best_by) or _due(progress.step, options.evaluate_every):
                 progress, metrics = trainer.evaluate_and_record(progress, evaluate, write)
+                progress = trainer.stop_early(progress)
+                last = not trainer.has_more(progress)
             stop = stop or (not trainer.has_more(progress) and stop_requested())
             if (last and checkpoints.at_end) or save_due or stop:
                 checkpoints.save(progress, trainer.optimizer.state(), metrics.get("loss"), options.dtype)
@@ -97,9 +99,7 @@ def train_step(
 ) -> tuple[TrainingState, dict[str, Any], bool]:
     """One optimizer step: the new state, a row of metrics, and whether any process was asked to stop."""
     options, scale = trainer.options, progress.scale
-    lr_factor = learning_rate_factor(
-        options.schedule, progress.step, steps=options.steps, warmup=options.warmup, decay=options.decay
-    )
+    lr_factor = trainer.learning_rate_factor(progress)
     values = backward(
         trainer.replica,
         trainer.counts,
@@ -115,8 +115,19 @@ def train_step(
     values, tokens = sum_by_name(part for part, _, _ in gathered), sum(count for _, count, _ in gathered)
     learning_rate = options.learning_rate * lr_factor
     row = {"loss": sum(values.values()), **values, "norm": norm, "learning_rate": learning_rate, **scale.metrics(norm)}
-    state = replace(progress, step=progress.step + 1, tokens=progress.tokens + tokens, scale=scale.update(norm))
+    state = replace(
+        progress,
+        step=progress.step + 1,
+        tokens=progress.tokens + tokens,
+        scale=scale.update(norm),
+        recent_loss=moving_average(progress.recent_loss, row["loss"]),
+    )
     return state, row, any(requested for _, _, requested in gathered)
+
+
+def moving_average(average: float | None, value: float) -> float:
+    """The next exponential moving average; before the first value it is None."""
+    return value if average is None else average + (value - average) / AVERAGED_STEPS
 
 
 def backward(

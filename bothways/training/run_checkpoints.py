@@ -25,12 +25,15 @@ from bothways.training.precision import LossScale
 
 FOLDER, STATE, TENSORS = "checkpoints", "state.json", "state.safetensors"
 FORMAT = 1
+LATER_FIELDS = "best_loss", "best_step", "stale", "lowest_loss", "recent_loss", "stopped_at"  # may be missing
 
 
 @dataclass(frozen=True)
 class TrainingState:
     """Progress of a run. seconds: training time. best: highest value of TrainingOptions.best_by so far, with its loss
-    and step; stale: evaluations since then."""
+    and step. lowest_loss: of the evaluations; stale: evaluations since the last with a better metric or a lower loss.
+    recent_loss: moving average of the training loss. stopped_at: step at which early stopping was decided; 0: not
+    yet."""
 
     step: int = 0
     tokens: int = 0
@@ -40,6 +43,9 @@ class TrainingState:
     stale: int = 0
     best_loss: float = 0.0
     best_step: int = 0
+    lowest_loss: float | None = None
+    recent_loss: float | None = None
+    stopped_at: int = 0
 
     @property
     def row(self) -> dict[str, Any]:
@@ -58,7 +64,7 @@ class SavedCheckpoint:
     def progress(self) -> TrainingState:
         position = {name: self.state[name] for name in ("step", "tokens", "seconds", "best")}
         scale = LossScale(**self.state["scale"])
-        since = {name: self.state[name] for name in ("best_loss", "best_step", "stale") if name in self.state}
+        since = {name: self.state[name] for name in LATER_FIELDS if name in self.state}
         return TrainingState(**position, **since, scale=scale)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from bothways.training.optimizer import Optimizer
 from bothways.training.options import TrainingOptions
 from bothways.training.precision import LossScale
 from bothways.training.run_checkpoints import SavedCheckpoint, TrainingState
+from bothways.training.schedule import learning_rate_factor
 
 
 def clone_module(module: nn.Module) -> nn.Module:
@@ -115,15 +116,50 @@ class Trainer:
         options = self.options
         if not options.best_by:
             return progress
-        value, loss = metrics[options.best_by], metrics["loss"] if options.evaluate_first else 0.0
-        if progress.best is not None and not (value, -loss) > (progress.best, -progress.best_loss):
-            is_last = progress.step == options.steps and progress.best_step > 0
+        value, current = metrics[options.best_by], metrics.get("loss", 0.0)
+        loss = current if options.evaluate_first else 0.0
+        is_better = progress.best is None or (value, -loss) > (progress.best, -progress.best_loss)
+        is_better = is_better and (progress.step > 0 or options.keeps_initial)
+        lowest_loss = current if progress.lowest_loss is None else min(current, progress.lowest_loss)
+        is_progress = is_better or lowest_loss != progress.lowest_loss
+        progress = replace(progress, lowest_loss=lowest_loss, stale=0 if is_progress else progress.stale + 1)
+        if progress.best is None and not is_better:
+            return progress
+        if not is_better:
+            assert progress.best is not None
+            is_last = progress.step == self.last_step(progress) and progress.best_step > 0
             if not is_last or value < progress.best - standard_error(progress.best, options.best_rows):
-                return replace(progress, stale=progress.stale + 1)
+                return progress
         self.optimizer.mark_best()
-        return replace(progress, best=value, best_loss=loss, best_step=progress.step, stale=0)
+        return replace(progress, best=value, best_loss=loss, best_step=progress.step)
+
+    def stop_early(self, progress: TrainingState) -> TrainingState:
+        """After an evaluation: the same state, perhaps with the decision to stop (patience, negligible_loss)."""
+        options = self.options
+        if progress.stopped_at or progress.recent_loss is None:
+            return progress
+        is_stale = options.patience is not None and progress.stale >= options.patience
+        stops = is_stale or 0 <= progress.recent_loss < options.negligible_loss
+        return replace(progress, stopped_at=progress.step) if stops else progress
+
+    def last_step(self, progress: TrainingState) -> int:
+        """The last step of the run: that of the options, or after the decision to stop the end of the cooldown."""
+        options, stopped_at = self.options, progress.stopped_at
+        if not stopped_at:
+            return options.steps
+        return min(options.steps, stopped_at + math.ceil(options.cooldown * stopped_at))
+
+    def learning_rate_factor(self, progress: TrainingState) -> float:
+        """The learning rate of the next step as a fraction of its peak: by the schedule, or in the cooldown from there
+        to 0."""
+        options, start = self.options, progress.stopped_at or progress.step
+        factor = learning_rate_factor(
+            options.schedule, start, steps=options.steps, warmup=options.warmup, decay=options.decay
+        )
+        if not progress.stopped_at:
+            return factor
+        return factor * (1 - (progress.step - start) / (self.last_step(progress) - start))
 
     def has_more(self, progress: TrainingState) -> bool:
-        """Whether training continues: steps are left and patience has not run out."""
-        patience = self.options.patience
-        return progress.step < self.options.steps and (patience is None or progress.stale < patience)
+        """Whether training continues."""
+        return progress.step < self.last_step(progress)

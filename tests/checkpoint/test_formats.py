@@ -20,7 +20,6 @@ from bothways.cli.main import main
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.inference.load import load
-from bothways.model.model import Model
 
 
 class SignFormat(Format):
@@ -35,8 +34,8 @@ class SignFormat(Format):
 
         return StoredModel({**hf_config, "model_type": hf_config["family"]}, read)
 
-    def holds(self, model: Model) -> bool:
-        return model.config.max_position_embeddings == 40
+    def holds(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.model.config.max_position_embeddings == 40
 
     def write(self, checkpoint: Checkpoint, directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         tensors = hf_state_dict(checkpoint.model, FAMILIES[checkpoint.model_type], "bert.")
@@ -53,7 +52,7 @@ def held(make_model, tokenizer):
 
 def test_a_format_is_one_entry(held, monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(FORMATS, SignFormat.model_type, SignFormat())
-    assert format_of(held.model).model_type == "test-signs"
+    assert format_of(held).model_type == "test-signs"
     checkpoint.save(held, tmp_path / "model")
     assert (tmp_path / "model/signs.safetensors").exists() and not (tmp_path / "model" / WEIGHTS).exists()
     loaded = checkpoint.load(tmp_path / "model")
@@ -86,6 +85,6 @@ def test_without_its_entry_a_format_is_unknown(held, monkeypatch, tmp_path):
 
 
 def test_the_first_format_that_holds_a_model_saves_it(held):
-    assert format_of(held.model) is HUGGING_FACE
+    assert format_of(held) is HUGGING_FACE
     assert {name: detect({"model_type": name}) for name in FORMATS} == FORMATS
     assert detect({"model_type": "bert"}) is HUGGING_FACE and detect({}) is HUGGING_FACE

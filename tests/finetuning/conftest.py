@@ -42,6 +42,12 @@ class FinetunedRun:
         return read_metrics(self.result.directory)
 
     @property
+    def predictions(self):
+        """The rows of predictions.csv."""
+        with (self.result.directory / "predictions.csv").open(encoding="utf-8-sig", newline="") as file:
+            return [*csv.DictReader(file)]
+
+    @property
     def report(self):
         return (self.result.directory / "report.html").read_text(encoding="utf-8")
 

@@ -12,8 +12,9 @@ import sys
 import matplotlib.pyplot  # noqa: F401 (so that no child has to)
 import sklearn.linear_model  # noqa: F401
 
-from bothways.finetuning import baselines, linear_head
+from bothways.finetuning import baselines
 from bothways.finetuning.tasks import run as run_task
+from bothways.linear import linear_head
 from bothways.settings import Classify
 from bothways.training.run import Run
 

@@ -1,6 +1,7 @@
 """Fine-tuning a model that finds answers, on generated passages: the question names an animal, the answer is the word
 after it."""
 
+import csv
 import json
 from dataclasses import replace
 
@@ -67,6 +68,13 @@ def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(
     assert [*figures] == ["dev", "test"]
     scores = evaluate.run(Evaluate(model=result.model, file=(changed.test,), dtype="float32"))
     assert scores["f1"] == pytest.approx(100 * result.mean)
+    with (result.directory / "predictions.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert len(rows) == 20 and [*rows[0]] == ["where", "text", "gold", "predicted"]
+    assert {type(json.loads(row["gold"])) for row in rows} == {list} and {row["gold"] == "[]" for row in rows} == {
+        True,
+        False,
+    }
 
 
 def test_an_answer_without_any_token_is_an_error_or_left_out(settings, tmp_path):

@@ -26,16 +26,19 @@ from bothways.finetuning import (
     classify,
     cross_validation,
     embed,
-    linear_head,
     regress,
     report,
     tag,
-)  # fmt: skip
+)
 from bothways.finetuning.tag_examples import read_splits
 from bothways.finetuning.task import resamples_of
 from bothways.finetuning.tasks import run as run_task
 from bothways.inference.predictor import Predictor
-from bothways.linear import regressions, tfidf
+from bothways.linear import (
+    linear_head,  # fmt: skip
+    regressions,
+    tfidf,
+)
 from bothways.report import baselines as page_baselines
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 
@@ -112,7 +115,7 @@ def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files
     low, high = recorded["baseline_intervals"][TFIDF]
     assert low < result.baselines[TFIDF] <= high + 1e-9 and CONSTANT not in recorded["baseline_intervals"]
     assert facts["rows"] == {"train": 150, "dev": 60, "test": 90}
-    assert {*facts["seconds"]} == {"baselines", "linear_start"} and min(facts["seconds"].values()) > 0
+    assert {*facts["seconds"]} == {"baselines", "linear_start", "rehearsal"} and min(facts["seconds"].values()) > 0
     assert facts["steps"] == max(1, round(0.1 * facts["steps_per_epoch"]))
 
 
@@ -317,8 +320,12 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
 @pytest.mark.slow
 def test_the_better_model_is_saved_and_read_like_any_other(settings, files, capsys):
     result = run_task(settings)
-    saved = settings.out / "tfidf"
-    assert str(saved) in result.verdict and result.baselines[TFIDF] > result.mean
+    saved = result.model
+    assert result.delivered == TFIDF and f"delivered: {TFIDF}" in result.verdict
+    assert result.baselines[TFIDF] > result.mean and not (settings.out / "tfidf").exists()
+    assert checkpoint.load(settings.out / "encoder").model.config.num_hidden_layers == 3  # beside it
+    with pytest.raises(InputError, match=f"no encoder.*pass {settings.out / 'encoder'}"):
+        checkpoint.load(saved)
     assert len({file.stat().st_mode for file in saved.iterdir()}) == 1
     model = bothways.load(saved)
     texts, labels, _ = read(files["test"])

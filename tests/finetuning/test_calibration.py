@@ -10,7 +10,7 @@ import torch
 
 from bothways.cli.main import main
 from bothways.errors import InputError
-from bothways.finetuning.calibration import LOWEST, fit_calibration, fit_temperature
+from bothways.inference.calibration import LOWEST, fit_calibration, fit_temperature
 from bothways.inference.prediction_sets import Calibration, stored_calibration
 from bothways.settings import Classify
 

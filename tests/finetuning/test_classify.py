@@ -620,8 +620,9 @@ def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, changes,
     """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
     changed = replace(settings, **{"epochs": None, "batch_size": 10, **changes})
     length = recipe.EpochCount(changed.epochs)
-    assert length.num_epochs(rows // 10) * (rows // 10) == steps
-    assert length.num_epochs(60) == (5 if not changes else 2)
+    assert length.num_steps(recipe.Epoch(rows // 10, rows, 10 * rows)) == steps
+    assert length.num_epochs(recipe.Epoch(30, 300, 6000)) == (5 if not changes else 2)
+    assert length.num_epochs(recipe.Epoch(15, 240, 30_000)) == (5 if not changes else 2)  # long
     if not changes and rows == 30:
         messages = []
         files = {"train": table(rows_of(0, rows), "t.csv"), "dev": settings.dev, "test": None}

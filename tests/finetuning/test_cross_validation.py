@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 
 import bothways
 from bothways import metrics
@@ -14,6 +15,7 @@ from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError
 from bothways.finetuning import cross_validation
 from bothways.finetuning.tasks import run as run_task
+from bothways.inference.prediction_sets import stored_calibration
 from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.training.signals import Stopped
@@ -50,7 +52,14 @@ def rows():
 @pytest.fixture(scope="module")
 def run(start, rows, table, finetuned):
     return finetuned(
-        Classify, model=start, train=table(rows), folds=3, epochs=9.0, batch_tokens=512, checkpoint_every=3
+        Classify,
+        model=start,
+        train=table(rows),
+        folds=3,
+        epochs=9.0,
+        batch_tokens=512,
+        checkpoint_every=3,
+        patience=None,
     )
 
 
@@ -113,6 +122,19 @@ def test_the_model_that_is_kept_has_learned_from_all_folds(settings, result, mes
     assert train + dev == 129 and dev < 15
     model = bothways.load(result.model)
     assert [one.label for one in model.classify(["the cat ran", "a dog on the mat"])] == ["feline", "canine"]
+
+
+def test_the_calibration_is_that_of_all_folds_and_says_what_it_guarantees(settings, result):
+    calibration = stored_calibration(bothways.load(result.model).description.metadata)
+    assert calibration.is_cross and calibration.rows == 129
+    assert "about 90%" in calibration.guarantee(0.9) and "80% are guaranteed" in calibration.guarantee(0.9)
+    names, gold = ("canine", "feline"), []
+    for row in out_of_fold(settings.out):
+        scores = torch.tensor([row["details"][name] for name in names]).log() / calibration.temperature
+        gold.append(float(scores.softmax(-1)[names.index(row["gold"])]))
+    for coverage in (0.5, 0.9):
+        in_sets = np.mean(np.array(gold) >= calibration.threshold(coverage) - 1e-6)
+        assert coverage <= in_sets < coverage + 0.03
 
 
 def test_wrong_labels_are_listed_with_their_lines_in_the_report(settings, result, messages):
@@ -185,3 +207,15 @@ def test_all_tasks_are_cross_validated(start, tmp_path):
         assert len(result.scores) == 2 and low <= result.pooled <= high
         assert len(out_of_fold(result.directory)) == result.rows >= 40
         assert (result.directory / "report.html").exists()
+
+
+def test_the_table_of_predictions_has_every_row_by_the_model_of_the_other_folds(run):
+    file = run.result.directory / "out-of-fold.jsonl"
+    stored = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    rows = run.predictions
+    assert len(rows) == run.result.rows == len(stored)
+    for row, of_fold in zip(rows, stored, strict=True):
+        assert [row[name] for name in ("where", "gold", "predicted")] == [
+            of_fold[name] for name in ("where", "gold", "predicted")
+        ]
+        assert float(row["probability_canine"]) == of_fold["details"]["canine"]

@@ -18,8 +18,9 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.export import export
-from bothways.finetuning import classify, linear_head
+from bothways.finetuning import classify
 from bothways.finetuning.tasks import run as run_task
+from bothways.linear import linear_head
 from bothways.log import messages_to
 from bothways.settings import Classify, Export, Regress, Tag
 from bothways.training.options import TrainingOptions
@@ -118,10 +119,11 @@ def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_ch
     assert first["step"] == 0 and last["step"] > 0
     other = replace(settings, out=settings.out.with_name("chance"), linear_start=False)
     run_task(other)
-    assert [row["step"] for row in measured(other.out)] == [last["step"]]
+    assert measured(other.out)[0]["step"] > 0
     assert first["loss"] < measured(other.out)[0]["loss"] - 0.05
     metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert max(row[result.metric] for row in measured(settings.out)) <= metadata["result"]["scores"]["dev"][0] + 1e-6
+    # What is kept lies between the start and the last weights, and has the lowest loss of these points.
+    assert metadata["result"]["scores"]["dev"][0] >= first[result.metric] - 0.05
 
 
 def test_a_model_that_training_only_harms_stays_frozen_with_a_message(options, tables):
@@ -240,7 +242,8 @@ def losses_of(run):
 
 
 def weights_of(run):
-    return {name: value.tolist() for name, value in checkpoint.load(run).model.state_dict().items()}
+    encoder = run / ("encoder" if (run / "encoder").exists() else "model")  # beside TF-IDF, if that is better on dev
+    return {name: value.tolist() for name, value in checkpoint.load(encoder).model.state_dict().items()}
 
 
 def test_the_setting_is_checked(options, tables):

@@ -10,10 +10,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from bothways.batch import Batch
 from bothways.data.columns import Table
-from bothways.finetuning import frozen_features, linear_head
+from bothways.finetuning import frozen_features
 from bothways.finetuning.task import window_policy
 from bothways.finetuning.text_examples import TextExamples, text_scores
-from bothways.linear import regressions
+from bothways.linear import linear_head, regressions
 from bothways.model.heads import ClassificationHead
 from bothways.settings import Classify, TextPooling
 from bothways.training.losses import classification_loss, mse_loss

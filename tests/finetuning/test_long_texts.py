@@ -15,6 +15,8 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import classify, recipe, text_examples
+from bothways.finetuning.embed import Embedding
+from bothways.finetuning.rehearsal import Rehearsal
 from bothways.finetuning.tasks import run as run_task
 from bothways.settings import Classify, Evaluate
 from bothways.training.run import Run
@@ -81,9 +83,10 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
             read.update(train=read["train"] + len(batch)) or losses(self, model, batch, scores)
         ),
     )  # fmt: skip
+    monkeypatch.setattr(Rehearsal, "run", lambda self, steps, rate: (self.model, 0.0))  # which reads some, too
     changed = replace(settings, epochs=1.0, linear_start=False)
     run_task(changed)
-    assert read["train"] == sum(min(2, len(parts)) for parts in task.data["train"].windows)
+    assert read["train"] == sum(min(changed.train_windows, len(parts)) for parts in task.data["train"].windows)
     seen = []
     monkeypatch.setattr(
         text_examples,
@@ -100,8 +103,17 @@ def test_a_step_has_a_minimum_of_long_texts_unless_its_size_is_set(settings):
     assert all(len(rows) == text_examples.MIN_STEP_TEXTS for rows in [*plan.step_rows(0, 0, sizes)][:-1])
     named = replace(settings, batch_tokens=1200)
     assert {len(rows) for rows in recipe.BatchPlan.of(named, task).step_rows(0, 0, sizes)} == {2}
-    short = [*plan.step_rows(0, 0, [8] * 1000)]
+    short = [*plan.step_rows(0, 0, [8] * 100_000)]
     assert len(short[0]) == recipe.BATCH_TOKENS // 8
+
+
+def test_steps_of_few_texts_are_smaller_and_not_those_of_pairs_with_negatives(settings):
+    task = task_of(settings)
+    plan = recipe.BatchPlan.of(settings, task)
+    assert len(next(plan.step_rows(0, 0, [40] * 400))) == 16  # 16 texts, more than 512 tokens
+    assert len(next(plan.step_rows(0, 0, [8] * 1000))) == 512 // 8
+    assert len(next(plan.step_rows(0, 0, [32] * 4000))) == 3 * 4000 // recipe.USUAL_STEPS  # 300 steps in all
+    assert Embedding.min_step_tokens == recipe.BATCH_TOKENS
 
 
 @pytest.mark.slow

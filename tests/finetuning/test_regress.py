@@ -53,6 +53,16 @@ def test_numbers_are_learned_and_reported_as_a_correlation(run):
     assert "numbers from 7000 to 8500, median" in run.messages[0]
 
 
+def test_the_table_of_predictions_has_the_gold_and_predicted_number_of_each_text(run):
+    rows = run.predictions
+    assert [(row["text"], float(row["gold"])) for row in rows] == [
+        (row["text"], row["score"]) for row in rows_of(2, 50)
+    ]
+    predicted = run.predictor.regress([row["text"] for row in rows])
+    assert [float(row["predicted"]) for row in rows] == pytest.approx(predicted.tolist(), rel=1e-3)
+    assert [*rows[0]] == ["where", "text", "gold", "predicted"]
+
+
 def test_the_model_gives_numbers_in_the_unit_of_the_table(run):
     rows = rows_of(5, 30)
     scores = run.predictor.regress([row["text"] for row in rows])

@@ -96,6 +96,15 @@ def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settin
     assert entity_scores(gold, predicted, "iob2")["f1"] == pytest.approx(result.scores[0])
 
 
+def test_the_table_of_predictions_has_the_tags_of_each_sentence(run):
+    rows, columns = run.predictions, ("where", "text", "gold", "predicted")
+    assert len(rows) == 41 and all(tuple(row) == columns for row in rows)
+    gold, predicted = ([row[name].split() for row in rows] for name in ("gold", "predicted"))
+    assert [row["text"].split() for row in rows] == [words for words, _ in sentences(2, 41)]
+    assert gold == [labels for _, labels in sentences(2, 41)]
+    assert entity_scores(gold, predicted, "iob2")["f1"] == pytest.approx(run.result.scores[0])
+
+
 def test_evaluate_reads_the_sentences_as_the_run_did(result, settings, monkeypatch):
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag_examples.read_splits(settings))
     read, tag_words = [], Predictor.tag_words

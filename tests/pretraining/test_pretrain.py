@@ -145,6 +145,14 @@ def test_curves_are_a_picture_with_lines_in_it(result):
     assert orange.sum() > 100 and blue.sum() > 100
 
 
+def test_the_result_plots_the_same_curves(result, tmp_path):
+    figure = result.plot(tmp_path / "curves.png")
+    titles = ["Loss", "Perplexity, held out", "Next-sentence accuracy, held out", "Learning rate"]
+    assert [axis.get_title() for axis in figure.axes] == titles
+    assert "unigram perplexity" in {line.get_label() for line in figure.axes[1].lines}
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_metadata_records_settings_versions_and_data(made, result, settings):
     assert made["status"] == "done" and made["verb"] == "pretrain" and made["steps"] == 85
     assert made["settings"]["seed"] == 7 and made["settings"]["corpus"] == [str(settings.corpus[0])]

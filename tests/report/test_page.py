@@ -1,5 +1,6 @@
 """Report page: content, escaping of user text, no external resources, layout on narrow and wide screens."""
 
+import csv
 import json
 import re
 import shutil
@@ -158,8 +159,8 @@ def test_the_page_shows_the_numbers_of_its_sections(tree):
         assert value in exact
     for words in (
         "91.2% ± 0.4, 3 seeds 95 %: 88.0% to 94.0%, 431 rows",  # scores
-        "92.0% ± 0.3, 3 seeds selected on this", "0.287 one seed",
-        "32.8% ± 29.1, 3 folds all rows together 46.9%, 95 %: 36.0% to 57.6%, 456 rows",
+        "92.0% ± 0.3, 3 seeds selected on this",
+        "91.2% ± 0.4 88.0% to 94.0%", "32.8% ± 29.1 46.9%, 36.0% to 57.6%",
         "1 of 2 failed", "3 kept 91.6% 92.4%", "4 failed 50.0% none",  # seeds
         "83 94.3%", "5 5.7%", "7 14.0%", "41 82.0%", "0 0.0%",  # confusion
         "yes no 7 14.0%",  # most frequent confusion
@@ -229,6 +230,41 @@ def test_string_operations_on_html_give_text_that_is_escaped():
     assert element("p.a.b", bold, "&") == '<p class="a b"><b>1 &lt; 2</b>&amp;</p>'
     assert element("p", bold + "") == f"<p>{escape(bold)}</p>"
     assert element("i", attributes={"title": '"<'}) == '<i title="&quot;&lt;"></i>'
+
+
+def test_a_table_of_scores_says_once_what_holds_for_all_cells():
+    scores = [
+        p.ScoreSummary(
+            metric, split, 0.9, 0.01, seeds, split == "dev", "share", (0.88, 0.93), 431 if metric == "a" else None
+        )
+        for metric, seeds, rows in (("a", 3, 431), ("b", 1, None), ("c", 1, None))
+        for split in ("test", "dev")
+    ]
+    table = spaced(Tree(p.render(p.Page("t", "s", scores)))).partition("± sample")[2]
+    assert table.count("431 rows") == 2 and table.count("selected on this") == 1 and table.count("95 %") == 1
+    assert table.count("3 seeds") == 1 and table.count("saved model") == 1 and "one seed" not in table
+    assert table.count("88.0% to 93.0%") == 6 and table.count("± 1.0") == 2
+
+
+def test_the_page_links_files_next_to_it():
+    page = p.Page("t", "s", [p.ScoreSummary("a", "test", 0.9, 0.0, 1)], files=[("a b.csv", "each row")])
+    tree = Tree(p.render(page))
+    assert {"href": "a%20b.csv"} in tree.all("a") and "a b.csv : each row" in spaced(tree) and not tree.problems
+
+
+def test_predictions_open_in_a_spreadsheet(tmp_path):
+    columns = {
+        "where": ["t.csv:2", "t.csv:3"],
+        "text": ['é, "x"\n2', "\ud800"],
+        "gold": [["a", "b"], []],
+        "p,q": [0.25, ""],
+    }
+    p.write_predictions(columns, tmp_path / "p.csv")
+    written = (tmp_path / "p.csv").read_bytes()
+    assert written.startswith(b'\xef\xbb\xbfwhere,text,gold,"p,q"\r\n') and b"\n\r" not in written
+    with (tmp_path / "p.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = [*csv.reader(file)]
+    assert rows[1:] == [["t.csv:2", 'é, "x"\n2', '["a", "b"]', "0.25"], ["t.csv:3", "\ufffd", "[]", ""]]
 
 
 def test_one_seed_has_no_spread_and_nan_is_undefined():

@@ -1,5 +1,7 @@
 """Training curves as matplotlib figures, before they are saved."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -101,3 +103,15 @@ def test_a_logarithmic_axis_has_two_to_seven_ticks_with_plain_labels(low, high):
     assert 2 <= len(labels) <= 7 and len(set(labels)) == len(labels)
     assert [float(label.replace(",", "")) for label in labels] == pytest.approx(axis.get_yticks())
     assert not len(axis.get_yticks(minor=True))
+
+
+def test_a_plot_that_cannot_be_drawn_is_one_line(tmp_path, monkeypatch):
+    from bothways.errors import InputError
+
+    with pytest.raises(InputError, match="run: no metrics to plot"):
+        plot.draw_curves([], title="run", levels={})
+    with pytest.raises(InputError, match=r"curves.docx: .*docx.* is not supported"):
+        plot.draw_curves([*make_rows([0])], title="run", levels={}, file=tmp_path / "curves.docx")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match=r"matplotlib.*pip install matplotlib"):
+        plot.draw_curves([], title="run", levels={})

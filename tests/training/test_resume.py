@@ -94,7 +94,7 @@ def test_sigterm_saves_and_stops_all_processes(world, work, undisturbed, tmp_pat
     metadata = json.loads((out / "bothways.json").read_text())
     stopped_at = read_metrics(out)[-1]["step"]
     assert metadata["status"] == "stopped" and 3 <= stopped_at < 8
-    assert re.search(rf"step {stopped_at}; .*--resume", log_of(out))
+    assert re.search(rf"step {stopped_at}; .*resume", log_of(out))
     assert (out / "checkpoints" / f"step-{stopped_at:08}").exists()
     assert work(*({"out": out, "resume": True},) * world) == [0] * world, log_of(out)
     assert json.loads((out / "bothways.json").read_text())["status"] == "done"

@@ -74,7 +74,7 @@ class Format(ABC):
     def open(self, directory: Path, hf_config: Mapping[str, Any]) -> StoredModel:
         """The model in a directory whose config.json has this content. InputError if it does not hold an encoder."""
 
-    def holds(self, model: Model) -> bool:
+    def holds(self, checkpoint: Checkpoint) -> bool:
         """Whether models like this one are saved in the format."""
         return False
 

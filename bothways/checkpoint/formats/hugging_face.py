@@ -23,7 +23,7 @@ class HuggingFaceFormat(Format):
 
         return StoredModel(hf_config, read)
 
-    def holds(self, model: Model) -> bool:
+    def holds(self, checkpoint: Checkpoint) -> bool:
         return True
 
     def write(self, checkpoint: Checkpoint, directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:

@@ -28,8 +28,8 @@ class Int8Format(Format):
             {**config, "model_type": quantization.get("model_type")}, read_int8_model, quantization.get("pooler_act")
         )
 
-    def holds(self, model: Model) -> bool:
-        return is_int8(model)
+    def holds(self, checkpoint: Checkpoint) -> bool:
+        return is_int8(checkpoint.model)
 
     def write(self, checkpoint: Checkpoint, directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         act = checkpoint.model.config.pooler_act

@@ -29,7 +29,8 @@ class LinearFormat(Format):
         config = read_json(directory / TRANSFORMER / CONFIG) | head_config
         return StoredModel(config, read_linear_model, pooler_act=act, normalized=act != "none")
 
-    def holds(self, model: Model) -> bool:
+    def holds(self, checkpoint: Checkpoint) -> bool:
+        model = checkpoint.model
         return "classes" in model.num_outputs and model.config.pooler_act in NO_POOLER
 
     def write(self, checkpoint: Checkpoint, directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from bothways.io import atomic_directory, read_json, write_json
 from bothways.linear.tfidf import Tfidf, TfidfModel
 
 TERMS, WEIGHTS = "terms.json", "tfidf.safetensors"
+ENCODER = "encoder"  # beside a TF-IDF model that is the better model of a run
 
 
 class TfidfFormat(Format):
@@ -30,9 +31,11 @@ class TfidfFormat(Format):
 def no_encoder_error(directory: Path, *, classifies: bool) -> InputError:
     """The error of a use for which a TF-IDF model lacks an encoder."""
     kind = "classifies texts" if classifies else "predicts a number for each text (regression)"
+    beside = directory.parent / ENCODER
+    other = str(beside) if (beside / CONFIG).exists() else "a checkpoint with an encoder"
     return InputError(
         f"{directory}: a TF-IDF model, which {kind} and has no encoder; use it with predict, evaluate or info, or pass "
-        "a checkpoint with an encoder"
+        f"{other}"
     )
 
 

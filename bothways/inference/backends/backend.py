@@ -62,6 +62,12 @@ class Backend(ABC):
         """Scores float32 [n, C] of a head for n texts (or pairs) at a time, at most MAX_SCORES in one part."""
         raise self.refusal()
 
+    def scored_vectors(
+        self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """As `text_scores`, each part with what the head sees of its texts: a vector per text (or pair), float32."""
+        raise self.refusal()
+
     def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Tensor:
         """A vector per text, float32 [N, H], not normalized."""
         raise self.refusal()

@@ -226,10 +226,15 @@ class EncoderBackend(Backend):
     def text_scores(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
     ) -> Iterator[Tensor]:
+        return (scores_nC for scores_nC, _ in self.scored_vectors(head, texts, pairs, options))
+
+    def scored_vectors(
+        self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Without texts, `pairs` may be None for every model."""
         num_outputs = self.heads[head]
         if not texts and not pairs:
-            yield torch.zeros(0, num_outputs)
+            yield torch.zeros(0, num_outputs), torch.zeros(0, self.module.config.hidden_size)
             return
         is_bi_encoder = head == "classes" and encodes_separately(self.module.config)
         if is_bi_encoder and pairs is None:
@@ -250,7 +255,7 @@ class EncoderBackend(Backend):
         for states_nH in states_NH.split(max(1, MAX_SCORES // num_outputs)):
             with torch.inference_mode():
                 scores_nC = self.module.text_scores(head, states_nH.to(self.device, self.dtype)).float().cpu()
-            yield scores_nC
+            yield scores_nC, states_nH.float().flatten(1)
 
 
 def _is_rounded(module: Model, exact: Model) -> bool:

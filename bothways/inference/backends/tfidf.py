@@ -12,7 +12,7 @@ from bothways.checkpoint.formats.tfidf import no_encoder_error, read_tfidf, writ
 from bothways.errors import InputError
 from bothways.inference.backends.backend import MAX_SCORES, Backend
 from bothways.inference.reading import ReadOptions, check_pairs
-from bothways.linear.tfidf import TfidfModel
+from bothways.linear.tfidf import Matrix, TfidfModel, project
 
 
 class TfidfBackend(Backend):
@@ -52,13 +52,24 @@ class TfidfBackend(Backend):
     def text_scores(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
     ) -> Iterator[Tensor]:
+        return (scores_nC for scores_nC, _ in self._scored_features(head, texts, pairs))
+
+    def scored_vectors(
+        self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        for scores_nC, features_nF in self._scored_features(head, texts, pairs):
+            yield scores_nC, torch.from_numpy(project(features_nF)).float()
+
+    def _scored_features(
+        self, head: str, texts: Sequence[str], pairs: Sequence[str] | None
+    ) -> Iterator[tuple[Tensor, Matrix]]:
         num_outputs = self.heads[head]
         if not texts and not pairs:
-            yield torch.zeros(0, num_outputs)
+            yield torch.zeros(0, num_outputs), self.model.tfidf.features([], None)
             return
         check_pairs(self.description, pairs is not None, "the call")
         step = max(1, MAX_SCORES // num_outputs)
         for start in range(0, max(1, len(texts)), step):
             part = slice(start, start + step)
-            scores_NC = self.model(texts[part], None if pairs is None else pairs[part])
-            yield torch.from_numpy(scores_NC).float()
+            features_nF = self.model.tfidf.features(texts[part], None if pairs is None else pairs[part])
+            yield torch.from_numpy(self.model.scores(features_nF)).float(), features_nF

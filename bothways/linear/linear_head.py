@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from bothways.data.splits import selection_folds
 from bothways.device import single_thread
 from bothways.rng import Purpose, generator
-from bothways.training.losses import Loss
 
+Loss = tuple[Tensor, int]  # sum, count
 Rows = tuple[Tensor, Tensor]  # features [N, H] float32 and targets [N, ...], on the CPU
 RowLoss = Callable[[Tensor, Tensor], Loss]  # scores [N, C], targets [N, ...] -> (sum, count)
 Score = Callable[[Tensor, Tensor], float]  # scores [N, C], targets [N, ...] -> value; higher is better
@@ -29,7 +29,7 @@ MAX_ROWS = 10_000  # rows for selecting the strength
 MAX_ITERATIONS, MAX_FLOPS = 200, 1e12  # limits of a fit
 ROUNDING = 2**-8  # relative rounding error of bf16
 DEAD = 1e-6  # features with a smaller deviation, relative to the largest, are left out
-TOLERANCE, FINAL_TOLERANCE = 1e-4, 1e-5  # largest component of the gradient at the end of a fit
+TOLERANCE, FINAL_TOLERANCE = 1e-3, 1e-5  # largest component of the gradient at the end of a fit
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,85 @@
+"""`predict --label-next N`: the rows of a file to label next, as a table to fill in."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bothways.batch_jobs.blocks import Block, estimate_num_rows
+from bothways.batch_jobs.jobs import compute_block, read_blocks, rename_columns, reproduction_facts
+from bothways.batch_jobs.journal import Journal, check_output, open_output
+from bothways.batch_jobs.progress import JobProgress
+from bothways.batch_jobs.rows import pairs_of
+from bothways.batch_jobs.writers import ResultRow, Separated
+from bothways.data.stream import ModelInput, all_columns
+from bothways.errors import format_count
+from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
+from bothways.inference.label_choice import choose_all
+from bothways.inference.load import load
+from bothways.inference.predictor import Predictor
+from bothways.inference.runner import Progress
+from bothways.inference.text_scores import Prediction
+from bothways.settings import Predict
+
+SUFFIXES = (".csv", ".tsv")
+COLUMNS = ("label", "suggested", "confidence")
+
+
+def choose_rows(settings: Predict) -> Journal:
+    """Write the rows to label next to `out`: their input columns, an empty column label, and the model's prediction.
+
+    Only the rows that may still be chosen are in memory. InputError if there are fewer different rows than wanted.
+    """
+    assert settings.out is not None and settings.label_next is not None
+    check_output(settings.out, SUFFIXES, "rows to label", resume=False)
+    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+    model.label_candidates([], None)  # a model that is no classifier must not be reported as the error of a row
+    kept = _kept_columns(all_columns(settings.file, settings.encoding))
+    pool, kept_rows, errors, num_rows = CandidatePool(settings.label_next), dict[int, ModelInput](), dict[int, str](), 0
+
+    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> UnlabelledTexts:
+        texts = [row.text for row in rows]
+        return model.label_candidates(texts, pairs_of(rows), long=settings.long, progress=progress)
+
+    with JobProgress(settings.out.name, estimate_num_rows(settings.file)) as progress:
+        for block_read in read_blocks(model, settings, kept):
+            block, candidates = compute_block(compute, block_read, settings, progress)
+            left = pool.add(replace(candidates, rows_N=np.array(block.row_numbers, np.int64)))
+            read = kept_rows | dict(zip(block.row_numbers, block.inputs, strict=True))
+            kept_rows = {row: read[row] for row in left.rows_N.tolist()}
+            errors |= block.errors
+            num_rows += len(block)
+    chosen = choose_all(pool, f"{settings.file} has {format_count(num_rows, 'row')}")
+    inputs = [kept_rows[row] for row in chosen]
+    to_label = Block(chosen, inputs, errors)
+    writer = Separated([*kept.values(), *COLUMNS], settings.out.suffix == ".tsv", settings.escape_formulas)
+    with open_output(settings.out, writer, reproduction_facts(settings, model)) as output:
+        output.add(to_label, to_label, _result_rows(model, settings, inputs, [*kept.values()]))
+        return output.finish()
+
+
+def _kept_columns(names: Sequence[str]) -> dict[str, str]:
+    """All input columns and their names in the result, where no column but ours is found as that of the labels."""
+    taken = {name for name in names if name.strip().lower() in COLUMNS}
+    return rename_columns(names, {*COLUMNS, *taken})
+
+
+def _result_rows(
+    model: Predictor, settings: Predict, inputs: Sequence[ModelInput], kept: Sequence[str]
+) -> list[ResultRow]:
+    predictions = model.classify([row.text for row in inputs], pairs_of(inputs), long=settings.long)
+    several = model.description.multi_label
+    return [
+        dict(zip(kept, row.kept, strict=True))
+        | {
+            "label": None,
+            "suggested": list(prediction.labels) if several else prediction.label,
+            "confidence": round(_lowest(prediction) if several else prediction.score, 4),
+        }
+        for row, prediction in zip(inputs, predictions, strict=True)
+    ]
+
+
+def _lowest(prediction: Prediction) -> float:
+    """The probability of the least certain decision for or against a label."""
+    return min(max(score, 1 - score) for score in prediction.scores.values())

@@ -1,0 +1,142 @@
+"""Active learning: the texts to label next are uncertain, and differ from each other (Zhdanov 2019).
+
+Of the most uncertain texts, BETA for each one that is wanted, the vectors are clustered with k-means, weighted by
+uncertainty; the text nearest to the centre of each cluster is chosen. The uncertainty is 1 - the margin, the difference
+of the two highest probabilities; for several labels that of the least certain one.
+
+Letters: N texts, C labels, H size of a vector, K clusters.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.rng import Purpose, generator
+
+Floats = NDArray[np.float32]
+BETA = 10  # most uncertain texts, for each text to be chosen
+MAX_CLUSTERED = 10_000  # texts that are clustered; 0.8 GB of distances at worst
+MAX_ITERATIONS = 30  # of k-means
+
+
+def uncertainties(scores_NC: Tensor, *, multi_label: bool) -> Floats:
+    """1 - margin of each text, from 0 (certain) to 1."""
+    if multi_label:
+        uncertain_NC = 1 - (2 * scores_NC.float().sigmoid() - 1).abs()
+        highest_N: Floats = uncertain_NC.amax(-1).numpy()
+        return highest_N
+    best_N2 = scores_NC.float().softmax(-1).topk(min(2, scores_NC.shape[1])).values
+    uncertain_N: Floats = (1 - (best_N2[:, 0] - best_N2[:, 1:].sum(1))).numpy()
+    return uncertain_N
+
+
+@dataclass(frozen=True)
+class UnlabelledTexts:
+    """Texts to choose from: the index of each, a key that near duplicates share (empty for an empty text), its
+    uncertainty and its vector."""
+
+    rows_N: NDArray[np.int64]
+    keys: list[str]
+    uncertainty_N: Floats
+    vectors_NH: Floats
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def take(self, indices: NDArray[np.int64]) -> "UnlabelledTexts":
+        keys = [self.keys[index] for index in indices.tolist()]
+        return UnlabelledTexts(self.rows_N[indices], keys, self.uncertainty_N[indices], self.vectors_NH[indices])
+
+    def most_uncertain(self, number: int) -> "UnlabelledTexts":
+        """At most this many different texts that are not empty, the most uncertain first; ties in input order."""
+        first: dict[str, int] = {}
+        for index in np.argsort(-self.uncertainty_N, kind="stable").tolist():
+            if len(first) == number:
+                break
+            if self.keys[index]:
+                first.setdefault(self.keys[index], index)
+        return self.take(np.array([*first.values()], np.int64))
+
+
+class CandidatePool:
+    """The most uncertain of all texts that are added: those among which `number` are to be chosen."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.candidates: UnlabelledTexts | None = None
+
+    def add(self, new: UnlabelledTexts) -> UnlabelledTexts:
+        """Add texts; returns those that may still be chosen."""
+        parts = [new] if self.candidates is None else [self.candidates, new]
+        merged = UnlabelledTexts(
+            np.concatenate([part.rows_N for part in parts]),
+            [key for part in parts for key in part.keys],
+            np.concatenate([part.uncertainty_N for part in parts]),
+            np.concatenate([part.vectors_NH for part in parts]),
+        )
+        self.candidates = merged.most_uncertain(max(self.number, min(BETA * self.number, MAX_CLUSTERED)))
+        return self.candidates
+
+    def choose(self) -> list[int]:
+        """The indices of the texts to label next, the most uncertain first; fewer than `number` if there are no more
+        different texts."""
+        if self.candidates is None or not len(self.candidates):
+            return []
+        chosen = representatives(self.candidates.vectors_NH, self.candidates.uncertainty_N, self.number)
+        return [int(self.candidates.rows_N[index]) for index in chosen]
+
+
+def representatives(vectors_NH: Floats, weights_N: Floats, number: int) -> list[int]:
+    """The row nearest to the centre of each weighted k-means cluster, in ascending order. All rows if there are no more
+    than `number`; as many rows as clusters even if vectors are equal."""
+    if number >= len(vectors_NH):
+        return [*range(len(vectors_NH))]
+    x_NH, w_N = vectors_NH.astype(np.float64), np.maximum(weights_N.astype(np.float64), 1e-6)
+    centres_KH = k_means(x_NH, w_N, x_NH[spread(x_NH, w_N, number)])
+    distances_NK = squared_distances(x_NH, centres_KH)
+    chosen: list[int] = []
+    for cluster in range(number):
+        distances_NK[chosen, cluster] = np.inf  # the nearest row of another cluster
+        chosen.append(int(distances_NK[:, cluster].argmin()))
+    return sorted(chosen)
+
+
+def spread(x_NH: NDArray[np.float64], weights_N: NDArray[np.float64], number: int) -> list[int]:
+    """Rows far from each other, the first centres of k-means (greedy k-means++, Arthur 2007): of a few rows, drawn with
+    a probability proportional to their weight times the squared distance to the nearest of those before, the one that
+    leaves the smallest sum of these products."""
+    draws_KD = generator(0, Purpose.LABELS).random((number, 2 + int(np.log(number))))
+    nearest_N, rows = np.ones(len(x_NH)), list[int]()
+    for draws_D in draws_KD:
+        sums_N = (weights_N * nearest_N).cumsum()
+        drawn_D = np.searchsorted(sums_N, draws_D * sums_N[-1], side="right").clip(max=len(x_NH) - 1)
+        distances_DN = squared_distances(x_NH[drawn_D], x_NH).clip(min=0)
+        distances_DN = np.minimum(distances_DN, nearest_N if rows else np.inf)
+        best = int((distances_DN @ weights_N).argmin())
+        rows.append(int(drawn_D[best]))
+        nearest_N = distances_DN[best]
+    return rows
+
+
+def k_means(
+    x_NH: NDArray[np.float64], weights_N: NDArray[np.float64], centres_KH: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The weighted means of clusters after Lloyd's iterations (Lloyd 1982); a cluster without rows keeps its centre."""
+    cluster_N = np.full(len(x_NH), -1)
+    for _ in range(MAX_ITERATIONS):
+        nearest_N = squared_distances(x_NH, centres_KH).argmin(1)
+        if np.array_equal(nearest_N, cluster_N):
+            break
+        cluster_N, sums_KH = nearest_N, np.zeros_like(centres_KH)
+        np.add.at(sums_KH, cluster_N, weights_N[:, None] * x_NH)
+        sizes_K1 = np.bincount(cluster_N, weights_N, len(centres_KH))[:, None]
+        centres_KH = np.where(sizes_K1 > 0, sums_KH / np.maximum(sizes_K1, 1e-300), centres_KH)
+    return centres_KH
+
+
+def squared_distances(x_NH: NDArray[np.float64], centres_KH: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[N, K]"""
+    squares_NK: NDArray[np.float64] = np.square(x_NH).sum(1)[:, None] + np.square(centres_KH).sum(1)
+    return squares_NK - 2 * x_NH @ centres_KH.T

@@ -1,0 +1,241 @@
+"""When training stops by itself, and how: patience, a training loss near zero, the cooldown; minutes and their plan."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from bothways.batch import Batch
+from bothways.finetuning import averaging, rehearsal
+from bothways.finetuning.finetune import PLAN
+from bothways.finetuning.recipe import Epoch, EpochCount, evaluation_interval
+from bothways.finetuning.tasks import run as run_task
+from bothways.log import messages_to
+from bothways.settings import Classify
+from bothways.training.loop import fit, moving_average
+from bothways.training.options import TrainingOptions
+from bothways.training.run import Run, read_metrics
+from bothways.training.run_checkpoints import Checkpoints
+from bothways.training.signals import Stopped
+
+
+def steps(first):
+    batch = Batch.from_arrays(np.zeros(2, int), np.zeros(2, int), np.array([2]))
+    while True:
+        yield [batch]
+
+
+def trained(losses, figures=(), *, start=None, checkpoints=None, **options):
+    """Rows of a run of one weight whose losses are given, and whose metric is one of `figures` at each evaluation."""
+    rows, values, module = [], iter(figures), torch.nn.Linear(1, 1, bias=False)
+    given = iter(losses[start.progress.step if start else 0 :])
+
+    def loss(module, batch):
+        value = next(given)
+        return {"x": (module(torch.ones(1)).sum() * 0 + value, 1)}
+
+    settings = {"steps": 40, "learning_rate": 0.1, "warmup": 0.0, "evaluate_every": 5, "best_by": "score", **options}
+    fit(
+        module, loss, lambda batch: {"x": 1}, steps, TrainingOptions(**settings),
+        evaluate=lambda: {"loss": 1.0, "score": next(values, 0.0)}, record=rows.append, start=start,
+        **({"checkpoints": checkpoints} if checkpoints else {}),
+    )  # fmt: skip
+    return [row for row in rows if row["split"] == "train"], [row for row in rows if row["split"] == "heldout"]
+
+
+def test_after_the_decision_to_stop_the_rate_falls_to_zero_in_the_cooldown():
+    rows, heldout = trained([1.0] * 40, [0.5, 0.4, 0.4, 0.4, 0.4, 0.4], patience=3, cooldown=0.2)
+    assert [row["step"] for row in heldout] == [5, 10, 15, 20, 24]  # decided at 20, with a fifth of 20 steps left
+    rates = [row["learning_rate"] for row in rows]
+    scheduled = [row["learning_rate"] for row in trained([1.0] * 40, [0.5])[0]]
+    assert rates[:20] == scheduled[:20]
+    assert rates[20:] == pytest.approx([scheduled[20] * part for part in (1.0, 0.75, 0.5, 0.25)])
+
+
+def test_a_training_loss_near_zero_stops_at_the_next_evaluation():
+    losses = [1.0] * 8 + [0.0] * 72
+    rows, _ = trained(losses, range(99), patience=99, negligible_loss=0.05, cooldown=0.1, steps=80)
+    average, below = None, []
+    for step, loss in enumerate(losses, 1):
+        average = moving_average(average, loss)
+        below += [step] if average < 0.05 else []
+    decided = -(-below[0] // 5) * 5
+    assert rows[-1]["step"] == decided + -(-decided // 10) < 80
+
+
+def test_a_lower_loss_counts_as_progress_beside_the_metric():
+    heldout = iter([{"loss": 1.0 - step / 100, "score": 0.5} for step in range(9)])
+    rows = []
+    options = TrainingOptions(
+        steps=40, learning_rate=0.1, warmup=0.0, evaluate_every=5, best_by="score", patience=2, evaluate_first=True
+    )
+    fit(
+        torch.nn.Linear(1, 1, bias=False), lambda module, batch: {"x": (module(torch.ones(1)).sum(), 1)},
+        lambda batch: {"x": 1}, steps, options, evaluate=lambda: next(heldout), record=rows.append,
+    )  # fmt: skip
+    assert rows[-1]["step"] == 40
+
+
+def test_a_run_that_is_stopped_in_the_cooldown_ends_as_if_it_had_not_been(tmp_path):
+    figures, options = [0.5, 0.4, 0.4, 0.4, 0.4], {"patience": 3, "cooldown": 0.4, "checkpoint_every": 22}
+    whole, _ = trained([1.0] * 40, figures, **options)
+    checkpoints = Checkpoints(tmp_path)
+    trained([1.0] * 40, figures, checkpoints=checkpoints, **options)
+    saved = Checkpoints(tmp_path).load_latest(torch.float32)
+    while saved.progress.step != 22:
+        (saved.path / "state.json").unlink()
+        saved = Checkpoints(tmp_path).load_latest(torch.float32)
+    rest, _ = trained([1.0] * 40, [0.4], start=saved, **options)
+    assert saved.progress.stopped_at == 20 and whole[-1]["step"] == 28
+    assert [row["learning_rate"] for row in rest] == [row["learning_rate"] for row in whole[22:]]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "epochs"),
+    [
+        (Epoch(100, 5000, 200_000), 3.0),
+        (Epoch(30, 450, 12_000), 5.0),  # enough for 150 steps
+        (Epoch(2, 30, 500), 20.0),  # at most
+        (Epoch(15, 240, 61_000), 3.0),  # few long texts: as many as the tokens allow, but no fewer than usual
+        (Epoch(15, 240, 30_000), 5.0),
+    ],
+)
+def test_few_examples_are_read_more_often_unless_they_are_long(epoch, epochs):
+    assert EpochCount(None).num_epochs(epoch) == pytest.approx(epochs)
+
+
+@pytest.mark.parametrize(("dev_tokens", "interval"), [(1000, 25), (30_000, 42), (10**6, 100)])
+def test_evaluations_take_a_share_of_the_time(dev_tokens, interval):
+    """300 steps that read 450,000 tokens: 12 evaluations, as many as cost 15 %, or 3."""
+    assert evaluation_interval(300, Epoch(100, 5000, 150_000), dev_tokens) == interval
+
+
+@pytest.fixture(scope="module")
+def rows():
+    words, rng = "the and on a b mat ran".split(), np.random.default_rng(0)
+    texts = [" ".join([*rng.choice(words, 5), ("cat", "dog")[row % 2]]) for row in range(200)]
+    return [{"text": text, "label": ("feline", "canine")[row % 2]} for row, text in enumerate(texts)]
+
+
+@pytest.fixture
+def settings(checkpoint_of, rows, tmp_path):
+    return Classify(
+        model=checkpoint_of(num_hidden_layers=2), train=rows, out=tmp_path / "run", dtype="float32", baselines=False,
+        epochs=4.0, batch_size=16,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_minutes_bound_the_steps_and_a_resumed_run_keeps_them(settings, monkeypatch):
+    monkeypatch.setattr(rehearsal.Rehearsal, "run", lambda self, steps, rate: (self.model, 0.5))
+    bounded = replace(settings, minutes=0.1, checkpoint_every=2)
+    log = Run.log_metrics
+
+    def stops(self, **row):
+        log(self, **row)
+        if row["split"] == "train" and row["step"] == 5:
+            raise Stopped("stopped")
+
+    messages = []
+    with monkeypatch.context() as patch, pytest.raises(Stopped), messages_to(messages.append):
+        patch.setattr(Run, "log_metrics", stops)
+        run_task(bounded)
+    assert any("0.1 minutes: 12 steps of 500 ms" in line for line in messages)
+    plan = json.loads((settings.out / "seeds/0" / PLAN).read_text(encoding="utf-8"))
+    assert plan["steps"] == 12
+    monkeypatch.setattr(rehearsal.Rehearsal, "run", lambda self, steps, rate: (self.model, 100.0))
+    run_task(replace(bounded, resume=True))
+    assert max(row["step"] for row in read_metrics(settings.out)) == 12
+
+
+@pytest.mark.slow
+def test_the_expected_minutes_are_announced_before_the_first_step(settings, monkeypatch):
+    monkeypatch.setattr(rehearsal.Rehearsal, "run", lambda self, steps, rate: (self.model, 1.5))
+    messages, first = [], []
+    with messages_to(messages.append):
+        run_task(settings, callbacks=[lambda row: first.append(len(messages)) if not first else None])
+    line = next(
+        number for number, text in enumerate(messages) if "training takes at most 1.0 minutes: 40 steps" in text
+    )
+    assert line < first[0]
+
+
+@pytest.mark.slow
+def test_a_learning_rate_of_zero_takes_no_step(settings):
+    run_task(replace(settings, learning_rate=0.0))
+    assert {row["step"] for row in read_metrics(settings.out)} == {0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("low", "chosen"), [(0.5, 1 / 3), (1.1, 1.0)])
+def test_trials_choose_the_lower_rate_only_if_it_is_clearly_better(low, chosen, settings, monkeypatch):
+    """The default harms the model in the first case: its loss on each row of dev is 1, against 0.5 at a third of it."""
+    rates = []
+
+    def run(self, steps, rate):
+        rates.append(rate)
+        return rate, 0.001
+
+    def row_losses(self, rate):
+        value = 1.0 if rate == max(rates) else low
+        return value + 0.01 * torch.arange(20).float()
+
+    monkeypatch.setattr(rehearsal.Rehearsal, "run", run)
+    monkeypatch.setattr(rehearsal.Rehearsal, "row_losses", row_losses)
+    messages = []
+    with messages_to(messages.append):
+        run_task(replace(settings, epochs=20.0))
+    assert rates == [5e-4, pytest.approx(5e-4 / 3)]
+    used = max(row["learning_rate"] for row in read_metrics(settings.out) if "learning_rate" in row)
+    assert used == pytest.approx(5e-4 * chosen, rel=0.1)
+    assert any("instead of 5.0e-04" in line for line in messages) == (chosen < 1)
+
+
+def test_weights_between_two_models_are_exact_at_both_ends():
+    first, last = {"a": torch.tensor([1.0, 1e8])}, {"a": torch.tensor([3.0, 1.1]), "n": torch.tensor(7)}
+    first["n"] = torch.tensor(5)
+    assert all(torch.equal(value, first["a"]) for name, value in averaging.interpolate(first, last, 0.0) if name == "a")
+    assert dict(averaging.interpolate(first, last, 1.0)) == last
+    assert dict(averaging.interpolate(first, last, 0.25))["a"][0] == 1.5
+
+
+class FakeScoring:
+    """Of one weight: its loss on a row is the squared distance to a number; its metric is the weight itself."""
+
+    metric = "score"
+
+    def __init__(self, numbers):
+        self.numbers = torch.tensor(numbers)
+
+    def outputs(self, model, split):
+        assert split == "dev"
+        return model.weight.detach().reshape(())
+
+    def row_losses(self, split, weight):
+        return (self.numbers - weight) ** 2
+
+    def compute_metrics(self, split, weight):
+        return {"score": -abs(float(weight) - 0.75)}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "fraction"),
+    [
+        ([0.5] * 20, 0.5),
+        ([1.0] * 20, 1.0),
+        ([2.0] * 20, 1.0),
+        ([-1.0] * 20, 0.0),
+        ([-3.0, 3.3] * 10, 0.0),  # the gain is less than half its standard error
+        ([0.5] * 300, 0.75),  # enough rows: the metric decides
+    ],
+)
+def test_the_point_between_two_models_with_the_lowest_loss_on_few_rows_is_kept(numbers, fraction):
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(model.weight)
+    task = SimpleNamespace(scoring=FakeScoring(numbers), initial_model="the start")
+    setup = SimpleNamespace(task=task, inference_copy=lambda model: model)
+    assert averaging.select_fraction(setup, model, {"weight": torch.zeros(1, 1)}) == fraction
+    assert model.weight.item() == fraction
