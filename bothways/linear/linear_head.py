@@ -28,7 +28,7 @@ FOLDS, MIN_DEV_ROWS = 5, 200  # cross-validation if dev has fewer rows
 MAX_ROWS = 10_000  # rows for selecting the strength
 MAX_ITERATIONS, MAX_FLOPS = 200, 1e12  # limits of a fit
 ROUNDING = 2**-8  # relative rounding error of bf16
-DEAD = 1e-6  # features with a smaller deviation, relative to the largest, are left out
+DEAD, NEARLY_DEAD = 1e-6, 1e-3  # smaller deviations, relative to the largest and the median, are left out
 TOLERANCE, FINAL_TOLERANCE = 1e-3, 1e-5  # largest component of the gradient at the end of a fit
 
 
@@ -133,7 +133,8 @@ class _Solver:
         # Scaling a feature that varies less than bf16 rounds it would amplify the rounding errors.
         noise_H = ROUNDING * x_NH.square().mean(0).sqrt()
         deviation_H = torch.hypot(x_NH.std(0, correction=0), noise_H)
-        is_alive_H = deviation_H > DEAD * deviation_H.max()  # the weight of a dead unit would be huge
+        # The weight of a dead unit would be huge.
+        is_alive_H = deviation_H > torch.maximum(DEAD * deviation_H.max(), NEARLY_DEAD * deviation_H.median())
         self.deviation_H = torch.where(is_alive_H, deviation_H, torch.inf)
         self.x_NH = (x_NH - self.mean_H) / self.deviation_H
         self.weight_CH = self.x_NH.new_zeros(num_outputs, x_NH.shape[1], requires_grad=True)
