@@ -19,7 +19,6 @@ from bothways.training.transforms import Freeze, Transform
 
 EPOCHS, MAX_EPOCHS = 3.0, 20.0  # unless --epochs is given
 USUAL_STEPS = 300  # of EPOCHS; with fewer examples, steps are smaller
-MIN_STEPS = 150  # of a run; fewer examples are read more often, as long as that takes at most FEW_TOKENS
 FEW_TOKENS = 150_000  # one to two minutes for a small model on two cores
 BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more for long texts (Task.min_step_examples)
 EVALUATION_SHARE, EVALUATION_COST = 0.15, 1 / 3  # of the time of training; of a token, relative to a trained one
@@ -40,16 +39,18 @@ class Epoch:
 
 @dataclass(frozen=True)
 class EpochCount:
-    """How long a training is. epochs: None means a default, which depends on the size of an epoch."""
+    """How long a training is. epochs: None means a default, which depends on the size of an epoch. min_steps: of the
+    default; few examples are read more often, as long as that takes at most FEW_TOKENS."""
 
     epochs: float | None
+    min_steps: int = 300
 
     def num_epochs(self, epoch: Epoch) -> float:
         """The number of epochs: more for few examples, which need a minimum of steps (Mosbach 2021, section 6), unless
         they are long."""
         if self.epochs is not None:
             return self.epochs
-        wanted, affordable = MIN_STEPS / epoch.steps, FEW_TOKENS / epoch.tokens
+        wanted, affordable = self.min_steps / epoch.steps, FEW_TOKENS / epoch.tokens
         return min(MAX_EPOCHS, max(EPOCHS, min(wanted, affordable)))
 
     def num_steps(self, epoch: Epoch) -> int:
@@ -70,7 +71,7 @@ class EpochCount:
         verb = "epoch is" if self.epochs == 1 else "epochs are"
         usual = f"the default is {default_steps:,} ({default_epochs:.3g} epochs)"
         text = f"{self.epochs:g} {verb} {format_count(steps, 'step')}; {usual}"
-        if steps < MIN_STEPS and 2 * steps <= default_steps:
+        if steps < self.min_steps and 2 * steps <= default_steps:
             logger.warning(f"{text}; after so few steps a model has often learned little")
         elif steps != default_steps:
             logger.info(text)

@@ -1,10 +1,9 @@
-"""Before training: a few steps at two learning rates, on copies of the model, which also time a step.
+"""Before training: a few steps on a copy of the model, which show whether the learning rate is too high, and time them.
 
 What follows from them is stored as the plan of the training, so that a resumed run goes on as it began.
 """
 
 import json
-import math
 import time
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +23,7 @@ from bothways.training.objective import Objective, forward_losses
 
 TRIAL_SHARE, MIN_TRIAL_STEPS = 0.05, 8  # fraction of the steps in a trial
 LOWER = 1 / 3  # of the default learning rate
+HARMFUL = 1.5  # of the loss on dev after a trial, relative to that before
 TIMED_STEPS = 3  # if there are no trials
 SHOWN_MINUTES = 0.2  # a shorter training is not announced
 
@@ -80,17 +80,23 @@ class Rehearsal:
         return scoring.row_losses("dev", scoring.outputs(self.setup.inference_copy(model), "dev"))
 
     def choose_learning_rate(self, steps: int) -> tuple[float, float]:
-        """The default learning rate, or the lower one if its loss on dev is clearly lower; and seconds per step."""
+        """The default learning rate, unless it destroys the model and a lower one does not; and seconds per step.
+
+        Destroys: the loss on dev after a trial is more than HARMFUL times that before. A lower loss is no reason, since
+        short trials favour low rates that end worse (docs/LOG.md).
+        """
         default = self.setup.options.learning_rate
-        high, seconds = self.run(steps, default)
-        low, _ = self.run(steps, default * LOWER)
-        high_N, low_N = self.row_losses(high), self.row_losses(low)
-        gain_N = high_N - low_N
-        if gain_N.mean() <= gain_N.std(correction=0) / math.sqrt(len(gain_N)):
+        trained, seconds = self.run(steps, default)
+        start, high = (float(self.row_losses(model).mean()) for model in (self.model, trained))
+        if high <= HARMFUL * start:
+            return default, seconds
+        trained, _ = self.run(steps, default * LOWER)
+        low = float(self.row_losses(trained).mean())
+        if low >= high:
             return default, seconds
         logger.info(
-            f"peak learning rate {default * LOWER:.1e} instead of {default:.1e}: in trials of "
-            f"{format_count(steps, 'step')} the loss on dev was {low_N.mean():.3f} instead of {high_N.mean():.3f}"
+            f"peak learning rate {default * LOWER:.1e} instead of {default:.1e}: in {format_count(steps, 'step')} the "
+            f"loss on dev rises from {start:.3f} to {low:.3f} instead of {high:.3f}"
         )
         return default * LOWER, seconds
 

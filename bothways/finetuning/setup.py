@@ -113,7 +113,7 @@ def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
         transforms=(*(transform for transform in requested if transform), *task.transforms),
         options=options,
         batches=BatchPlan.of(settings, task),
-        length=EpochCount(settings.epochs),
+        length=EpochCount(settings.epochs, task.min_steps),
         minutes=settings.minutes,
         evaluations_per_epoch=settings.evaluations_per_epoch,
         alpha=settings.alpha,

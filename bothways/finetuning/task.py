@@ -153,7 +153,8 @@ class Task(ABC):
     data: the examples by split: train, dev and optionally test. max_micro_batch_tokens: limit of a micro-batch, for
     tasks whose examples have independent losses; a longer example forms its own. freeze_below: the encoder stays frozen
     if train and dev together have fewer examples, unless epochs are given. min_step_examples, min_step_tokens: minimum
-    size of a step in examples of average length and in tokens, unless its size is set. initial_model: the model before
+    size of a step in examples of average length and in tokens, unless its size is set. min_steps: of a training, unless
+    epochs are given (see EpochCount). initial_model: the model before
     the first step; "" if it is not worth evaluating.
     """
 
@@ -162,6 +163,7 @@ class Task(ABC):
     freeze_below: ClassVar[int] = 0
     min_step_examples: ClassVar[int] = 1
     min_step_tokens: ClassVar[int] = 2048
+    min_steps: ClassVar[int] = 300
     initial_model: ClassVar[str] = "the frozen encoder with a linear head"
     hint: str = ""  # a way out if there is only one training example
     settings: FineTune

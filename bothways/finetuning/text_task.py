@@ -57,6 +57,7 @@ class TextTask(Task):
     freeze_below: ClassVar[int] = FEW_TEXTS
     min_step_examples: ClassVar[int] = MIN_STEP_TEXTS
     min_step_tokens: ClassVar[int] = 512
+    min_steps: ClassVar[int] = 150
     no_label: ClassVar[float]
     """The target of a text without a label."""
     settings: Classify | Regress

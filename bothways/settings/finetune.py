@@ -40,7 +40,7 @@ class Recipe(Optimization, Compute, Printed):
     keep_seed: Literal["best", "median"] = "best"
     """Which model to keep if there are several seeds: the one with the best or the median dev score."""
     epochs: float | None = None
-    """Passes over the training data. [3; for small data enough for 150 steps, at most 20]"""
+    """Passes over the training data. [3; for small data enough for 150 to 300 steps, at most 20]"""
     minutes: float | None = None
     """Time for training; fewer epochs if they would take longer. Steps are timed before the first one."""
     batch_tokens: int | None = None

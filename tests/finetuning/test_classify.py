@@ -619,7 +619,7 @@ def test_predicting_no_label_is_the_baseline_if_most_texts_have_none(settings, t
 def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, changes, steps, settings, tmp_path, table):
     """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
     changed = replace(settings, **{"epochs": None, "batch_size": 10, **changes})
-    length = recipe.EpochCount(changed.epochs)
+    length = recipe.EpochCount(changed.epochs, classify.Classification.min_steps)
     assert length.num_steps(recipe.Epoch(rows // 10, rows, 10 * rows)) == steps
     assert length.num_epochs(recipe.Epoch(30, 300, 6000)) == (5 if not changes else 2)
     assert length.num_epochs(recipe.Epoch(15, 240, 30_000)) == (5 if not changes else 2)  # long
