@@ -125,8 +125,9 @@ def make_plan(rehearsal: Rehearsal, epoch: Epoch) -> Plan:
         steps = max(1, int(setup.minutes * 60 / seconds))
         logger.info(f"{setup.minutes:g} minutes: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms")
     elif minutes >= SHOWN_MINUTES:
+        duration = f"{minutes:.1f} minutes" if minutes >= 1 else f"{60 * minutes:.0f} s"
         logger.info(
-            f"training takes at most {minutes:.1f} minutes: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms; "
+            f"training takes at most {duration}: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms; "
             "it stops before if it no longer pays (--minutes)"
         )
     per_epoch, dev_tokens = setup.evaluations_per_epoch, sum(setup.task.data["dev"].sizes)
