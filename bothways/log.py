@@ -15,10 +15,11 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from bothways.errors import for_caller
@@ -95,36 +96,56 @@ class _Handler(logging.Handler):
         self.write(f"warning: {message}" if record.levelno >= logging.WARNING else message)
 
 
-@contextmanager
-def messages_to(write: Callable[[str], None]) -> Iterator[None]:
+class _Blocks:
+    """The blocks of `messages_to` and `muted` that are open, in any thread: the last one opened holds.
+
+    They may be closed in any order, as those of two threads are, and leave the logger as it was before the first.
+    """
+
+    def __init__(self) -> None:
+        self.open: list[tuple[int, _Handler | None]] = []
+        self.level = logging.NOTSET  # outside of all of them
+        self.lock = Lock()
+
+    @contextmanager
+    def add(self, level: int, handler: _Handler | None = None) -> Iterator[None]:
+        block = (level, handler)
+        with self.lock:
+            if not self.open:
+                self.level = logger.level
+            self.open.append(block)
+            self._apply()
+        try:
+            yield
+        finally:
+            with self.lock:
+                del self.open[next(index for index, other in enumerate(self.open) if other is block)]
+                self._apply()
+
+    def _apply(self) -> None:
+        for other in [other for other in logger.handlers if isinstance(other, _Handler)]:
+            logger.removeHandler(other)
+        handlers = [handler for _, handler in self.open if handler]
+        if handlers:
+            logger.addHandler(handlers[-1])
+        logger.setLevel(self.open[-1][0] if self.open else self.level)
+
+
+_blocks = _Blocks()
+
+
+def messages_to(write: Callable[[str], None]) -> AbstractContextManager[None]:
     """Call `write` with each message logged inside the block, instead of an outer `messages_to`.
 
-    Messages appear above a progress bar, which is drawn if standard error is a terminal.
+    Messages appear above a progress bar, which is drawn if standard error is a terminal. Blocks of several threads do
+    not nest: the last one opened receives the messages of all.
     """
-    outer, level = [handler for handler in logger.handlers if isinstance(handler, _Handler)], logger.level
-    handler = _Handler(write)
-    for other in outer:
-        logger.removeHandler(other)
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        for other in outer:
-            logger.addHandler(other)
-        logger.setLevel(level)
+    return _blocks.add(logging.INFO, _Handler(write))
 
 
-@contextmanager
-def muted() -> Iterator[None]:
+def muted() -> AbstractContextManager[None]:
     """Suppress messages below the level ERROR inside the block."""
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    return _blocks.add(logging.ERROR)
 
 
 def in_notebook() -> bool:

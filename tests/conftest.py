@@ -94,6 +94,17 @@ def same_threads():
 
 
 @pytest.fixture(autouse=True)
+def same_logging():
+    """Fail a test that leaves the logger changed: later tests would see other messages and bars."""
+    import logging
+
+    logger = logging.getLogger("bothways")
+    before = logger.level, len(logger.handlers) or 1  # one handler, once bothways is imported
+    yield
+    assert (logger.level, len(logger.handlers) or 1) == before, "the logger was not restored"
+
+
+@pytest.fixture(autouse=True)
 def command_line_wording():
     """Messages as they are written in the code, with flags; tests/test_wording.py has those for callers in Python."""
     from bothways.errors import command_line

@@ -3,6 +3,7 @@
 import io
 import logging
 import sys
+from contextlib import ExitStack
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -97,6 +98,22 @@ def test_bars_are_drawn_on_terminals_unless_log_lines_show_the_progress(monkeypa
         assert not draws_bars()
     finally:
         logger.setLevel(logging.NOTSET)
+
+
+def test_blocks_of_two_threads_end_in_any_order_and_leave_the_logger_as_it_was():
+    before = logger.level, list(logger.handlers)
+    with messages_to(pytest.fail), ExitStack() as first, ExitStack() as second:
+        messages, others = [], []
+        first.enter_context(messages_to(others.append))
+        second.enter_context(messages_to(messages.append))
+        first.close()
+        logger.info("a message")
+        third = second.pop_all()
+        second.enter_context(muted())
+        third.close()
+        logger.info("muted")
+    assert messages == ["a message"] and not others
+    assert (logger.level, list(logger.handlers)) == before
 
 
 def test_ipython_on_a_terminal_is_no_notebook(displayed, monkeypatch):
