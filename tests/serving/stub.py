@@ -17,13 +17,9 @@ INFO = {
 }  # fmt: skip
 KINDS = {"html": "text/html; charset=utf-8", "css": "text/css", "js": "text/javascript"}
 ENTITIES = {
-    "Ada": "PER",
-    "Angela Merkel": "PER",
-    "Turin": "LOC",
-    "New York": "LOC",
-    "<img": "PER",
-    "United Nations": "ORG",
-}
+    "Ada": "PER", "Angela Merkel": "PER", "Charles Babbage": "PER", "<img": "PER", "Turin": "LOC", "London": "LOC",
+    "New York": "LOC", "United Nations": "ORG",
+}  # fmt: skip
 
 
 class Stub(ThreadingHTTPServer):
@@ -91,9 +87,11 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def filled(asked: Any) -> Any:
-    guesses = [{"token": token, "score": score} for token, score in (("door", 0.61), ("letter", 0.2), ("<b>", 0.003))]
+    words, scores = ("medicine", "letter", "<b>", "water", "door"), (0.61, 0.2, 0.05, 0.031, 0.003)
     num_masks = asked["inputs"].count("[MASK]")
-    return guesses if num_masks == 1 else [guesses[n:] + guesses[:n] for n in range(num_masks)]
+    turned = [words[n:] + words[:n] for n in range(num_masks)]
+    guesses = [[{"token": t, "score": s} for t, s in zip(order, scores, strict=True)] for order in turned]
+    return guesses[0] if num_masks == 1 else guesses
 
 
 def tagged(asked: Any) -> Any:
@@ -124,11 +122,10 @@ def pieces(text: str) -> Any:
 
 
 def attended(asked: Any) -> Any:
+    """The closer to the token `head` places further on, the more."""
     tokens = [token["text"] for token in pieces(asked["inputs"])]
-    raw = [
-        [1 / (1 + abs(row + asked["head"] - column)) ** 2 for column in range(len(tokens))]
-        for row in range(len(tokens))
-    ]
+    places, ahead = range(len(tokens)), asked["head"]
+    raw = [[1 / (1 + abs(row + ahead - column)) ** 2 for column in places] for row in places]
     return {"tokens": tokens, "weights": [[weight / sum(row) for weight in row] for row in raw]}
 
 

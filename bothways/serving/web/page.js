@@ -25,7 +25,10 @@ const PARTS = {
     path: "fill",
     body: ({ text }) => ({ inputs: text }),
     show: showFilled,
-    examples: [{ text: "The doctor gave the patient some [MASK]." }, { text: "She opened the [MASK] and read a [MASK]." }],
+    examples: [
+      { text: "The doctor gave the patient some [MASK]." },
+      { text: "She opened the [MASK] and read a [MASK]." },
+    ],
   },
   classify: {
     head: "classes",
@@ -135,12 +138,13 @@ function gauge(score, words) {
 
 function table(caption, heads, rows, numeric) {
   const kind = (column) => (numeric.includes(column) ? "number" : "");
+  const titles = heads.map((head, column) => element("th", { scope: "col", className: kind(column) }, head));
   const cells = (row) => row.map((cell, column) => element("td", { className: kind(column) }, cell));
   return element(
     "table",
     {},
     ...(caption ? [element("caption", {}, caption)] : []),
-    element("thead", {}, element("tr", {}, ...heads.map((head, n) => element("th", { scope: "col", className: kind(n) }, head)))),
+    element("thead", {}, element("tr", {}, ...titles)),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...cells(row)))),
   );
 }
@@ -217,7 +221,7 @@ function showLabels(answer) {
   const sorted = [...answer].sort((one, other) => other.score - one.score);
   if (model.info.task === "regress") {
     const numbers = sorted.map(({ score }) => decimal(score)).join(", ");
-    return [[element("p", { className: "big" }, numbers)], `Number: ${numbers}`];
+    return [[], `Number: ${numbers}`];
   }
   if (!sorted.length) return [[], "No label"];
   const rows = sorted.map(({ label, score }) => [label, gauge(score, percent(score))]);
@@ -229,7 +233,8 @@ function showEntities(entities, { text }) {
   const names = [...new Set([...(model.info.labels || []), ...entities.map(({ label }) => label)].map(kindOf))];
   const nodes = [];
   let reached = 0;
-  for (const { label, start, end } of [...entities].sort((one, other) => one.start - other.start || other.end - one.end)) {
+  const inOrder = [...entities].sort((one, other) => one.start - other.start || other.end - one.end);
+  for (const { label, start, end } of inOrder) {
     if (start < reached) continue; // inside another entity: in the table only
     nodes.push(points.slice(reached, start).join(""));
     const series = `series${names.indexOf(kindOf(label)) % 6}`;
@@ -255,28 +260,27 @@ function showAnswer({ answer, start, end, score }, { context }) {
   const parts = [points.slice(0, start).join(""), points.slice(start, end).join(""), points.slice(end).join("")];
   const marked = element("p", { className: "text", dir: "auto" }, parts[0], element("mark", {}, parts[1]), parts[2]);
   const place = element("p", { className: "note" }, `Characters ${start}–${end}, score ${percent(score)}`);
-  return [[element("p", { className: "big", dir: "auto" }, answer), marked, place], `Answer: ${answer}`];
+  return [[marked, place], `Answer: ${answer}`];
 }
 
 function showNext(answer) {
   if (Array.isArray(answer)) return showLabels(answer);
   const score = typeof answer === "number" ? answer : answer.score;
-  const words = `${percent(score)} that the second text follows`;
-  return [[element("p", { className: "big" }, gauge(score, percent(score)))], words];
+  const rows = [["follows", gauge(score, percent(score))]];
+  return [[table("", ["The second text", "Probability"], rows, [1])], `Follows: ${percent(score)}`];
 }
 
 function showSimilarity([similarity]) {
-  const words = decimal(similarity);
+  const bar = gauge(similarity, "");
+  bar.classList.add("wide");
   const note = "Cosine of the two vectors: 1 for the same direction, 0 for unrelated directions.";
-  return [
-    [element("p", { className: "big" }, gauge(similarity, words)), element("p", { className: "note" }, note)],
-    `Similarity ${words}`,
-  ];
+  return [[bar, element("p", { className: "note" }, note)], `Similarity ${decimal(similarity)}`];
 }
 
 function showRanking(similarities, { passages }) {
   const lines = linesOf(passages);
-  const ranked = similarities.map((score, n) => ({ score, line: lines[n] })).sort((one, other) => other.score - one.score);
+  const scored = similarities.map((score, n) => ({ score, line: lines[n] }));
+  const ranked = scored.sort((one, other) => other.score - one.score);
   const rows = ranked.map(({ score, line }, n) => [String(n + 1), line, gauge(score, decimal(score))]);
   const shown = table("", ["Rank", "Passage", "Similarity"], rows, [0, 2]);
   return [[shown], `${counted(rows.length, "passage")}; first: ${ranked.length ? ranked[0].line : "none"}`];
@@ -293,7 +297,8 @@ function showTokens([tokens]) {
   });
   const limit = model.info.max_input_length;
   const note = element("p", { className: "note" }, "Under each token: its id, and the characters of the text from–to.");
-  return [[element("ol", { className: "tokens" }, ...items), note], counted(items.length, "token") + (limit ? ` of at most ${limit}` : "")];
+  const sentence = counted(items.length, "token") + (limit ? ` of at most ${limit}` : "");
+  return [[element("ol", { className: "tokens" }, ...items), note], sentence];
 }
 
 function showAttention({ tokens, weights }, { layer, head }) {
@@ -325,7 +330,7 @@ function showAttention({ tokens, weights }, { layer, head }) {
     picture.append(drawn("rect", { ...place, class: "cell", "fill-opacity": Math.max(0, Math.min(1, weight)) }, words));
   }));
   picture.append(drawn("rect", { x: margin, y: margin, width: num * cell, height: num * cell, class: "frame" }));
-  const caption = "Rows look at columns; the darker a cell, the more. Each row sums to 100%.";
+  const caption = "Rows look at columns; the stronger the colour of a cell, the more. Each row sums to 100%.";
   const figure = element("figure", {}, element("figcaption", {}, caption), scrolled("Attention matrix", picture));
   const rows = tokens.map((token, row) => [token, strongest(tokens, weights[row])]);
   const list = element(
@@ -384,7 +389,8 @@ function prepare(name) {
       const answer = await ask(part.path, { body, signal: request.signal });
       const [nodes, sentence] = part.show(answer, fields);
       result.replaceChildren(...nodes);
-      status.textContent = `${sentence} (${Math.round(performance.now() - begun)} ms)`;
+      const time = element("small", {}, ` ${Math.round(performance.now() - begun)} ms`);
+      status.replaceChildren(element("span", { dir: "auto" }, sentence), time);
     } catch (problem) {
       if (problem.name === "AbortError") return;
       result.replaceChildren();
@@ -489,12 +495,17 @@ function describe(info) {
     byId("model").value = model.name ?? (info.models.includes(info.model_id) ? info.model_id : info.models[0]);
     model.name ??= byId("model").value;
   }
-  const facts = [info.model_id, info.num_layers && counted(info.num_layers, "layer"), info.max_input_length && `up to ${info.max_input_length} tokens`];
+  const facts = [
+    info.model_id,
+    info.num_layers && counted(info.num_layers, "layer"),
+    info.max_input_length && `up to ${info.max_input_length} tokens`,
+  ];
   byId("summary").textContent = facts.filter(Boolean).join(", ");
   document.title = info.model_id ? `${info.model_id} – Bothways` : "Bothways";
   const labels = info.labels || [];
   byId("labels").hidden = !labels.length;
-  byId("labels").textContent = `Labels: ${labels.slice(0, 20).join(", ")}${labels.length > 20 ? `, and ${labels.length - 20} more` : ""}`;
+  const more = labels.length > 20 ? `, and ${labels.length - 20} more` : "";
+  byId("labels").textContent = `Labels: ${labels.slice(0, 20).join(", ")}${more}`;
   numbered(byId("attention-layer"), info.num_layers);
   numbered(byId("attention-head"), info.num_heads);
   for (const name of Object.keys(PARTS)) {
