@@ -95,7 +95,10 @@ const PARTS = {
     path: "attention",
     body: ({ text, layer, head }) => ({ inputs: text, layer: Number(layer), head: Number(head) }),
     show: showAttention,
-    examples: [{ text: "The cat sat on the mat because it was warm." }, { text: "The trophy did not fit in the case." }],
+    examples: [
+      { text: "The cat sat on the mat because it was warm." },
+      { text: "The trophy did not fit in the case." },
+    ],
   },
 };
 
@@ -318,9 +321,10 @@ function showAttention({ tokens, weights }, { layer, head }) {
   );
   labels.forEach((label, n) => {
     const middle = margin + (n + 0.5) * cell;
+    const upwards = `translate(${middle} ${margin - 8}) rotate(-90)`;
     picture.append(
       drawn("text", { x: margin - 8, y: middle, "text-anchor": "end", "dominant-baseline": "central" }, label),
-      drawn("text", { transform: `translate(${middle} ${margin - 8}) rotate(-90)`, "dominant-baseline": "central" }, label),
+      drawn("text", { transform: upwards, "dominant-baseline": "central" }, label),
     );
   });
   kept.forEach((from, row) => kept.forEach((to, column) => {
