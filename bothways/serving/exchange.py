@@ -117,7 +117,7 @@ async def read_body(request: Request, limits: Limits) -> Body:
     try:
         return read_object(orjson.loads(data))
     except orjson.JSONDecodeError as error:
-        raise Refusal(422, f"the body is not JSON: {error}") from None
+        raise Refusal(400, f"the body is not JSON: {error}", "Validation") from None
 
 
 def json_response(content: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:

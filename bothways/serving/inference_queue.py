@@ -1,4 +1,4 @@
-"""The queue of a model: one thread computes batches of texts from the requests that wait, longest wait first.
+"""The queue of a model: threads compute batches of texts from the requests that wait, longest wait first.
 
 Texts of different requests share a batch if they are to be computed alike (their `call` is equal). A batch has a budget
 of tokens; since the encoder is ragged, it has no padding, and the budget is exact up to the overlap of windows.
@@ -46,8 +46,9 @@ Row = tuple[Ticket, int]  # a text of a request
 class InferenceQueue:
     """At most `queue_tokens` tokens wait; a request that does not fit is refused. Threads may share it.
 
-    max_wait: seconds that a request may wait for others if a batch is not full. on_batch: called in the thread after
-    each batch with the number of texts and tokens, and the seconds that it took.
+    max_wait: seconds that a request may wait for others if a batch is not full. workers: threads, each of which
+    computes a batch at a time. on_batch: called in the thread after each batch with the number of texts and tokens, and
+    the seconds that it took.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class InferenceQueue:
         batch_tokens: int,
         queue_tokens: int,
         max_wait: float = 0.0,
+        workers: int = 1,
         on_batch: Callable[[int, int, float], object] = lambda texts, tokens, seconds: None,
     ) -> None:
         self.compute, self.on_batch = compute, on_batch
@@ -65,9 +67,11 @@ class InferenceQueue:
         self._waiting: dict[Hashable, dict[Ticket, None]] = {}  # by call, in the order of arrival
         self._changed = threading.Condition()
         self._closed = False
+        self._running = 0  # batches
         self._speed = 0.0  # tokens per second, averaged over the last batches
-        self._thread = threading.Thread(target=self._run, name="inference", daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._run, name="inference", daemon=True) for _ in range(workers)]
+        for thread in self._threads:
+            thread.start()
 
     def __len__(self) -> int:
         """Requests of which texts wait."""
@@ -76,7 +80,7 @@ class InferenceQueue:
 
     @property
     def is_alive(self) -> bool:
-        return self._thread.is_alive()
+        return all(thread.is_alive() for thread in self._threads)
 
     def submit(self, call: Hashable, texts: Sequence[Any], tokens: Sequence[int]) -> Ticket:
         """Put texts with their numbers of tokens into the queue. QueueFull if there is no room."""
@@ -101,14 +105,16 @@ class InferenceQueue:
         ticket.future.cancel()
 
     def close(self, timeout: float | None = None) -> bool:
-        """Refuse new requests, finish those that wait, and end the thread. Whether it ended in time."""
+        """Refuse new requests, finish those that wait, and end the threads. Whether they ended in time."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+            self._changed.notify_all()
+        end = None if timeout is None else time.perf_counter() + timeout
+        for thread in self._threads:
+            thread.join(None if end is None else max(0.0, end - time.perf_counter()))
+        return not any(thread.is_alive() for thread in self._threads)
 
-    # --- the thread ---------------------------------------------------------------------------------------------------
+    # --- the threads --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while rows := self._next_batch():
@@ -116,10 +122,15 @@ class InferenceQueue:
             self._compute(rows)
             seconds = time.perf_counter() - start
             tokens = sum(ticket.tokens[index] for ticket, index in rows)
-            speed = tokens / max(seconds, 1e-6)
-            self._speed = speed if not self._speed else 0.8 * self._speed + 0.2 * speed
+            self._end_batch(tokens / max(seconds, 1e-6))
             self.on_batch(len(rows), tokens, seconds)
             del rows  # hold no texts while waiting
+
+    def _end_batch(self, speed: float) -> None:
+        with self._changed:
+            speed *= self._running  # others run beside it
+            self._speed = speed if not self._speed else 0.8 * self._speed + 0.2 * speed
+            self._running -= 1
 
     def _next_batch(self) -> list[Row]:
         """Wait for texts; none if the queue is closed and empty."""
@@ -130,7 +141,11 @@ class InferenceQueue:
                     oldest = min(next(iter(tickets)).arrived for tickets in self._waiting.values())
                     seconds = oldest + self.max_wait - time.perf_counter()
                     if seconds <= 0 or self._closed or self.tokens >= self.batch_tokens:
-                        return self._take()
+                        self._running += 1
+                        rows = self._take()
+                        if self._waiting:
+                            self._changed.notify()  # another thread
+                        return rows
                 self._changed.wait(seconds)
             return []
 
@@ -165,14 +180,7 @@ class InferenceQueue:
         start = time.perf_counter()
         try:
             results = self.compute(rows[0][0].call, [ticket.texts[index] for ticket, index in rows])
-            for ticket in {ticket for ticket, _ in rows}:
-                ticket.seconds += time.perf_counter() - start
-            for (ticket, index), result in zip(rows, results, strict=True):
-                ticket.results[index] = result
-                ticket.missing -= 1
-                if not ticket.missing:
-                    with suppress(Exception):  # cancelled meanwhile
-                        ticket.future.set_result(ticket.results)
+            self._deliver(rows, results, time.perf_counter() - start)
         except Exception as error:
             tickets = [*dict.fromkeys(ticket for ticket, _ in rows)]
             if len(tickets) > 1:
@@ -182,6 +190,20 @@ class InferenceQueue:
             self._drop(tickets[0])
             with suppress(Exception):
                 tickets[0].future.set_exception(error)
+
+    def _deliver(self, rows: Sequence[Row], results: Sequence[Any], seconds: float) -> None:
+        with self._changed:  # other texts of a request may be in another thread's batch
+            for ticket in {ticket for ticket, _ in rows}:
+                ticket.seconds += seconds
+            complete = []
+            for (ticket, index), result in zip(rows, results, strict=True):
+                ticket.results[index] = result
+                ticket.missing -= 1
+                if not ticket.missing:
+                    complete.append(ticket)
+        for ticket in complete:
+            with suppress(Exception):  # cancelled meanwhile
+                ticket.future.set_result(ticket.results)
 
     def _drop(self, ticket: Ticket) -> None:
         with self._changed:

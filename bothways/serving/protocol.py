@@ -1,8 +1,11 @@
-"""Connections with a time limit for the head of a request, which uvicorn does not have."""
+"""Connections with a time limit for the head of a request, and with a moment for requests that are on their way when
+the server is to end. uvicorn has neither."""
 
 from asyncio import TimerHandle, Transport
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+LINGER = 0.5  # seconds for which an idle connection stays open at the end
 
 
 def timed_protocol(seconds: float) -> type[HttpToolsProtocol]:
@@ -10,6 +13,7 @@ def timed_protocol(seconds: float) -> type[HttpToolsProtocol]:
 
     class TimedProtocol(HttpToolsProtocol):
         timer: TimerHandle | None = None
+        is_ending = False
 
         def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -26,6 +30,23 @@ def timed_protocol(seconds: float) -> type[HttpToolsProtocol]:
         def on_headers_complete(self) -> None:
             self._stop_timer()
             super().on_headers_complete()
+            if self.is_ending:
+                self.cycle.keep_alive = False
+
+        def shutdown(self) -> None:
+            """Close an idle connection after LINGER, another after the answer to its last request."""
+            self.is_ending = True
+            if self._is_idle():
+                self.loop.call_later(LINGER, self._close_if_idle)
+            else:
+                self.cycle.keep_alive = False
+
+        def _close_if_idle(self) -> None:
+            if self._is_idle() and not self.transport.is_closing():
+                self.transport.close()
+
+        def _is_idle(self) -> bool:
+            return self.cycle is None or self.cycle.response_complete
 
         def _start_timer(self) -> None:
             self._stop_timer()

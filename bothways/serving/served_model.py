@@ -10,6 +10,7 @@ from bothways.log import muted
 from bothways.serving import calls
 from bothways.serving.bodies import Refusal
 from bothways.serving.calls import Call, Item
+from bothways.serving.cores import Cores
 from bothways.serving.fingerprint import vector_space
 from bothways.serving.inference_queue import InferenceQueue, Ticket
 from bothways.serving.limits import Limits
@@ -32,20 +33,24 @@ class ServedModel:
         model: Predictor,
         limits: Limits,
         *,
+        cores: Cores | None = None,
         on_batch: Callable[[int, int, float], object] = lambda texts, tokens, seconds: None,
     ) -> None:
         self.name, self.model, self.limits = name, model, limits
+        self.cores = cores or Cores()
         self.fingerprint = vector_space(model)
         self.queue = InferenceQueue(
             self._compute,
             batch_tokens=limits.batch_tokens,
             queue_tokens=limits.queue_tokens,
             max_wait=limits.max_wait,
+            workers=self.cores.workers(model.device),
             on_batch=on_batch,
         )
 
     def _compute(self, call: Call, items: list[Item]) -> Sequence[Any]:
-        return call(self.model, items)
+        with self.cores.share():
+            return call(self.model, items)
 
     # --- what it can do -----------------------------------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ def prepare(settings: Serve, keys: Sequence[str] = ()) -> Serving:
     import bothways
     from bothways.inference.load import load
     from bothways.serving.app import build_app
+    from bothways.serving.cores import Cores
     from bothways.serving.guard import Access, write_to_stderr
     from bothways.serving.limits import Limits
     from bothways.serving.metrics import Metrics
@@ -76,7 +77,7 @@ def prepare(settings: Serve, keys: Sequence[str] = ()) -> Serving:
         read_timeout=settings.read_timeout,
         max_wait=settings.max_wait / 1000,
     )
-    metrics, models = Metrics(), []
+    cores, metrics, models = Cores(), Metrics(), []
     for name, place in model_names(settings.models).items():
         model = load(
             place,
@@ -85,7 +86,8 @@ def prepare(settings: Serve, keys: Sequence[str] = ()) -> Serving:
             window=settings.window,
             batch_tokens=settings.batch_tokens,
         )
-        models.append(ServedModel(name, model, limits, on_batch=metrics.on_batch(name, limits.batch_tokens)))
+        on_batch = metrics.on_batch(name, limits.batch_tokens)
+        models.append(ServedModel(name, model, limits, cores=cores, on_batch=on_batch))
     warm_up(models)
     app = build_app(
         models,
@@ -183,7 +185,7 @@ def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=max(1, int(settings.grace)),
+        timeout_graceful_shutdown=settings.grace,
     )
     asyncio.run(Server(config).serve(sockets=[listening]))
     is_done = [served.queue.close(timeout=1.0) for served in serving.models]
