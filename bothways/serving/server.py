@@ -116,12 +116,17 @@ def model_names(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def read_keys(file: Path | None, environment: Mapping[str, str]) -> list[str]:
-    """The keys of a file, one per line, else those of the environment variable. InputError if the file has none."""
+    """The keys of a file, one per line, else those of the environment variable. InputError if the file has none, or if
+    a key is not ASCII, which headers cannot hold."""
     if file is None:
-        return environment.get(KEY_VARIABLE, "").split()
-    keys = file.read_text(encoding="utf-8").split()
-    if not keys:
-        raise InputError(f"api_key_file ({file}) has no key; write one per line")
+        source, keys = KEY_VARIABLE, environment.get(KEY_VARIABLE, "").split()
+    else:
+        source = f"api_key_file ({file})"
+        keys = file.read_text(encoding="utf-8", errors="replace").split()
+        if not keys:
+            raise InputError(f"{source} has no key; write one per line")
+    if wrong := [number for number, key in enumerate(keys, 1) if not key.isascii()]:
+        raise InputError(f"{source}: key {wrong[0]} is not ASCII, which a header cannot hold; use another")
     return keys
 
 

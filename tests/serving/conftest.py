@@ -26,8 +26,9 @@ class Client:
     def __init__(self, app):
         self.app = app
 
-    async def send(self, method, path, content=b"", headers=(), left=None):
-        """left: an event at which the client leaves; by default it never does."""
+    async def send(self, method, path, content=b"", headers=(), left=None, is_whole=True):
+        """content: the body, or a list of its parts. left: an event at which the client leaves; by default it never
+        does. is_whole: whether the body has an end."""
         names = {"host": "localhost:8080", "content-type": "application/json", **dict(headers)}
         scope = {
             "type": "http",
@@ -45,11 +46,12 @@ class Client:
         }
         reply, left = Reply(), left or asyncio.Event()
         chunks = [content] if isinstance(content, bytes) else [*content]
-        parts = iter([{"type": "http.request", "body": one, "more_body": True} for one in chunks[:-1]])
-        last = iter([{"type": "http.request", "body": chunks[-1], "more_body": False}])
+        parts = [{"type": "http.request", "body": one, "more_body": True} for one in chunks]
+        parts[-1]["more_body"] = not is_whole
+        messages = iter(parts)
 
         async def receive():
-            message = next(parts, None) or next(last, None)
+            message = next(messages, None)
             if message is None:
                 await left.wait()
                 return {"type": "http.disconnect"}
