@@ -258,10 +258,11 @@ def malformed(draw):
         {"a": {}}, ["a", None], [{}], [{"question": 7}], {"question": "a"}, [1, "a"], [[1, -5]], [10**9], "[MASK]" * 9,
         "a " * 5000, ["a"] * 50, [["a"], ["a", "b"]], {"source_sentence": "a"}, {"source_sentence": 7, "sentences": 7},
     ]  # fmt: skip
-    field = draw.choice(
-        [*good, "truncate", "normalize", "dimensions", "top", "layer", "head", "model", "encoding_format",
-         "raw_scores", "return_text", "truncation_direction", "prompt_name", "parameters", "add_special_tokens"]
-    )  # fmt: skip
+    options = (
+        "truncate normalize dimensions top layer head model encoding_format raw_scores return_text "
+        "truncation_direction prompt_name parameters add_special_tokens"
+    ).split()
+    field = draw.choice(["inputs"] * 8 + [*good] + options)
     text = json.dumps(good | {field: draw.choice(values)})
     kind = draw.randrange(8)
     if kind == 0:
