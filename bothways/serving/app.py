@@ -146,7 +146,7 @@ class Site:
         record: Record = request.scope["record"]
 
         async def handle() -> Response:
-            served = self.choose(request.path_params.get("model"))
+            served = self.choose(request.path_params.get("model", request.query_params.get("model")))
             limits = self.limits
             facts = {
                 **served.info,

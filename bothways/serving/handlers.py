@@ -62,7 +62,7 @@ async def predict(exchange: Exchange) -> Any:
     _check_pairs(exchange, has_pairs=items[0][1] is not None)
     scores = await exchange.run(calls.class_scores, items)
     results = [_labelled(exchange, scores_C, is_raw=is_raw) for scores_C in scores]
-    return results[0] if is_single else results
+    return results[0] if is_single and not _is_pipeline(exchange) else results
 
 
 async def rerank(exchange: Exchange) -> Any:
@@ -174,6 +174,11 @@ async def embed_texts(exchange: Exchange, texts: Sequence[str], *, normalize: bo
 async def _cosines(exchange: Exchange, source: str, others: Sequence[str]) -> list[float]:
     first, *rest = await embed_texts(exchange, [source, *others])
     return [float(first @ other) for other in rest]
+
+
+def _is_pipeline(exchange: Exchange) -> bool:
+    """Whether the client, as InferenceClient of huggingface_hub, expects the lists of a hosted pipeline."""
+    return isinstance(exchange.body.get("parameters"), dict)
 
 
 def _singles(texts: Sequence[str]) -> list[Item]:

@@ -31,6 +31,7 @@ PACKAGES = {
     "prometheus_client": "prometheus-client",
 }
 KEY_VARIABLE = "BOTHWAYS_API_KEY"
+BACKLOG = 2048  # connections that the kernel holds until they are accepted
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def run(settings: Serve) -> None:
     listening = listen(settings.host, settings.port)
     with listening:
         serving = prepare(settings, keys)
+        listening.listen(BACKLOG)
         url = f"http://{bracketed(settings.host)}:{listening.getsockname()[1]}"
         logger.info(f"serving {', '.join(one.name for one in serving.models)} at {url} (page: {url}/)")
         _serve(settings, serving, listening)
@@ -153,7 +155,8 @@ def bracketed(host: str) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, before models are loaded, so that a port in use is an error at once."""
+    """A bound socket: made before models are loaded, so that a port in use is an error at once; it listens later, so
+    that no client waits for the models."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)

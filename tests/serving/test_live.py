@@ -52,9 +52,10 @@ def test_the_client_of_openai(live, predictors):
             client.embeddings.create(input="a", model="gpt")
 
 
-def test_the_client_of_hugging_face(live, predictors):
-    from huggingface_hub import InferenceClient
+def test_the_client_of_hugging_face(live, predictors, monkeypatch):
+    from huggingface_hub import InferenceClient, constants
 
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # other tests may have switched it off at its import
     client = InferenceClient(live.url, timeout=SECONDS)
     np.testing.assert_allclose(client.feature_extraction(TEXTS[0]), [predictors["encoder"].embed(TEXTS[0])], atol=1e-5)
     scores = InferenceClient(f"{live.url}/similarity", timeout=SECONDS).sentence_similarity("cat", TEXTS)
@@ -210,7 +211,7 @@ def test_a_model_directory_that_is_replaced_does_not_disturb_the_server(predicto
     predictors["encoder"].save(tmp_path / "model")
     with serving(tmp_path / "model", "--dtype", "float32") as running:
         before = running.post("/embed", {"inputs": TEXTS})[2]
-        for file in (tmp_path / "model").iterdir():
+        for file in (tmp_path / "model").rglob("*.*"):
             file.write_bytes(b"")  # in place
         assert running.post("/embed", {"inputs": TEXTS})[2] == before
 
