@@ -193,7 +193,7 @@ def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=settings.grace,
+        timeout_graceful_shutdown=settings.grace,  # type: ignore[arg-type]  # a fraction works too
     )
     asyncio.run(Server(config).serve(sockets=[listening]))
     is_done = [served.queue.close(timeout=1.0) for served in serving.models]
