@@ -5,11 +5,9 @@ Needs the extra `serve` and `pip install openai`. Each question finds the text t
     python examples/serve_openai.py
 """
 
-import re
+import json
 import subprocess
 import sys
-import time
-from urllib.request import urlopen
 
 import numpy as np
 from openai import OpenAI
@@ -17,17 +15,11 @@ from openai import OpenAI
 PASSAGES = ["The ferry departs at noon.", "Cats sleep most of the day.", "Interest rates rose again last month."]
 QUESTIONS = ["When does the boat leave?", "What do kittens do all the time?", "Did borrowing money become expensive?"]
 
-# Port 0 is any free one. The log of requests would fill the pipe, which nobody reads after the first line.
-command = [sys.executable, "-m", "bothways", "serve", "--port", "0", "--no-access-log"]
-with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+# Port 0 is any free one. --json: a line on standard output when the server is ready.
+command = [sys.executable, "-m", "bothways", "serve", "--port", "0", "--json", "--no-access-log"]
+with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
     try:
-        url = re.search(r"http://[\d.:]+", server.stderr.readline())[0]
-        for _ in range(100):  # it may not listen yet
-            try:
-                urlopen(f"{url}/health", timeout=10).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        url = json.loads(server.stdout.readline())["url"]
         with OpenAI(base_url=f"{url}/v1", api_key="none") as client:
             answer = client.embeddings.create(model="bothways-en", input=PASSAGES + QUESTIONS)
     finally:

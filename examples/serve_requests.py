@@ -6,17 +6,15 @@ Every language with HTTP and JSON can do the same; docs/guide/server.md lists th
 """
 
 import json
-import re
 import subprocess
 import sys
-import time
 from urllib.request import Request, urlopen
 
 PASSAGES = ["Cats sleep most of the day.", "The ferry departs at noon.", "Interest rates rose again last month."]
 
-# Port 0 is any free one. The log of requests would fill the pipe, which nobody reads after the first line.
-command = [sys.executable, "-m", "bothways", "serve", "--port", "0", "--no-access-log"]
-with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+# Port 0 is any free one. --json: a line on standard output when the server is ready.
+command = [sys.executable, "-m", "bothways", "serve", "--port", "0", "--json", "--no-access-log"]
+with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
 
     def post(path, **body):
         request = Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
@@ -24,13 +22,7 @@ with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
             return json.load(response), response.headers
 
     try:
-        url = re.search(r"http://[\d.:]+", server.stderr.readline())[0]
-        for _ in range(100):  # it may not listen yet
-            try:
-                urlopen(f"{url}/health", timeout=10).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        url = json.loads(server.stdout.readline())["url"]
         vectors, headers = post("/embed", inputs=PASSAGES)
         print(f"{len(vectors)} vectors of {len(vectors[0])} numbers, space {headers['X-Vector-Space']}")
         for rank in post("/rerank", query="When does the boat leave?", texts=PASSAGES)[0]:

@@ -266,7 +266,7 @@ def export(settings: "Export", metadata: dict[str, Any]) -> None:
 
 
 def serve(settings: "Serve", result: None) -> None:
-    """Nothing: the server has written its log."""
+    """Nothing: what there is to say is said when the server is ready."""
 
 
 def info(settings: "Info", facts: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ import hmac
 import ipaddress
 import json
 import re
-import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -166,7 +165,3 @@ def _log_line(scope: Scope, record: Record, *, request_id: str, status: int, sec
         **({"left": True} if status == LEFT else {}),
     }
     return json.dumps(fields)
-
-
-def write_to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

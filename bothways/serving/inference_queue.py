@@ -47,8 +47,8 @@ class InferenceQueue:
     """At most `queue_tokens` tokens wait; a request that does not fit is refused. Threads may share it.
 
     max_wait: seconds that a request may wait for others if a batch is not full. workers: threads, each of which
-    computes a batch at a time. on_batch: called in the thread after each batch with the number of texts and tokens, and
-    the seconds that it took.
+    computes a batch at a time. on_batch: called in the thread when a batch is computed, before its results are there,
+    with the number of texts and tokens, and the seconds that it took.
     """
 
     def __init__(
@@ -120,10 +120,7 @@ class InferenceQueue:
         while rows := self._next_batch():
             start = time.perf_counter()
             self._compute(rows)
-            seconds = time.perf_counter() - start
-            tokens = sum(ticket.tokens[index] for ticket, index in rows)
-            self._end_batch(tokens / max(seconds, 1e-6))
-            self.on_batch(len(rows), tokens, seconds)
+            self._end_batch(_tokens(rows) / max(time.perf_counter() - start, 1e-6))
             del rows  # hold no texts while waiting
 
     def _end_batch(self, speed: float) -> None:
@@ -180,7 +177,9 @@ class InferenceQueue:
         start = time.perf_counter()
         try:
             results = self.compute(rows[0][0].call, [ticket.texts[index] for ticket, index in rows])
-            self._deliver(rows, results, time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self.on_batch(len(rows), _tokens(rows), seconds)
+            self._deliver(rows, results, seconds)
         except Exception as error:
             tickets = [*dict.fromkeys(ticket for ticket, _ in rows)]
             if len(tickets) > 1:
@@ -209,3 +208,7 @@ class InferenceQueue:
         with self._changed:
             if self._discard(ticket):
                 self.tokens -= ticket.waiting_tokens
+
+
+def _tokens(rows: Sequence[Row]) -> int:
+    return sum(ticket.tokens[index] for ticket, index in rows)

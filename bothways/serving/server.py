@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError, UsageError
-from bothways.log import logger
+from bothways.log import logger, print_json, print_message
 from bothways.pretrained import DEFAULT
 from bothways.settings import Serve
 
@@ -55,6 +55,8 @@ def run(settings: Serve) -> None:
         listening.listen(BACKLOG)
         url = f"http://{bracketed(settings.host)}:{listening.getsockname()[1]}"
         logger.info(f"serving {', '.join(one.name for one in serving.models)} at {url} (page: {url}/)")
+        if settings.json:
+            print_json({"url": url, "models": [one.name for one in serving.models]})
         _serve(settings, serving, listening)
 
 
@@ -64,7 +66,7 @@ def prepare(settings: Serve, keys: Sequence[str] = ()) -> Serving:
     from bothways.inference.load import load
     from bothways.serving.app import build_app
     from bothways.serving.cores import Cores
-    from bothways.serving.guard import Access, write_to_stderr
+    from bothways.serving.guard import Access
     from bothways.serving.limits import Limits
     from bothways.serving.metrics import Metrics
     from bothways.serving.served_model import ServedModel, warm_up
@@ -97,7 +99,7 @@ def prepare(settings: Serve, keys: Sequence[str] = ()) -> Serving:
         metrics=metrics,
         access=Access(tuple(keys), (settings.host, *settings.allow_host)),
         version=bothways.__version__,
-        write_log=write_to_stderr if settings.access_log else None,
+        write_log=print_message if settings.access_log else None,
     )
     return Serving(app, models)
 

@@ -47,3 +47,5 @@ class Serve(Checked, Compute):
     """Seconds within which the server ends after SIGTERM."""
     access_log: bool = True
     """Write a line of JSON per request to standard error, without its texts."""
+    json: bool = False
+    """When the server is ready, print its URL and the names of its models as one JSON object to standard output."""
