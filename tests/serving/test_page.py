@@ -229,7 +229,7 @@ def test_an_error_is_one_line_and_takes_the_old_answer_away(browser, stub):
 def test_a_key_is_asked_for_and_the_request_repeated_with_it(browser, stub):
     stub.reset(key="s3cret")
     browser.open(stub.address)
-    browser.wait("document.activeElement.id === 'key'")
+    browser.wait("document.activeElement?.id === 'key'")
     for key, follows in (("wrong", "document.querySelector('#page-error').textContent"), ("s3cret", f"{SHOWN}.length")):
         browser.run(
             f"document.querySelector('#key').value = '{key}'; document.querySelector('#key-form').requestSubmit()"
@@ -239,7 +239,7 @@ def test_a_key_is_asked_for_and_the_request_repeated_with_it(browser, stub):
     stub.key = "changed"  # while the page is open
     browser.run("document.querySelector('#tab-tag').click()")
     submit(browser, "tag", text="Ada")
-    browser.wait("document.activeElement.id === 'key'")
+    browser.wait("document.activeElement?.id === 'key'")
     give_key(browser, "changed")
     browser.wait("document.querySelector('#tag mark')?.textContent === 'Ada'")
     assert (
