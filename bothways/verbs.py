@@ -76,6 +76,7 @@ VERBS: dict[str, Verb] = {
     "pack": Verb("Pack", "compression.pack:pack", "pack a model into few bits, for shipping", DEPLOY),
     "unpack": Verb("Unpack", "compression.pack:unpack", "unpack a model for other libraries", DEPLOY),
     "export": Verb("Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
+    "serve": Verb("Serve", "serving.server:run", "serve models over HTTP, with batching and limits", DEPLOY),
     "info": Verb("Info", "cli.commands:info", "describe a checkpoint or run, and how it was made", INSPECT),
     "cache": Verb("Cache", "cli.commands:cache", "list or delete cached token stores", INSPECT),
 }

@@ -24,7 +24,7 @@ ROOMS = (
     "errors", "pretrained", "io", "log", "rng", "settings", "device", "config",
     "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "linear", "checkpoint",
     "inference", "report", "training", "pretraining", "distillation", "evaluation", "finetuning", "verbs",
-    "compression", "export", "bench", "batch_jobs", "cli",
+    "compression", "export", "bench", "batch_jobs", "serving", "cli",
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
 LARGEST_ROOM = 27

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import bothways
 from bothways.cli.demo import read_sample
 
 ROOT = Path(__file__).parent.parent
@@ -59,6 +60,33 @@ def check_distill_small(output):
     assert float(similar) > float(different)
 
 
+def check_serve_openai(output):
+    """The cosines are those of the model in this process; each question finds its text."""
+    pairs = {
+        "When does the boat leave?": "The ferry departs at noon.",
+        "What do kittens do all the time?": "Cats sleep most of the day.",
+        "Did borrowing money become expensive?": "Interest rates rose again last month.",
+    }
+    shown = re.findall(r"^(.+)\n  (-?\d\.\d\d)  (.+)$", output, re.MULTILINE)
+    assert {question: text for question, _, text in shown} == pairs
+    model = bothways.load()
+    for question, cosine, text in shown:
+        first, second = model.embed([question, text])
+        assert float(cosine) == pytest.approx(float(first @ second), abs=0.02)
+    assert output.endswith(" tokens; the server ended with status 0\n")
+
+
+def check_serve_requests(output):
+    assert re.match(r"3 vectors of 384 numbers, space [0-9a-f]{32}\n", output)
+    scored = re.findall(r"^(-?\d\.\d\d)  (.+)$", output, re.MULTILINE)
+    ranks, guesses = scored[:3], scored[3:]
+    assert ranks[0][1] == "The ferry departs at noon." and float(ranks[0][0]) > 2 * float(ranks[1][0])
+    expected = bothways.load().fill("The [MASK] was built in the 19th century.", top=3)[0]
+    assert [text for _, text in guesses] == [guess.text for guess in expected]
+    for (score, _), guess in zip(guesses, expected, strict=True):
+        assert float(score) == pytest.approx(guess.score, abs=0.02)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
 def test_an_example_prints_a_result_and_leaves_no_files(script, tmp_path, monkeypatch, capsys):
@@ -69,7 +97,7 @@ def test_an_example_prints_a_result_and_leaves_no_files(script, tmp_path, monkey
 
 
 def test_an_example_is_short_and_says_how_to_run_it():
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 8
     for script in EXAMPLES:
         lines = script.read_text(encoding="utf-8").splitlines()
         assert 20 <= len(lines) <= 45 and f"    python examples/{script.name}" in lines

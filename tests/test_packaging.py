@@ -66,7 +66,7 @@ def _without_path():
 @pytest.mark.slow
 def test_a_wheel_holds_every_file_of_the_package(build):
     source, files = build("wheel")
-    kinds = (".py", ".typed", ".xz", ".md", ".json", ".jsonl", ".txt", ".safetensors")
+    kinds = (".py", ".typed", ".xz", ".md", ".json", ".jsonl", ".txt", ".safetensors", ".html", ".css", ".js")
     there = {path.relative_to(source).as_posix() for path in (source / "bothways").rglob("*") if path.suffix in kinds}
     assert files.keys() == there
     (wheel,) = (source / "wheel").glob("*.whl")

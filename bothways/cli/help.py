@@ -26,7 +26,9 @@ GROUPS = {
     "tolerance max-drop",
     "output": "out resume checkpoint-every keep-checkpoints tensorboard keep-columns top coverage label-next "
     "normalize escape-formulas to int8 word-bits layer-bits clear json",
-    "machine": "device dtype processes compile shard deterministic watts",
+    "limits": "max-requests queue-tokens max-body max-texts max-text-tokens read-timeout grace",
+    "machine": "host port api-key-file auth allow-host max-wait access-log device dtype processes compile shard "
+    "deterministic watts",
 }
 GROUP_BY_FLAG = {flag: group for group, flags in GROUPS.items() for flag in flags.split()}
 EXAMPLES = {  # by verb, its arguments
@@ -49,6 +51,7 @@ EXAMPLES = {  # by verb, its arguments
     "pack": "my-bert -o my-bert-packed",
     "unpack": "bothways-en -o bothways-en",
     "export": "my-classifier -o my-classifier-onnx",
+    "serve": "my-embedder --port 8080",
     "info": "my-classifier",
     "cache": "--clear",
 }

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Predict,
         Pretrain,
         Quantize,
+        Serve,
         Unpack,
         Vocab,
     )
@@ -262,6 +263,10 @@ unpack = pack
 def export(settings: "Export", metadata: dict[str, Any]) -> None:
     if settings.json:  # the table is printed while the export runs
         print_json({"directory": str(settings.out), **metadata})
+
+
+def serve(settings: "Serve", result: None) -> None:
+    """Nothing: what there is to say is said when the server is ready."""
 
 
 def info(settings: "Info", facts: dict[str, Any]) -> None:

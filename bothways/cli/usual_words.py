@@ -61,6 +61,7 @@ VERB_WORDS = {
     "pack": ("4bit", "4-bit", "int4", "shrink"),
     "unpack": ("dequantize",),
     "export": ("onnx", "convert"),
+    "serve": ("server", "serving", "api", "http", "deploy"),
     "info": ("show", "describe", "inspect", "summary", "list", "ls"),
     "cache": ("clear-cache", "clean"),
 }
@@ -70,10 +71,6 @@ SEVERAL: Mapping[str, Sequence[str]] = {
 }  # words of two verbs
 GUIDE = "docs/guide/serving.md"
 MISSING = {  # features that do not exist yet: what to use instead
-    **dict.fromkeys(
-        ("serve", "server", "serving", "api", "http", "deploy"),
-        f"`bothways predict MODEL -` reads a pipe, and `bothways.load` serves Python programs ({GUIDE})",
-    ),
     **dict.fromkeys(
         ("search", "index", "retrieve", "query", "rank"),
         f"`bothways embed MODEL FILE -o vectors.npy` writes vectors of length 1 to search by dot product ({GUIDE})",

@@ -27,6 +27,7 @@ from bothways.settings.finetune import (
 )
 from bothways.settings.predict import Embed, Fill, Predict
 from bothways.settings.pretrain import Pretrain, TextTraining
+from bothways.settings.serve import Serve
 from bothways.settings.tools import Cache, Demo, Info
 from bothways.settings.vocab import Vocab
 
@@ -55,6 +56,7 @@ __all__ = [
     "Quantize",
     "Recipe",
     "Regress",
+    "Serve",
     "Size",
     "Tag",
     "TagColumns",

@@ -1,0 +1,1 @@
+"""A server over HTTP: routes, queue, limits, metrics (extra `serve`)."""

@@ -1,0 +1,191 @@
+"""The ASGI application: routes, the choice of the model, the page."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from bothways.serving import handlers, openapi
+from bothways.serving.bodies import Refusal
+from bothways.serving.exchange import Exchange, Record, answered, error_response, json_response, read_body
+from bothways.serving.guard import Access, Guard
+from bothways.serving.limits import Limits
+from bothways.serving.metrics import Metrics
+from bothways.serving.served_model import ServedModel
+
+Handler = Callable[[Exchange], Awaitable[Any]]
+HANDLERS: dict[str, Handler] = {
+    "/embed": handlers.embed,
+    "/embed_all": handlers.embed_all,
+    "/predict": handlers.predict,
+    "/rerank": handlers.rerank,
+    "/similarity": handlers.similarity,
+    "/tokenize": handlers.tokenize,
+    "/decode": handlers.decode,
+    "/tag": handlers.tag,
+    "/answer": handlers.answer,
+    "/fill": handlers.fill,
+    "/next": handlers.is_next,
+    "/attention": handlers.attention,
+    "/v1/embeddings": handlers.embeddings,
+}
+ROUTE_BY_TASK = {
+    "answer": "/answer",
+    "classify": "/predict",
+    "embed": "/embed",
+    "fill": "/fill",
+    "is_next": "/next",
+    "regress": "/predict",
+    "tag": "/tag",
+}
+MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+PAGE_HEADERS = {
+    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+def build_app(
+    models: Sequence[ServedModel],
+    *,
+    limits: Limits,
+    metrics: Metrics,
+    access: Access,
+    version: str,
+    write_log: Callable[[str], object] | None = None,
+) -> ASGIApp:
+    """The application of these models; the first is the default."""
+    site = Site(models, limits, version)
+    for served in models:
+        queue = served.queue
+        metrics.watch(served.name, queue_size=queue.__len__, queue_tokens=lambda queue=queue: queue.tokens)  # type: ignore[misc]
+
+    async def metrics_text(request: Request) -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    posts = {**HANDLERS, "/embeddings": handlers.embeddings, "/": HANDLERS[site.root]}
+    routes = [Route(path, site.endpoint(path, handler), methods=["POST"]) for path, handler in posts.items()]
+    routes += [
+        Route(f"/models/{{model}}{path}", site.endpoint(path, handler), methods=["POST"])
+        for path, handler in HANDLERS.items()
+    ]
+    routes += [
+        Route("/info", site.info),
+        Route("/models/{model}/info", site.info),
+        Route("/v1/models", site.list_models),
+        Route("/health", site.health),
+        Route("/ping", site.health),
+        Route("/metrics", metrics_text),
+        Route("/openapi.json", site.openapi),
+        Route("/docs", site.docs),
+        *(Route(path, site.page_file(name)) for path, name in page_files().items()),
+    ]
+    if "/" not in page_files():
+        routes.append(Route("/", lambda request: RedirectResponse("docs")))
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+    app.router.redirect_slashes = False
+    return Guard(app, access=access, limits=limits, metrics=metrics, write_log=write_log)
+
+
+def page_files() -> dict[str, str]:
+    """The files of the page by path; index.html is at / too."""
+    names = [file.name for file in files("bothways.serving").joinpath("web").iterdir()]
+    paths = {f"/{name}": name for name in sorted(names) if name[name.rfind(".") :] in MEDIA_TYPES}
+    return paths | ({"/": "index.html"} if "/index.html" in paths else {})
+
+
+class Site:
+    """Models by name, and what is answered without computing."""
+
+    def __init__(self, models: Sequence[ServedModel], limits: Limits, version: str) -> None:
+        self.models = {served.name: served for served in models}
+        self.default, self.limits, self.version = models[0], limits, version
+        self.root = "/rerank" if self.default.reads_pairs else ROUTE_BY_TASK[self.default.model.task]
+        self.document = openapi.description(version, root=self.root)
+
+    def choose(self, name: Any) -> ServedModel:
+        """The model of a name; None: the default. Refusal with all names if there is none."""
+        if name is None:
+            return self.default
+        if not isinstance(name, str) or name not in self.models:
+            names = ", ".join(self.models)
+            raise Refusal(404, f"no model {name!r:.60} here; the models are {names}", "ModelNotFound")
+        return self.models[name]
+
+    def endpoint(self, path: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """The route of a handler: read the body, choose the model, answer."""
+        needed = "embed" if handler is handlers.embeddings else (self.root if path == "/" else path).strip("/")
+
+        async def respond(request: Request) -> Response:
+            record: Record = request.scope["record"]
+
+            async def handle() -> Response:
+                body = await read_body(request, self.limits)
+                served = self.choose(request.path_params.get("model", body.get("model")))
+                record.model = served.name
+                served.need(needed)
+                exchange = Exchange(request, body, served, record)
+                content = await handler(exchange)
+                return json_response(content, headers=exchange.headers)
+
+            return await answered(handle, record, openai=handler is handlers.embeddings)
+
+        return respond
+
+    # --- routes without a body ----------------------------------------------------------------------------------------
+
+    async def info(self, request: Request) -> Response:
+        record: Record = request.scope["record"]
+
+        async def handle() -> Response:
+            served = self.choose(request.path_params.get("model", request.query_params.get("model")))
+            limits = self.limits
+            facts = {
+                **served.info,
+                "models": [*self.models],
+                "max_concurrent_requests": limits.max_requests,
+                "max_batch_tokens": limits.batch_tokens,
+                "max_client_batch_size": limits.max_texts,
+                "auto_truncate": served.fingerprint is not None and served.model.window_policy.long == "truncate",
+                "version": self.version,
+            }
+            return json_response(facts)
+
+        return await answered(handle, record)
+
+    async def list_models(self, request: Request) -> Response:
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": "bothways"} for name in self.models]
+        return json_response({"object": "list", "data": data})
+
+    async def health(self, request: Request) -> Response:
+        if all(served.queue.is_alive for served in self.models.values()):
+            return json_response({"status": "ok"})
+        return error_response(Refusal(503, "a model no longer computes"))
+
+    async def openapi(self, request: Request) -> Response:
+        return json_response(self.document)
+
+    async def docs(self, request: Request) -> Response:
+        return HTMLResponse(openapi.page(self.document), headers={"content-security-policy": openapi.DOCS_POLICY})
+
+    def page_file(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            content = files("bothways.serving").joinpath("web", name).read_bytes()
+            return Response(content, headers=PAGE_HEADERS, media_type=MEDIA_TYPES[name[name.rfind(".") :]])
+
+        return respond
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """No such route, or another method: an error of one line."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path[:100]}: {error.detail}; /docs lists all routes"
+    return error_response(Refusal(error.status_code, message, "NotFound", dict(error.headers or {})))

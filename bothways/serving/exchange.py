@@ -1,0 +1,157 @@
+"""A request and its answer: the body is read within limits, texts go through the model's queue, errors become JSON."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from bothways.errors import InputError
+from bothways.inference.windows import Long
+from bothways.log import logger
+from bothways.serving.bodies import Body, Refusal, read_bool, read_choice, read_object
+from bothways.serving.calls import Call, Item
+from bothways.serving.inference_queue import QueueFull, Ticket
+from bothways.serving.limits import Limits
+from bothways.serving.served_model import ServedModel
+
+LONG_TEXT = 20_000  # characters; more are counted in a thread
+FINGERPRINT, TRUNCATED = "x-vector-space", "x-truncated-texts"
+LONGEST_RETRY = 60  # seconds
+CLOSE = {"connection": "close"}  # headers of an answer to a request that is not read to its end
+LEFT = 499  # the status in the log if the client has left
+
+
+@dataclass
+class Record:
+    """What the log and the metrics learn of a request."""
+
+    model: str = ""
+    texts: int = 0
+    tokens: int = 0
+    error_type: str = ""
+    queue_seconds: float | None = None
+    inference_seconds: float | None = None
+
+
+@dataclass
+class Exchange:
+    """A request to a model. headers: of the answer."""
+
+    request: Request
+    body: Body
+    served: ServedModel
+    record: Record
+    headers: dict[str, str] = field(default_factory=dict)
+
+    async def run(self, compute: Callable[..., Any], items: Sequence[Item], **options: Any) -> list[Any]:
+        """The results of a function of calls.py for these texts, computed with those of other requests."""
+        if self.body.get("truncate") is not None and read_bool(self.body, "truncate", False):
+            read_choice(self.body, "truncation_direction", ("Right", "right"))
+            long: Long | None = "truncate"
+        else:
+            long = None
+        call = Call(compute, long, tuple(sorted(options.items())))
+        if sum(len(text or "") for item in items for text in item) > LONG_TEXT:
+            tokens = await asyncio.to_thread(self.served.count_tokens, items)
+        else:
+            tokens = self.served.count_tokens(items)
+        if truncated := self.served.count_truncated(items, tokens, call):
+            self.headers[TRUNCATED] = str(truncated)
+        self.record.texts += len(items)
+        self.record.tokens += sum(tokens)
+        ticket = self.served.submit(call, items, tokens)
+        results = await self._result(ticket)
+        self.record.queue_seconds = (self.record.queue_seconds or 0.0) + ticket.began - ticket.arrived
+        self.record.inference_seconds = (self.record.inference_seconds or 0.0) + ticket.seconds
+        return results
+
+    async def _result(self, ticket: Ticket) -> list[Any]:
+        """The results of a ticket; it is cancelled if the client leaves."""
+        future: asyncio.Future[Any] = asyncio.wrap_future(ticket.future)
+        leaving: asyncio.Future[Any] = asyncio.ensure_future(_client_left(self.request))
+        try:
+            await asyncio.wait([future, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if not future.done():
+                raise ClientDisconnect
+            return future.result()
+        except (InputError, ClientDisconnect):
+            raise
+        except Exception as error:
+            logger.error(f"{self.served.name}: {type(error).__name__}: {error}")
+            raise Refusal(424, f"model {self.served.name!r} could not compute this ({type(error).__name__})") from error
+        finally:
+            leaving.cancel()
+            self.served.queue.cancel(ticket)
+
+
+async def _client_left(request: Request) -> None:
+    """Return when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def read_body(request: Request, limits: Limits) -> Body:
+    """The JSON object of a request. Refusal if it is too large, too slow, of another type, or not JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refusal(415, f"the content type ({kind or 'none'}) must be application/json")
+    too_large = Refusal(413, f"the body has more than {limits.max_body:,} bytes; send less", headers=CLOSE)
+    length = request.headers.get("content-length", "0")
+    if not length.isascii() or not length.isdigit() or int(length) > limits.max_body:
+        raise too_large
+    data = bytearray()
+    try:
+        async with asyncio.timeout(limits.read_timeout):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > limits.max_body:
+                    raise too_large
+    except TimeoutError:
+        message = f"the body did not arrive within {limits.read_timeout:g} seconds"
+        raise Refusal(408, message, headers=CLOSE) from None
+    try:
+        return read_object(orjson.loads(data))
+    except orjson.JSONDecodeError as error:
+        raise Refusal(400, f"the body is not JSON: {error}", "Validation") from None
+
+
+def json_response(content: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    data = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    return Response(data, status, headers, "application/json")
+
+
+def error_response(error: Refusal, *, openai: bool = False) -> Response:
+    message = " ".join(str(error).split())
+    if openai:
+        content: dict[str, Any] = {"message": message, "code": error.status, "type": error.error_type}
+    else:
+        content = {"error": message, "error_type": error.error_type}
+    return json_response(content, status=error.status, headers=error.headers)
+
+
+def as_refusal(error: Exception) -> Refusal:
+    """The refusal for any mistake of a client."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, QueueFull):
+        seconds = min(LONGEST_RETRY, max(1, math.ceil(error.seconds)))
+        return Refusal(429, str(error), headers={"retry-after": str(seconds)})
+    return Refusal(422, str(error))
+
+
+async def answered(handler: Callable[[], Awaitable[Response]], record: Record, *, openai: bool = False) -> Response:
+    """The response of a handler, or that of its error."""
+    try:
+        return await handler()
+    except ClientDisconnect:
+        record.error_type = "Left"
+        return Response(status_code=LEFT)
+    except InputError as error:
+        refusal = as_refusal(error)
+        record.error_type = refusal.error_type
+        return error_response(refusal, openai=openai)

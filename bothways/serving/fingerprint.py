@@ -1,0 +1,29 @@
+"""The fingerprint of a vector space: a hash of encoder, tokenizer and pooling. Vectors of equal ones compare."""
+
+from hashlib import blake2b
+
+import torch
+
+from bothways.errors import InputError
+from bothways.inference.predictor import Predictor
+
+# Shows how a tokenizer normalizes and splits: case, accents, punctuation, Chinese, numbers, unknown characters.
+PROBE = "The Ünïted STATES didn't pay 1,234.50 € for straße, 東京 and наука\u0301 e\u0301\u200d! \U0001f98a [MASK]"
+
+
+def vector_space(model: Predictor) -> str | None:
+    """32 hexadecimal digits; None if the model has no vectors. Weights count as rounded to bfloat16, so that the
+    fingerprint does not depend on the number format in which a model computes."""
+    try:
+        encoder, tokenizer = model.module.encoder, model.tokenizer
+    except InputError:
+        return None
+    digest = blake2b(digest_size=16)
+    for name, value in sorted(encoder.state_dict().items()):
+        rounded = value.detach().cpu()
+        rounded = rounded.to(torch.bfloat16) if rounded.is_floating_point() else rounded
+        digest.update(f"{name} {[*rounded.shape]}\n".encode())
+        digest.update(rounded.contiguous().flatten().view(torch.uint8).numpy().data)
+    facts = [tokenizer.tokens, tokenizer.encode(PROBE).ids, model.description.pooling or "mean"]
+    digest.update(repr(facts).encode(errors="surrogatepass"))
+    return digest.hexdigest()

@@ -1,0 +1,167 @@
+"""What every request passes first: its id, host and origin, key, the limit of requests in flight; and the log at last.
+
+Only names that this server has are answered, so that a page of another site cannot reach it by a name that it made to
+point here (DNS rebinding); and no page of another origin is, since there is no CORS.
+"""
+
+import hmac
+import ipaddress
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bothways.serving.bodies import Refusal
+from bothways.serving.exchange import CLOSE, LEFT, Record, error_response
+from bothways.serving.limits import Limits
+from bothways.serving.metrics import Metrics
+
+REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+OPEN_PATHS = frozenset({"/", "/health", "/ping", "/metrics", "/docs", "/openapi.json"})  # GET without a key
+PAGE_FILES = (".html", ".js", ".css", ".svg", ".ico")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may use the server. keys: of clients; none: everybody. hosts: names of the server, besides IP addresses and
+    localhost; "*": any."""
+
+    keys: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+    def knows_host(self, header: str) -> bool:
+        name = host_name(header)
+        return "*" in self.hosts or name == "localhost" or name in map(str.lower, self.hosts) or is_ip_address(name)
+
+    def knows_key(self, authorization: str) -> bool:
+        """Compares with every key, in a time that depends on none."""
+        scheme, _, key = authorization.partition(" ")
+        given = key.strip().encode(errors="replace")
+        matches = [hmac.compare_digest(given, one.encode()) for one in self.keys]
+        return scheme.lower() == "bearer" and any(matches)
+
+
+def host_name(header: str) -> str:
+    """The name of a Host header, without its port; "" if it is not valid."""
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower() if re.fullmatch(r"[\w.:\[\]-]+", header) else ""
+    except ValueError:
+        return ""
+
+
+def is_ip_address(name: str) -> bool:
+    with suppress(ValueError):
+        ipaddress.ip_address(name)
+        return True
+    return False
+
+
+class Guard:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        access: Access,
+        limits: Limits,
+        metrics: Metrics,
+        write_log: Callable[[str], object] | None,
+    ) -> None:
+        self.app, self.access, self.limits, self.metrics, self.write_log = app, access, limits, metrics, write_log
+        self.in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers, start = Headers(scope=scope), time.perf_counter()
+        request_id = headers.get("x-request-id", "")
+        if not REQUEST_ID.fullmatch(request_id):
+            request_id = uuid.uuid4().hex
+        record = scope["record"] = Record()
+        status = 500
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        is_counted = scope["method"] == "POST"
+        self.in_flight += is_counted
+        try:
+            if (refusal := self._refusal(scope, headers)) is None:
+                await self.app(scope, receive, send_with_id)
+            else:
+                record.error_type = refusal.error_type
+                response = error_response(refusal, openai=scope["path"].startswith("/v1/"))
+                await response(scope, receive, send_with_id)
+        finally:
+            self.in_flight -= is_counted
+            seconds = time.perf_counter() - start
+            if is_counted:
+                self._measure(record, status, seconds)
+            if self.write_log:
+                self.write_log(_log_line(scope, record, request_id=request_id, status=status, seconds=seconds))
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
+        path, host, origin = scope["path"], headers.get("host", ""), headers.get("origin")
+        if not self.access.knows_host(host):
+            return Refusal(403, f"host {host_name(host) or 'none'} is not this server; --allow-host names others")
+        if origin is not None and host_of_origin(origin) != host.lower():
+            return Refusal(403, "the page is of another origin; this server answers its own page only")
+        is_open = scope["method"] in ("GET", "HEAD") and (path in OPEN_PATHS or path.endswith(PAGE_FILES))
+        if self.access.keys and not is_open and not self.access.knows_key(headers.get("authorization", "")):
+            return Refusal(401, "a key is needed: Authorization: Bearer KEY", headers={"www-authenticate": "Bearer"})
+        if self.in_flight > self.limits.max_requests:
+            message = f"{self.limits.max_requests:,} requests are in flight; try again later"
+            return Refusal(429, message, headers={"retry-after": "1", **CLOSE})
+        return None
+
+    def _measure(self, record: Record, status: int, seconds: float) -> None:
+        model, metrics = record.model, self.metrics
+        method = "single" if record.texts <= 1 else "batch"
+        metrics.requests.labels(model, method).inc()
+        metrics.duration.labels(model).observe(seconds)
+        if status == 200:
+            metrics.successes.labels(model, method).inc()
+        else:
+            metrics.failures.labels(model, record.error_type.lower() or "other").inc()
+        if record.queue_seconds is not None:
+            metrics.queued.labels(model).observe(record.queue_seconds)
+            metrics.inferred.labels(model).observe(record.inference_seconds or 0.0)
+
+
+def host_of_origin(origin: str) -> str | None:
+    """The host and port of an origin."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
+
+
+def _log_line(scope: Scope, record: Record, *, request_id: str, status: int, seconds: float) -> str:
+    client: Sequence[Any] = scope.get("client") or ("",)
+    fields = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "id": request_id,
+        "client": client[0],
+        "method": scope["method"],
+        "path": scope["path"][:200],
+        "status": status,
+        "seconds": round(seconds, 6),
+        "model": record.model,
+        "texts": record.texts,
+        "tokens": record.tokens,
+        **({"error": record.error_type} if record.error_type else {}),
+        **({"left": True} if status == LEFT else {}),
+    }
+    return json.dumps(fields)

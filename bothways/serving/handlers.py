@@ -1,0 +1,265 @@
+"""Handlers of the routes that need a model: a body is read, texts are computed, the answer is built.
+
+Bodies and answers of /embed, /embed_all, /predict, /rerank, /similarity, /tokenize and /decode are those of Text
+Embeddings Inference.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.inference.reading import Rows
+from bothways.serving import calls
+from bothways.serving.bodies import (
+    Refusal,
+    is_ids,
+    is_list_of,
+    read_bool,
+    read_choice,
+    read_inputs,
+    read_integer,
+    read_object,
+    read_pairs,
+    read_sequences,
+    read_strings,
+    read_text,
+    wrong,
+)
+from bothways.serving.calls import Item
+from bothways.serving.exchange import FINGERPRINT, Exchange
+
+MOST_GUESSES = 1000
+
+
+async def embed(exchange: Exchange) -> Any:
+    texts, _ = read_inputs(exchange.body)
+    normalize = read_bool(exchange.body, "normalize", True)
+    _no_prompt(exchange)
+    return [*await embed_texts(exchange, _from_ids(exchange, texts), normalize=normalize)]
+
+
+async def embed_all(exchange: Exchange) -> Any:
+    texts, _ = read_inputs(exchange.body)
+    _no_prompt(exchange)
+    strings = _from_ids(exchange, texts)
+    served = exchange.served
+    numbers = sum(served.count_tokens(_singles(strings))) * served.model.module.config.hidden_size
+    if numbers > served.limits.max_numbers:
+        raise Refusal(
+            413, f"the vectors of all tokens have {numbers:,} numbers, too many for an answer; send less text"
+        )
+    exchange.headers[FINGERPRINT] = str(served.fingerprint)
+    return await exchange.run(calls.embed_all, _singles(strings))
+
+
+async def predict(exchange: Exchange) -> Any:
+    items, is_single = read_sequences(exchange.body)
+    is_raw = read_bool(exchange.body, "raw_scores", False)
+    _check_pairs(exchange, has_pairs=items[0][1] is not None)
+    scores = await exchange.run(calls.class_scores, items)
+    results = [_labelled(exchange, scores_C, is_raw=is_raw) for scores_C in scores]
+    return results[0] if is_single and not _is_pipeline(exchange) else results
+
+
+async def rerank(exchange: Exchange) -> Any:
+    body, served = exchange.body, exchange.served
+    query = read_text(body, "query")
+    texts = body.get("texts")
+    if not is_list_of(texts, str):
+        raise wrong("texts", texts, "a list of strings")
+    if not texts:
+        raise Refusal(400, "`texts` is empty; give at least one text")
+    is_raw, with_text = read_bool(body, "raw_scores", False), read_bool(body, "return_text", False)
+    if served.reads_pairs:
+        pairs = await exchange.run(calls.class_scores, [(query, text) for text in texts])
+        scores = [_relevance(exchange, scores_C, is_raw=is_raw) for scores_C in pairs]
+    else:
+        scores = await _cosines(exchange, query, texts)
+    order = sorted(range(len(texts)), key=lambda index: -scores[index])
+    return [
+        {"index": index, **({"text": texts[index]} if with_text else {}), "score": scores[index]} for index in order
+    ]
+
+
+async def similarity(exchange: Exchange) -> Any:
+    inputs = read_object(exchange.body.get("inputs"), "`inputs`")
+    source, sentences = read_text(inputs, "source_sentence"), inputs.get("sentences")
+    if not is_list_of(sentences, str):
+        raise wrong("sentences", sentences, "a list of strings")
+    if not sentences:
+        raise Refusal(400, "`sentences` is empty; give at least one text")
+    parameters = exchange.body.get("parameters")
+    if parameters is not None:
+        exchange.body = {**exchange.body, **read_object(parameters, "`parameters`")}
+    _no_prompt(exchange)
+    return await _cosines(exchange, source, sentences)
+
+
+async def tokenize(exchange: Exchange) -> Any:
+    texts, _ = read_strings(exchange.body, "inputs")
+    with_special = read_bool(exchange.body, "add_special_tokens", True)
+    _no_prompt(exchange)
+    exchange.served.count_tokens(_singles(texts))  # the limits
+    return [_tokens(exchange, text, with_special=with_special) for text in texts]
+
+
+async def decode(exchange: Exchange) -> Any:
+    ids = exchange.body.get("ids")
+    lists = [ids] if is_ids(ids) else ids
+    if not isinstance(lists, list) or not all(map(is_ids, lists)):
+        raise wrong("ids", ids, "a list of ids, or a list of such lists")
+    if not ids:
+        raise Refusal(400, "`ids` is empty; give at least one id")
+    skip = read_bool(exchange.body, "skip_special_tokens", True)
+    return [_decode(exchange, one, keep_special=not skip) for one in lists]
+
+
+async def tag(exchange: Exchange) -> Any:
+    texts, is_single = read_strings(exchange.body, "inputs")
+    results = await exchange.run(calls.tag, _singles(texts))
+    return results[0] if is_single else results
+
+
+async def answer(exchange: Exchange) -> Any:
+    inputs = exchange.body.get("inputs")
+    is_single = not isinstance(inputs, list)
+    if inputs == []:
+        raise Refusal(400, "`inputs` is empty; give at least one question")
+    rows = inputs if isinstance(inputs, list) else [exchange.body if inputs is None else inputs]
+    objects = [read_object(row, "`inputs`") for row in rows]
+    items = [(read_text(row, "question"), read_text(row, "context")) for row in objects]
+    top = read_integer(exchange.body, "top", None, 1, MOST_GUESSES)
+    results = await exchange.run(calls.answer, items, top=top or 1)
+    if top is None:
+        results = [best[0] for best in results]
+    return results[0] if is_single else results
+
+
+async def fill(exchange: Exchange) -> Any:
+    texts, is_single = read_strings(exchange.body, "inputs")
+    top = read_integer(exchange.body, "top", 5, 1, MOST_GUESSES)
+    masks = await exchange.run(calls.fill, _singles(texts), top=top)
+    results = [of_text[0] if len(of_text) == 1 else of_text for of_text in masks]
+    return results[0] if is_single else results
+
+
+async def is_next(exchange: Exchange) -> Any:
+    pairs, is_single = read_pairs(exchange.body)
+    results = await exchange.run(calls.is_next, pairs)
+    return results[0] if is_single else results
+
+
+async def attention(exchange: Exchange) -> Any:
+    text = read_text(exchange.body, "inputs")
+    layer, head = (read_integer(exchange.body, name, 0, 0) for name in ("layer", "head"))
+    return (await exchange.run(calls.attention, _singles([text]), layer=layer, head=head))[0]
+
+
+async def embed_texts(exchange: Exchange, texts: Sequence[str], *, normalize: bool = True) -> list[NDArray[np.float32]]:
+    """Vectors of texts, cut to `dimensions` of the body, with the fingerprint of their space in a header."""
+    size: int = exchange.served.model.module.config.hidden_size
+    dimensions = read_integer(exchange.body, "dimensions", None, 1, size)
+    exchange.headers[FINGERPRINT] = str(exchange.served.fingerprint)
+    vectors: list[Rows] = await exchange.run(calls.embed, _singles(texts), normalize=normalize)
+    if dimensions is None:
+        return vectors
+    cut = [np.ascontiguousarray(vector_H[:dimensions]) for vector_H in vectors]
+    return [part / max(float(np.linalg.norm(part)), 1e-12) for part in cut] if normalize else cut
+
+
+async def _cosines(exchange: Exchange, source: str, others: Sequence[str]) -> list[float]:
+    first, *rest = await embed_texts(exchange, [source, *others])
+    return [float(first @ other) for other in rest]
+
+
+def _is_pipeline(exchange: Exchange) -> bool:
+    """Whether the client, as InferenceClient of huggingface_hub, expects the lists of a hosted pipeline."""
+    return isinstance(exchange.body.get("parameters"), dict)
+
+
+def _singles(texts: Sequence[str]) -> list[Item]:
+    return [(text, None) for text in texts]
+
+
+def _no_prompt(exchange: Exchange) -> None:
+    if (name := exchange.body.get("prompt_name")) is not None:
+        raise Refusal(422, f"`prompt_name` ({name!r:.40}): the model has no prompts; put the prompt into the text")
+
+
+def _from_ids(exchange: Exchange, inputs: Sequence[str | list[int]]) -> list[str]:
+    """The texts; ids are decoded, without special tokens."""
+    return [one if isinstance(one, str) else _decode(exchange, one, keep_special=False) for one in inputs]
+
+
+def _decode(exchange: Exchange, ids: Sequence[int], *, keep_special: bool) -> str:
+    tokenizer = exchange.served.model.tokenizer
+    if ids and not 0 <= min(ids) <= max(ids) < len(tokenizer):
+        raise Refusal(422, f"ids must be from 0 to {len(tokenizer) - 1:,}")
+    return tokenizer.decode(ids, keep_special=keep_special)
+
+
+def _check_pairs(exchange: Exchange, *, has_pairs: bool) -> None:
+    if exchange.served.model.reads_pairs not in (has_pairs, None):
+        expected = "pairs of texts" if not has_pairs else "single texts"
+        raise Refusal(422, f"model {exchange.served.name!r} reads {expected}")
+
+
+def _labelled(exchange: Exchange, scores_C: Tensor, *, is_raw: bool) -> list[dict[str, Any]]:
+    """Labels with their scores, the best first; a regression model has one number."""
+    model = exchange.served.model
+    if not model.labels:
+        return [{"label": "score", "score": scores_C[0].item()}]
+    if not is_raw:
+        scores_C = scores_C.sigmoid() if model.description.multi_label else scores_C.softmax(-1)
+    rows = zip(model.labels, scores_C.tolist(), strict=True)
+    return [{"score": score, "label": label} for label, score in sorted(rows, key=lambda row: -row[1])]
+
+
+def _relevance(exchange: Exchange, scores_C: Tensor, *, is_raw: bool) -> float:
+    """The score of a pair: a regression's number, the probability of the second of two labels, or, of a published model
+    with one output, its sigmoid."""
+    model = exchange.served.model
+    if len(scores_C) > 2:
+        raise Refusal(424, f"model {exchange.served.name!r} has {len(scores_C)} labels for a pair, not a relevance")
+    if len(scores_C) == 2:
+        return float(scores_C[1] if is_raw else scores_C.softmax(-1)[1])
+    return float(scores_C[0].sigmoid() if model.reads_pairs is None and not is_raw else scores_C[0])
+
+
+def _tokens(exchange: Exchange, text: str, *, with_special: bool) -> list[dict[str, Any]]:
+    encoding = exchange.served.model.tokenizer.encode(text)
+    rows = zip(encoding.ids, encoding.tokens, encoding.sequence_ids, encoding.offsets, strict=True)
+    return [
+        {
+            "id": index,
+            "text": token,
+            "special": sequence is None,
+            "start": None if sequence is None else start,
+            "stop": None if sequence is None else stop,
+        }
+        for index, token, sequence, (start, stop) in rows
+        if with_special or sequence is not None
+    ]
+
+
+async def embeddings(exchange: Exchange) -> Any:
+    """OpenAI's embeddings: float or base64, cut to `dimensions`."""
+    texts, _ = read_inputs(exchange.body, "input")
+    encoding = read_choice(exchange.body, "encoding_format", ("float", "base64"))
+    vectors = await embed_texts(exchange, _from_ids(exchange, texts))
+    data = [
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": vector
+            if encoding == "float"
+            else base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii"),
+        }
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": exchange.record.tokens, "total_tokens": exchange.record.tokens}
+    return {"object": "list", "data": data, "model": exchange.served.name, "usage": usage}

@@ -1,0 +1,198 @@
+"""The description of the routes (OpenAPI 3.1), and a page of it that needs no network."""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from hashlib import sha256
+from html import escape
+from typing import Any
+
+Schema = Mapping[str, Any]
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "integer"}
+FLAG: Schema = {"type": "boolean"}
+STRINGS: Schema = {"type": "array", "items": TEXT}
+IDS: Schema = {"type": "array", "items": NUMBER}
+ONE_OR_MANY: Schema = {"oneOf": [TEXT, STRINGS]}
+PAIR: Schema = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2}
+INPUTS: Schema = {"oneOf": [TEXT, IDS, {"type": "array", "items": {"oneOf": [TEXT, IDS]}}]}
+QUESTION: Schema = {
+    "type": "object",
+    "properties": {"question": TEXT, "context": TEXT},
+    "required": ["question", "context"],
+}
+VECTORS: Schema = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
+LIST: Schema = {"type": "array"}
+OBJECT: Schema = {"type": "object"}
+TRUNCATE: Schema = {
+    "type": "boolean",
+    "default": False,
+    "description": "Cut long texts instead of reading them in windows.",
+}
+MODEL: Schema = {"type": "string", "description": "Name of the model; by default the first."}
+
+# By route of models: summary, fields of the body (required ones end in *), answer.
+POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
+    "/embed": (
+        "A vector per text",
+        {"inputs*": INPUTS, "normalize": FLAG, "dimensions": NUMBER, "truncate": TRUNCATE},
+        VECTORS,
+    ),
+    "/embed_all": ("A vector per token of each text", {"inputs*": INPUTS, "truncate": TRUNCATE}, LIST),
+    "/predict": (
+        "Labels of a text (or pair) with their scores, the best first",
+        {"inputs*": {"oneOf": [TEXT, STRINGS, {"type": "array", "items": STRINGS}]}}
+        | {"raw_scores": FLAG, "truncate": TRUNCATE},
+        LIST,
+    ),
+    "/rerank": (
+        "Texts by their relevance to a query, the best first",
+        {"query*": TEXT, "texts*": STRINGS, "raw_scores": FLAG, "return_text": FLAG, "truncate": TRUNCATE},
+        LIST,
+    ),
+    "/similarity": (
+        "Cosines of a sentence and others",
+        {
+            "inputs*": {
+                "type": "object",
+                "properties": {"source_sentence": TEXT, "sentences": STRINGS},
+                "required": ["source_sentence", "sentences"],
+            },
+            "parameters": OBJECT,
+        },
+        LIST,
+    ),
+    "/tokenize": ("Tokens of each text", {"inputs*": ONE_OR_MANY, "add_special_tokens": FLAG}, LIST),
+    "/decode": (
+        "Texts of ids",
+        {"ids*": {"oneOf": [IDS, {"type": "array", "items": IDS}]}, "skip_special_tokens": FLAG},
+        STRINGS,
+    ),
+    "/tag": ("Entities of a text", {"inputs*": ONE_OR_MANY, "truncate": TRUNCATE}, LIST),
+    "/answer": (
+        "The answer to a question in its context",
+        {"question": TEXT, "context": TEXT, "inputs": {"oneOf": [QUESTION, {"type": "array", "items": QUESTION}]}}
+        | {"top": NUMBER, "truncate": TRUNCATE},
+        OBJECT,
+    ),
+    "/fill": ("Words for each [MASK] of a text", {"inputs*": ONE_OR_MANY, "top": NUMBER, "truncate": TRUNCATE}, LIST),
+    "/next": (
+        "The probability that the second text follows the first",
+        {"inputs*": {"oneOf": [PAIR, {"type": "array", "items": PAIR}]}, "truncate": TRUNCATE},
+        OBJECT,
+    ),
+    "/attention": (
+        "Attention weights of a layer and head for a text of at most 64 tokens",
+        {"inputs*": TEXT, "layer": NUMBER, "head": NUMBER},
+        OBJECT,
+    ),
+    "/v1/embeddings": (
+        "OpenAI's embeddings",
+        {"input*": INPUTS, "encoding_format": {"type": "string", "enum": ["float", "base64"]}, "dimensions": NUMBER},
+        OBJECT,
+    ),
+}
+GETS = {
+    "/info": "The model: task, heads, labels, limits, fingerprint of its vectors",
+    "/v1/models": "OpenAI's list of models",
+    "/health": "Status 200 if the server answers requests, else 503",
+    "/ping": "As /health",
+    "/metrics": "Metrics for Prometheus",
+    "/docs": "This description as a page",
+    "/openapi.json": "This description",
+    "/": "A page to try the models",
+}
+STATUSES = {
+    "400": "An empty input",
+    "401": "No valid key",
+    "404": "No model of this name",
+    "408": "The body did not arrive in time",
+    "413": "Too many bytes, texts or tokens",
+    "415": "The body is not application/json",
+    "422": "A malformed body",
+    "424": "The model cannot do this",
+    "429": "Overloaded; Retry-After has the seconds to wait",
+}
+STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+    "code,pre{font:14px ui-monospace,monospace}td,th{text-align:left;padding:.1rem 1rem .1rem 0;vertical-align:top}"
+)
+DOCS_POLICY = f"default-src 'none'; style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'"
+
+
+def description(version: str, *, root: str = "/embed") -> dict[str, Any]:
+    """The OpenAPI document. root: the route that POST / is."""
+    paths: dict[str, Any] = {
+        path: {"get": {"summary": text, "responses": _answers(None)}} for path, text in GETS.items()
+    }
+    for path, (summary, fields, answer) in POSTS.items():
+        for full in (path, f"/models/{{model}}{path}"):
+            paths.setdefault(full, {})["post"] = _post(summary, fields, answer, is_named=full != path)
+    paths["/"]["post"] = _post(f"As {root}", *POSTS[root][1:], is_named=False)
+    paths["/embeddings"] = {"post": _post("As /v1/embeddings", *POSTS["/v1/embeddings"][1:], is_named=False)}
+    named = {"get": {"summary": GETS["/info"], "parameters": [PARAMETER], "responses": _answers(None)}}
+    paths["/models/{model}/info"] = named
+    scheme = {"type": "http", "scheme": "bearer"}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Bothways", "version": version},
+        "paths": paths,
+        "components": {"securitySchemes": {"key": scheme}},
+        "security": [{}, {"key": []}],
+    }
+
+
+PARAMETER: Schema = {"name": "model", "in": "path", "required": True, "schema": TEXT}
+
+
+def _post(summary: str, fields: Mapping[str, Schema], answer: Schema, *, is_named: bool) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {name.rstrip("*"): value for name, value in fields.items()} | {"model": MODEL},
+        "required": [name.rstrip("*") for name in fields if name.endswith("*")],
+    }
+    return {
+        "summary": summary,
+        **({"parameters": [PARAMETER]} if is_named else {}),
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+        "responses": _answers(answer) | {status: {"description": text} for status, text in STATUSES.items()},
+    }
+
+
+def _answers(schema: Schema | None) -> dict[str, Any]:
+    content = {} if schema is None else {"content": {"application/json": {"schema": schema}}}
+    return {"200": {"description": "The answer", **content}}
+
+
+def page(document: Mapping[str, Any]) -> str:
+    """The description as HTML without scripts."""
+    parts = []
+    for path, methods in document["paths"].items():
+        if path.startswith("/models/"):
+            continue
+        for method, operation in methods.items():
+            parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}.</p>")
+            if body := operation.get("requestBody"):
+                schema = body["content"]["application/json"]["schema"]
+                rows = "".join(
+                    f"<tr><td><code>{escape(name)}</code></td><td>{_type(value)}</td>"
+                    f"<td>{'required' if name in schema['required'] else ''}</td></tr>"
+                    for name, value in schema["properties"].items()
+                )
+                parts.append(f"<table>{rows}</table>")
+    statuses = "".join(f"<tr><td>{status}</td><td>{escape(text)}</td></tr>" for status, text in STATUSES.items())
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Bothways: routes</title>'
+        '<meta name="viewport" content="width=device-width">'
+        f"<style>{STYLE}</style><h1>Bothways {escape(document['info']['version'])}</h1>"
+        "<p>Routes of models are also under <code>/models/NAME/...</code>. "
+        '<a href="openapi.json">openapi.json</a> is this description for programs.</p>'
+        f"{''.join(parts)}<h2>Statuses</h2><table>{statuses}</table></html>"
+    )
+
+
+def _type(schema: Schema) -> str:
+    if "oneOf" in schema:
+        return " or ".join(map(_type, schema["oneOf"]))
+    if schema.get("type") == "array" and "items" in schema:
+        return f"list of ({_type(schema['items'])})"
+    return escape(str(schema.get("type", "")))

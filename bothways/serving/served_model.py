@@ -1,0 +1,167 @@
+"""A model behind the server: its name, what it can do, its queue, and how requests become texts in it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from bothways.errors import InputError
+from bothways.inference.predictor import Predictor
+from bothways.inference.windows import is_truncated
+from bothways.log import muted
+from bothways.serving import calls
+from bothways.serving.bodies import Refusal
+from bothways.serving.calls import Call, Item
+from bothways.serving.cores import Cores
+from bothways.serving.fingerprint import vector_space
+from bothways.serving.inference_queue import InferenceQueue, Ticket
+from bothways.serving.limits import Limits
+
+CHARACTERS_PER_TOKEN = 4  # of models without a tokenizer
+HEADS = {  # by route: the head that it needs, and how a model gets one
+    "predict": ("classes", "fine-tune one with `bothways finetune classify`"),
+    "tag": ("tokens", "fine-tune one with `bothways finetune tag`"),
+    "answer": ("spans", "fine-tune one with `bothways finetune answer`"),
+    "fill": ("masked_words", "use a model pre-trained with masked words"),
+    "next": ("next_sentence", "use a model pre-trained with next sentences"),
+}
+VECTOR_ROUTES = ("embed", "embed_all", "rerank", "similarity", "tokenize", "decode", "attention")
+
+
+class ServedModel:
+    def __init__(
+        self,
+        name: str,
+        model: Predictor,
+        limits: Limits,
+        *,
+        cores: Cores | None = None,
+        on_batch: Callable[[int, int, float], object] = lambda texts, tokens, seconds: None,
+    ) -> None:
+        self.name, self.model, self.limits = name, model, limits
+        self.cores = cores or Cores()
+        self.fingerprint = vector_space(model)
+        self.queue = InferenceQueue(
+            self._compute,
+            batch_tokens=limits.batch_tokens,
+            queue_tokens=limits.queue_tokens,
+            max_wait=limits.max_wait,
+            workers=self.cores.workers(model.device),
+            on_batch=on_batch,
+        )
+
+    def _compute(self, call: Call, items: list[Item]) -> Sequence[Any]:
+        with self.cores.share():
+            return call(self.model, items)
+
+    # --- what it can do -----------------------------------------------------------------------------------------------
+
+    @property
+    def routes(self) -> list[str]:
+        """The names of the routes that the model answers."""
+        names = [*VECTOR_ROUTES] if self.fingerprint else []
+        names += [name for name, (head, _) in HEADS.items() if head in self.model.backend.heads]
+        if self.reads_pairs and "rerank" not in names:
+            names.append("rerank")
+        if self.fingerprint and self.model.module.config.direction != "both" and "fill" in names:
+            names.remove("fill")
+        return sorted(names)
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether the model scores a pair of texts: fine-tuned on pairs, or a published one with a single output."""
+        outputs = self.model.backend.heads.get("classes")
+        trained = self.model.reads_pairs
+        return outputs is not None and (trained is True or (trained is None and outputs == 1))
+
+    def need(self, route: str) -> None:
+        """Refusal, with what the model can do, if it does not answer a route."""
+        if route in self.routes:
+            return
+        head, remedy = HEADS.get(route, ("", "name a model that has vectors"))
+        lacks = f"has no head `{head}`" if head else "has no vectors"
+        raise Refusal(424, f"model {self.name!r} {lacks} for /{route} (it can: {', '.join(self.routes)}); {remedy}")
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Facts by name; those of Text Embeddings Inference have its names."""
+        model = self.model
+        facts: dict[str, Any] = {
+            "model_id": self.name,
+            "model_dtype": str(model.dtype).removeprefix("torch."),
+            "model_type": self._model_type(),
+            "task": model.task,
+            "heads": [*model.backend.heads],
+            "labels": [*model.labels],
+            "routes": self.routes,
+            "fingerprint": self.fingerprint,
+            "max_input_length": self.limits.max_text_tokens,
+        }
+        if self.fingerprint:
+            config = model.module.config
+            facts |= {
+                "pooling": model.description.pooling or "mean",
+                "dimensions": config.hidden_size,
+                "window": model.window_policy.read_size,
+                "overlap": model.window_policy.overlap,
+                "num_layers": config.num_hidden_layers,
+                "num_heads": config.num_attention_heads,
+            }
+        return facts
+
+    def _model_type(self) -> dict[str, Any]:
+        model = self.model
+        if "classes" in model.backend.heads:
+            id2label = {str(index): label for index, label in enumerate(model.labels or ("score",))}
+            label2id = {label: int(index) for index, label in id2label.items()}
+            return {"reranker" if self.reads_pairs else "classifier": {"id2label": id2label, "label2id": label2id}}
+        return {"embedding": {"pooling": model.description.pooling or "mean"}}
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def submit(self, call: Call, items: Sequence[Item], tokens: Sequence[int]) -> Ticket:
+        """Put texts into the queue. QueueFull if there is no room."""
+        return self.queue.submit(call, items, tokens)
+
+    def count_tokens(self, items: Sequence[Item]) -> list[int]:
+        """Tokens of each text (or pair), special tokens included. Refusal if one is too long, or they are too many."""
+        limits = self.limits
+        if len(items) > limits.max_texts:
+            raise Refusal(413, f"{len(items):,} texts are more than the {limits.max_texts:,} of a request; send fewer")
+        counts = []
+        for number, item in enumerate(items, 1):
+            counts.append(sum(map(self._length, filter(None, item))) + 2)
+            if counts[-1] > limits.max_text_tokens:
+                most = f"the {limits.max_text_tokens:,} that are allowed; shorten it"
+                raise Refusal(413, f"text {number:,} of {len(items):,} has {counts[-1]:,} tokens, more than {most}")
+        if sum(counts) > limits.queue_tokens:
+            most = f"the {limits.queue_tokens:,} that may wait; send fewer"
+            raise Refusal(413, f"the request has {sum(counts):,} tokens, more than {most}")
+        return counts
+
+    def _length(self, text: str) -> int:
+        if self.fingerprint is None:
+            return len(text) // CHARACTERS_PER_TOKEN
+        return len(self.model.tokenizer.ids(text))
+
+    def count_truncated(self, items: Sequence[Item], tokens: Sequence[int], call: Call) -> int:
+        """How many texts the call truncates."""
+        if self.fingerprint is None:
+            return 0
+        policy = self.model.window_policy.changed(long=call.long)
+        rows = [item for item, size in zip(items, tokens, strict=True) if size + 2 > policy.read_size]
+        if policy.long != "truncate" or not rows or call.compute is calls.attention:
+            return 0
+        with muted():
+            encodings = [self.model.tokenizer.encode(*row) for row in rows]
+            try:
+                return sum(map(is_truncated, policy.split(encodings)))
+            except InputError as error:
+                raise Refusal(422, str(error)) from None
+
+
+def warm_up(served: Iterable[ServedModel]) -> None:
+    """Compute a text with each model, so that the first request does not wait for what is built on first use."""
+    for one in served:
+        if "embed" in one.routes:
+            one.model.embed("warm up")
+        elif "predict" in one.routes and not one.reads_pairs:
+            one.model.classify("warm up") if one.model.labels else one.model.regress("warm up")

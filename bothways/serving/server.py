@@ -1,0 +1,204 @@
+"""`bothways serve`: load models, listen, and end on SIGTERM after what was accepted is answered."""
+
+import asyncio
+import ipaddress
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bothways.errors import InputError, UsageError
+from bothways.log import logger, print_json, print_message
+from bothways.pretrained import DEFAULT
+from bothways.settings import Serve
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from bothways.serving.served_model import ServedModel
+
+PACKAGES = {
+    "starlette": "starlette",
+    "uvicorn": "uvicorn",
+    "httptools": "httptools",
+    "orjson": "orjson",
+    "prometheus_client": "prometheus-client",
+}
+KEY_VARIABLE = "BOTHWAYS_API_KEY"
+BACKLOG = 2048  # connections that the kernel holds until they are accepted
+
+
+@dataclass(frozen=True)
+class Serving:
+    """An application and its models."""
+
+    app: "ASGIApp"
+    models: "Sequence[ServedModel]"
+
+
+def run(settings: Serve) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
+    if missing:
+        raise InputError(f"serve needs the package {missing[0]}; pip install 'bothways[serve]'")
+    keys = read_keys(settings.api_key_file, os.environ)
+    check_address(settings, keys)
+    listening = listen(settings.host, settings.port)
+    with listening:
+        serving = prepare(settings, keys)
+        listening.listen(BACKLOG)
+        url = f"http://{bracketed(settings.host)}:{listening.getsockname()[1]}"
+        logger.info(f"serving {', '.join(one.name for one in serving.models)} at {url} (page: {url}/)")
+        if settings.json:
+            print_json({"url": url, "models": [one.name for one in serving.models]})
+        _serve(settings, serving, listening)
+
+
+def prepare(settings: Serve, keys: Sequence[str] = ()) -> Serving:
+    """Load the models and build the application."""
+    import bothways
+    from bothways.inference.load import load
+    from bothways.serving.app import build_app
+    from bothways.serving.cores import Cores
+    from bothways.serving.guard import Access
+    from bothways.serving.limits import Limits
+    from bothways.serving.metrics import Metrics
+    from bothways.serving.served_model import ServedModel, warm_up
+
+    limits = Limits(
+        max_requests=settings.max_requests,
+        queue_tokens=settings.queue_tokens,
+        batch_tokens=settings.batch_tokens,
+        max_body=settings.max_body,
+        max_texts=settings.max_texts,
+        max_text_tokens=settings.max_text_tokens,
+        read_timeout=settings.read_timeout,
+        max_wait=settings.max_wait / 1000,
+    )
+    cores, metrics, models = Cores(), Metrics(), []
+    for name, place in model_names(settings.models).items():
+        model = load(
+            place,
+            dtype=settings.dtype,
+            device=settings.device,
+            window=settings.window,
+            batch_tokens=settings.batch_tokens,
+        )
+        on_batch = metrics.on_batch(name, limits.batch_tokens)
+        models.append(ServedModel(name, model, limits, cores=cores, on_batch=on_batch))
+    warm_up(models)
+    app = build_app(
+        models,
+        limits=limits,
+        metrics=metrics,
+        access=Access(tuple(keys), (settings.host, *settings.allow_host)),
+        version=bothways.__version__,
+        write_log=print_message if settings.access_log else None,
+    )
+    return Serving(app, models)
+
+
+def model_names(arguments: Sequence[str]) -> dict[str, str]:
+    """Directories (or names on the hub) by the names of the models: NAME=DIR, or the last part of DIR."""
+    named: dict[str, str] = {}
+    for argument in arguments or (DEFAULT,):
+        name, equals, place = argument.partition("=")
+        if not equals or "/" in name or not name:
+            name, place = Path(argument).name or Path(argument).resolve().name, argument
+        if not place:
+            raise InputError(f"models ({argument}): a directory must follow the name")
+        if name in named:
+            raise InputError(f"models: two are named {name!r}; name one of them otherwise: NAME={place}")
+        named[name] = place
+    return named
+
+
+def read_keys(file: Path | None, environment: Mapping[str, str]) -> list[str]:
+    """The keys of a file, one per line, else those of the environment variable. InputError if the file has none, or if
+    a key is not ASCII, which headers cannot hold."""
+    if file is None:
+        source, keys = KEY_VARIABLE, environment.get(KEY_VARIABLE, "").split()
+    else:
+        source = f"api_key_file ({file})"
+        keys = file.read_text(encoding="utf-8", errors="replace").split()
+        if not keys:
+            raise InputError(f"{source} has no key; write one per line")
+    if wrong := [number for number, key in enumerate(keys, 1) if not key.isascii()]:
+        raise InputError(f"{source}: key {wrong[0]} is not ASCII, which a header cannot hold; use another")
+    return keys
+
+
+def check_address(settings: Serve, keys: Sequence[str]) -> None:
+    """UsageError if other machines could use the server without a key, and nobody has allowed it."""
+    if not keys and settings.auth and not is_loopback(settings.host):
+        raise UsageError(
+            f"host ({settings.host}) is open to other machines; set {KEY_VARIABLE}, name --api-key-file, or allow "
+            "everybody with --no-auth"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def bracketed(host: str) -> str:
+    return f"[{host.strip('[]')}]" if ":" in host else host
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket: made before models are loaded, so that a port in use is an error at once; it listens later, so
+    that no client waits for the models."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        raise InputError(f"cannot listen on host {host}, port {port}: {error.strerror or error}") from None
+    return listening
+
+
+def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
+    import uvicorn
+
+    from bothways.serving.protocol import timed_protocol
+
+    class Server(uvicorn.Server):
+        """Ends with status 0 after a signal, which uvicorn would raise again."""
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            handlers = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+            try:
+                yield
+            finally:
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+
+    config: Any = uvicorn.Config(
+        serving.app,
+        http=timed_protocol(settings.read_timeout),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=settings.grace,  # type: ignore[arg-type]  # a fraction works too
+    )
+    asyncio.run(Server(config).serve(sockets=[listening]))
+    is_done = [served.queue.close(timeout=1.0) for served in serving.models]
+    if not all(is_done):  # a batch of requests whose time was over; Python would wait for torch
+        sys.stderr.flush()
+        os._exit(0)

@@ -1,0 +1,1 @@
+"""The page of the server: HTML, scripts and styles. No code."""

@@ -1,0 +1,112 @@
+"""Twenty thousand broken requests over the wire: none is an error of the server, and it serves on as before."""
+
+import http.client
+import random
+import socket
+import struct
+import threading
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import make_model, make_predictor, tokenizer  # noqa: F401
+from tests.fuzz import mutated_bytes
+from tests.serving.conftest import predictors  # noqa: F401
+from tests.serving.live import serving
+from tests.serving.test_limits import malformed
+
+NUMBER, CLIENTS = 20_000, 8
+ROUTES = (
+    "/embed /embed_all /predict /rerank /similarity /tokenize /decode /tag /answer /fill /next /attention "
+    "/v1/embeddings / /models/tagger/tag /models/reader/answer /models/classifier/predict /models/ranker/rerank "
+    "/models/no/embed /nowhere"
+).split()
+TYPES = ("application/json",) * 12 + ("text/plain", "application/json; charset=utf-16", "multipart/form-data", "")
+SECONDS = 60.0
+
+
+def request_of(draw: random.Random) -> tuple[bytes, str]:
+    """A broken request, and what the client does after sending it: read, leave, or break off with a reset."""
+    body = malformed(draw)
+    length = draw.choice((len(body),) * 12 + (len(body) + 1, max(0, len(body) - 1), 10**12, -1))
+    lines = [f"POST {draw.choice(ROUTES)} HTTP/1.1", "Host: localhost", f"Content-Length: {length}"]
+    if kind := draw.choice(TYPES):
+        lines.append(f"Content-Type: {kind}")
+    data = "\r\n".join([*lines, "", ""]).encode() + body
+    if draw.random() < 0.1:
+        data = mutated_bytes(data, draw)
+    if draw.random() < 0.1:
+        data = data[: draw.randrange(len(data))]
+    return data, draw.choice(("read",) * 8 + ("leave", "reset"))
+
+
+def status_of(port: int, data: bytes, then: str) -> int | None:
+    """The status of the answer; None if there is none."""
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(data)
+        if then == "reset":
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if then != "read":
+            return None
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
+        answer = http.client.HTTPResponse(connection)
+        try:
+            answer.begin()
+            answer.read()
+        except (ConnectionResetError, http.client.HTTPException):
+            return None
+        return answer.status
+
+
+def threads_and_memory(process: int) -> tuple[int, int]:
+    """Threads of a process, and its resident memory in kB."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return int(lines["Threads"]), int(lines["VmRSS"].split()[0])
+
+
+@pytest.mark.timeout(3600)
+def test_twenty_thousand_broken_requests_leave_the_server_as_it_was(predictors, tmp_path, capsys):  # noqa: F811
+    for name, model in predictors.items():
+        model.save(tmp_path / name)
+    options = "--dtype float32 --read-timeout 0.2 --max-text-tokens 500 --max-texts 40 --no-access-log".split()
+    expected = predictors["encoder"].embed(["the cat"])
+    statuses: Counter[int | None] = Counter()
+    errors: list[BaseException] = []
+
+    with serving(*(f"{name}={tmp_path / name}" for name in predictors), *options) as running:
+
+        def client(seed: int, number: int) -> None:
+            draw = random.Random(seed)
+            try:
+                statuses.update(status_of(running.port, *request_of(draw)) for _ in range(number))
+            except BaseException as error:
+                errors.append(error)
+
+        def send(number: int, seed: int) -> None:
+            threads = [threading.Thread(target=client, args=(seed + one, number // CLIENTS)) for one in range(CLIENTS)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        send(NUMBER // 10, seed=0)
+        before = threads_and_memory(running.process.pid)
+        send(NUMBER - NUMBER // 10, seed=100)
+        after = threads_and_memory(running.process.pid)
+        status, _, vectors = running.post("/embed", {"inputs": "the cat"})
+        health, metrics = running.get("/health")[0], running.get("/metrics")[2].decode()
+
+    with capsys.disabled():
+        print(f"\nbroken requests by status: {dict(sorted(statuses.items(), key=str))}; threads, kB: {before} {after}")
+    assert errors == [] and statuses.total() == NUMBER // CLIENTS * CLIENTS
+    assert not [one for one in statuses if one is not None and one >= 500]
+    assert {200, 400, 404, 413, 415, 422} <= {*statuses}
+    assert (status, health) == (200, 200)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert 'te_queue_tokens{model="encoder"} 0.0' in metrics
+    assert after[0] <= before[0] + 1 and after[1] <= 1.1 * before[1]

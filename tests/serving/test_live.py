@@ -1,0 +1,269 @@
+"""A server in a process of its own: clients that people have, signals, slow and broken clients, errors at the start."""
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from bothways.errors import InputError, UsageError
+from bothways.serving import server
+from bothways.settings import Serve
+from tests.serving.live import SECONDS, Server, serving
+
+TEXTS = ["the cat sat", "a dog ran on the mat", "cats"]
+BODY = json.dumps({"inputs": TEXTS})
+
+
+@pytest.fixture(scope="module")
+def directories(predictors, tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    for name, model in predictors.items():
+        model.save(root / name)
+    return root
+
+
+@pytest.fixture(scope="module")
+def live(directories, predictors):
+    options = ["--read-timeout", "1", "--max-body", "100000", "--dtype", "float32"]
+    with serving(*(f"{name}={directories / name}" for name in predictors), *options) as running:
+        yield running
+
+
+# --- clients ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_client_of_openai(live, predictors):
+    from openai import NotFoundError, OpenAI
+
+    with OpenAI(base_url=f"{live.url}/v1", api_key="none", max_retries=0, timeout=SECONDS) as client:
+        assert [model.id for model in client.models.list()] == [*predictors]
+        for encoding in ({}, {"encoding_format": "float"}):  # base64 by default
+            reply = client.embeddings.create(input=TEXTS, model="encoder", **encoding)
+            vectors = [row.embedding for row in reply.data]
+            np.testing.assert_allclose(vectors, predictors["encoder"].embed(TEXTS), atol=1e-5)
+        assert len(client.embeddings.create(input="a", model="encoder", dimensions=5).data[0].embedding) == 5
+        with pytest.raises(NotFoundError, match="the models are encoder, classifier"):
+            client.embeddings.create(input="a", model="gpt")
+
+
+def test_the_client_of_hugging_face(live, predictors, monkeypatch):
+    from huggingface_hub import InferenceClient, constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # other tests may have switched it off at its import
+    client = InferenceClient(live.url, timeout=SECONDS)
+    np.testing.assert_allclose(client.feature_extraction(TEXTS[0]), [predictors["encoder"].embed(TEXTS[0])], atol=1e-5)
+    scores = InferenceClient(f"{live.url}/similarity", timeout=SECONDS).sentence_similarity("cat", TEXTS)
+    np.testing.assert_allclose(
+        scores, predictors["encoder"].embed(TEXTS) @ predictors["encoder"].embed("cat"), atol=1e-5
+    )
+    labels = InferenceClient(f"{live.url}/models/classifier/predict", timeout=SECONDS).text_classification(TEXTS[0])
+    expected = predictors["classifier"].classify(TEXTS[0])
+    assert (labels[0].label, labels[0].score) == (
+        expected.label,
+        pytest.approx(max(expected.scores.values()), rel=1e-5),
+    )
+
+
+def test_vectors_entities_answers_and_labels_are_the_offline_ones(live, predictors):
+    status, headers, vectors = live.post("/embed", {"inputs": TEXTS})
+    assert status == 200 and headers["x-vector-space"] and headers["x-request-id"]
+    np.testing.assert_allclose(vectors, predictors["encoder"].embed(TEXTS), atol=1e-5)
+    tagged = live.post("/models/tagger/tag", {"inputs": TEXTS})[2]
+    for row, entities in zip(tagged, predictors["tagger"].tag(TEXTS), strict=True):
+        assert [(one["label"], one["start"], one["end"]) for one in row] == [
+            (one.label, one.start, one.end) for one in entities
+        ]
+    answer = live.post("/models/reader/answer", {"question": "the cat", "context": TEXTS[1]})[2]
+    [best] = predictors["reader"].answer("the cat", TEXTS[1])
+    assert (answer["start"], answer["end"], answer["answer"]) == (best.start, best.end, best.text)
+    labels = live.post("/models/classifier/predict", {"inputs": [[text] for text in TEXTS]})[2]
+    assert [row[0]["label"] for row in labels] == [one.label for one in predictors["classifier"].classify(TEXTS)]
+
+
+def test_the_page_is_served_with_a_policy_that_allows_this_server_alone(live):
+    for path, kind in {"/": "text/html", "/page.css": "text/css", "/page.js": "text/javascript"}.items():
+        status, headers, content = live.get(path)
+        assert status == 200 and headers["content-type"].startswith(kind) and content
+        assert "default-src 'self'" in headers["content-security-policy"]
+    assert json.loads(live.get("/info?model=tagger")[2])["model_id"] == "tagger"
+
+
+# --- clients that are slow, broken or gone ----------------------------------------------------------------------------
+
+
+def read_all(connection):
+    """What the server sends until it closes the connection."""
+    parts = []
+    with suppress(ConnectionResetError):  # it did not read all that was sent
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def head(length, path="/embed"):
+    lines = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    )
+    return lines.encode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"", b""),  # nothing
+        (b"POST /embed HTTP/1.1\r\nHost: local", b""),  # half a head
+        (head(50) + b'{"inputs": ', b"408"),  # half a body
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"400"),  # TLS
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", b"400"),
+        (head(10**12), b"413"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000, b"400"),
+    ],
+)
+def test_broken_and_slow_clients_are_answered_or_closed(live, sent, answer):
+    with socket.create_connection(("127.0.0.1", live.port), timeout=SECONDS) as connection:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(sent)
+        received = read_all(connection)
+    assert received.split(b" ")[1:2] == ([answer] if answer else []) or (answer == b"400" and not received)
+    assert live.post("/embed", {"inputs": "a"})[0] == 200
+
+
+def test_clients_that_are_killed_leave_the_server_whole(live):
+    body = json.dumps({"inputs": ["the cat sat on the mat"] * 200}).encode()
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", live.port), timeout=SECONDS) as connection:
+            connection.sendall(head(len(body)) + body)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by a reset
+    assert live.post("/embed", {"inputs": TEXTS})[0] == 200
+    assert live.get("/health")[0] == 200
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_sigterm_under_load_loses_no_accepted_request(directories):
+    running = Server(directories / "encoder", "--dtype", "float32")
+    statuses, errors, first = [], [], threading.Barrier(9)
+
+    def client():
+        connection, is_new, count = running.connect(), True, 0
+        while True:
+            try:
+                connection.request(
+                    "POST", "/embed", json.dumps({"inputs": TEXTS}), {"content-type": "application/json"}
+                )
+                answer = connection.getresponse()
+                statuses.append(answer.status)
+                answer.read()
+                is_new = answer.getheader("connection") == "close"
+            except OSError as error:
+                if not is_new:  # a connection that the server had accepted, and did not announce to close
+                    errors.append(error)
+                return
+            count += 1
+            if count == 5:
+                first.wait(SECONDS)
+
+    threads = [threading.Thread(target=client) for _ in range(8)]
+    try:
+        for thread in threads:
+            thread.start()
+        first.wait(SECONDS)
+        running.signal()
+        assert running.wait() == 0
+        for thread in threads:
+            thread.join(SECONDS)
+    finally:
+        running.kill()
+    assert {*statuses} == {200} and len(statuses) >= 40
+    assert errors == []
+
+
+def test_requests_that_wait_are_answered_before_the_end(directories):
+    running = Server(directories / "encoder", "--dtype", "float32", "--batch-tokens", "64", "--max-wait", "300")
+    replies = []
+    threads = [
+        threading.Thread(target=lambda: replies.append(running.post("/embed", {"inputs": TEXTS[:1]})[0]))
+        for _ in range(6)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        while b'te_queue_size{model="encoder"} 0' in running.get("/metrics")[2] and not replies:
+            pass
+        running.signal()
+        assert running.wait() == 0
+        for thread in threads:
+            thread.join(SECONDS)
+    finally:
+        running.kill()
+    assert [status for status in replies if status != 200] == []
+
+
+def test_a_model_directory_that_is_replaced_does_not_disturb_the_server(predictors, tmp_path):
+    predictors["encoder"].save(tmp_path / "model")
+    with serving(tmp_path / "model", "--dtype", "float32") as running:
+        before = running.post("/embed", {"inputs": TEXTS})[2]
+        for file in (tmp_path / "model").rglob("*.*"):
+            file.write_bytes(b"")  # in place
+        assert running.post("/embed", {"inputs": TEXTS})[2] == before
+
+
+# --- the start --------------------------------------------------------------------------------------------------------
+
+
+def run(*arguments, **environment):
+    command = [sys.executable, "-m", "bothways", "serve", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    return done.returncode, done.stderr.strip()
+
+
+def test_a_port_in_use_is_an_error_of_one_line_before_models_are_loaded(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        status, message = run(tmp_path / "no-model", "--port", taken.getsockname()[1])
+    assert status == 1 and "\n" not in message and "cannot listen" in message and "in use" in message
+
+
+def test_other_machines_need_a_key_unless_everybody_is_allowed():
+    for host in ("0.0.0.0", "::", "10.0.0.1", "example.org"):
+        with pytest.raises(UsageError, match="--no-auth"):
+            server.check_address(Serve(host=host), [])
+        server.check_address(Serve(host=host), ["key"])
+        server.check_address(Serve(host=host, auth=False), [])
+    for host in ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"):
+        server.check_address(Serve(host=host), [])
+
+
+def test_keys_are_read_from_a_file_or_the_environment(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("one\n\ntwo\n")
+    assert server.read_keys(file, {server.KEY_VARIABLE: "three"}) == ["one", "two"]
+    assert server.read_keys(None, {server.KEY_VARIABLE: "three four"}) == ["three", "four"]
+    assert server.read_keys(None, {}) == []
+    file.write_text("\n")
+    with pytest.raises(InputError, match="no key"):
+        server.read_keys(file, {})
+    with pytest.raises(InputError, match="key 2 is not ASCII"):
+        server.read_keys(None, {server.KEY_VARIABLE: "a é"})
+
+
+def test_models_have_the_names_of_their_directories_or_given_ones():
+    assert server.model_names(["a/b/", "c=d/e", "d/f=g"]) == {"b": "a/b/", "c": "d/e", "f=g": "d/f=g"}
+    assert [*server.model_names([])] == ["bothways-en"]
+    with pytest.raises(InputError, match="two are named 'b'"):
+        server.model_names(["a/b", "c/b"])
+    with pytest.raises(InputError, match="must follow"):
+        server.model_names(["a="])
+
+
+def test_a_missing_package_is_named_with_the_extra(monkeypatch):
+    monkeypatch.setattr(server, "find_spec", lambda name: None if name == "uvicorn" else name)
+    with pytest.raises(InputError, match=r"needs the package uvicorn; pip install 'bothways\[serve\]'"):
+        server.run(Serve())
