@@ -13,7 +13,7 @@ sides take turns, each round with new processes and two seconds of warm-up. Figu
 lowest and highest; ratios are within a round.
 load: requests at random times, from 10 % to 200 % of what 32 clients reached just before.
 overload: ten times that. Every request must be answered with status 200 or 429.
-memory: resident memory of the server before and after many requests.
+memory: resident memory of the server and its processes before and after many requests.
 start: from the start of the process to the first answer of /health, with the packaged model.
 
 Writes serving.md, serving.json and serving.png. Linux only. Data: $BOTHWAYS_DATA (default: ../shared/data).

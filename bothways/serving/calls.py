@@ -1,4 +1,4 @@
-"""What the inference thread computes: a method of Predictor for texts of several requests, with equal options."""
+"""What is computed for a batch: a method of Predictor for texts of several requests, with equal options."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
