@@ -46,7 +46,8 @@ class Side:
 class Server:
     """A server in its own process, which answers /health. A context manager.
 
-    seconds_to_ready: from the start of the process to the first status 200 of /health. resident: memory then, of all its processes, in MB.
+    seconds_to_ready: from the start of the process to the first status 200 of /health. resident: memory then, of all
+    its processes, in MB.
     """
 
     def __init__(self, side: Side) -> None:

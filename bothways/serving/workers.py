@@ -120,9 +120,12 @@ class ProcessWorker:
             os._exit(status)
 
     def wait(self) -> None:
-        """Until it is ready."""
-        if self._receive() is not None:
-            raise WorkerLost(f"process {self.process} does not start")
+        """Until it is ready. InputError if it ends instead."""
+        try:
+            self._receive()
+        except WorkerLost:
+            advice = "free memory, or set OMP_NUM_THREADS=1"
+            raise InputError(f"a process that was to compute batches ended at its start; {advice}") from None
 
     def compute(self, name: str, call: Call, items: Sequence[Item], threads: int) -> Sequence[Any]:
         try:
