@@ -32,6 +32,9 @@ PACKAGES = {
     "prometheus_client": "prometheus-client",
 }
 KEY_VARIABLE = "BOTHWAYS_API_KEY"
+# Shapes for which oneDNN, and torch's layer above it, keep compiled kernels. Their own numbers, 1,024 each, take 400 MB
+# more per process in bf16; these cost some 5 % of the speed (docs/LOG.md).
+KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "64"}
 BACKLOG = 2048  # connections that the kernel holds until they are accepted
 
 
@@ -51,6 +54,8 @@ def run(settings: Serve) -> None:
         raise InputError(f"serve needs the package {missing[0]}; pip install 'bothways[serve]'")
     keys = read_keys(settings.api_key_file, os.environ)
     check_address(settings, keys)
+    for name, capacity in KERNEL_CACHES.items():
+        os.environ.setdefault(name, capacity)  # before torch reads it
     listening = listen(settings.host, settings.port)
     with listening:
         serving = prepare(settings, keys, inherited=[listening])
