@@ -27,7 +27,7 @@ def choose(browser: Browser, model: str) -> None:
 
 def ask(browser: Browser, part: str, fields: dict[str, str] | None = None) -> None:
     """Fill the form of a part, or take its first example, and wait for the answer."""
-    browser.wait(f"document.querySelector('#tab-{part}')?.offsetParent")
+    browser.wait(f"Boolean(document.querySelector('#tab-{part}')?.offsetParent)")
     browser.run(f"document.querySelector('#tab-{part}').click()")
     if fields is None:
         browser.run(f"document.querySelector('#{part} .example').click()")
@@ -57,7 +57,7 @@ def main() -> None:
                 browser.picture(PICTURES / "page-attention-dark.png")
                 browser.look(width=900, height=600)
                 browser.open(f"{url}/")
-                browser.wait("document.querySelector('#model')?.offsetParent")
+                browser.wait("Boolean(document.querySelector('#model')?.offsetParent)")
                 choose(browser, "tagger")
                 ask(browser, "tag", {"text": SENTENCE})
                 browser.picture(PICTURES / "page-tag.png")
