@@ -1,4 +1,4 @@
-"""The load generator of benchmarks/serving.py: HTTP/1.1 requests with one text each, and how they were answered.
+"""The load generator of benchmarks/serving.py: HTTP/1.1 requests, and how they were answered.
 
     python -m benchmarks.load_generator '{"port": 8080, "texts": "texts.json", "clients": 32, "seconds": 8}'
 
@@ -34,14 +34,15 @@ class Load:
     """What to send. texts: JSON file with a list.
 
     Closed loop: until `seconds` are over or `requests` sent, by so many clients; the first `warm_up` seconds are not
-    counted. Open loop: `rate` requests per second, through at most so many connections. samples: texts, from the first,
-    of which the vectors are returned. normal: if not 0, send single requests at the end until one takes at most so many
-    milliseconds.
+    counted. batch: texts of a request; 1: a string rather than a list. Open loop: `rate` requests per second, through
+    at most so many connections. samples: texts, from the first, of which the vectors are returned. normal: if not 0,
+    send single requests at the end until one takes at most so many milliseconds.
     """
 
     port: int
     texts: str
     path: str = "/embed"
+    batch: int = 1
     clients: int = 32
     warm_up: float = 0.0
     seconds: float = math.inf
@@ -107,11 +108,11 @@ def content_length(head: bytes | bytearray) -> int:
     return int(head[start:].partition(b"\r\n")[0])
 
 
-def requests_of(texts: Sequence[str], port: int, path: str) -> list[bytes]:
-    """The bytes of a request for each text."""
+def requests_of(texts: Sequence[str], port: int, path: str, batch: int) -> list[bytes]:
+    """The bytes of a request for each text, or for each so many texts."""
     requests = []
-    for text in texts:
-        body = json.dumps({"inputs": text}).encode()
+    for start in range(0, len(texts), batch):
+        body = json.dumps({"inputs": texts[start] if batch == 1 else texts[start : start + batch]}).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
         requests.append(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     return requests
@@ -122,7 +123,9 @@ class Generator:
 
     def __init__(self, load: Load) -> None:
         self.load = load
-        self.requests = requests_of(json.loads(Path(load.texts).read_text(encoding="utf-8")), load.port, load.path)
+        self.requests = requests_of(
+            json.loads(Path(load.texts).read_text(encoding="utf-8")), load.port, load.path, load.batch
+        )
         self.idle: list[Connection] = []
         self.opened = self.sent = self.unsent = self.waiting = self.in_time = 0
         self.statuses: Counter[int] = Counter()

@@ -11,9 +11,10 @@ sentence-transformers (benchmarks/serving_peers.py).
 closed: 32 clients, each of which sends its next request when the last one is answered; short lines and paragraphs. The
 sides take turns, each round with new processes and two seconds of warm-up. Figures are medians over rounds, with the
 lowest and highest; ratios are within a round.
+many: four clients with 64 texts a request, beside embedding without a server.
 load: requests at random times, from 10 % to 200 % of what 32 clients reached just before.
 overload: ten times that. Every request must be answered with status 200 or 429.
-memory: resident memory of the server before and after many requests.
+memory: resident memory of the server and its processes before and after many requests.
 start: from the start of the process to the first answer of /health, with the packaged model.
 
 Writes serving.md, serving.json and serving.png. Linux only. Data: $BOTHWAYS_DATA (default: ../shared/data).
@@ -26,7 +27,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -41,9 +42,10 @@ from benchmarks.serving_processes import Answer, Server, Side, embed_offline, se
 from bothways.device import has_fast_bf16, processor_name
 from bothways.settings import Serve
 
-PARTS = ("closed", "load", "overload", "memory", "start")
+PARTS = ("closed", "many", "load", "overload", "memory", "start")
 KINDS = ("offline", "ours", "single", "batched")
 CLIENTS = 32
+MANY = (4, 64)  # clients, texts of a request
 WARM_UP = 2.0  # seconds
 SAMPLES = 4  # vectors to compare
 TOLERANCES = {"bfloat16": 1e-2, "float32": 1e-5}
@@ -144,6 +146,27 @@ def check_difference(side: Side, largest: float) -> None:
         raise RuntimeError(f"{side.name}: vectors differ from those without a server by up to {largest:.2g}")
 
 
+def many(side: Side, offline: Side, sets: Sequence[Texts], options: argparse.Namespace) -> Answer:
+    """{set: rounds}, in texts per second."""
+    clients, batch = MANY
+    rounds: dict[str, list[Answer]] = {one.name: [] for one in sets}
+    for _ in range(options.rounds):
+        whole = embed_offline(offline, [one.file for one in sets], seconds=options.seconds, samples=0)
+        with Server(side) as server:
+            for one, answer in zip(sets, whole, strict=True):
+                load = Load(
+                    server.port, one.file, batch=batch, clients=clients, warm_up=WARM_UP, seconds=options.seconds
+                )  # fmt: skip
+                rounds[one.name].append({"offline": answer["per_second"], "ours": batch * send(load)["per_second"]})
+    return {
+        name: {
+            **{key: spread([row[key] for row in rows]) for key in ("offline", "ours")},
+            "of_offline": spread([row["ours"] / row["offline"] for row in rows]),
+        }
+        for name, rows in rounds.items()
+    }
+
+
 # --- open loop -------------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +238,7 @@ def measure(options: argparse.Namespace, directory: Path) -> Answer:
     results: Answer = {"machine": machine(options), "sets": {one.name: vars(one) for one in (short, *others)}}
     measures = {
         "closed": lambda: closed(sides, [short, *others], options),
+        "many": lambda: many(ours, replace(ours, kind="offline"), [short, *others], options),
         "load": lambda: load(ours, short, options),
         "overload": lambda: overload(ours, short, options),
         "memory": lambda: memory(ours, short, options),

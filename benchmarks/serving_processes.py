@@ -46,7 +46,8 @@ class Side:
 class Server:
     """A server in its own process, which answers /health. A context manager.
 
-    seconds_to_ready: from the start of the process to the first status 200 of /health. resident: memory then, in MB.
+    seconds_to_ready: from the start of the process to the first status 200 of /health. resident: memory then, of all
+    its processes, in MB.
     """
 
     def __init__(self, side: Side) -> None:
@@ -74,9 +75,8 @@ class Server:
         self.close()
 
     def memory(self) -> float:
-        """Resident memory in MB."""
-        lines = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8").splitlines()
-        return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) * 1024 / 1e6
+        """Resident memory of the server and the processes that it has started, shared pages counted once, in MB."""
+        return sum(map(_proportional_memory, _process_tree(self.process.pid)))
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
@@ -111,6 +111,17 @@ class Server:
                 return
             time.sleep(POLL)
         raise RuntimeError(f"the server does not start: {''.join(self.log) or 'no error message'}")
+
+
+def _process_tree(process: int) -> list[int]:
+    children = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+    return [process, *(one for child in children for one in _process_tree(int(child)))]
+
+
+def _proportional_memory(process: int) -> float:
+    """MB, in which a page that n processes share counts as 1 / n."""
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024 / 1e6
 
 
 def server_command(side: Side) -> list[str]:

@@ -54,6 +54,15 @@ def closed(results: Results) -> str:
     return "\n".join(parts)
 
 
+def many(results: Results) -> str:
+    header = ["texts", "without a server, texts/s", "bothways serve, texts/s", "of offline"]
+    rows = [
+        [name, spread(row, "offline"), spread(row, "ours"), spread(row, "of_offline", 2)]
+        for name, row in results["many"].items()
+    ]
+    return f"Many texts a request, few clients\n\n{table(header, rows)}"
+
+
 def load(results: Results) -> str:
     measured = results["load"]
     header = ["of capacity", "offered/s", "answered/s", "status 429", "not sent", "p50, ms", "p99, ms", "p99 late, ms"]
@@ -109,7 +118,7 @@ def start(results: Results) -> str:
     return f"Start with the packaged model\n\n{table(['', 'value'], rows)}"
 
 
-PARTS = {"closed": closed, "load": load, "overload": overload, "memory": memory, "start": start}
+PARTS = {"closed": closed, "many": many, "load": load, "overload": overload, "memory": memory, "start": start}
 
 
 def draw(measured: Results, file: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the inference thread computes: a method of Predictor for texts of several requests, with equal options."""
+"""What is computed for a batch: a method of Predictor for texts of several requests, with equal options."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -39,9 +39,9 @@ def embed_all(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> 
 
 
 def class_scores(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> Sequence[Any]:
-    """The outputs of the head for classes, before a softmax or sigmoid, a tensor [C] per text (or pair)."""
+    """The outputs of the head for classes, before a softmax or sigmoid, float32 [C] per text (or pair)."""
     parts = model.backend.text_scores("classes", _firsts(items), _seconds(items), reading)
-    return [*torch.cat([*parts])]
+    return [*torch.cat([*parts]).float().cpu().numpy()]
 
 
 def tag(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> Sequence[Any]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-MAX_WORKERS = 4  # more inference threads of one process would wait for Python's lock
+MAX_WORKERS = 4  # batches beside each other; more would only make each smaller
 
 
 class Cores:
@@ -23,18 +23,17 @@ class Cores:
         self._lock = threading.Lock()
 
     def workers(self, device: torch.device) -> int:
-        """Inference threads of a model on a device."""
+        """Batches that run beside each other on a device."""
         return min(self.count, MAX_WORKERS) if device.type == "cpu" else 1
 
     @contextmanager
-    def share(self) -> Iterator[None]:
-        """Run torch with this batch's share of the cores; torch counts threads per calling thread."""
+    def share(self) -> Iterator[int]:
+        """This batch's share of the cores."""
         with self._lock:
             self._running += 1
             share = max(1, self.count // self._running)
-        torch.set_num_threads(share)
         try:
-            yield
+            yield share
         finally:
             with self._lock:
                 self._running -= 1

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -61,7 +62,7 @@ async def predict(exchange: Exchange) -> Any:
     is_raw = read_bool(exchange.body, "raw_scores", False)
     _check_pairs(exchange, has_pairs=items[0][1] is not None)
     scores = await exchange.run(calls.class_scores, items)
-    results = [_labelled(exchange, scores_C, is_raw=is_raw) for scores_C in scores]
+    results = [_labelled(exchange, torch.from_numpy(scores_C), is_raw=is_raw) for scores_C in scores]
     return results[0] if is_single and not _is_pipeline(exchange) else results
 
 
@@ -76,7 +77,7 @@ async def rerank(exchange: Exchange) -> Any:
     is_raw, with_text = read_bool(body, "raw_scores", False), read_bool(body, "return_text", False)
     if served.reads_pairs:
         pairs = await exchange.run(calls.class_scores, [(query, text) for text in texts])
-        scores = [_relevance(exchange, scores_C, is_raw=is_raw) for scores_C in pairs]
+        scores = [_relevance(exchange, torch.from_numpy(scores_C), is_raw=is_raw) for scores_C in pairs]
     else:
         scores = await _cosines(exchange, query, texts)
     order = sorted(range(len(texts)), key=lambda index: -scores[index])

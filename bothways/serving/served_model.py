@@ -1,6 +1,6 @@
 """A model behind the server: its name, what it can do, its queue, and how requests become texts in it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bothways.errors import InputError
@@ -10,10 +10,10 @@ from bothways.log import muted
 from bothways.serving import calls
 from bothways.serving.bodies import Refusal
 from bothways.serving.calls import Call, Item
-from bothways.serving.cores import Cores
 from bothways.serving.fingerprint import vector_space
 from bothways.serving.inference_queue import InferenceQueue, Ticket
 from bothways.serving.limits import Limits
+from bothways.serving.workers import Workers
 
 CHARACTERS_PER_TOKEN = 4  # of models without a tokenizer
 HEADS = {  # by route: the head that it needs, and how a model gets one
@@ -33,24 +33,23 @@ class ServedModel:
         model: Predictor,
         limits: Limits,
         *,
-        cores: Cores | None = None,
+        workers: Workers | None = None,
         on_batch: Callable[[int, int, float], object] = lambda texts, tokens, seconds: None,
     ) -> None:
         self.name, self.model, self.limits = name, model, limits
-        self.cores = cores or Cores()
+        self.workers = workers or Workers.local({name: model})
         self.fingerprint = vector_space(model)
         self.queue = InferenceQueue(
             self._compute,
             batch_tokens=limits.batch_tokens,
             queue_tokens=limits.queue_tokens,
             max_wait=limits.max_wait,
-            workers=self.cores.workers(model.device),
+            workers=self.workers.count,
             on_batch=on_batch,
         )
 
     def _compute(self, call: Call, items: list[Item]) -> Sequence[Any]:
-        with self.cores.share():
-            return call(self.model, items)
+        return self.workers.compute(self.name, call, items)
 
     # --- what it can do -----------------------------------------------------------------------------------------------
 
@@ -156,12 +155,3 @@ class ServedModel:
                 return sum(map(is_truncated, policy.split(encodings)))
             except InputError as error:
                 raise Refusal(422, str(error)) from None
-
-
-def warm_up(served: Iterable[ServedModel]) -> None:
-    """Compute a text with each model, so that the first request does not wait for what is built on first use."""
-    for one in served:
-        if "embed" in one.routes:
-            one.model.embed("warm up")
-        elif "predict" in one.routes and not one.reads_pairs:
-            one.model.classify("warm up") if one.model.labels else one.model.regress("warm up")

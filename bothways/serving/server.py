@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from bothways.serving.served_model import ServedModel
+    from bothways.serving.workers import Workers
 
 PACKAGES = {
     "starlette": "starlette",
@@ -31,15 +32,19 @@ PACKAGES = {
     "prometheus_client": "prometheus-client",
 }
 KEY_VARIABLE = "BOTHWAYS_API_KEY"
+# Shapes for which oneDNN, and torch's layer above it, keep compiled kernels. Their own numbers, 1,024 each, take 400 MB
+# more per process in bf16; these cost some 5 % of the speed (docs/LOG.md).
+KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "64"}
 BACKLOG = 2048  # connections that the kernel holds until they are accepted
 
 
 @dataclass(frozen=True)
 class Serving:
-    """An application and its models."""
+    """An application, its models, and what computes their batches."""
 
     app: "ASGIApp"
     models: "Sequence[ServedModel]"
+    workers: "Workers"
 
 
 def run(settings: Serve) -> None:
@@ -49,9 +54,11 @@ def run(settings: Serve) -> None:
         raise InputError(f"serve needs the package {missing[0]}; pip install 'bothways[serve]'")
     keys = read_keys(settings.api_key_file, os.environ)
     check_address(settings, keys)
+    for name, capacity in KERNEL_CACHES.items():
+        os.environ.setdefault(name, capacity)  # before torch reads it
     listening = listen(settings.host, settings.port)
     with listening:
-        serving = prepare(settings, keys)
+        serving = prepare(settings, keys, inherited=[listening])
         listening.listen(BACKLOG)
         url = f"http://{bracketed(settings.host)}:{listening.getsockname()[1]}"
         logger.info(f"serving {', '.join(one.name for one in serving.models)} at {url} (page: {url}/)")
@@ -60,16 +67,17 @@ def run(settings: Serve) -> None:
         _serve(settings, serving, listening)
 
 
-def prepare(settings: Serve, keys: Sequence[str] = ()) -> Serving:
-    """Load the models and build the application."""
+def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socket.socket] = ()) -> Serving:
+    """Load the models, start processes that compute, and build the application. inherited: sockets that the processes
+    are to close."""
     import bothways
     from bothways.inference.load import load
     from bothways.serving.app import build_app
-    from bothways.serving.cores import Cores
     from bothways.serving.guard import Access
     from bothways.serving.limits import Limits
     from bothways.serving.metrics import Metrics
-    from bothways.serving.served_model import ServedModel, warm_up
+    from bothways.serving.served_model import ServedModel
+    from bothways.serving.workers import Workers
 
     limits = Limits(
         max_requests=settings.max_requests,
@@ -81,18 +89,21 @@ def prepare(settings: Serve, keys: Sequence[str] = ()) -> Serving:
         read_timeout=settings.read_timeout,
         max_wait=settings.max_wait / 1000,
     )
-    cores, metrics, models = Cores(), Metrics(), []
-    for name, place in model_names(settings.models).items():
-        model = load(
+    loaded = {
+        name: load(
             place,
             dtype=settings.dtype,
             device=settings.device,
             window=settings.window,
             batch_tokens=settings.batch_tokens,
         )
+        for name, place in model_names(settings.models).items()
+    }
+    workers = Workers.forked(loaded, inherited=inherited)
+    metrics, models = Metrics(), []
+    for name, model in loaded.items():
         on_batch = metrics.on_batch(name, limits.batch_tokens)
-        models.append(ServedModel(name, model, limits, cores=cores, on_batch=on_batch))
-    warm_up(models)
+        models.append(ServedModel(name, model, limits, workers=workers, on_batch=on_batch))
     app = build_app(
         models,
         limits=limits,
@@ -101,7 +112,7 @@ def prepare(settings: Serve, keys: Sequence[str] = ()) -> Serving:
         version=bothways.__version__,
         write_log=print_message if settings.access_log else None,
     )
-    return Serving(app, models)
+    return Serving(app, models, workers)
 
 
 def model_names(arguments: Sequence[str]) -> dict[str, str]:
@@ -199,6 +210,7 @@ def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
     )
     asyncio.run(Server(config).serve(sockets=[listening]))
     is_done = [served.queue.close(timeout=1.0) for served in serving.models]
+    serving.workers.close()
     if not all(is_done):  # a batch of requests whose time was over; Python would wait for torch
         sys.stderr.flush()
         os._exit(0)

@@ -159,22 +159,9 @@ def test_a_batch_alone_has_all_cores_and_batches_beside_each_other_share_them():
 
     from bothways.serving.cores import Cores
 
-    before, cores, seen = torch.get_num_threads(), Cores(4), []
-
-    def second():
-        with cores.share():
-            seen.append(torch.get_num_threads())
-        torch.set_num_threads(before)
-
-    try:
-        with cores.share():
-            seen.append(torch.get_num_threads())
-            thread = threading.Thread(target=second)
-            thread.start()
-            thread.join()
-        with cores.share():
-            seen.append(torch.get_num_threads())
-    finally:
-        torch.set_num_threads(before)
-    assert seen == [4, 2, 4]
+    cores = Cores(4)
+    with cores.share() as alone, cores.share() as second, cores.share() as third:
+        assert (alone, second, third) == (4, 2, 1)
+    with cores.share() as again:
+        assert again == 4
     assert cores.workers(torch.device("cpu")) == 4 and cores.workers(torch.device("meta")) == 1

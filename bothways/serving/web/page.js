@@ -26,7 +26,7 @@ const PARTS = {
     body: ({ text }) => ({ inputs: text }),
     show: showFilled,
     examples: [
-      { text: "The doctor gave the patient some [MASK]." },
+      { text: "He plays the [MASK] in an orchestra." },
       { text: "She opened the [MASK] and read a [MASK]." },
     ],
   },

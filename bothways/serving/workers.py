@@ -1,0 +1,171 @@
+"""Processes that compute batches, so that they and the event loop do not wait for each other's lock of Python.
+
+They are forked when the models are loaded and before anything has computed in parallel (torch's threads do not survive
+a fork), and so share the models' memory. Where that cannot be (a GPU, systems other than Linux), and where a process
+has died, batches are computed in this process.
+"""
+
+import os
+import pickle
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+import torch
+
+from bothways.errors import InputError
+from bothways.inference.predictor import Predictor
+from bothways.log import logger
+from bothways.serving.calls import Call, Item
+from bothways.serving.cores import Cores
+
+Models = Mapping[str, Predictor]  # by name
+
+
+class Worker(Protocol):
+    def compute(self, name: str, call: Call, items: Sequence[Item], threads: int) -> Sequence[Any]:
+        """A result for each item, computed by the model of this name with so many threads of torch."""
+
+
+class Workers:
+    """Workers of all models. As many batches run at the same time; they share the cores. Threads may share it."""
+
+    def __init__(self, workers: Sequence[Worker], models: Models, cores: Cores) -> None:
+        self.count, self.cores, self._spare = len(workers), cores, LocalWorker(models)
+        self._all = workers
+        self._idle: SimpleQueue[Worker] = SimpleQueue()
+        for worker in workers:
+            self._idle.put(worker)
+
+    @staticmethod
+    def local(models: Models, cores: Cores | None = None) -> "Workers":
+        """Workers in this process: on a CPU as many as it is worth, elsewhere one."""
+        cores = cores or Cores()
+        count = min(cores.workers(model.device) for model in models.values())
+        return Workers([LocalWorker(models)] * count, models, cores)
+
+    @staticmethod
+    def forked(models: Models, cores: Cores | None = None, *, inherited: Sequence[socket.socket] = ()) -> "Workers":
+        """Workers in processes of their own where that can be, else `local`. inherited: sockets that they close."""
+        cores = cores or Cores()
+        is_cpu = all(model.device.type == "cpu" for model in models.values())
+        if sys.platform != "linux" or not is_cpu:
+            return Workers.local(models, cores)
+        workers: list[ProcessWorker] = []
+        for _ in range(cores.workers(torch.device("cpu"))):
+            workers.append(ProcessWorker.fork(models, [*inherited, *(worker.connection for worker in workers)]))
+        for worker in workers:
+            worker.wait()
+        return Workers(workers, models, cores)
+
+    def compute(self, name: str, call: Call, items: Sequence[Item]) -> Sequence[Any]:
+        worker = self._idle.get()
+        try:
+            with self.cores.share() as threads:
+                return worker.compute(name, call, items, threads)
+        except WorkerLost as error:
+            logger.error(f"{error}; the server computes in its own process instead")
+            worker = self._spare
+            raise
+        finally:
+            self._idle.put(worker)
+
+    def close(self) -> None:
+        """End the processes; those that compute end after their batch."""
+        for worker in self._all:
+            if isinstance(worker, ProcessWorker):
+                worker.connection.close()
+
+
+class LocalWorker:
+    def __init__(self, models: Models) -> None:
+        self.models = models
+
+    def compute(self, name: str, call: Call, items: Sequence[Item], threads: int) -> Sequence[Any]:
+        torch.set_num_threads(threads)  # of this thread of Python alone
+        return call(self.models[name], items)
+
+
+class WorkerLost(RuntimeError):
+    """A process has ended while it computed."""
+
+
+class ProcessWorker:
+    """A process with models. process: its id."""
+
+    def __init__(self, process: int, connection: "Connection[Any, Any]") -> None:
+        self.process, self.connection = process, connection
+
+    @staticmethod
+    def fork(models: Models, inherited: "Sequence[socket.socket | Connection[Any, Any]]") -> "ProcessWorker":
+        ours, theirs = Pipe()
+        process = os.fork()
+        if process:
+            theirs.close()
+            return ProcessWorker(process, ours)
+        status = 1
+        try:  # the new process, which never returns
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)  # they mean the server, which ends this process
+            for one in (ours, *inherited):
+                one.close()
+            _answer(LocalWorker(models), theirs)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def wait(self) -> None:
+        """Until it is ready. InputError if it ends instead."""
+        try:
+            self._receive()
+        except WorkerLost:
+            advice = "free memory, or set OMP_NUM_THREADS=1"
+            raise InputError(f"a process that was to compute batches ended at its start; {advice}") from None
+
+    def compute(self, name: str, call: Call, items: Sequence[Item], threads: int) -> Sequence[Any]:
+        try:
+            self.connection.send_bytes(pickle.dumps((name, call, items, threads), protocol=5))
+        except OSError as error:
+            raise WorkerLost(f"process {self.process} is gone") from error
+        answer = self._receive()
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, list)
+        return answer
+
+    def _receive(self) -> Any:
+        try:
+            return pickle.loads(self.connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            with suppress(ChildProcessError):
+                os.waitpid(self.process, os.WNOHANG)
+            raise WorkerLost(f"process {self.process} has ended while it computed") from error
+
+
+def _answer(worker: LocalWorker, connection: "Connection[Any, Any]") -> None:
+    """Compute what the server sends until it closes the connection."""
+    for model in worker.models.values():
+        warm_up(model)
+    connection.send_bytes(pickle.dumps(None))
+    with suppress(EOFError, OSError):
+        while True:
+            request = pickle.loads(connection.recv_bytes())
+            try:
+                answer: Any = [*worker.compute(*request)]
+            except InputError as error:
+                answer = InputError(str(error))
+            except Exception as error:
+                answer = RuntimeError(f"{type(error).__name__}: {error}")
+            connection.send_bytes(pickle.dumps(answer, protocol=5))
+            del request, answer  # hold no texts while waiting
+
+
+def warm_up(model: Predictor) -> None:
+    """Compute a text, so that the first request does not wait for what is built on first use."""
+    with suppress(InputError):  # a model without vectors
+        model.embed("warm up")
