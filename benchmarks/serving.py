@@ -119,8 +119,8 @@ def summary(side: Side, sides: Sequence[Side], rounds: dict[str, list[Answer]]) 
     for other in (other for other in sides if other.dtype == side.dtype and other != side):
         pairs = list(zip(own, rounds[other.name], strict=True))
         if other.kind == "offline":
-            row["of_offline"] = spread([one["per_second"] / whole["per_second"] for one, whole in pairs])
-            row["difference"] = max(difference(one, whole) for one, whole in pairs)
+            row["of_offline"] = spread([one["per_second"] / without["per_second"] for one, without in pairs])
+            row["difference"] = max(difference(one, without) for one, without in pairs)
             check_difference(side, row["difference"])
         elif other.kind == "ours" and side.kind != "offline":
             row["ours_is_faster"] = spread([ours["per_second"] / one["per_second"] for one, ours in pairs])
@@ -151,9 +151,9 @@ def many(side: Side, offline: Side, sets: Sequence[Texts], options: argparse.Nam
     clients, batch = MANY
     rounds: dict[str, list[Answer]] = {one.name: [] for one in sets}
     for _ in range(options.rounds):
-        whole = embed_offline(offline, [one.file for one in sets], seconds=options.seconds, samples=0)
+        offline_answers = embed_offline(offline, [one.file for one in sets], seconds=options.seconds, samples=0)
         with Server(side) as server:
-            for one, answer in zip(sets, whole, strict=True):
+            for one, answer in zip(sets, offline_answers, strict=True):
                 load = Load(
                     server.port, one.file, batch=batch, clients=clients, warm_up=WARM_UP, seconds=options.seconds
                 )  # fmt: skip

@@ -102,13 +102,14 @@ GETS = {
     "/": "A page to try the models",
 }
 STATUSES = {
-    "400": "An empty input",
+    "400": "An empty input, or a body that is not JSON",
     "401": "No valid key",
+    "403": "Another host, or a page of another origin",
     "404": "No model of this name",
     "408": "The body did not arrive in time",
     "413": "Too many bytes, texts or tokens",
     "415": "The body is not application/json",
-    "422": "A malformed body",
+    "422": "A field that is missing or wrong",
     "424": "The model cannot do this",
     "429": "Overloaded; Retry-After has the seconds to wait",
 }

@@ -1,4 +1,4 @@
-"""A server in a process of its own."""
+"""`bothways serve` in a separate process."""
 
 import http.client
 import json
@@ -43,7 +43,7 @@ class Server:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
 
     def post(self, path, body, **headers):
-        """Status, headers and content of one request on a connection of its own."""
+        """Status, headers and content of one request on a new connection."""
         connection = self.connect()
         try:
             names = {"content-type": "application/json"} | {

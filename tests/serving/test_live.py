@@ -1,6 +1,7 @@
-"""A server in a process of its own: clients that people have, signals, slow and broken clients, errors at the start."""
+"""A server in a separate process: clients that people have, signals, slow and broken clients, errors at the start."""
 
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -261,6 +262,21 @@ def test_models_have_the_names_of_their_directories_or_given_ones():
         server.model_names(["a/b", "c/b"])
     with pytest.raises(InputError, match="must follow"):
         server.model_names(["a="])
+
+
+def test_room_for_compiled_kernels_is_limited_unless_it_is_set(monkeypatch):
+    def listen(host, port):
+        raise InputError("stop here")
+
+    monkeypatch.setattr(server, "listen", listen)
+    first, *others = server.KERNEL_CACHES
+    monkeypatch.setenv(first, "7")
+    for name in others:
+        monkeypatch.setenv(name, "0")  # so that it is restored
+        monkeypatch.delenv(name)
+    with pytest.raises(InputError, match="stop here"):
+        server.run(Serve())
+    assert os.environ[first] == "7" and all(os.environ[name] == server.KERNEL_CACHES[name] for name in others)
 
 
 def test_a_missing_package_is_named_with_the_extra(monkeypatch):

@@ -21,7 +21,7 @@ ITEMS = [("the cat sat", None), ("a dog ran on the mat", None)]
 EMBED = Call(calls.embed, options=(("normalize", True),))
 SECONDS = 30.0
 
-# Forks from a process of its own: torch's threads, which this one may have started, do not survive a fork.
+# Forks from a separate process: torch's threads, which this one may have started, do not survive a fork.
 PROGRAM = """
 import sys, torch
 import bothways
@@ -91,17 +91,17 @@ def check_lost(workers, model, processes):
 def check_threads(workers, model):
     """Many threads at once get the results of their own texts."""
     texts = [f"the cat sat on mat {number}" for number in range(24)]
-    expected, found = model.embed(texts), {}
+    expected, vectors = model.embed(texts), {}
 
     def ask(number):
-        [found[number]] = workers.compute("ab"[number % 2], EMBED, [(texts[number], None)])
+        [vectors[number]] = workers.compute("ab"[number % 2], EMBED, [(texts[number], None)])
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(texts))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(SECONDS)
-    np.testing.assert_allclose([found[number] for number in range(len(texts))], expected, atol=1e-5)
+    np.testing.assert_allclose([vectors[number] for number in range(len(texts))], expected, atol=1e-5)
 
 
 def test_results_and_errors_are_those_of_the_model(directory):
