@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bothways.inference.tag_decoding import Entity
     from bothways.inference.text_scores import Prediction
     from bothways.pretraining.result import PretrainingResult
+    from bothways.search.store import Hit, Store
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
     from bothways.training.callbacks import Callback
     from bothways.verbs import evaluate, finetune, train
@@ -30,11 +31,13 @@ __all__ = [
     "Entity",
     "FineTuneResult",
     "Guess",
+    "Hit",
     "InputError",
     "Prediction",
     "Predictor",
     "PretrainingResult",
     "Scores",
+    "Store",
     "Tokenizer",
     "evaluate",
     "finetune",
@@ -48,12 +51,14 @@ _MODULES = {
     "Encoding": "tokenizer.tokenizer",
     "Entity": "inference.tag_decoding",
     "Guess": "inference.masked_words",
+    "Hit": "search.store",
     "FineTuneResult": "finetuning.finetune",
     "InputError": "errors",
     "Prediction": "inference.text_scores",
     "Predictor": "inference.predictor",
     "PretrainingResult": "pretraining.result",
     "Scores": "evaluation.scores",
+    "Store": "search.store",
     "Tokenizer": "tokenizer.tokenizer",
     "evaluate": "verbs",
     "finetune": "verbs",

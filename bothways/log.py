@@ -14,7 +14,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from importlib import import_module
@@ -45,6 +45,17 @@ def escape_line(text: str) -> str:
 def print_lines(*lines: str) -> None:
     """Print results to standard output, one per line."""
     print("".join(f"{escape_line(line)}\n" for line in lines), end="", flush=True)
+
+
+def print_styled(*lines: Sequence[tuple[str, str]], color: bool) -> None:
+    """Print lines of (text, style) to standard output. style: the number of an ANSI style, such as "1" for bold, or ""
+    for none. The texts are escaped, the styles are not."""
+    for line in lines:
+        parts = (
+            f"\x1b[{style}m{escape_line(text)}\x1b[0m" if style and color else escape_line(text) for text, style in line
+        )
+        print("".join(parts))
+    sys.stdout.flush()
 
 
 def print_json(*values: Any) -> None:

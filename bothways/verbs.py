@@ -44,7 +44,7 @@ class Verb:
         return function
 
 
-TRY, TRAIN, USE = "Try it", "Train", "Use a model"
+TRY, TRAIN, USE, SEARCH = "Try it", "Train", "Use a model", "Search"
 MEASURE, DEPLOY, INSPECT = "Measure", "Deploy", "Inspect"
 
 # Verbs of a group must be adjacent. Modules are imported when a verb runs, so that --help is fast.
@@ -70,6 +70,8 @@ VERBS: dict[str, Verb] = {
     "predict": Verb("Predict", "cli.commands:predict", "predict labels, numbers, entities or answers", USE),
     "fill": Verb("Fill", "cli.commands:fill", "fill each [MASK] in a text", USE),
     "embed": Verb("Embed", "batch_jobs.jobs:embed", "write a vector for each text", USE),
+    "index": Verb("Index", "search.commands:run_index", "index folders for search by words and meaning", SEARCH),
+    "search": Verb("Search", "search.commands:run_search", "search a folder or an index", SEARCH),
     "evaluate": Verb("Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
     "bench": Verb("Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),
     "quantize": Verb("Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY),

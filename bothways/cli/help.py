@@ -12,20 +12,20 @@ OPTIONS, OTHER = "options", "other"  # titles: of tyro's box, and of the group o
 GROUPS = {
     "data": "train dev test unlabelled heldout heldout-examples text pair text-column pair-column label-column "
     "group-column words-column tags-column negative-column scheme documents drop-duplicates merge-labels encoding "
-    "language on-error token-store folds tasks predictions with texts lengths batches",
+    "language on-error token-store folds tasks predictions with texts lengths batches glob filter",
     "task": "objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher alpha "
     "temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
     "passage-vectors max-answer-tokens matryoshka-dims",
-    "model": "model family from size extend-vocab lengthen tokenizer vocab-size alphabet lowercase strip-accents "
-    "keep-accents layers keep-layers hidden-size intermediate-size start student pooling window-pooling max-length "
+    "model": "model static encoder answer rerank family from size extend-vocab lengthen tokenizer vocab-size alphabet "
+    "lowercase strip-accents keep-accents layers keep-layers hidden-size intermediate-size start student pooling window-pooling max-length "
     "long-length long-examples window overlap long context initializer-range local-init word-vectors frequency-bias",
     "training": "recipe steps minutes epochs seed seeds batch-tokens batch-size gradient-accumulation learning-rate "
     "muon-learning-rate schedule warmup decay layer-decay weight-decay beta2 max-grad-norm dropout freeze linear-start "
     "train-windows",
-    "evaluation": "metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats peers "
+    "evaluation": "how metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats peers "
     "tolerance max-drop",
-    "output": "out resume checkpoint-every keep-checkpoints tensorboard keep-columns top coverage label-next "
-    "normalize escape-formulas to int8 word-bits layer-bits clear json",
+    "output": "out files-with-matches context color resume checkpoint-every keep-checkpoints tensorboard keep-columns top "
+    "coverage label-next normalize escape-formulas to int8 word-bits layer-bits clear json",
     "limits": "max-requests queue-tokens max-body max-texts max-text-tokens read-timeout grace",
     "machine": "host port api-key-file auth allow-host max-wait access-log device dtype processes compile shard "
     "deterministic watts",
@@ -45,6 +45,8 @@ EXAMPLES = {  # by verb, its arguments
     "predict": "my-classifier texts.csv --keep-columns id,text -o labels.csv",
     "fill": 'my-bert "The [MASK] chased the cat."',
     "embed": "my-bert texts.jsonl -o vectors.npy",
+    "index": "documents -o my-index",
+    "search": '"which invoices mention late fees" documents',
     "evaluate": "my-classifier test.csv",
     "bench": "my-classifier -o bench.png --with my-texts.csv",
     "quantize": "my-classifier --with my-texts.csv -o my-classifier-int8",

@@ -4,6 +4,7 @@ One function per verb, named after the verb's first word, called with the settin
 """
 
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from bothways.finetuning.glue import GlueTable
     from bothways.inference.masked_words import Guess
     from bothways.pretraining.result import PretrainingResult
+    from bothways.search.commands import SearchResult
+    from bothways.search.indexing import Indexed
     from bothways.settings import (
         Bench,
         Cache,
@@ -32,11 +35,13 @@ if TYPE_CHECKING:
         Fill,
         FineTune,
         Glue,
+        Index,
         Info,
         Pack,
         Predict,
         Pretrain,
         Quantize,
+        Search,
         Serve,
         Unpack,
         Vocab,
@@ -219,6 +224,20 @@ def fill(settings: "Fill", masks: "list[list[Guess]]") -> None:
         if len(masks) > 1:
             print_lines(f"mask {number}")
         print_lines(*(f"{guess.score:6.1%}  {guess.token:16} {guess.text}" for guess in mask))
+
+
+def index(settings: "Index", result: "Indexed") -> None:
+    from bothways.search.commands import summary
+
+    print_json(result.as_json()) if settings.json else print_lines(f"{summary(result)}, in {result.store}")
+
+
+def search(settings: "Search", result: "SearchResult") -> None:
+    from bothways.cli.hits import print_hits
+
+    print_hits(settings, result)
+    if not result.hits:
+        sys.exit(1)  # as grep
 
 
 def evaluate(settings: "Evaluate", scores: "Scores") -> None:

@@ -61,6 +61,8 @@ VERB_WORDS = {
     "pack": ("4bit", "4-bit", "int4", "shrink"),
     "unpack": ("dequantize",),
     "export": ("onnx", "convert"),
+    "index": ("reindex", "ingest", "crawl"),
+    "search": ("find", "grep", "retrieve", "query", "rank", "lookup"),
     "serve": ("server", "serving", "api", "http", "deploy"),
     "info": ("show", "describe", "inspect", "summary", "list", "ls"),
     "cache": ("clear-cache", "clean"),
@@ -71,10 +73,6 @@ SEVERAL: Mapping[str, Sequence[str]] = {
 }  # words of two verbs
 GUIDE = "docs/guide/serving.md"
 MISSING = {  # features that do not exist yet: what to use instead
-    **dict.fromkeys(
-        ("search", "index", "retrieve", "query", "rank"),
-        f"`bothways embed MODEL FILE -o vectors.npy` writes vectors of length 1 to search by dot product ({GUIDE})",
-    ),
     **dict.fromkeys(
         ("extract", "extraction"),
         "`bothways finetune tag` trains on entities, and `bothways predict` finds them (docs/guide/tag.md)",

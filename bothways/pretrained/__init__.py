@@ -4,6 +4,7 @@ from os import PathLike
 from pathlib import Path
 
 DEFAULT = "bothways-en"
+STATIC = "bothways-en-static"
 NAMES = (DEFAULT,)
 
 

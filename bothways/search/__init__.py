@@ -1,1 +1,1 @@
-"""Search over folders: readers of files, passages, a store with words and vectors, ranking. Without torch, unless an encoder is used."""
+"""Search in folders: readers of files, passages, a store of words and vectors, ranking; without torch, but for encoders."""

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bothways.errors import InputError
+from bothways.inference.fingerprint import vector_space
 from bothways.inference.predictor import Predictor
 from bothways.inference.windows import is_truncated
 from bothways.log import muted
 from bothways.serving import calls
 from bothways.serving.bodies import Refusal
 from bothways.serving.calls import Call, Item
-from bothways.serving.fingerprint import vector_space
 from bothways.serving.inference_queue import InferenceQueue, Ticket
 from bothways.serving.limits import Limits
 from bothways.serving.workers import Workers

@@ -27,6 +27,7 @@ from bothways.settings.finetune import (
 )
 from bothways.settings.predict import Embed, Fill, Predict
 from bothways.settings.pretrain import Pretrain, TextTraining
+from bothways.settings.search import Index, Search
 from bothways.settings.serve import Serve
 from bothways.settings.tools import Cache, Demo, Info
 from bothways.settings.vocab import Vocab
@@ -49,6 +50,7 @@ __all__ = [
     "FineTune",
     "Glue",
     "Grouped",
+    "Index",
     "Info",
     "Pack",
     "Predict",
@@ -56,6 +58,7 @@ __all__ = [
     "Quantize",
     "Recipe",
     "Regress",
+    "Search",
     "Serve",
     "Size",
     "Tag",

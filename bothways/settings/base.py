@@ -111,7 +111,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("batch_size", "patience", "max_answer_tokens", "repeats", "label_next"), (1, math.inf)),
     **dict.fromkeys(("tolerance", "max_drop"), (0, math.inf)),
     **dict.fromkeys(("max_requests", "queue_tokens", "max_body", "max_texts", "max_text_tokens"), (1, math.inf)),
-    **dict.fromkeys(("max_wait", "grace"), (0, math.inf)),
+    **dict.fromkeys(("max_wait", "grace", "context"), (0, math.inf)),
     "port": (0, 65535),
     "read_timeout": (0.001, math.inf),
     "folds": (2, math.inf),

@@ -230,7 +230,7 @@ def test_long_texts_are_read_whole_unless_they_are_to_be_cut(client, predictors)
 
 
 def test_the_fingerprint_is_that_of_the_space(make_predictor):
-    from bothways.serving.fingerprint import vector_space
+    from bothways.inference.fingerprint import vector_space
 
     model = make_predictor(pooling="mean")
     assert vector_space(model) == vector_space(make_predictor(pooling="mean", dtype="bfloat16"))

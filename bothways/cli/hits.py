@@ -1,0 +1,89 @@
+"""What `bothways search` prints: passages with their files and lines, the matching sentence marked, or JSON lines."""
+
+import os
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from bothways.log import print_json, print_lines, print_styled
+from bothways.search.commands import SearchResult, hit_json
+from bothways.search.highlight import Span, matching_sentence, matching_words
+from bothways.search.spaces import open_vectors
+from bothways.search.store import Hit
+from bothways.settings import Search
+
+# ANSI styles, with the colours of grep.
+PATH, LINE, DIM, SENTENCE, WORD = "35", "32", "2", "1", "1;31"
+Segment = tuple[str, str]  # a text and its style
+
+
+def print_hits(settings: Search, result: SearchResult) -> None:
+    """Print the result of a search."""
+    color = {"always": True, "never": False}.get(settings.color, sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+    if settings.json:
+        print_json(*(hit_json(hit) | {"match": [*_sentence(settings, result, hit)]} for hit in result.hits))
+        if result.answers is not None:
+            print_json(
+                {"answers": [{**vars(answer), "hit": result.hits.index(answer.hit)} for answer in result.answers]}
+            )
+        return
+    if settings.files_with_matches:
+        print_lines(*dict.fromkeys(_name(hit.path) for hit in result.hits))
+        return
+    for answer in result.answers or ():
+        print_styled([(answer.text, SENTENCE), (f"  {answer.score:.2f}  ", DIM), *_place(answer.hit)], color=color)
+    if result.answers:
+        print_lines("")
+    for number, hit in enumerate(result.hits):
+        before, after = result.around[number] if result.around else ([], [])
+        print_styled(
+            [*_place(hit), (f"  {hit.heading}" if hit.heading else "", ""), (f"  {hit.score:.3f}", DIM)], color=color
+        )
+        for other in before:
+            print_styled(*_plain(other), color=color)
+        print_styled(*_marked(settings, result, hit), color=color)
+        for other in after:
+            print_styled(*_plain(other), color=color)
+        print_lines("")
+
+
+def _name(path: Path) -> str:
+    """The path, relative to the working directory if it is inside."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _place(hit: Hit) -> list[Segment]:
+    page = [(":", ""), (f"page {hit.page}", LINE)] if hit.page is not None else []
+    return [(_name(hit.path), PATH), *page, (":", ""), (str(hit.line), LINE)]
+
+
+def _sentence(settings: Search, result: SearchResult, hit: Hit) -> Span:
+    static = open_vectors("static", result.store.database.get("static_model"))
+    return matching_sentence(hit.text, settings.query, result.store.analyzer, static)
+
+
+def _plain(hit: Hit) -> list[list[Segment]]:
+    return [[(f"  {line}", DIM)] for line in hit.text.split("\n")]
+
+
+def _marked(settings: Search, result: SearchResult, hit: Hit) -> list[list[Segment]]:
+    """The lines of a passage: its matching sentence in bold, the words of the query coloured."""
+    start, end = _sentence(settings, result, hit)
+    words = matching_words(hit.text, settings.query, result.store.analyzer)
+    bounds = sorted({0, start, end, len(hit.text), *(bound for span in words for bound in span)})
+    lines: list[list[Segment]] = [[("  ", "")]]
+    for first, last in pairwise(bounds):
+        style = _style(first, words, (start, end))
+        for number, piece in enumerate(hit.text[first:last].split("\n")):
+            if number:
+                lines.append([("  ", "")])
+            lines[-1].append((piece, style))
+    return lines
+
+
+def _style(position: int, words: Sequence[Span], sentence: Span) -> str:
+    if any(start <= position < end for start, end in words):
+        return WORD
+    return SENTENCE if sentence[0] <= position < sentence[1] else ""

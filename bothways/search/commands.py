@@ -1,0 +1,160 @@
+"""The commands `bothways index` and `bothways search`: settings in, results out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from bothways.corpus.cache import cache_directory
+from bothways.errors import MissingFile
+from bothways.log import logger
+from bothways.pretrained import locate
+from bothways.search.database import DATABASE
+from bothways.search.indexing import Indexed, index
+from bothways.search.store import Hit, Store
+from bothways.search.writing import writer_lock
+from bothways.settings import Index, Search
+
+RERANKED = 50  # passages that a second model orders anew
+
+
+@dataclass(frozen=True)
+class SourcedAnswer:
+    """An exact answer in a passage: hit.text[start:end] == text."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+    hit: Hit
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Passages, best first, each with those before and after it; and answers, if a model was named for them."""
+
+    store: Store
+    hits: list[Hit]
+    around: list[tuple[list[Hit], list[Hit]]] = field(default_factory=list)
+    answers: list[SourcedAnswer] | None = None
+
+
+def run_index(settings: Index) -> Indexed:
+    """Bring an index up to date with folders."""
+    check_folders(settings.folders)
+    return index(
+        settings.folders,
+        settings.out,
+        static_model=model_name(settings.static),
+        encoder=model_name(settings.model) if settings.encoder else None,
+        language=settings.language,
+        globs=settings.glob,
+        device=settings.device,
+        dtype=settings.dtype,
+    )
+
+
+def run_search(settings: Search) -> SearchResult:
+    """Search an index, or a folder, whose index is brought up to date before."""
+    store = Store(settings.path if is_store(settings.path) else updated_index(settings))
+    number = max(settings.top, RERANKED) if settings.rerank else settings.top
+    hits = store.search(settings.query, top=number, how=settings.how, globs=settings.glob, condition=settings.condition)
+    if settings.rerank:
+        hits = rerank(settings.query, hits, model_name(settings.rerank), settings)[: settings.top]
+    around = [store.neighbours(hit, settings.context) for hit in hits] if settings.context else []
+    answers = find_answers(settings.query, hits, model_name(settings.answer), settings) if settings.answer else None
+    return SearchResult(store, hits, around, answers)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a directory is an index rather than a folder to search."""
+    return (path / DATABASE).is_file()
+
+
+def check_folders(folders: Sequence[Path]) -> None:
+    """InputError if one does not exist."""
+    for folder in folders:
+        if not folder.exists():
+            raise MissingFile(f"{folder}: no such file or folder; check the path")
+
+
+def model_name(path: Path) -> str:
+    """A model as the index keeps it: the name of one in the package or on the hub, or an absolute path."""
+    return str(path.resolve()) if path.exists() and locate(path) is None else str(path)
+
+
+def updated_index(settings: Search) -> Path:
+    """The directory of a folder's index, in the cache, which has been brought up to date."""
+    check_folders([settings.path])
+    folder = settings.path.resolve()
+    facts = (str(folder), model_name(settings.static), model_name(settings.model or Path()), settings.language)
+    name = blake2b(repr(facts).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    directory = cache_directory() / "search" / name
+    with writer_lock(directory) as is_free:
+        pass
+    if not is_free and is_store(directory):
+        logger.info(f"{settings.path}: another process is indexing it; searching what it has done so far")
+        return directory
+    result = index(
+        [folder],
+        directory,
+        static_model=model_name(settings.static),
+        encoder=model_name(settings.model) if settings.model else None,
+        language=settings.language,
+        device=settings.device,
+        dtype=settings.dtype,
+    )
+    if result.new or result.changed or result.deleted:
+        logger.info(summary(result))
+    return directory
+
+
+def summary(result: Indexed) -> str:
+    """What indexing did, in a line."""
+    counts = {"new": result.new, "changed": result.changed, "deleted": result.deleted, "skipped": len(result.skipped)}
+    changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    return (
+        f"{result.passages:,} passages of {result.files:,} files in {result.seconds:.1f} s ({changes or 'no changes'})"
+    )
+
+
+def rerank(query: str, hits: Sequence[Hit], model: str, settings: Search) -> list[Hit]:
+    """Passages in the order of a model's scores of (query, passage)."""
+    from dataclasses import replace
+
+    from bothways.inference.load import load
+
+    if not hits:
+        return []
+    predictor = load(model, dtype=settings.dtype, device=settings.device)
+    pairs = [query] * len(hits), [hit.text for hit in hits]
+    scores: list[float]
+    if predictor.task == "regress":
+        scores = [float(score) for score in predictor.regress(*pairs)]
+    else:
+        last = predictor.labels[-1]  # the label of relevant pairs: 1, relevant, yes
+        scores = [prediction.scores[last] for prediction in predictor.classify(*pairs)]
+    scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
+    return sorted(scored, key=lambda hit: -hit.score)
+
+
+def find_answers(question: str, hits: Sequence[Hit], model: str, settings: Search) -> list[SourcedAnswer]:
+    """The best answer in each passage that has one, best first."""
+    from bothways.inference.load import load
+
+    if not hits:
+        return []
+    predictor = load(model, dtype=settings.dtype, device=settings.device)
+    found = predictor.answer([question] * len(hits), [hit.text for hit in hits])
+    answers = [
+        SourcedAnswer(answer.text, answer.start, answer.end, answer.score, hit)
+        for (answer, *_), hit in zip(found, hits, strict=True)
+        if answer.text
+    ]
+    return sorted(answers, key=lambda answer: -answer.score)
+
+
+def hit_json(hit: Hit) -> dict[str, Any]:
+    """A passage as a JSON object, with the same keys always."""
+    return {**vars(hit), "path": str(hit.path), "score": round(hit.score, 6)}

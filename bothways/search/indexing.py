@@ -1,0 +1,221 @@
+"""Indexing of folders: new, changed and deleted files are found by size, time and hash, read, and committed to a store.
+
+Words and static vectors come first, so that one can search soon; the vectors of an encoder follow, if there is one.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InputError
+from bothways.log import ProgressBar, draws_bars, logger
+from bothways.search.folder import FoundFile, find_documents
+from bothways.search.passages import Passage, split_passages
+from bothways.search.reader_process import Readers
+from bothways.search.readers import Part
+from bothways.search.spaces import EncoderVectors, open_vectors
+from bothways.search.writing import FileState, IndexedFile, StoreWriter, writer_lock
+
+PASSAGE_TOKENS = 200
+COMMIT_PASSAGES = 4096  # passages of a commit, at least, unless
+COMMIT_SECONDS = 5.0  # this time has passed
+ENCODER_PASSAGES = 1024  # passages whose vectors are computed between two commits
+SETTLED = 2e9  # nanoseconds after which a file that changes surely has another time
+LINE_EVERY = 30.0  # seconds between two lines of progress, where no bar is drawn
+
+
+@dataclass
+class Indexed:
+    """What indexing did. new, changed, deleted, unchanged: numbers of files. skipped: {file: reason} of files that
+    cannot be read. passages, files: of the whole store."""
+
+    store: Path
+    new: int = 0
+    changed: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)
+    files: int = 0
+    passages: int = 0
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, object]:
+        return {**vars(self), "store": str(self.store)}
+
+
+def index(
+    folders: Sequence[Path],
+    store: Path,
+    *,
+    static_model: str,
+    encoder: str | None,
+    language: str = "en",
+    globs: Sequence[str] = (),
+    device: str = "auto",
+    dtype: str = "auto",
+) -> Indexed:
+    """Bring a store up to date with folders (or single files). encoder: the model of the second vectors; None: only
+    static ones. InputError if another process writes the store."""
+    started = time.monotonic()
+    with writer_lock(store) as is_locked:
+        if not is_locked:
+            raise InputError(f"{store}: another process is indexing into it; wait for it to end, or name another --out")
+        writer = StoreWriter(
+            store, static=open_vectors("static", static_model), static_model=static_model, language=language
+        )
+        try:
+            result = Indexed(store)
+            _index_files(writer, folders, globs, language, result)
+            if writer.dead() > writer.slots // 2:
+                writer.compact()
+            # A model takes seconds to load, so it is loaded only if there is something to compute.
+            if encoder is not None and not writer.has_all_vectors(encoder):
+                _index_vectors(writer, EncoderVectors(encoder, device=device, dtype=dtype))
+            execute = writer.database.execute
+            result.files = execute("SELECT count(*) FROM files WHERE error IS NULL").fetchone()[0]
+            result.passages = execute("SELECT count(*) FROM passages").fetchone()[0]
+        finally:
+            writer.close()
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def _index_files(
+    writer: StoreWriter, folders: Sequence[Path], globs: Sequence[str], language: str, result: Indexed
+) -> None:
+    batch = _Batch(writer)
+    todo: list[tuple[int, FoundFile, FileState | None]] = []
+    for folder in folders:
+        root = writer.root(folder.resolve())
+        known = writer.known_files(root)
+        for found in find_documents(folder, globs=globs, skip=writer.directory):
+            state = known.pop(found.relative, None)
+            if state is None or (state.size, state.modified) != (found.size, found.modified_ns):
+                todo.append((root, found, state))
+                continue
+            result.unchanged += 1
+            if state.error:
+                result.skipped[str(found.path)] = state.error
+        batch.removed += [(root, path) for path in known]
+        result.deleted += len(known)
+    with Readers() as readers, _Progress("reading", "files", len(todo)) as progress:
+        for number, (root, found, before) in enumerate(todo, 1):
+            file = _read(root, found, before, readers, writer.count_tokens, language)
+            if before is not None and file.state.digest == before.digest:
+                writer.touch(root, found.relative, file.state)
+                result.unchanged += 1
+            else:
+                batch.add(file)
+                result.changed += before is not None
+                result.new += before is None
+                if file.state.error:
+                    result.skipped[str(found.path)] = file.state.error
+                    logger.warning(f"{file.state.error}; skipped")
+            progress.show(number, f"{batch.total:,} passages")
+    batch.commit()
+
+
+def _read(
+    root: int,
+    found: FoundFile,
+    before: FileState | None,
+    readers: Readers,
+    count_tokens: Callable[[str], int],
+    language: str,
+) -> IndexedFile:
+    """Read a file that is new or may have changed. What cannot be read is an IndexedFile with the error."""
+    for _ in range(2):
+        try:
+            stat, digest, passages, error = found.path.stat(), _digest(found.path), [], None
+            if before is None or digest != before.digest:
+                parts = readers.read(found.path)
+                passages = [pair for part in parts for pair in _passages(part, count_tokens, language)]
+            after = found.path.stat()
+            if (after.st_size, after.st_mtime_ns, after.st_ino) != (stat.st_size, stat.st_mtime_ns, stat.st_ino):
+                continue
+        except InputError as problem:
+            passages, error = [], str(problem)
+        except OSError as problem:
+            return IndexedFile(root, found.relative, FileState(0, -1, b"", f"{found.path}: {problem.strerror}"))
+        is_settled = time.time_ns() - stat.st_mtime_ns > SETTLED
+        state = FileState(stat.st_size, stat.st_mtime_ns if is_settled else -1, digest, error)
+        return IndexedFile(root, found.relative, state, passages)
+    return IndexedFile(root, found.relative, FileState(0, -1, b"", f"{found.path}: changes while it is read"))
+
+
+def _digest(path: Path) -> bytes:
+    digest = blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.digest()
+
+
+def _passages(
+    part: Part, count_tokens: Callable[[str], int], language: str
+) -> Iterator[tuple[Passage, dict[str, Any]]]:
+    passages = split_passages(
+        part.text, count_tokens, max_tokens=PASSAGE_TOKENS, language=language, is_markdown=part.is_markdown
+    )
+    for passage in passages:
+        yield replace(passage, line=part.first_line + passage.line - 1, page=part.page), part.metadata
+
+
+class _Batch:
+    """Files that wait for a commit."""
+
+    def __init__(self, writer: StoreWriter) -> None:
+        self.writer, self.total, self.waiting, self.since = writer, 0, 0, time.monotonic()
+        self.files: list[IndexedFile] = []
+        self.removed: list[tuple[int, str]] = []
+
+    def add(self, file: IndexedFile) -> None:
+        self.files.append(file)
+        self.waiting += len(file.passages)
+        self.total += len(file.passages)
+        if self.waiting >= COMMIT_PASSAGES or time.monotonic() - self.since > COMMIT_SECONDS:
+            self.commit()
+
+    def commit(self) -> None:
+        if self.files or self.removed:
+            self.writer.commit(self.files, self.removed)
+        self.files, self.removed, self.waiting, self.since = [], [], 0, time.monotonic()
+
+
+def _index_vectors(writer: StoreWriter, encoder: EncoderVectors) -> None:
+    """Compute the vectors of the encoder that are missing."""
+    writer.use_encoder(encoder.model, encoder.fingerprint)
+    first, slots = int(writer.database.get("encoder_rows", 0)), writer.slots
+    with _Progress("vectors", "passages", slots, done=first) as progress:
+        while texts := writer.missing_vectors(ENCODER_PASSAGES):
+            writer.commit_vectors(encoder.embed(texts))
+            first += len(texts)
+            progress.show(first, "")
+
+
+class _Progress:
+    """Shows how much is done, with speed and time left: a bar on a terminal, a line every half minute elsewhere."""
+
+    def __init__(self, title: str, unit: str, total: int, *, done: int = 0) -> None:
+        self.title, self.unit, self.total, self.first = title, unit, total, done
+        self.bar = ProgressBar(title, total, done=done)
+        self.start = self.logged = time.monotonic()
+
+    def __enter__(self) -> "_Progress":
+        self.bar.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.__exit__(*error)
+
+    def show(self, done: int, detail: str) -> None:
+        now = time.monotonic()
+        speed = (done - self.first) / max(now - self.start, 1e-9)
+        text = f"{speed:,.0f} {self.unit}/s{'  ' + detail if detail else ''}"
+        self.bar.update(done, text)
+        if not draws_bars() and now - self.logged >= LINE_EVERY:
+            self.logged = now
+            logger.info(f"{self.title}: {done:,} of {self.total:,}, {text}, {(self.total - done) / speed:,.0f} s left")

@@ -1,0 +1,39 @@
+"""The vector spaces of a store: static vectors, which need no torch, and those of an encoder."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from bothways.errors import InputError
+from bothways.pretrained import locate
+from bothways.search.store import Space, TextVectors
+
+
+class EncoderVectors:
+    """Vectors of texts by a model of the package, a checkpoint or a name of the hub."""
+
+    def __init__(self, model: str, *, device: str = "auto", dtype: str = "auto") -> None:
+        from bothways.inference.fingerprint import vector_space
+        from bothways.inference.load import load
+
+        self.model, self.predictor = model, load(model, device=device, dtype=dtype)
+        fingerprint = vector_space(self.predictor)
+        if fingerprint is None:
+            raise InputError(f"{model}: has no vectors of texts; name an embedding model, such as bothways-en")
+        self.fingerprint, self.tokenizer = fingerprint, self.predictor.tokenizer
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return self.predictor.embed(list(texts))
+
+
+@lru_cache(8)
+def open_vectors(space: Space, model: str) -> TextVectors:
+    """The static vectors or the encoder of this name or directory."""
+    if space == "encoder":
+        return EncoderVectors(model)
+    from bothways.linear.static_vectors import read_static
+
+    static: TextVectors = read_static(locate(model) or Path(model))
+    return static

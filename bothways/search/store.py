@@ -1,0 +1,243 @@
+"""Store: a searchable index of files in a directory; passages with their words, static vectors and encoder vectors.
+
+    store = bothways.Store("my-index")
+    for hit in store.search("invoices with late fees", top=5):
+        print(hit.path, hit.line, hit.text)
+
+Letters: N slots, H size of a vector.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from bothways.errors import InputError
+from bothways.search.database import Database
+from bothways.search.filters import parse_filter
+from bothways.search.globs import matches
+from bothways.search.ranking import fuse
+from bothways.search.vector_file import map_vectors
+from bothways.search.words import Analyzer, Bm25
+from bothways.tokenizer.tokenizer import Tokenizer
+
+How = Literal["hybrid", "words", "vectors"]
+Space = Literal["static", "encoder"]
+FILES = "files JOIN roots ON roots.id = files.root"
+LOCATED = "CASE files.path WHEN '' THEN roots.path ELSE rtrim(roots.path, '/') || '/' || files.path END"
+
+
+class TextVectors(Protocol):
+    """Vectors of texts: a table of static vectors, or an encoder."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [N, H], of length 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A passage that was found.
+
+    path: the file. line: of its first character, from 1; in a table, the line of the row. page: of a PDF. start, end:
+    its characters in the text of the file (or page, or row). heading: the one above it. metadata: other columns of the
+    row, or front matter. score: comparable within one search only.
+    """
+
+    path: Path
+    line: int
+    page: int | None
+    start: int
+    end: int
+    heading: str
+    text: str
+    score: float
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a search needs of all passages, as of one commit."""
+
+    change: int
+    bm25: Bm25
+    vectors_NH: dict[Space, np.ndarray]
+
+
+class Store:
+    """An index in a directory, opened for searching. Threads may share it. It sees what other processes commit."""
+
+    def __init__(self, directory: str | PathLike[str]) -> None:
+        """InputError if the directory is not an index."""
+        self.directory = Path(directory)
+        self.database = Database(self.directory)
+        self.analyzer = Analyzer(self.database.get("language", "en"))
+        self._lock, self._snapshot = Lock(), Snapshot(-1, Bm25(np.zeros(0, np.uint32), np.zeros(0, bool)), {})
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.directory)!r}: {self.passages:,} passages of {self.files:,} files)"
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.database.close()
+
+    @property
+    def passages(self) -> int:
+        """Number of passages."""
+        with self._lock:
+            return int(self.database.execute("SELECT count(*) FROM passages").fetchone()[0])
+
+    @property
+    def files(self) -> int:
+        """Number of files that were read."""
+        with self._lock:
+            return int(self.database.execute("SELECT count(*) FROM files WHERE error IS NULL").fetchone()[0])
+
+    def space(self) -> Space:
+        """The vectors that are searched: the encoder's once all passages have them, until then the static ones."""
+        slots = self.database.get("slots", 0)
+        return "encoder" if slots and self.database.get("encoder_rows", -1) >= slots else "static"
+
+    def search(
+        self,
+        query: str,
+        *,
+        top: int = 10,
+        how: How = "hybrid",
+        vectors: Callable[[Space, str], TextVectors] | None = None,
+        globs: Sequence[str] = (),
+        condition: str | None = None,
+    ) -> list[Hit]:
+        """The best passages for a query, best first.
+
+        how: by words (BM25), by vectors (cosine), or by both. vectors: opens the model of a space by its name; None: as
+        when indexing. globs: only files whose path, relative to the indexed folder, matches one; with ! in front: none
+        that matches. condition: a filter of metadata, such as "year > 2010". InputError if the index was made with
+        another model.
+        """
+        if how not in ("hybrid", "words", "vectors"):
+            raise InputError(f"how ({how!r}) must be hybrid, words or vectors")
+        if top < 1:
+            raise InputError(f"top ({top}) must be at least 1")
+        with self._lock, self.database.snapshot():
+            snapshot = self._current()
+            if not snapshot.bm25.number:
+                return []
+            allowed_N = self._allowed(globs, condition, snapshot.bm25.alive_N)
+            scores: list[np.ndarray] = []
+            if how != "vectors":
+                terms = self.analyzer.terms(query)
+                scores.append(snapshot.bm25.scores(terms, self.database.inverted_lists(terms)))
+            if how != "words":
+                scores += self._cosines(query, snapshot, vectors)
+            scores = [one for one in scores if one.any()]  # without a known word there is nothing to rank by
+            if not scores:
+                return []
+            # A passage without a word of the query is no hit for words; every vector is near others to some degree.
+            above = [0.0 if how != "vectors" and not row else -np.inf for row in range(len(scores))]
+            slots, fused = fuse(scores, allowed_N, top, above=above)
+            if len(scores) == 1:
+                fused = scores[0][slots]
+            return [self._hit(slot, score) for slot, score in zip(slots.tolist(), fused.tolist(), strict=True)]
+
+    def _current(self) -> Snapshot:
+        change = self.database.get("change", 0)
+        if change != self._snapshot.change:
+            slots = self.database.get("slots", 0)
+            bm25 = Bm25(self.database.lengths(), self.database.alive(slots))
+            space = self.space()
+            rows, dimension = self.database.get(f"{space}_rows", 0), self.database.get(f"{space}_dimension", 0)
+            vectors_NH = map_vectors(self.directory / self.database.get(f"{space}_file", "none"), rows, dimension)
+            self._snapshot = Snapshot(change, bm25, {space: vectors_NH})
+        return self._snapshot
+
+    def _allowed(self, globs: Sequence[str], condition: str | None, alive_N: np.ndarray) -> np.ndarray:
+        """Which slots may be found, bool [N]."""
+        if not globs and condition is None:
+            return alive_N
+        sql, values = parse_filter(condition) if condition is not None else ("1", [])
+        rows = self.database.execute(
+            "SELECT passages.slot, passages.file FROM passages JOIN files ON files.id = passages.file WHERE " + sql,
+            values,
+        ).fetchall()
+        if globs:
+            names = self.database.execute(f"SELECT files.id, files.path, {LOCATED} FROM {FILES}").fetchall()
+            named = {file for file, name, located in names if matches(name or Path(located).name, globs)}
+            rows = [row for row in rows if row[1] in named]
+        allowed_N = np.zeros(len(alive_N), bool)
+        allowed_N[[slot for slot, _ in rows]] = True
+        return allowed_N
+
+    def _cosines(
+        self, query: str, snapshot: Snapshot, open_vectors: Callable[[Space, str], TextVectors] | None
+    ) -> list[np.ndarray]:
+        """The cosines of a query with all passages, float32 [N]; none if the store has no vectors."""
+        if open_vectors is None:
+            from bothways.search import spaces
+
+            open_vectors = spaces.open_vectors
+        ((space, vectors_NH),) = snapshot.vectors_NH.items()
+        model = open_vectors(space, self.database.get(f"{space}_model"))
+        expected = self.database.get(f"{space}_fingerprint")
+        if model.fingerprint != expected:
+            raise InputError(
+                f"{self.directory}: indexed with another model (fingerprint {expected}, this one {model.fingerprint}); "
+                "search with the same model, or index again"
+            )
+        return [vectors_NH @ model.embed([query])[0]]
+
+    def neighbours(self, hit: Hit, number: int) -> tuple[list[Hit], list[Hit]]:
+        """The passages before and after a passage in its file (or page), at most `number` of each, in their order."""
+        with self._lock, self.database.snapshot():
+            row = self.database.execute(
+                f"SELECT slot, passages.file, page FROM passages JOIN ({FILES}) ON files.id = passages.file "
+                f"WHERE {LOCATED} = ? AND first = ? AND line = ? AND page IS ?",
+                (str(hit.path), hit.start, hit.line, hit.page),
+            ).fetchone()
+            if row is None:  # the file has changed
+                return [], []
+            slot, *place = row
+            query = "SELECT slot FROM passages WHERE file = ? AND page IS ? AND slot {} ? ORDER BY slot {} LIMIT ?"
+            before = self.database.execute(query.format("<", "DESC"), (*place, slot, number)).fetchall()
+            after = self.database.execute(query.format(">", "ASC"), (*place, slot, number)).fetchall()
+            return [self._hit(other) for (other,) in before[::-1]], [self._hit(other) for (other,) in after]
+
+    def passages_from(self, path: str, line: int, number: int) -> list[Hit]:
+        """The passages of a file in their order, from the one that holds a line on. InputError if it is not indexed."""
+        with self._lock, self.database.snapshot():
+            row = self.database.execute(
+                f"SELECT files.id FROM {FILES} WHERE {LOCATED} = ? OR files.path = ?", (path, path)
+            ).fetchone()
+            if row is None:
+                raise InputError(f"{path}: no file of the index; search for it first")
+            slots = self.database.execute(
+                "SELECT slot FROM passages WHERE file = ? AND slot >= ifnull((SELECT max(slot) FROM passages "
+                "WHERE file = ? AND line <= ?), 0) ORDER BY slot LIMIT ?",
+                (row[0], row[0], line, number),
+            ).fetchall()
+            return [self._hit(slot) for (slot,) in slots]
+
+    def _hit(self, slot: int, score: float = 0.0) -> Hit:
+        path, line, page, first, last, heading, text, metadata = self.database.execute(
+            f"SELECT {LOCATED}, line, page, first, last, heading, text, metadata FROM passages "
+            f"JOIN ({FILES}) ON files.id = passages.file WHERE slot = ?",
+            (slot,),
+        ).fetchone()
+        known = json.loads(metadata) if metadata else {}
+        return Hit(Path(path), line, page, first, last, heading, text, score, known)

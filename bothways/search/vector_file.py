@@ -1,0 +1,36 @@
+"""A file of vectors, one per slot, that is appended to: float32 rows, memory-mapped for reading.
+
+The database says how many rows count. A row that was written but not counted, as after a kill, is overwritten by the
+next append, so a reader never sees half a vector.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from bothways.errors import InputError
+
+VALUE = np.dtype("<f4")
+
+
+def append_vectors(path: Path, first: int, vectors_nH: np.ndarray) -> None:
+    """Write vectors of slots from `first` on, and return once they are on disk."""
+    content = np.ascontiguousarray(vectors_nH, VALUE)
+    row_bytes = content.shape[1] * VALUE.itemsize
+    with path.open("r+b" if path.exists() else "w+b") as file:
+        file.truncate(first * row_bytes)
+        file.seek(first * row_bytes)
+        file.write(content.data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def map_vectors(path: Path, rows: int, dimension: int) -> np.ndarray:
+    """The first rows of a file, float32 [rows, dimension], read-only. InputError if it has fewer."""
+    if not rows:
+        return np.empty((0, dimension), VALUE)
+    size = rows * dimension * VALUE.itemsize
+    if not path.is_file() or path.stat().st_size < size:
+        raise InputError(f"{path}: the vectors of the store are missing or cut off; delete the store and index again")
+    return np.memmap(path, VALUE, "r", shape=(rows, dimension))

@@ -1,0 +1,116 @@
+"""Word search: texts as stemmed words, and BM25 over inverted lists (Robertson 1994; the idf of Lucene).
+
+Letters: N passages (slots). An inverted list is the slots that contain a term, and how often each does.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bothways.settings.base import LANGUAGES
+
+WORD = re.compile(r"[^\W_]+")
+K1, B = 1.5, 0.75  # saturation of counts, and how much the length of a passage matters
+LONGEST_TERM = 64  # characters; longer ones are data, not words
+# Snowball's names of the languages; texts in others are not stemmed.
+STEMMERS = {
+    "ar": "arabic", "ca": "catalan", "da": "danish", "de": "german", "el": "greek", "en": "english", "es": "spanish",
+    "fi": "finnish", "fr": "french", "hi": "hindi", "hy": "armenian", "it": "italian", "nl": "dutch", "pl": "polish",
+    "pt": "portuguese", "ru": "russian", "ta": "tamil",
+}  # fmt: skip
+# Function words of English that no query is about. In other languages their low idf has to do.
+STOP_WORDS = frozenset(
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
+    "to was will with".split()
+)
+
+
+class Analyzer:
+    """Splits texts into terms: lower-case words, without stop words, stemmed. Stems are cached."""
+
+    def __init__(self, language: str = "en") -> None:
+        import snowballstemmer
+
+        assert language in LANGUAGES
+        name = STEMMERS.get(language)
+        self.language = language
+        self.stop_words = STOP_WORDS if language == "en" else frozenset[str]()
+        self.stemmer = snowballstemmer.stemmer(name) if name and name in snowballstemmer.algorithms() else None
+        self.stems: dict[str, str] = {}
+
+    def terms(self, text: str) -> list[str]:
+        """The terms of a text, in order."""
+        words = [word for word in WORD.findall(text.lower()) if word not in self.stop_words]
+        stems = self.stems
+        for word in words:
+            if word not in stems:
+                stems[word] = self._stem(word)
+        return [stems[word] for word in words]
+
+    def _stem(self, word: str) -> str:
+        return word[:LONGEST_TERM] if self.stemmer is None else str(self.stemmer.stemWord(word[:LONGEST_TERM]))
+
+
+@dataclass(frozen=True)
+class InvertedList:
+    """The passages that contain a term. slots: uint32, ascending. counts: uint8, of the term in each; at most 255."""
+
+    slots: np.ndarray
+    counts: np.ndarray
+
+
+def invert(documents: Sequence[Sequence[str]], first_slot: int = 0) -> tuple[dict[str, InvertedList], np.ndarray]:
+    """The inverted list of each term, and the number of terms of each passage, uint32 [N]. documents: the terms of
+    each passage; that of the first has the slot `first_slot`."""
+    ids: dict[str, int] = {}
+    terms: list[int] = []
+    counts: list[int] = []
+    sizes = np.empty(len(documents), np.int64)  # distinct terms of each passage
+    for row, document in enumerate(documents):
+        counted = Counter(document)
+        sizes[row] = len(counted)
+        terms += [ids.setdefault(term, len(ids)) for term in counted]
+        counts += counted.values()
+    slots = np.repeat(np.arange(first_slot, first_slot + len(documents), dtype=np.uint32), sizes)
+    order = np.argsort(np.array(terms, np.int64), kind="stable")
+    bounds = np.cumsum(np.bincount(np.array(terms, np.int64), minlength=len(ids)))[:-1]
+    slots_by_term = np.split(slots[order], bounds)
+    counts_by_term = np.split(np.minimum(np.array(counts, np.int64), 255).astype(np.uint8)[order], bounds)
+    lists = {term: InvertedList(slots_by_term[index], counts_by_term[index]) for term, index in ids.items()}
+    return lists, np.fromiter(map(len, documents), np.uint32, len(documents))
+
+
+class Bm25:
+    """BM25 scores of all passages for the terms of a query.
+
+    lengths_N: number of terms of each passage. alive_N: which passages exist; the others count for nothing.
+    """
+
+    def __init__(self, lengths_N: np.ndarray, alive_N: np.ndarray) -> None:
+        self.alive_N, self.number = alive_N, int(alive_N.sum())
+        mean = float(lengths_N[alive_N].mean(dtype=np.float64)) if self.number else 0.0
+        self.norm_N = (K1 * (1 - B + B * lengths_N / (mean or 1.0))).astype(np.float32)
+        self.all_alive = self.number == len(alive_N)
+
+    def scores(self, terms: Iterable[str], lists: Mapping[str, Sequence[InvertedList]]) -> np.ndarray:
+        """float32 [N], 0 for passages without any of the terms. lists: the inverted lists of each term, of disjoint
+        passages."""
+        scores_N = np.zeros(len(self.norm_N), np.float32)
+        for term, repeats in Counter(terms).items():
+            parts = [self._living(part) for part in lists.get(term, ())]
+            frequency = sum(len(part.slots) for part in parts)
+            weight = np.float32(repeats * math.log(1 + (self.number - frequency + 0.5) / (frequency + 0.5)))
+            for part in parts:
+                counts = part.counts.astype(np.float32)
+                scores_N[part.slots] += weight * counts / (counts + self.norm_N[part.slots])
+        return scores_N
+
+    def _living(self, part: InvertedList) -> InvertedList:
+        if self.all_alive:
+            return part
+        keep = self.alive_N[part.slots]
+        return InvertedList(part.slots[keep], part.counts[keep])

@@ -1,0 +1,258 @@
+"""Changes of a store: files with their passages are added, replaced and removed, each commit whole or not at all."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bothways.errors import InputError
+from bothways.search.database import Database
+from bothways.search.passages import Passage
+from bothways.search.store import Space, TextVectors
+from bothways.search.vector_file import append_vectors, map_vectors
+from bothways.search.words import Analyzer, invert
+
+LOCK = "lock"
+COMPACT_PASSAGES = 16_384  # passages that are read at a time
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A file as it was read. modified: nanoseconds; -1 if it may have changed since. digest: hash of its bytes."""
+
+    size: int
+    modified: int
+    digest: bytes
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class IndexedFile:
+    """A file that was read: its state, and its passages, each with the metadata of its row or page."""
+
+    root: int
+    path: str
+    state: FileState
+    passages: Sequence[tuple[Passage, dict[str, Any]]] = ()
+
+
+@contextmanager
+def writer_lock(directory: Path) -> Iterator[bool]:
+    """Hold the only right to write a store inside the block, or False if another process has it. The system releases
+    it when the process ends."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / LOCK).open("a+") as file:
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            import msvcrt
+
+            lock: Any = lambda: msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]  # noqa: E731
+        else:
+            lock = lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # noqa: E731
+        try:
+            lock()
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+class StoreWriter:
+    """Writes a store. Only the process that holds `writer_lock` may have one."""
+
+    def __init__(self, directory: Path, *, static: TextVectors, static_model: str, language: str) -> None:
+        """static_model: name or directory of the static vectors. InputError if the store was made with others, or for
+        another language."""
+        self.directory, self.static = directory, static
+        self.database = Database(directory, create=True)
+        self.analyzer = Analyzer(self._fixed("language", language))
+        self._fixed("static_fingerprint", static.fingerprint)
+        self.database.put(static_model=static_model)
+
+    def close(self) -> None:
+        self.database.close()
+
+    def _fixed(self, key: str, value: Any) -> Any:
+        """A setting that a store keeps for ever."""
+        known = self.database.get(key)
+        if known not in (None, value):
+            raise InputError(
+                f"{self.directory}: indexed with {key.replace('_', ' ')} {known}, not {value}; name another store with "
+                "--out, or delete this one"
+            )
+        if known is None:
+            self.database.put(**{key: value})
+        return value
+
+    def count_tokens(self, text: str) -> int:
+        """Number of tokens of a text, for the size of passages."""
+        return len(self.static.tokenizer.ids(text))
+
+    @property
+    def slots(self) -> int:
+        return int(self.database.get("slots", 0))
+
+    def root(self, path: Path) -> int:
+        """The number of a folder (or a file) that is indexed."""
+        self.database.execute("INSERT OR IGNORE INTO roots (path) VALUES (?)", (str(path),))
+        row = self.database.execute("SELECT id FROM roots WHERE path = ?", (str(path),)).fetchone()
+        return int(row[0])
+
+    def known_files(self, root: int) -> dict[str, FileState]:
+        """The files of a folder that the store has, by path."""
+        rows = self.database.execute("SELECT path, size, modified, digest, error FROM files WHERE root = ?", (root,))
+        return {path: FileState(*state) for path, *state in rows}
+
+    # --- commits ------------------------------------------------------------------------------------------------------
+
+    def commit(self, files: Sequence[IndexedFile], removed: Sequence[tuple[int, str]] = ()) -> None:
+        """Add files, in the place of those with the same paths, and remove others; all or nothing."""
+        passages = [(file, passage, known) for file in files for passage, known in file.passages]
+        texts = [passage.text for _, passage, _ in passages]
+        vectors_nH = self.static.embed(texts) if texts else None
+        first = self.slots
+        lists, lengths = invert([self.analyzer.terms(text) for text in texts], first)
+        with self.database.transaction():
+            for root, path in (*removed, *((file.root, file.path) for file in files)):
+                self._remove(root, path)
+            ids = {id(file): self._add_file(file) for file in files}
+            self.database.connection.executemany(
+                "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (slot, ids[id(file)], one.start, one.end, one.line, one.page, one.heading, one.text, _json(known))
+                    for slot, (file, one, known) in enumerate(passages, first)
+                ),
+            )
+            if vectors_nH is not None:
+                self._append("static", first, vectors_nH)
+                self.database.add_batch(first, lists, lengths)
+            self._changed(slots=first + len(texts))
+
+    def touch(self, root: int, path: str, state: FileState) -> None:
+        """Note the size and time of a file whose content is as before."""
+        self.database.execute(
+            "UPDATE files SET size = ?, modified = ? WHERE root = ? AND path = ?",
+            (state.size, state.modified, root, path),
+        )
+
+    def _remove(self, root: int, path: str) -> None:
+        row = self.database.execute("SELECT id FROM files WHERE root = ? AND path = ?", (root, path)).fetchone()
+        if row is not None:
+            self.database.execute("DELETE FROM passages WHERE file = ?", row)
+            self.database.execute("DELETE FROM files WHERE id = ?", row)
+
+    def _add_file(self, file: IndexedFile) -> int | None:
+        state = file.state
+        return self.database.execute(
+            "INSERT INTO files (root, path, size, modified, digest, error) VALUES (?, ?, ?, ?, ?, ?)",
+            (file.root, file.path, state.size, state.modified, state.digest, state.error),
+        ).lastrowid
+
+    def _append(self, space: Space, first: int, vectors_nH: np.ndarray) -> None:
+        name = self.database.get(f"{space}_file") or f"{space}-0.f32"
+        append_vectors(self.directory / name, first, vectors_nH)
+        values = {"file": name, "rows": first + len(vectors_nH), "dimension": vectors_nH.shape[1]}
+        self.database.put(**{f"{space}_{key}": value for key, value in values.items()})
+
+    def _changed(self, **values: Any) -> None:
+        self.database.put(change=self.database.get("change", 0) + 1, **values)
+
+    # --- vectors of the encoder ---------------------------------------------------------------------------------------
+
+    def use_encoder(self, name: str, fingerprint: str) -> None:
+        """Choose the encoder whose vectors the store shall have. InputError if it has those of another."""
+        self._fixed("encoder_fingerprint", fingerprint)
+        self.database.put(encoder_model=name)
+
+    def has_all_vectors(self, name: str) -> bool:
+        """Whether every passage has a vector of the encoder of this name, as far as the name says."""
+        rows = int(self.database.get("encoder_rows", -1))
+        return rows >= self.slots and bool(name == self.database.get("encoder_model"))
+
+    def missing_vectors(self, number: int) -> list[str]:
+        """The texts of the next slots without a vector of the encoder; "" for a slot that no longer has a passage."""
+        first = int(self.database.get("encoder_rows", 0))
+        texts = [""] * min(number, self.slots - first)
+        rows = self.database.execute(
+            "SELECT slot, text FROM passages WHERE slot >= ? AND slot < ?", (first, first + len(texts))
+        )
+        for slot, text in rows:
+            texts[slot - first] = text
+        return texts
+
+    def commit_vectors(self, vectors_nH: np.ndarray) -> None:
+        """Add the vectors of the texts that `missing_vectors` returned."""
+        with self.database.transaction():
+            self._append("encoder", int(self.database.get("encoder_rows", 0)), vectors_nH)
+            self._changed()
+
+    # --- compaction ---------------------------------------------------------------------------------------------------
+
+    def dead(self) -> int:
+        """Number of slots whose passage was removed."""
+        return self.slots - int(self.database.execute("SELECT count(*) FROM passages").fetchone()[0])
+
+    def compact(self) -> None:
+        """Number the passages anew, without gaps, in the order of paths, and drop the vectors of removed ones."""
+        database, old_names = self.database, []
+        rows = database.execute(
+            "SELECT slot FROM passages JOIN files ON files.id = file ORDER BY root, path, slot"
+        ).fetchall()
+        order = np.fromiter((slot for (slot,) in rows), np.int64, len(rows))
+        with database.transaction():
+            for space in ("static", "encoder"):
+                old_names.append(self._rewrite_vectors(space, order))
+            database.execute("CREATE TEMP TABLE old AS SELECT * FROM passages")
+            database.execute("CREATE UNIQUE INDEX temp.old_slot ON old (slot)")
+            for table in ("passages", "lists", "batches"):
+                database.execute(f"DELETE FROM {table}")
+            for first in range(0, len(order), COMPACT_PASSAGES):
+                part = order[first : first + COMPACT_PASSAGES].tolist()
+                for slot, old in enumerate(part, first):
+                    database.execute(
+                        "INSERT INTO passages SELECT ?, file, first, last, line, page, heading, text, metadata "
+                        "FROM old WHERE slot = ?",
+                        (slot, old),
+                    )
+                texts = database.execute(
+                    "SELECT text FROM passages WHERE slot >= ? AND slot < ? ORDER BY slot", (first, first + len(part))
+                )
+                database.add_batch(first, *invert([self.analyzer.terms(text) for (text,) in texts], first))
+            database.execute("DROP TABLE old")
+            self._changed(slots=len(order))
+        for name in filter(None, old_names):
+            with suppress(OSError):  # it is only of use to searches that began before
+                os.unlink(self.directory / name)
+
+    def _rewrite_vectors(self, space: Space, order: np.ndarray) -> str | None:
+        """Write the vectors of these slots into a new file, if the space has all of them. Returns the old file."""
+        name, rows = self.database.get(f"{space}_file"), self.database.get(f"{space}_rows", 0)
+        if name is None:
+            return None
+        vectors_NH = map_vectors(self.directory / name, rows, self.database.get(f"{space}_dimension"))
+        stem, _, number = name.removesuffix(".f32").rpartition("-")
+        new = f"{stem}-{int(number) + 1}.f32"
+        # An encoder that has not read all passages starts over at the first one that it lacks.
+        kept = (
+            order
+            if rows >= self.slots
+            else order[: int(np.argmax(order >= rows)) if (order >= rows).any() else len(order)]
+        )
+        with suppress(FileNotFoundError):
+            os.unlink(self.directory / new)
+        for first in range(0, len(kept), COMPACT_PASSAGES):
+            append_vectors(self.directory / new, first, vectors_NH[kept[first : first + COMPACT_PASSAGES]])
+        if not len(kept):
+            (self.directory / new).touch()
+        self.database.put(**{f"{space}_file": new, f"{space}_rows": len(kept)})
+        return str(name)
+
+
+def _json(metadata: dict[str, Any]) -> str | None:
+    return json.dumps(metadata, ensure_ascii=False) if metadata else None

@@ -1,0 +1,81 @@
+"""Settings of `index` and `search`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from bothways.errors import InputError
+from bothways.pretrained import DEFAULT, STATIC
+from bothways.settings.base import Checked, Compute, OptionalDirectory, Output, Printed, settings
+from bothways.settings.location import Location
+
+Folders = Positional[Annotated[tuple[Location, ...], arg(metavar="FOLDER ...")]]
+Globs = Annotated[tuple[str, ...], arg(aliases=("-g",))]
+
+
+@settings
+class SearchModels:
+    """Models that make the vectors of a search index."""
+
+    static: Location = Path(STATIC)
+    """Static vectors: a directory, or a file of word vectors (Word2Vec, GloVe)."""
+    language: str = "en"
+    """Language of the texts, for stemming and the bounds of sentences."""
+    glob: Globs = ()
+    """Only files whose path in the folder matches, such as *.md or 'notes/**'; with ! in front: none that matches."""
+
+
+@settings
+class Index(SearchModels, Checked, Compute, Printed):
+    """Index folders for `bothways search`: words and static vectors at once, then the vectors of an encoder. Only new,
+    changed and deleted files are read; an interrupted index continues where it was."""
+
+    folders: Folders
+    """Folders (or files): text, Markdown, HTML, PDF, .docx, .csv, .tsv, .jsonl, .parquet."""
+    out: Output
+    """Directory of the index."""
+    model: Annotated[Location, arg(metavar="DIR")] = Path(DEFAULT)
+    """Embedding model: checkpoint, run, or name of a model on the hub."""
+    encoder: bool = True
+    """Also compute the vectors of --model, which find more than static ones, and take a hundred times as long."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.folders:
+            raise InputError("folders is empty; name at least one folder")
+
+
+@settings
+class Search(SearchModels, Checked, Compute):
+    """Search a folder, or an index of `bothways index`, by words and by meaning. Exit status 1: nothing was found."""
+
+    query: Positional[str]
+    """What to search for: words, a question, a sentence."""
+    path: Positional[Annotated[Location, arg(metavar="[FOLDER]")]] = Path(".")
+    """A folder or file, whose index is kept in the cache and brought up to date; or the directory of an index."""
+    top: int = 10
+    """Number of passages."""
+    how: Literal["hybrid", "words", "vectors"] = "hybrid"
+    """words: BM25 of stemmed words; vectors: cosine of vectors; hybrid: both."""
+    condition: Annotated[str | None, arg(name="filter")] = None
+    """Only rows whose columns (or Markdown front matter) match, such as "year > 2010 and author = 'Smith'"."""
+    model: OptionalDirectory = None
+    """Also index a folder with this embedding model. [static vectors only]"""
+    answer: OptionalDirectory = None
+    """Question answering model: find the exact answer to the query in the passages."""
+    rerank: OptionalDirectory = None
+    """Model of text pairs (finetune regress or classify) that orders the best passages anew."""
+    files_with_matches: Annotated[bool, arg(aliases=("-l",))] = False
+    """Print only the names of the files."""
+    context: Annotated[int, arg(aliases=("-C",))] = 0
+    """Passages before and after each that are printed too."""
+    color: Literal["auto", "always", "never"] = "auto"
+    """Colours; auto: on a terminal, unless $NO_COLOR is set."""
+    json: bool = False
+    """Print a JSON object per passage."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.query.strip():
+            raise InputError("query is empty; name what to search for")

@@ -1,0 +1,64 @@
+"""The database of a store: transactions, inverted lists, refusals."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from bothways.errors import InputError
+from bothways.search.database import DATABASE, Database
+from bothways.search.words import invert
+
+
+def test_lists_of_many_batches_are_those_of_one(tmp_path):
+    generator = np.random.default_rng(5)
+    documents = [[f"w{word}" for word in generator.integers(0, 40, size)] for size in generator.integers(0, 300, 150)]
+    database = Database(tmp_path, create=True)
+    first = 0
+    for size in (70, 3, 1, 40, 2, 2, 2, 30):
+        with database.transaction():
+            database.add_batch(first, *invert(documents[first : first + size], first))
+        first += size
+    whole, lengths = invert(documents)
+    assert (database.lengths() == lengths).all()
+    found = database.inverted_lists([*whole, "missing"])
+    assert found.keys() == whole.keys()
+    for term, parts in found.items():
+        assert np.concatenate([part.slots for part in parts]).tolist() == whole[term].slots.tolist()
+        assert np.concatenate([part.counts for part in parts]).tolist() == whole[term].counts.tolist()
+    sizes = [size for (size,) in database.execute("SELECT length(lengths) / 4 FROM batches ORDER BY first")]
+    assert sum(sizes) == 150
+    assert all(large >= 2 * small for large, small in pairwise(sizes))
+
+
+def test_a_transaction_is_whole_or_nothing(tmp_path):
+    database = Database(tmp_path, create=True)
+    with pytest.raises(KeyError), database.transaction():
+        database.put(slots=3)
+        raise KeyError
+    assert database.get("slots") is None
+    assert Database(tmp_path).get("format") == 1
+
+
+def test_a_snapshot_does_not_see_later_commits(tmp_path):
+    writer, reader = Database(tmp_path, create=True), Database(tmp_path)
+    writer.put(slots=1)
+    with reader.snapshot():
+        assert reader.get("slots") == 1
+        writer.put(slots=2)
+        assert reader.get("slots") == 1
+    assert reader.get("slots") == 2
+
+
+def test_what_is_no_index_is_refused(tmp_path):
+    with pytest.raises(InputError, match="bothways index"):
+        Database(tmp_path)
+    (tmp_path / DATABASE).write_bytes(b"no database" * 1000)
+    with pytest.raises(InputError, match="not a search index"):
+        Database(tmp_path)
+
+
+def test_another_version_is_refused(tmp_path):
+    Database(tmp_path, create=True).put(format=99)
+    with pytest.raises(InputError, match="version 99"):
+        Database(tmp_path)
