@@ -15,17 +15,18 @@ GROUPS = {
     "language on-error token-store folds tasks predictions with texts lengths batches glob filter",
     "task": "objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher alpha "
     "temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
-    "passage-vectors max-answer-tokens matryoshka-dims",
+    "passage-vectors max-answer-tokens matryoshka-dims dimensions",
     "model": "model static encoder answer rerank family from size extend-vocab lengthen tokenizer vocab-size alphabet "
-    "lowercase strip-accents keep-accents layers keep-layers hidden-size intermediate-size start student pooling window-pooling max-length "
-    "long-length long-examples window overlap long context initializer-range local-init word-vectors frequency-bias",
+    "lowercase strip-accents keep-accents layers keep-layers hidden-size intermediate-size start student pooling "
+    "window-pooling max-length long-length long-examples window overlap long context initializer-range local-init "
+    "word-vectors frequency-bias",
     "training": "recipe steps minutes epochs seed seeds batch-tokens batch-size gradient-accumulation learning-rate "
     "muon-learning-rate schedule warmup decay layer-decay weight-decay beta2 max-grad-norm dropout freeze linear-start "
     "train-windows",
     "evaluation": "how metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats peers "
     "tolerance max-drop",
-    "output": "out files-with-matches context color resume checkpoint-every keep-checkpoints tensorboard keep-columns top "
-    "coverage label-next normalize escape-formulas to int8 word-bits layer-bits clear json",
+    "output": "out files-with-matches context color resume checkpoint-every keep-checkpoints tensorboard keep-columns "
+    "top coverage label-next normalize escape-formulas to int8 word-bits layer-bits clear json",
     "limits": "max-requests queue-tokens max-body max-texts max-text-tokens read-timeout grace",
     "machine": "host port api-key-file auth allow-host max-wait access-log device dtype processes compile shard "
     "deterministic watts",

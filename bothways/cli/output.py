@@ -97,7 +97,15 @@ def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> Non
     )
 
 
-distill = pretrain
+def distill(settings: "Distill", result: "PretrainingResult | dict[str, Any]") -> None:
+    if not isinstance(result, dict):
+        pretrain(settings, result)
+    elif settings.json:
+        print_json(result)
+    else:
+        fitted = f", fitted to {result['fitted_texts']:,} texts" if "fitted_texts" in result else ""
+        entries = f"{result['entries']:,} static vectors of size {result['size']}{fitted}"
+        print_lines(f"{entries}, in {result['out']} ({result['seconds']:.0f} s)")
 
 
 def finetune(settings: "FineTune", result: "FineTuneResult") -> None:

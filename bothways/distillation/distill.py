@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from bothways.distillation.losses import default_relation_heads
 from bothways.distillation.objective import Distillation, DistillationTeacher, Weights, pool
 from bothways.distillation.projection import principal_directions
 from bothways.distillation.states import plain_encoder
+from bothways.distillation.static_run import run_static
 from bothways.distillation.student import StudentPlan, build_student, plan_student, with_heads
 from bothways.distillation.texts import with_teacher_ids
 from bothways.distillation.vocabulary import TeacherIds, check_word_pieces, reduce_vocabulary
@@ -55,8 +57,11 @@ CYCLE = 20  # steps in which kinds of examples take turns
 STUDENT, BASIS = "student", "basis.safetensors"
 
 
-def run(settings: Distill, *, callbacks: Callbacks = ()) -> PretrainingResult:
-    """Distill a student. Writes model, checkpoints, metrics, curves and bothways.json to the run directory."""
+def run(settings: Distill, *, callbacks: Callbacks = ()) -> PretrainingResult | dict[str, Any]:
+    """Distill a student. Writes model, checkpoints, metrics, curves and bothways.json to the run directory. With
+    `static`, writes static vectors, and returns facts about them."""
+    if settings.static:
+        return run_static(settings)
     text, teacher = open_text(settings), load_teacher(settings)
     weights = choose_weights(settings, teacher)
     plan = plan_student(

@@ -107,7 +107,7 @@ class PredictorBase:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the checkpoint. InputError if the checkpoint has none."""
-        return self.encoder.tokenizer
+        return self.backend.tokenizer
 
     @property
     def window_policy(self) -> WindowPolicy:

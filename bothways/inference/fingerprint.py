@@ -5,6 +5,7 @@ from hashlib import blake2b
 import torch
 
 from bothways.errors import InputError
+from bothways.inference.backends.static import StaticBackend
 from bothways.inference.predictor import Predictor
 
 # Shows how a tokenizer normalizes and splits: case, accents, punctuation, Chinese, numbers, unknown characters.
@@ -14,6 +15,8 @@ PROBE = "The Ünïted STATES didn't pay 1,234.50 € for straße, 東京 and н�
 def vector_space(model: Predictor) -> str | None:
     """32 hexadecimal digits; None if the model has no vectors. Weights count as rounded to bfloat16, so that the
     fingerprint does not depend on the number format in which a model computes."""
+    if isinstance(model.backend, StaticBackend):
+        return model.backend.vectors.fingerprint
     try:
         encoder, tokenizer = model.module.encoder, model.tokenizer
     except InputError:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 DEFAULT = "bothways-en"
 STATIC = "bothways-en-static"
-NAMES = (DEFAULT,)
+NAMES = (DEFAULT, STATIC)
 
 
 def locate(path: str | PathLike[str]) -> Path | None:

@@ -1,1 +1,1 @@
-"""Search in folders: readers of files, passages, a store of words and vectors, ranking; without torch, but for encoders."""
+"""Search in folders: readers of files, passages, a store of words and vectors, ranking; torch only for encoders."""

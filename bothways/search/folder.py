@@ -12,16 +12,16 @@ from bothways.search.globs import matches
 IGNORE_FILES = (".gitignore", ".ignore")
 # Files that hold no text, by their suffix: they are not even opened.
 BINARY = frozenset(
-    ".7z .a .aac .avi .bin .bmp .bz2 .class .db .dll .dmg .doc .dylib .ear .egg .eot .exe .f32 .flac .gif .gz .heic .ico "
-    ".iso .jar .jpeg .jpg .lib .m4a .mkv .mov .mp3 .mp4 .mpeg .npy .npz .o .ods .odt .ogg .onnx .otf .pickle .pkl .png "
-    ".ppt .pptx .psd .pt .pth .pyc .rar .rpm .safetensors .so .sqlite .svg .tar .tgz .tif .tiff .ttf .wasm .wav .webm "
-    ".webp .whl .wmv .woff .woff2 .xls .xlsx .xz .zip .zst".split()
+    ".7z .a .aac .avi .bin .bmp .bz2 .class .db .dll .dmg .doc .dylib .ear .egg .eot .exe .f32 .flac .gif .gz .heic "
+    ".ico .iso .jar .jpeg .jpg .lib .m4a .mkv .mov .mp3 .mp4 .mpeg .npy .npz .o .ods .odt .ogg .onnx .otf .pickle .pkl "
+    ".png .ppt .pptx .psd .pt .pth .pyc .rar .rpm .safetensors .so .sqlite .svg .tar .tgz .tif .tiff .ttf .wasm .wav "
+    ".webm .webp .whl .wmv .woff .woff2 .xls .xlsx .xz .zip .zst".split()
 )
 
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file. relative: its path in the folder, with /; "" for one that was named itself. modified_ns: nanoseconds."""
+    """A file. relative: its path in the folder, with /; "" if it was named itself. modified_ns: nanoseconds."""
 
     path: Path
     relative: str

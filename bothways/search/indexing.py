@@ -101,6 +101,9 @@ def _index_files(
                 result.skipped[str(found.path)] = state.error
         batch.removed += [(root, path) for path in known]
         result.deleted += len(known)
+    if not todo:  # a bar would cost more time than a search
+        batch.commit()
+        return
     with Readers() as readers, _Progress("reading", "files", len(todo)) as progress:
         for number, (root, found, before) in enumerate(todo, 1):
             file = _read(root, found, before, readers, writer.count_tokens, language)

@@ -105,7 +105,7 @@ DOMAIN_NAME_CODECS = ("idna", "punycode")  # encode a name, not a file; both fai
 
 # The smallest and largest allowed value of each setting, inclusive, in every verb that has it.
 BOUNDS: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("size", "vocab_size", "alphabet", "processes", "steps"), (1, math.inf)),
+    **dict.fromkeys(("size", "dimensions", "vocab_size", "alphabet", "processes", "steps"), (1, math.inf)),
     **dict.fromkeys(("batch_tokens", "gradient_accumulation"), (1, math.inf)),
     **dict.fromkeys(("evaluate_every", "seeds", "top", "keep_checkpoints", "heldout_examples"), (1, math.inf)),
     **dict.fromkeys(("batch_size", "patience", "max_answer_tokens", "repeats", "label_next"), (1, math.inf)),
@@ -169,7 +169,7 @@ class Checked:
         if (encoding := getattr(self, "encoding", None)) is not None:
             check_encoding(encoding)
         for name in ("corpus", "file"):
-            if getattr(self, name, None) == ():
+            if getattr(self, name, None) == () and not getattr(self, "static", False):
                 raise InputError(f"{name} is empty; name at least one file")
         for name, (least, most) in BOUNDS.items():
             value = getattr(self, name, None)

@@ -16,12 +16,17 @@ class Distill(TextTraining):
 
     teacher: Model
     """Teacher: a checkpoint, a run, or the name of a model on the hub."""
-    corpus: Positional[Annotated[DataList, arg(help_behavior_hint="(required)")]]
+    corpus: Positional[Annotated[DataList, arg(help_behavior_hint="(required without --static)")]] = ()
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
     out: Output
     """Run directory."""
     resume: bool = False
     """Continue from the newest intact checkpoint in the run directory, if there is one."""
+    static: bool = False
+    """Instead, make static vectors: one for each entry of the vocabulary, fitted to the text in closed form if there is
+    any; --minutes then limits the reading of text. [8 minutes]"""
+    dimensions: int | None = None
+    """Size of static vectors. [256; with text, as the teacher]"""
     purpose: Annotated[Literal["words", "vectors", "both"], arg(name="for")] = "both"
     """words: a model to fill masks and to fine-tune; vectors: a sentence embedding model; both: one model for all."""
     minutes: float | None = None
@@ -84,7 +89,11 @@ class Distill(TextTraining):
     """Dropout probability, everywhere in the student."""
 
     def __post_init__(self) -> None:
+        if not self.corpus and not self.static:
+            raise InputError("corpus is empty; name at least one file, or use --static")
         super().__post_init__()
+        if self.dimensions and not self.static:
+            raise InputError(f"dimensions ({self.dimensions}) is for --static; use hidden_size for a student")
         sizes = [name for name in ("keep_layers", "layers", "hidden_size", "intermediate_size") if getattr(self, name)]
         if self.student and (sizes := [*sizes, *(["vocab_size"] if self.vocab_size else [])]):
             raise InputError(f"{sizes[0]} is for a student made from the teacher; {self.student} has its own sizes")

@@ -11,15 +11,19 @@ from bothways.checkpoint.contents import CONFIG
 from bothways.checkpoint.formats.tfidf import TfidfFormat
 from bothways.inference.backends.backend import Backend
 from bothways.inference.backends.encoder import EncoderBackend
+from bothways.inference.backends.static import StaticBackend
 from bothways.inference.backends.tfidf import TfidfBackend
 from bothways.io import read_json
+from bothways.linear.static_vectors import MODEL_TYPE, is_static
 
 Opener = Callable[..., Backend]  # (directory, dtype=, device=, window=, batch_tokens=)
-BACKENDS: dict[str, Opener] = {TfidfFormat.model_type: TfidfBackend.open}
+BACKENDS: dict[str, Opener] = {TfidfFormat.model_type: TfidfBackend.open, MODEL_TYPE: StaticBackend.open}
 
 
 def open_backend(path: Path, **options: Any) -> Backend:
     """The model in a directory. options: dtype, device, window and batch_tokens, as in `bothways.load`."""
+    if path.is_file() or is_static(path):  # sentence-transformers writes no model_type for static vectors
+        return StaticBackend.open(path, **options)
     file = path / CONFIG
     model_type = read_json(file).get("model_type") if file.is_file() else None
     return BACKENDS.get(str(model_type), EncoderBackend.open)(path, **options)

@@ -19,6 +19,7 @@ from bothways.errors import InputError
 from bothways.inference.pooling import Pooling
 from bothways.inference.reading import ReadOptions
 from bothways.inference.task_names import TaskName, task_from_heads
+from bothways.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bothways.inference.backends.encoder import EncoderBackend
@@ -71,6 +72,11 @@ class Backend(ABC):
     def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Tensor:
         """A vector per text, float32 [N, H], not normalized."""
         raise self.refusal()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer. InputError if the model has none."""
+        return self.encoder.tokenizer
 
     @property
     def encoder(self) -> "EncoderBackend":

@@ -1,0 +1,56 @@
+"""Static vectors: vectors of whole texts from a table with a row for each token, on the CPU."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bothways.checkpoint.contents import Description
+from bothways.errors import InputError
+from bothways.inference.backends.backend import Backend
+from bothways.inference.pooling import Pooling
+from bothways.inference.reading import ReadOptions
+from bothways.linear.static_vectors import MODEL_TYPE, StaticVectors, read_static, write_static
+from bothways.tokenizer.tokenizer import Tokenizer
+
+
+class StaticBackend(Backend):
+    """Static vectors. They read whole texts, of any length, without windows."""
+
+    def __init__(self, vectors: StaticVectors, directory: Path) -> None:
+        """directory: named in errors."""
+        self.vectors, self.directory, self.heads = vectors, directory, {}
+        self.description = Description(model_type=MODEL_TYPE, pooling="mean", normalized=vectors.normalize)
+        self.device, self.dtype = torch.device("cpu"), torch.float32
+
+    @classmethod
+    def open(cls, directory: Path, *, window: int | None = None, **options: object) -> "StaticBackend":
+        """Read a directory, or a file of word vectors. Number format, device and batches of encoders do not matter."""
+        if window:
+            raise InputError(f"window ({window}) is for models that read tokens; static vectors read whole texts")
+        return cls(read_static(directory), directory)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.vectors.tokenizer
+
+    def refusal(self) -> InputError:
+        return InputError(
+            f"{self.directory}: static vectors, which only embed texts and have no encoder; use them with embed, "
+            "evaluate, index and search, or name an encoder, such as bothways-en"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        size, entries = self.vectors.dimension, self.vectors.table.shape[0]
+        facts: dict[str, Any] = {"model": f"static vectors of size {size}", "vocabulary": entries}
+        return facts | ({"made from": self.vectors.facts["base_model"]} if "base_model" in self.vectors.facts else {})
+
+    def save(self, target: Path) -> None:
+        write_static(self.vectors, target)
+
+    def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Tensor:
+        if pooling not in ("auto", "mean"):
+            raise InputError(f"pooling ({pooling}) is for encoders; static vectors are the mean of their tokens")
+        return torch.from_numpy(self.vectors.embed(texts))
