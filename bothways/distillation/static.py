@@ -23,7 +23,7 @@ from bothways.tokenizer.tokenizer import Encoding, TokenizedText
 
 SIF_COEFFICIENT = 1e-4  # Arora 2017
 SPECIAL = re.compile(r"\[.+\]|<.+>")
-PENALTY = 1.0  # of the ridge regression, per unit of a row's difference from its start
+PENALTY = 0.3  # of the ridge regression, per unit of a row's difference from its start
 STEPS = 20  # of conjugate gradients
 
 

@@ -49,7 +49,7 @@ def run_index(settings: Index) -> Indexed:
         static_model=model_name(settings.static),
         encoder=model_name(settings.model) if settings.encoder else None,
         language=settings.language,
-        globs=settings.glob,
+        globs=settings.glob or (),
         device=settings.device,
         dtype=settings.dtype,
     )
@@ -59,7 +59,9 @@ def run_search(settings: Search) -> SearchResult:
     """Search an index, or a folder, whose index is brought up to date before."""
     store = Store(settings.path if is_store(settings.path) else updated_index(settings))
     number = max(settings.top, RERANKED) if settings.rerank else settings.top
-    hits = store.search(settings.query, top=number, how=settings.how, globs=settings.glob, condition=settings.condition)
+    hits = store.search(
+        settings.query, top=number, how=settings.how, globs=settings.glob or (), condition=settings.condition
+    )
     if settings.rerank:
         hits = rerank(settings.query, hits, model_name(settings.rerank), settings)[: settings.top]
     around = [store.neighbours(hit, settings.context) for hit in hits] if settings.context else []

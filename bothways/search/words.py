@@ -33,13 +33,13 @@ class Analyzer:
     """Splits texts into terms: lower-case words, without stop words, stemmed. Stems are cached."""
 
     def __init__(self, language: str = "en") -> None:
-        import snowballstemmer
+        import Stemmer
 
         assert language in LANGUAGES
         name = STEMMERS.get(language)
         self.language = language
         self.stop_words = STOP_WORDS if language == "en" else frozenset[str]()
-        self.stemmer = snowballstemmer.stemmer(name) if name and name in snowballstemmer.algorithms() else None
+        self.stemmer = Stemmer.Stemmer(name) if name else None
         self.stems: dict[str, str] = {}
 
     def terms(self, text: str) -> list[str]:

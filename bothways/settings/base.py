@@ -5,7 +5,8 @@ import math
 from dataclasses import MISSING, dataclass
 from inspect import get_annotations
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg, create_mutex_group
 
@@ -148,14 +149,29 @@ def settings(cls: T) -> T:
     the packaged one as default, then the class's own, then those of the mixins. --help shows no default that is None
     or ()."""
     for name, hint in get_annotations(cls).items():
+        if getattr(cls, name, MISSING) is None:
+            hint = none_first(hint)
         if getattr(cls, name, MISSING) in (None, ()):
-            cls.__annotations__[name] = Annotated[hint, arg(help_behavior_hint="")]
+            hint = Annotated[hint, arg(help_behavior_hint="")]
+        cls.__annotations__[name] = hint
     settings_class: Any = dataclass(frozen=True, kw_only=True)(cls)
     fields = settings_class.__dataclass_fields__
     required = [name for name, field in fields.items() if field.default is MISSING or field.default == Path(DEFAULT)]
     by_class = [name for base in cls.__mro__ for name in get_annotations(base)]
     settings_class.__dataclass_fields__ = {name: fields[name] for name in dict.fromkeys((*required, *by_class))}
     return cls
+
+
+def none_first(hint: Any) -> Any:
+    """`X | None` as Union[None, X]: tyro then sees that None fits without importing a type checker, which would take
+    50 ms of every command."""
+    if get_origin(hint) is Annotated:
+        inner, *extra = get_args(hint)
+        return Annotated[(none_first(inner), *extra)]
+    if isinstance(hint, UnionType):
+        others = [one for one in get_args(hint) if one is not NoneType]
+        return Union[(None, *others)]
+    return hint
 
 
 class Checked:

@@ -11,7 +11,7 @@ from bothways.settings.base import Checked, Compute, OptionalDirectory, Output, 
 from bothways.settings.location import Location
 
 Folders = Positional[Annotated[tuple[Location, ...], arg(metavar="FOLDER ...")]]
-Globs = Annotated[tuple[str, ...], arg(aliases=("-g",))]
+Globs = Annotated[tuple[str, ...] | None, arg(aliases=("-g",))]
 
 
 @settings
@@ -22,7 +22,7 @@ class SearchModels:
     """Static vectors: a directory, or a file of word vectors (Word2Vec, GloVe)."""
     language: str = "en"
     """Language of the texts, for stemming and the bounds of sentences."""
-    glob: Globs = ()
+    glob: Globs = None
     """Only files whose path in the folder matches, such as *.md or 'notes/**'; with ! in front: none that matches."""
 
 

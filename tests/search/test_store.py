@@ -1,0 +1,285 @@
+"""A store: indexing of folders, searching, changes, refusals."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bothways.errors import InputError
+from bothways.search import indexing, spaces
+from bothways.search.indexing import index
+from bothways.search.store import Store
+from bothways.search.writing import StoreWriter, writer_lock
+from tests.search.tables import small_static
+
+FILES = {
+    "fees.txt": "A late fee is paid of the invoice.\n\nThe cat sat.",
+    "cats.md": "# Cat\n\nA kitten sat a mat.\n\n# Report\n\nannual report of the year",
+    "rows.csv": "text,year\nlate payment,2015\ncat report,2009\n",
+}
+
+
+class CountingEncoder:
+    """Stands for an encoder: vectors of another space, and the texts that were computed."""
+
+    def __init__(self, name: str = "encoder") -> None:
+        self.static, self.model, self.texts = small_static(6, seed=3), name, []
+        self.fingerprint, self.tokenizer = f"fingerprint of {name}", self.static.tokenizer
+
+    def embed(self, texts):
+        self.texts += texts
+        return self.static.embed(texts)
+
+
+@pytest.fixture
+def models(monkeypatch):
+    """Static vectors of the name "small", and an encoder."""
+    static, encoder = small_static(), CountingEncoder()
+
+    def open_vectors(space, model):
+        return encoder if space == "encoder" else static
+
+    monkeypatch.setattr(spaces, "open_vectors", open_vectors)
+    monkeypatch.setattr(indexing, "open_vectors", open_vectors)
+    monkeypatch.setattr(indexing, "EncoderVectors", lambda name, **options: encoder)
+    return static, encoder
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    root = tmp_path / "documents"
+    root.mkdir()
+    for name, text in FILES.items():
+        (root / name).write_text(text)
+    old = 1_700_000_000_000_000_000
+    for path in root.iterdir():
+        os.utime(path, ns=(old, old))  # so that times are settled
+    return root
+
+
+def build(folder: Path, store: Path, **options):
+    return index([folder], store, static_model="small", encoder=options.pop("encoder", None), **options)
+
+
+def texts(store: Store, query: str, **options) -> list[str]:
+    return [hit.text for hit in store.search(query, **options)]
+
+
+def contents(directory: Path) -> list[tuple]:
+    """All that searches can see of a store, independent of the history of its slots."""
+    with Store(directory) as store:
+        return sorted(
+            (str(hit.path), hit.start, hit.line, hit.text, hit.heading, round(hit.score, 5), json.dumps(hit.metadata))
+            for how in ("words", "vectors", "hybrid")
+            for hit in store.search("late fee of the cat report", how=how, top=50)
+        )
+
+
+def test_passages_have_their_file_line_and_characters(models, folder, tmp_path):
+    result = build(folder, tmp_path / "store")
+    assert (result.new, result.files, result.skipped) == (3, 3, {})
+    with Store(tmp_path / "store") as store:
+        (hit, *_) = store.search("annual report", how="words")
+        assert (hit.path.name, hit.line, hit.heading) == ("cats.md", 5, "Report")
+        assert FILES["cats.md"][hit.start : hit.end] == hit.text == "# Report\n\nannual report of the year"
+        (hit, *_) = store.search("late payment", how="words")
+        assert (hit.path.name, hit.line, hit.metadata, hit.text) == ("rows.csv", 2, {"year": 2015}, "late payment")
+        assert repr(store).endswith(f"{result.passages} passages of 3 files)")
+
+
+def test_words_vectors_and_both(models, folder, tmp_path):
+    build(folder, tmp_path / "store")
+    with Store(tmp_path / "store") as store:
+        assert texts(store, "kitten", how="words") == ["# Cat\n\nA kitten sat a mat."]
+        assert len(texts(store, "kitten", how="vectors", top=50)) == store.passages
+        assert texts(store, "kitten", top=1) == ["# Cat\n\nA kitten sat a mat."]
+        assert texts(store, "zzz", how="words") == []
+        # No word in common, but near by vectors.
+        assert texts(store, "fees", how="vectors", top=2)[-1] in ("late payment", FILES["fees.txt"])
+
+
+def test_filters_and_globs(models, folder, tmp_path):
+    build(folder, tmp_path / "store")
+    with Store(tmp_path / "store") as store:
+        assert texts(store, "cat report", condition="year < 2010") == ["cat report"]
+        assert {hit.path.name for hit in store.search("cat", globs=["*.md"])} == {"cats.md"}
+        assert {hit.path.name for hit in store.search("cat", globs=["!*.md"], top=50)} == {"fees.txt", "rows.csv"}
+        assert texts(store, "cat", condition="year > 3000") == []
+        with pytest.raises(InputError, match="filter"):
+            store.search("cat", condition="year >")
+
+
+def test_only_changes_are_read(models, folder, tmp_path):
+    store = tmp_path / "store"
+    build(folder, store)
+    result = build(folder, store)
+    assert (result.new, result.changed, result.deleted, result.unchanged) == (0, 0, 0, 3)
+    (folder / "new.txt").write_text("annual fee")
+    (folder / "fees.txt").write_text("the invoice")
+    (folder / "rows.csv").unlink()
+    os.utime(folder / "cats.md")  # another time, the same content
+    result = build(folder, store)
+    assert (result.new, result.changed, result.deleted, result.unchanged) == (1, 1, 1, 1)
+    fresh = tmp_path / "fresh"
+    build(folder, fresh)
+    assert contents(store) == contents(fresh)
+
+
+def test_a_store_that_is_open_sees_commits_of_others(models, folder, tmp_path):
+    build(folder, tmp_path / "store")
+    with Store(tmp_path / "store") as store:
+        assert texts(store, "zebra", how="words") == []
+        (folder / "zebra.txt").write_text("a zebra")
+        build(folder, tmp_path / "store")
+        assert texts(store, "zebra", how="words") == ["a zebra"]
+
+
+def test_the_encoder_computes_each_passage_once(models, folder, tmp_path):
+    _, encoder = models
+    store = tmp_path / "store"
+    build(folder, store, encoder="encoder")
+    with Store(store) as opened:
+        assert opened.space() == "encoder"
+        assert len(encoder.texts) == opened.passages
+        computed = encoder.texts[:]
+        hits = opened.search("kitten", how="vectors", top=50)
+    cosines = encoder.static.embed(computed) @ encoder.static.embed(["kitten"])[0]
+    assert [hit.text for hit in hits] == [computed[row] for row in np.argsort(-cosines, kind="stable")]
+    encoder.texts.clear()
+    (folder / "new.txt").write_text("annual fee")
+    build(folder, store, encoder="encoder")
+    assert encoder.texts == ["annual fee"]
+
+
+def test_until_the_encoder_is_done_static_vectors_are_searched(models, folder, tmp_path, monkeypatch):
+    _, encoder = models
+    monkeypatch.setattr(indexing, "ENCODER_PASSAGES", 1)
+    compute, seen = encoder.embed, []
+
+    def embed(texts):
+        with Store(tmp_path / "store") as store:
+            seen.append((store.space(), len(store.search("kitten", how="words"))))
+        return compute(texts)
+
+    encoder.embed = embed
+    build(folder, tmp_path / "store", encoder="encoder")
+    assert set(seen) == {("static", 1)}
+    assert len(seen) > 2
+
+
+def test_another_model_is_refused(models, folder, tmp_path, monkeypatch):
+    store = tmp_path / "store"
+    build(folder, store)
+    other = small_static(seed=9)
+    monkeypatch.setattr(indexing, "open_vectors", lambda space, model: other)
+    with pytest.raises(InputError, match="static fingerprint"):
+        build(folder, store)
+    with Store(store) as opened, pytest.raises(InputError, match="another model"):
+        opened.search("cat", vectors=lambda space, model: other)
+
+
+def test_one_process_writes(models, folder, tmp_path):
+    with writer_lock(tmp_path / "store") as is_locked:
+        assert is_locked
+        with pytest.raises(InputError, match="another process"):
+            build(folder, tmp_path / "store")
+    build(folder, tmp_path / "store")
+
+
+def test_files_that_cannot_be_read_are_named_and_skipped(models, folder, tmp_path):
+    (folder / "binary.txt").write_bytes(b"\0\0\1\2" * 100)
+    result = build(folder, tmp_path / "store")
+    assert [Path(name).name for name in result.skipped] == ["binary.txt"]
+    assert result.files == 3
+    again = build(folder, tmp_path / "store")
+    assert [Path(name).name for name in again.skipped] == ["binary.txt"]
+    (folder / "binary.txt").write_text("zebra")
+    assert build(folder, tmp_path / "store").skipped == {}
+
+
+def test_a_file_that_changes_while_it_is_read_is_skipped(models, folder, tmp_path, monkeypatch):
+    split = indexing.split_passages
+    changes = iter(range(100))
+
+    def changing(text, *args, **options):
+        if "invoice" in text:
+            (folder / "fees.txt").write_text("the invoice" + " again" * next(changes))
+        return split(text, *args, **options)
+
+    monkeypatch.setattr(indexing, "split_passages", changing)
+    result = build(folder, tmp_path / "store")
+    assert [*result.skipped.values()] == [f"{folder / 'fees.txt'}: changes while it is read"]
+    monkeypatch.setattr(indexing, "split_passages", split)
+    assert build(folder, tmp_path / "store").skipped == {}
+
+
+def test_a_single_file_and_several_folders(models, folder, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.txt").write_text("zebra")
+    index([folder / "fees.txt", other], tmp_path / "store", static_model="small", encoder=None)
+    with Store(tmp_path / "store") as store:
+        assert {hit.path for hit in store.search("zebra fee", how="words")} == {folder / "fees.txt", other / "a.txt"}
+        assert [hit.path for hit in store.search("fee", globs=["fees.*"])] == [folder / "fees.txt"]
+
+
+def test_compaction_keeps_what_can_be_found(models, folder, tmp_path):
+    store = tmp_path / "store"
+    build(folder, store, encoder="encoder")
+    before = contents(store)
+    static, _ = models
+    for round in range(3):  # every file again and again: most slots are dead
+        (folder / "fees.txt").write_text(FILES["fees.txt"] + f"\n\nround {round}")
+        build(folder, store, encoder="encoder")
+    (folder / "fees.txt").write_text(FILES["fees.txt"])
+    build(folder, store, encoder="encoder")
+    writer = StoreWriter(store, static=static, static_model="small", language="en")
+    assert writer.dead() > 0
+    with Store(store) as opened:
+        opened.search("cat")
+        writer.compact()
+        assert writer.dead() == 0
+        assert opened.search("kitten", how="words")
+        assert opened.space() == "encoder"
+    writer.close()
+    assert contents(store) == before
+    assert len([*store.glob("*.f32")]) == 2
+
+
+def test_neighbours_and_reading_on(models, tmp_path):
+    root = tmp_path / "long"
+    root.mkdir()
+    (root / "a.md").write_text("\n\n".join(f"# Part {number}\n\nthe year {number}" for number in range(5)))
+    build(root, tmp_path / "store")
+    with Store(tmp_path / "store") as store:
+        (hit,) = [hit for hit in store.search("year", top=9) if hit.heading == "Part 2"]
+        before, after = store.neighbours(hit, 1)
+        assert [one.heading for one in before + after] == ["Part 1", "Part 3"]
+        assert [one.heading for one in store.passages_from(str(hit.path), hit.line, 2)] == ["Part 2", "Part 3"]
+        with pytest.raises(InputError, match="no file of the index"):
+            store.passages_from("missing.md", 1, 1)
+
+
+def test_a_cut_off_vector_file_is_refused(models, folder, tmp_path):
+    build(folder, tmp_path / "store")
+    (file,) = (tmp_path / "store").glob("*.f32")
+    file.write_bytes(file.read_bytes()[:-4])
+    with Store(tmp_path / "store") as store, pytest.raises(InputError, match="index again"):
+        store.search("cat")
+
+
+@pytest.mark.parametrize("options", [{"top": 0}, {"how": "magic"}])
+def test_bad_options(models, folder, tmp_path, options):
+    build(folder, tmp_path / "store")
+    with Store(tmp_path / "store") as store, pytest.raises(InputError):
+        store.search("cat", **options)
+
+
+def test_an_empty_folder(models, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert build(tmp_path / "empty", tmp_path / "store").files == 0
+    with Store(tmp_path / "store") as store:
+        assert store.search("cat") == []
+    assert np.array_equal(small_static().embed([""]), np.zeros((1, 8)))
