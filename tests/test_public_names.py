@@ -33,7 +33,9 @@ def test_every_public_class_defines_a_repr():
 def test_train_is_typed_by_the_class_of_settings():
     from bothways import settings
 
-    scope = {**vars(bothways.settings), "PretrainingResult": bothways.PretrainingResult}
+    scope = {name: getattr(settings, name) for name in settings.__all__} | {
+        "PretrainingResult": bothways.PretrainingResult
+    }
     scope |= {"FineTuneResult": bothways.FineTuneResult, "Callbacks": object}
     hints = [typing.get_type_hints(overload, scope) for overload in typing.get_overloads(verbs.train)]
     assert [(hint["settings"], hint["return"]) for hint in hints] == [

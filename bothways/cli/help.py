@@ -26,7 +26,7 @@ GROUPS = {
     "evaluation": "how metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats peers "
     "tolerance max-drop",
     "output": "out files-with-matches color resume checkpoint-every keep-checkpoints tensorboard keep-columns "
-    "top coverage label-next normalize escape-formulas to int8 word-bits layer-bits clear json",
+    "top coverage label-next normalize escape-formulas to int8 word-bits layer-bits round clear json",
     "limits": "max-requests queue-tokens max-body max-texts max-text-tokens read-timeout grace",
     "machine": "host port api-key-file auth allow-host max-wait access-log device dtype processes compile shard "
     "deterministic watts",

@@ -7,13 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint import checkpoint, hub
 from bothways.checkpoint.checkpoint import check_target
 from bothways.checkpoint.contents import CONFIG, METADATA_FILE, Checkpoint, check_not_int8
 from bothways.checkpoint.formats.packed import PackedFormat, write_packed
 from bothways.checkpoint.weights import WEIGHTS, read_weights
 from bothways.errors import InputError
 from bothways.io import atomic_directory, read_json, write_json
+from bothways.linear.static_vectors import is_static, read_static, write_static
 from bothways.settings import Pack, Unpack
 
 SMALL = 64  # matrices with fewer rows stay in float16
@@ -28,7 +29,13 @@ def pack(settings: Pack) -> dict[str, Any]:
 
 
 def unpack(settings: Unpack) -> dict[str, Any]:
-    """Write a checkpoint, packed or not, in the Hugging Face layout with float32 weights."""
+    """Write a checkpoint, packed or not, in the Hugging Face layout with float32 weights; static vectors in the layout
+    of model2vec."""
+    path = hub.locate(settings.model)
+    if is_static(path):
+        check_target(settings.out, holds=CONFIG)
+        write_static(read_static(path), settings.out)
+        return sizes(settings.out)
     loaded = checkpoint.load(settings.model)
     check_not_int8(loaded.model)
     checkpoint.save(loaded, settings.out)

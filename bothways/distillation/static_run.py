@@ -22,7 +22,7 @@ from bothways.distillation.static import (
 from bothways.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.linear.static_vectors import CONFIG, StaticVectors, Table, unknown_ids, write_static
+from bothways.linear.static_vectors import CONFIG, StaticVectors, VectorTable, unknown_ids, write_static
 from bothways.log import ProgressBar, logger
 from bothways.settings import Distill
 
@@ -51,7 +51,7 @@ def run_static(settings: Distill) -> dict[str, Any]:
         dimension = min(settings.dimensions or 256, alone_VH.shape[1])
         rows_VH = (principal_components(alone_VH, dimension) * weights_V1).numpy()
     rows_VH[unknown] = 0
-    vectors = StaticVectors(tokenizer, Table(rows_VH), unknown=unknown, facts=facts)
+    vectors = StaticVectors(tokenizer, VectorTable(rows_VH), unknown=unknown, facts=facts)
     write_static(vectors, settings.out, card=_card(facts, vectors.dimension))
     seconds = time.monotonic() - started
     return {"out": str(settings.out), "size": vectors.dimension, "entries": len(tokenizer), "seconds": seconds, **facts}

@@ -21,7 +21,11 @@ from bothways.data.stream import resolve_columns
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import pair_scores, ranking_scores
 from bothways.evaluation.scores import Scores
+from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
+from bothways.search.ranking import fuse
+from bothways.search.reranking import RERANKED, pair_relevance
+from bothways.search.words import Analyzer, Bm25, invert
 from bothways.settings import Evaluate, TextColumns
 from bothways.settings.tables_in_memory import TableSource
 
@@ -37,9 +41,12 @@ def vectors(model: Predictor, settings: Evaluate) -> Scores:
         raise InputError("an embedding model is evaluated on one file of pairs, or one BEIR directory")
     (file,) = settings.file
     if isinstance(file, Path) and is_beir_dataset(file):
-        return evaluate_retrieval(model, BeirDataset.read(file))
+        return evaluate_retrieval(model, BeirDataset.read(file), settings)
+    if settings.how != "vectors" or settings.rerank or settings.round:
+        name = "how" if settings.how != "vectors" else "rerank" if settings.rerank else "round"
+        raise InputError(f"{name} is for a BEIR directory (corpus.jsonl, queries.jsonl, qrels/); {file} is none")
     pairs = read_trained_pairs(file, settings, model.description.settings)
-    vectors_RNH = torch.stack([embed_chunks(model, texts) for texts in pairs.texts[:2]])
+    vectors_RNH = torch.stack([embed_chunks(model, texts, settings.dimensions) for texts in pairs.texts[:2]])
     if pairs.scores is not None:
         cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
         keys = zip(*(map(text_key, texts) for texts in pairs.texts[:2]), strict=True)
@@ -61,22 +68,46 @@ def read_trained_pairs(file: TableSource, settings: Evaluate, trained: Mapping[s
     return read_pair_file(file, columns, "pairs" if unscored else "auto", NO_NEGATIVES)
 
 
-def evaluate_retrieval(model: Predictor, dataset: BeirDataset) -> Scores:
-    queries_QH, documents_DH = (embed_chunks(model, [*part.values()]) for part in (dataset.queries, dataset.documents))
-    ranking = nearest_documents(queries_QH, documents_DH, [*dataset.queries], [*dataset.documents])
-    scores = ranking_scores(dataset.qrels, ranking, k=TOP)
-    return replace(scores, counts={"documents": len(dataset.documents)})
+def evaluate_retrieval(model: Predictor, dataset: BeirDataset, settings: Evaluate) -> Scores:
+    """nDCG, MRR and recall at TOP of the documents for each query, by words, by vectors, or by both."""
+    queries, documents = dataset.queries, dataset.documents
+    vectors: tuple[Tensor, Tensor] | None = None
+    if settings.how != "words":
+        queries_QH, documents_DH = (
+            embed_chunks(model, [*part.values()], settings.dimensions) for part in (queries, documents)
+        )
+        vectors = queries_QH, rounded_to_int8(documents_DH) if settings.round == "int8" else documents_DH
+    if settings.how == "vectors" and not settings.rerank and vectors is not None:
+        ranking = nearest_documents(*vectors, [*queries], [*documents])
+    else:
+        ranking = ranked_documents(dataset, vectors, settings)
+    if settings.rerank:
+        ranking = rerank_documents(dataset, ranking, settings)
+    measured = ranking_scores(dataset.qrels, ranking, k=TOP)
+    return replace(measured, counts={"documents": len(documents)})
 
 
-def embed_chunks(model: Predictor, texts: Sequence[str]) -> Tensor:
-    """A vector per text, [N, H], computed in chunks, so that only the vectors of all texts are in memory."""
-    vectors_NH = torch.empty(0, 0)
-    for rows in chunked(range(len(texts)), EMBED_CHUNK):
-        vectors_nH = torch.from_numpy(model.embed([texts[row] for row in rows]))
-        if not len(vectors_NH):
-            vectors_NH = torch.empty(len(texts), vectors_nH.shape[1])
-        vectors_NH[rows[0] : rows[-1] + 1] = vectors_nH
-    return vectors_NH
+def ranked_documents(
+    dataset: BeirDataset, vectors: tuple[Tensor, Tensor] | None, settings: Evaluate
+) -> dict[str, list[str]]:
+    """{query: documents, best first}: TOP of them, or RERANKED to be ordered anew. vectors: of the queries and of the
+    documents; None for words alone."""
+    names, number = [*dataset.documents], RERANKED if settings.rerank else TOP
+    analyzer = Analyzer(settings.language)
+    lists, lengths = invert([analyzer.terms(text) for text in dataset.documents.values()])
+    bm25, by_term = Bm25(lengths, np.ones(len(names), bool)), {term: [one] for term, one in lists.items()}
+    allowed_D, ranking = np.ones(len(names), bool), {}
+    for row, (query, text) in enumerate(dataset.queries.items()):
+        scores, above = [], []
+        if settings.how != "vectors":
+            scores.append(bm25.scores(analyzer.terms(text), by_term))
+            above.append(0.0)
+        if vectors is not None:
+            scores.append((vectors[1] @ vectors[0][row]).numpy())
+            above.append(-np.inf)
+        slots, _ = fuse(scores, allowed_D, number + 1, above=above)
+        ranking[query] = [name for name in (names[slot] for slot in slots) if name != query][:number]
+    return ranking
 
 
 def nearest_documents(
@@ -91,6 +122,42 @@ def nearest_documents(
             names = [documents[column] for column in columns]
             ranking[queries[row]] = [name for name in names if name != queries[row]][:TOP]
     return ranking
+
+
+def rerank_documents(
+    dataset: BeirDataset, ranking: Mapping[str, list[str]], settings: Evaluate
+) -> dict[str, list[str]]:
+    """The documents of each query in the order of a model's scores of (query, document)."""
+    assert settings.rerank is not None
+    model = load(settings.rerank, dtype=settings.dtype, device=settings.device)
+    result = {}
+    for query, names in ranking.items():
+        scores = pair_relevance(model, dataset.queries[query], [dataset.documents[name] for name in names])
+        order = np.argsort(-np.array(scores), kind="stable")
+        result[query] = [names[place] for place in order][:TOP]
+    return result
+
+
+def rounded_to_int8(vectors_NH: Tensor) -> Tensor:
+    """The vectors as they are after rounding to 8 bits, with one scale each."""
+    scale_N1 = vectors_NH.abs().amax(1, keepdim=True).clamp(min=1e-30) / 127
+    return (vectors_NH / scale_N1).round() * scale_N1
+
+
+def embed_chunks(model: Predictor, texts: Sequence[str], dimensions: int | None = None) -> Tensor:
+    """A vector per text, [N, H], computed in chunks, so that only the vectors of all texts are in memory. dimensions:
+    keep only the first ones, and scale to length 1 again."""
+    vectors_NH = torch.empty(0, 0)
+    for rows in chunked(range(len(texts)), EMBED_CHUNK):
+        vectors_nH = torch.from_numpy(model.embed([texts[row] for row in rows]))
+        if dimensions is not None:
+            if dimensions > vectors_nH.shape[1]:
+                raise InputError(f"dimensions ({dimensions}) is more than the {vectors_nH.shape[1]} of the model")
+            vectors_nH = F.normalize(vectors_nH[:, :dimensions], dim=1)
+        if not len(vectors_NH):
+            vectors_NH = torch.empty(len(texts), vectors_nH.shape[1])
+        vectors_NH[rows[0] : rows[-1] + 1] = vectors_nH
+    return vectors_NH
 
 
 def rank_pairs(vectors_RNH: Tensor, ids_RN: np.ndarray) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:

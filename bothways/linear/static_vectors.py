@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from bothways.errors import InputError, MissingFile
 from bothways.io import atomic_directory, read_json, write_json
 from bothways.tokenizer.tokenizer import Tokenizer
 
 CONFIG, WEIGHTS, MODULES = "config.json", "model.safetensors", "modules.json"
+PACKED = "static.safetensors"  # codes, which no other library reads
 MODEL_TYPE = "model2vec"
 TABLES = ("embeddings", "embedding.weight")  # names of the table: of model2vec, of sentence-transformers
 CODES, SCALES = "embeddings.codes", "embeddings.scales"
@@ -29,7 +30,7 @@ BATCH = 1024  # texts whose vectors are gathered together
 PROBE = "The Ünïted STATES didn't pay 1,234.50 € for straße, 東京! \U0001f98a"  # shows how a tokenizer splits
 
 
-class Table:
+class VectorTable:
     """A matrix [V, H] of which rows are read. Rows of 4 bits are unpacked when they are."""
 
     def __init__(self, rows: np.ndarray, scales_V: np.ndarray | None = None) -> None:
@@ -61,7 +62,7 @@ class StaticVectors:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        table: Table,
+        table: VectorTable,
         *,
         unknown: Iterable[int] = (),
         normalize: bool = True,
@@ -144,15 +145,11 @@ def is_static(directory: Path) -> bool:
 
 
 def read_static(path: Path) -> StaticVectors:
-    """The static vectors in a directory, or in a file of word vectors. InputError if they are damaged."""
-    if path.is_file():
-        from bothways.linear.word_vector_files import read_word_vectors
-
-        return read_word_vectors(path)
+    """The static vectors in a directory. InputError if they are damaged."""
     if not path.is_dir():
         raise MissingFile(f"{path}: no such directory of static vectors; check the path")
     folder = next((one for one in (path / "0_StaticEmbedding", path) if (one / WEIGHTS).is_file()), path)
-    file = folder / WEIGHTS
+    file = folder / (PACKED if (folder / PACKED).is_file() else WEIGHTS)
     if not file.is_file():
         raise MissingFile(f"{file}: missing; name a directory of static vectors, as `distill --static` writes it")
     config = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
@@ -172,9 +169,9 @@ def read_static(path: Path) -> StaticVectors:
     return StaticVectors(tokenizer, table, unknown=unknown, normalize=normalize, facts=facts)
 
 
-def _table(file: Path, tensors: dict[str, np.ndarray]) -> Table:
+def _table(file: Path, tensors: dict[str, np.ndarray]) -> VectorTable:
     if CODES in tensors:
-        return Table(tensors[CODES], tensors[SCALES].astype(np.float32))
+        return VectorTable(tensors[CODES], tensors[SCALES].astype(np.float32))
     name = next((name for name in TABLES if name in tensors), None)
     if name is None or tensors[name].ndim != 2:
         raise InputError(f"{file}: has no table of static vectors; expected {' or '.join(TABLES)}")
@@ -183,7 +180,7 @@ def _table(file: Path, tensors: dict[str, np.ndarray]) -> Table:
         rows = rows[tensors["mapping"]]
     if "weights" in tensors:
         rows = rows.astype(np.float32) * tensors["weights"].astype(np.float32)[:, None]
-    return Table(rows)
+    return VectorTable(rows)
 
 
 def _has_normalize(path: Path) -> bool:
@@ -195,23 +192,24 @@ def unknown_ids(tokenizer: Tokenizer) -> list[int]:
     return [index for index, token in enumerate(tokenizer.tokens) if token in ("[UNK]", "<unk>")][:1]
 
 
-def write_static(vectors: StaticVectors, directory: Path, *, card: str = "") -> None:
-    """Write static vectors as float32 or 4-bit codes, with the files that model2vec and sentence-transformers read.
-    (They do not read codes.) The rows of unknown tokens become zeros, since sentence-transformers counts them."""
-    table = vectors.table
-    if table.scales_V is None:
-        rows = table.rows.astype(np.float32)
-        rows[vectors.unknown] = 0
-        tensors = {TABLES[0]: rows}
-    else:
-        tensors = {CODES: table.rows, SCALES: table.scales_V.astype(np.float16)}
+def write_static(vectors: StaticVectors, directory: Path, *, card: str = "", packed: bool = False) -> None:
+    """Write static vectors as float32, with the files that model2vec and sentence-transformers read; packed: as codes
+    of 4 bits, which they do not read. The rows of unknown tokens become zeros, since sentence-transformers counts
+    them."""
+    rows_VH = vectors.table[np.arange(len(vectors.tokenizer))]
+    rows_VH[vectors.unknown] = 0
+    tensors, file = {TABLES[0]: rows_VH}, WEIGHTS
+    if packed:
+        table = vectors.table if vectors.table.scales_V is not None else packed_table(rows_VH)
+        assert table.scales_V is not None
+        tensors, file = {CODES: table.rows, SCALES: table.scales_V.astype(np.float16)}, PACKED
     kind = "sentence_transformers.models."
     modules = [{"idx": 0, "name": "0", "path": ".", "type": f"{kind}StaticEmbedding"}]
     if vectors.normalize:
         modules.append({"idx": 1, "name": "1", "path": "1_Normalize", "type": f"{kind}Normalize"})
     with atomic_directory(directory) as target:
         vectors.tokenizer.save(target)
-        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, target / WEIGHTS)
+        (target / file).write_bytes(save({name: np.ascontiguousarray(value) for name, value in tensors.items()}))
         config = {"model_type": MODEL_TYPE, "normalize": vectors.normalize, "hidden_dim": vectors.dimension}
         write_json(target / CONFIG, {**vectors.facts, **config})
         (target / MODULES).write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
@@ -222,7 +220,7 @@ def write_static(vectors: StaticVectors, directory: Path, *, card: str = "") -> 
             (target / "README.md").write_text(card, encoding="utf-8")
 
 
-def packed_table(rows_VH: np.ndarray) -> Table:
+def packed_table(rows_VH: np.ndarray) -> VectorTable:
     """The table in 4 bits a number, with the scale of each row that loses least."""
     best_V = np.full(len(rows_VH), np.inf)
     codes = np.zeros(rows_VH.shape, np.uint8)
@@ -235,4 +233,4 @@ def packed_table(rows_VH: np.ndarray) -> Table:
         better = error_V < best_V
         best_V[better], scales_V[better] = error_V[better], candidate_V[better]
         codes[better] = (values[better] + 8).astype(np.uint8)
-    return Table(codes[:, ::2] | codes[:, 1::2] << 4, scales_V)
+    return VectorTable(codes[:, ::2] | codes[:, 1::2] << 4, scales_V)

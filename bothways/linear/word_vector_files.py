@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from bothways.errors import InputError
-from bothways.linear.static_vectors import StaticVectors, Table
+from bothways.linear.static_vectors import StaticVectors, VectorTable, read_static
 from bothways.tokenizer.tokenizer import Tokenizer
 
 HEADER = re.compile(rb"(\d{1,10}) (\d{1,6})\s*\n")
@@ -40,6 +40,11 @@ class WordTokenizer:
 
     def save(self, path: Path) -> None:
         raise InputError(f"{path}: word vectors are not saved in another format; keep their file")
+
+
+def open_static(path: Path) -> StaticVectors:
+    """The static vectors in a directory, or in a file of word vectors."""
+    return read_word_vectors(path) if path.is_file() else read_static(path)
 
 
 def read_word_vectors(path: Path) -> StaticVectors:
@@ -69,7 +74,7 @@ def read_word_vectors(path: Path) -> StaticVectors:
         raise InputError(f"{path}: has no word vectors; copy it again")
     tokenizer: Any = WordTokenizer(words)
     typed: Tokenizer = tokenizer
-    return StaticVectors(typed, Table(np.stack(vectors)), facts={"base_model": path.name})
+    return StaticVectors(typed, VectorTable(np.stack(vectors)), facts={"base_model": path.name})
 
 
 def _binary_rows(file: IO[bytes], number: int, size: int) -> Iterator[tuple[str, np.ndarray]]:

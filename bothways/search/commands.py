@@ -1,7 +1,7 @@
 """The commands `bothways index` and `bothways search`: settings in, results out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,10 @@ from bothways.log import logger
 from bothways.pretrained import locate
 from bothways.search.database import DATABASE
 from bothways.search.indexing import Indexed, index
+from bothways.search.reranking import RERANKED, pair_relevance
 from bothways.search.store import Hit, Store
 from bothways.search.writing import writer_lock
 from bothways.settings import Index, Search
-
-RERANKED = 50  # passages that a second model orders anew
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def run_search(settings: Search) -> SearchResult:
     store = Store(settings.path if is_store(settings.path) else updated_index(settings))
     number = max(settings.top, RERANKED) if settings.rerank else settings.top
     hits = store.search(
-        settings.query, top=number, how=settings.how, globs=settings.glob or (), condition=settings.condition
+        settings.query, top=number, how=settings.how, globs=settings.glob or (), condition=settings.filter
     )
     if settings.rerank:
         hits = rerank(settings.query, hits, model_name(settings.rerank), settings)[: settings.top]
@@ -123,20 +122,12 @@ def summary(result: Indexed) -> str:
 
 def rerank(query: str, hits: Sequence[Hit], model: str, settings: Search) -> list[Hit]:
     """Passages in the order of a model's scores of (query, passage)."""
-    from dataclasses import replace
-
     from bothways.inference.load import load
 
     if not hits:
         return []
     predictor = load(model, dtype=settings.dtype, device=settings.device)
-    pairs = [query] * len(hits), [hit.text for hit in hits]
-    scores: list[float]
-    if predictor.task == "regress":
-        scores = [float(score) for score in predictor.regress(*pairs)]
-    else:
-        last = predictor.labels[-1]  # the label of relevant pairs: 1, relevant, yes
-        scores = [prediction.scores[last] for prediction in predictor.classify(*pairs)]
+    scores = pair_relevance(predictor, query, [hit.text for hit in hits])
     scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
     return sorted(scored, key=lambda hit: -hit.score)
 

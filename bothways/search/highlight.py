@@ -4,14 +4,14 @@ import re
 
 from sentencex import get_sentence_boundaries
 
-from bothways.search.store import TextVectors
+from bothways.search.spaces import VectorModel
 from bothways.search.words import WORD, Analyzer
 
 Span = tuple[int, int]
 BLOCK = re.compile(r"^[^\S\n]*#.*|\S(?:.|\n(?!\s*\n|\s*#))*", re.MULTILINE)  # a heading, or a paragraph
 
 
-def matching_sentence(text: str, query: str, analyzer: Analyzer, static: TextVectors) -> Span:
+def matching_sentence(text: str, query: str, analyzer: Analyzer, static: VectorModel) -> Span:
     """The characters of the sentence that is nearest to the query: by the share of its terms that it contains, and the
     cosine of their vectors."""
     spans = sentence_spans(text, analyzer.language)

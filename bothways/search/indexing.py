@@ -15,7 +15,7 @@ from bothways.log import ProgressBar, draws_bars, logger
 from bothways.search.folder import FoundFile, find_documents
 from bothways.search.passages import Passage, split_passages
 from bothways.search.reader_process import Readers
-from bothways.search.readers import Part
+from bothways.search.readers import DocumentPart
 from bothways.search.spaces import EncoderVectors, open_vectors
 from bothways.search.writing import FileState, IndexedFile, StoreWriter, writer_lock
 
@@ -110,6 +110,8 @@ def _index_files(
             if before is not None and file.state.digest == before.digest:
                 writer.touch(root, found.relative, file.state)
                 result.unchanged += 1
+                if before.error:
+                    result.skipped[str(found.path)] = before.error
             else:
                 batch.add(file)
                 result.changed += before is not None
@@ -158,7 +160,7 @@ def _digest(path: Path) -> bytes:
 
 
 def _passages(
-    part: Part, count_tokens: Callable[[str], int], language: str
+    part: DocumentPart, count_tokens: Callable[[str], int], language: str
 ) -> Iterator[tuple[Passage, dict[str, Any]]]:
     passages = split_passages(
         part.text, count_tokens, max_tokens=PASSAGE_TOKENS, language=language, is_markdown=part.is_markdown

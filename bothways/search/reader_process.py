@@ -15,7 +15,7 @@ from threading import Thread
 from typing import IO, Any
 
 from bothways.errors import InputError
-from bothways.search.readers import Part, is_plain, read_parts
+from bothways.search.readers import DocumentPart, is_plain, read_parts
 
 TIME_LIMIT = 30.0  # seconds for a file
 MEMORY_LIMIT = 1 << 31  # bytes of address space, beyond those at the start
@@ -38,7 +38,7 @@ class Readers:
     def __exit__(self, *error: object) -> None:
         self._stop()
 
-    def read(self, path: Path) -> list[Part]:
+    def read(self, path: Path) -> list[DocumentPart]:
         """The parts of a file. InputError for a file that cannot be read, or that the process did not survive."""
         if is_plain(path):
             return [*read_parts(path)]
@@ -112,7 +112,7 @@ def serve(memory_limit: int) -> None:
     answers, sys.stdout = sys.stdout.buffer, sys.stderr
     while (path := _read(sys.stdin.buffer)) is not None:
         try:
-            answer: tuple[list[Part], str | None] = [*read_parts(path)], None
+            answer: tuple[list[DocumentPart], str | None] = [*read_parts(path)], None
         except InputError as error:
             answer = [], str(error)
         except MemoryError:

@@ -30,7 +30,7 @@ Scalar = str | int | float | bool
 
 
 @dataclass(frozen=True)
-class Part:
+class DocumentPart:
     """A text with a place. first_line: of the file, from 1. page: of a PDF. metadata: scalars by name."""
 
     text: str
@@ -40,7 +40,7 @@ class Part:
     metadata: dict[str, Scalar] = field(default_factory=dict)
 
 
-def read_parts(path: Path) -> Iterator[Part]:
+def read_parts(path: Path) -> Iterator[DocumentPart]:
     """The parts of a file. InputError for a file that is damaged, too large or not text."""
     kind = file_type(path)
     if kind in TABLES:
@@ -63,8 +63,8 @@ def _too_large(path: Path, most: int) -> InputError:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def _text(path: Path) -> Iterator[Part]:
-    yield Part(read_text(path))
+def _text(path: Path) -> Iterator[DocumentPart]:
+    yield DocumentPart(read_text(path))
 
 
 def read_text(path: Path) -> str:
@@ -86,14 +86,14 @@ def read_text(path: Path) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _markdown(path: Path) -> Iterator[Part]:
+def _markdown(path: Path) -> Iterator[DocumentPart]:
     text = read_text(path)
     metadata, first_line, front = {}, 1, FRONT_MATTER.match(text)
     if front:
         lines = (FRONT_MATTER_LINE.fullmatch(line) for line in front[1].splitlines())
         metadata = {match[1]: _scalar(match[2]) for match in lines if match and match[2]}
         first_line, text = 1 + front[0].count("\n"), text[front.end() :]
-    yield Part(text, is_markdown=True, first_line=first_line, metadata=metadata)
+    yield DocumentPart(text, is_markdown=True, first_line=first_line, metadata=metadata)
 
 
 def _scalar(word: str) -> Scalar:
@@ -110,11 +110,11 @@ def _scalar(word: str) -> Scalar:
 # --- documents --------------------------------------------------------------------------------------------------------
 
 
-def _html(path: Path) -> Iterator[Part]:
+def _html(path: Path) -> Iterator[DocumentPart]:
     from bothways.search.html_text import html_to_text
 
     content = read_html(path)
-    yield Part(html_to_text(content), is_markdown=True)
+    yield DocumentPart(html_to_text(content), is_markdown=True)
 
 
 def read_html(path: Path) -> str:
@@ -130,13 +130,13 @@ def read_html(path: Path) -> str:
     return read_text(path)
 
 
-def _docx(path: Path) -> Iterator[Part]:
+def _docx(path: Path) -> Iterator[DocumentPart]:
     from bothways.search.docx_text import docx_to_text
 
-    yield Part(docx_to_text(path, LARGEST_TEXT), is_markdown=True)
+    yield DocumentPart(docx_to_text(path, LARGEST_TEXT), is_markdown=True)
 
 
-def _pdf(path: Path) -> Iterator[Part]:
+def _pdf(path: Path) -> Iterator[DocumentPart]:
     try:
         import pypdfium2
     except ImportError:
@@ -145,7 +145,7 @@ def _pdf(path: Path) -> Iterator[Part]:
         document = pypdfium2.PdfDocument(path)
         for number in range(len(document)):
             text = document[number].get_textpage().get_text_bounded()
-            yield Part(text.replace("\r\n", "\n").replace("\r", "\n"), page=number + 1)
+            yield DocumentPart(text.replace("\r\n", "\n").replace("\r", "\n"), page=number + 1)
     except pypdfium2.PdfiumError as error:
         hint = "protected by a password" if "assword" in str(error) else "a damaged PDF"
         raise InputError(f"{path}: {hint} ({error}); save it anew") from None
@@ -154,7 +154,7 @@ def _pdf(path: Path) -> Iterator[Part]:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(path: Path, kind: str) -> Iterator[Part]:
+def _rows(path: Path, kind: str) -> Iterator[DocumentPart]:
     for number, (where, row) in enumerate(iter_rows(path), 1):
         line = where.rpartition(":")[2]
         by_name = {name.lower(): name for name in row}
@@ -167,7 +167,7 @@ def _rows(path: Path, kind: str) -> Iterator[Part]:
             text = "\n".join(f"{name}: {value}" for name, value in row.items() if isinstance(value, str) and value)
         known = {name: _metadata(value) for name, value in row.items() if name not in texts[:1]}
         metadata = {name: value for name, value in known.items() if value is not None}
-        yield Part(text, first_line=int(line) if line.isdigit() else number, metadata=metadata)
+        yield DocumentPart(text, first_line=int(line) if line.isdigit() else number, metadata=metadata)
 
 
 def _metadata(value: Any) -> Scalar | None:
@@ -179,7 +179,7 @@ def _metadata(value: Any) -> Scalar | None:
     return value if isinstance(value, bool | int | float) and value == value else None
 
 
-READERS: dict[str, Callable[[Path], Iterator[Part]]] = {
+READERS: dict[str, Callable[[Path], Iterator[DocumentPart]]] = {
     **dict.fromkeys(MARKDOWN, _markdown),
     **dict.fromkeys(HTML, _html),
     ".docx": _docx,

@@ -3,12 +3,29 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal, Protocol
 
 import numpy as np
 
 from bothways.errors import InputError
 from bothways.pretrained import locate
-from bothways.search.store import Space, TextVectors
+from bothways.tokenizer.tokenizer import Tokenizer
+
+Space = Literal["static", "encoder"]
+
+
+class VectorModel(Protocol):
+    """Vectors of texts: a table of static vectors, or an encoder."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [N, H], of length 1."""
+        ...
 
 
 class EncoderVectors:
@@ -29,11 +46,11 @@ class EncoderVectors:
 
 
 @lru_cache(8)
-def open_vectors(space: Space, model: str) -> TextVectors:
+def open_vectors(space: Space, model: str) -> VectorModel:
     """The static vectors or the encoder of this name or directory."""
     if space == "encoder":
         return EncoderVectors(model)
-    from bothways.linear.static_vectors import read_static
+    from bothways.linear.word_vector_files import open_static
 
-    static: TextVectors = read_static(locate(model) or Path(model))
+    static: VectorModel = open_static(locate(model) or Path(model))
     return static

@@ -13,37 +13,23 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 
 from bothways.errors import InputError
+from bothways.search import spaces
 from bothways.search.database import Database
 from bothways.search.filters import parse_filter
 from bothways.search.globs import matches
 from bothways.search.ranking import fuse
+from bothways.search.spaces import Space, VectorModel
 from bothways.search.vector_file import map_vectors
 from bothways.search.words import Analyzer, Bm25
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.settings.base import How
 
-How = Literal["hybrid", "words", "vectors"]
-Space = Literal["static", "encoder"]
 FILES = "files JOIN roots ON roots.id = files.root"
 LOCATED = "CASE files.path WHEN '' THEN roots.path ELSE rtrim(roots.path, '/') || '/' || files.path END"
-
-
-class TextVectors(Protocol):
-    """Vectors of texts: a table of static vectors, or an encoder."""
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [N, H], of length 1."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -120,7 +106,7 @@ class Store:
         *,
         top: int = 10,
         how: How = "hybrid",
-        vectors: Callable[[Space, str], TextVectors] | None = None,
+        vectors: Callable[[Space, str], VectorModel] | None = None,
         globs: Sequence[str] = (),
         condition: str | None = None,
     ) -> list[Hit]:
@@ -185,13 +171,10 @@ class Store:
         return allowed_N
 
     def _cosines(
-        self, query: str, snapshot: Snapshot, open_vectors: Callable[[Space, str], TextVectors] | None
+        self, query: str, snapshot: Snapshot, open_vectors: Callable[[Space, str], VectorModel] | None
     ) -> list[np.ndarray]:
         """The cosines of a query with all passages, float32 [N]; none if the store has no vectors."""
-        if open_vectors is None:
-            from bothways.search import spaces
-
-            open_vectors = spaces.open_vectors
+        open_vectors = open_vectors or spaces.open_vectors
         ((space, vectors_NH),) = snapshot.vectors_NH.items()
         model = open_vectors(space, self.database.get(f"{space}_model"))
         expected = self.database.get(f"{space}_fingerprint")

@@ -13,7 +13,7 @@ import numpy as np
 from bothways.errors import InputError
 from bothways.search.database import Database
 from bothways.search.passages import Passage
-from bothways.search.store import Space, TextVectors
+from bothways.search.spaces import Space, VectorModel
 from bothways.search.vector_file import append_vectors, map_vectors
 from bothways.search.words import Analyzer, invert
 
@@ -66,7 +66,7 @@ def writer_lock(directory: Path) -> Iterator[bool]:
 class StoreWriter:
     """Writes a store. Only the process that holds `writer_lock` may have one."""
 
-    def __init__(self, directory: Path, *, static: TextVectors, static_model: str, language: str) -> None:
+    def __init__(self, directory: Path, *, static: VectorModel, static_model: str, language: str) -> None:
         """static_model: name or directory of the static vectors. InputError if the store was made with others, or for
         another language."""
         self.directory, self.static = directory, static

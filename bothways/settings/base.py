@@ -33,6 +33,7 @@ Family = Literal[
 ]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 OnError = Literal["stop", "skip"]
+How = Literal["hybrid", "words", "vectors"]
 DocumentBreak = Literal["blank", "line", "file"]
 TagScheme = Literal["auto", "iob1", "iob2", "bioes", "plain"]
 LongTexts = Literal["windows", "error", "truncate"]

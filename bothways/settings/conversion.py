@@ -43,7 +43,9 @@ def convert(name: str, value: Any, declared: Any) -> Any:
 
 
 def _options(declared: Any) -> tuple[Any, ...]:
-    return get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
+    """The types of a union, None last."""
+    types = get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
+    return tuple(sorted(types, key=lambda one: one is NoneType))
 
 
 def _converted(value: Any, declared: Any) -> Any:

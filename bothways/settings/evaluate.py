@@ -1,6 +1,6 @@
 """Settings of `evaluate`: score a model, or a file of predictions."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -10,7 +10,9 @@ from bothways.settings.base import (
     Compute,
     DataList,
     DocumentBreak,
+    How,
     OnError,
+    OptionalDirectory,
     Printed,
     TagColumns,
     TextColumns,
@@ -44,10 +46,18 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     """Unreadable rows, or answers not at their offset: stop and report file and row, or skip and count them."""
     window: int | None = None
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
+    how: How = "vectors"
+    """For a BEIR directory: search by vectors, by words (BM25; the model is not used), or by both."""
+    rerank: OptionalDirectory = None
+    """For a BEIR directory: model of text pairs that orders the best documents anew."""
+    dimensions: int | None = None
+    """For vectors: use only their first numbers, as Matryoshka models allow."""
+    round: Literal["int8"] | None = None
+    """For a BEIR directory: round the documents' vectors to 8 bits, as an index may store them."""
     max_length: int = 128
     """For masked words: maximum tokens per example."""
     language: str = "en"
-    """For masked words: language for sentence splitting."""
+    """Language: of sentence splitting for masked words, of stemming for --how."""
 
     def __post_init__(self) -> None:
         if self.predictions and self.file:

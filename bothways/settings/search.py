@@ -7,7 +7,7 @@ from tyro.conf import Positional, arg
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT, STATIC
-from bothways.settings.base import Checked, Compute, OptionalDirectory, Output, Printed, settings
+from bothways.settings.base import Checked, Compute, How, OptionalDirectory, Output, Printed, settings
 from bothways.settings.location import Location
 
 Folders = Positional[Annotated[tuple[Location, ...], arg(metavar="FOLDER ...")]]
@@ -56,9 +56,9 @@ class Search(SearchModels, Checked, Compute):
     """A folder or file, whose index is kept in the cache and brought up to date; or the directory of an index."""
     top: int = 10
     """Number of passages."""
-    how: Literal["hybrid", "words", "vectors"] = "hybrid"
+    how: How = "hybrid"
     """words: BM25 of stemmed words; vectors: cosine of vectors; hybrid: both."""
-    condition: Annotated[str | None, arg(name="filter")] = None
+    filter: str | None = None
     """Only rows whose columns (or Markdown front matter) match, such as "year > 2010 and author = 'Smith'"."""
     model: OptionalDirectory = None
     """Also index a folder with this embedding model. [static vectors only]"""

@@ -134,7 +134,7 @@ def test_help_lists_every_setting_with_its_default(verb, capsys):
     flags = [field.name for field in fields(kind) if "Positional" not in str(field.type)]
     words = shown.replace("│", " ").split()
     for name in flags:
-        positional = name in ("corpus", "path", "text", "file") or (
+        positional = name in ("corpus", "path", "text", "file", "folders", "query") or (
             name == "model" and verb not in ("pretrain", "finetune classify")
         )
         if not positional:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bothways.linear.static_vectors import StaticVectors, Table
+from bothways.linear.static_vectors import StaticVectors, VectorTable
 from bothways.tokenizer.tokenizer import Tokenizer
 
 WORDS = "fee fees late invoice payment cat kitten sat mat the a of is paid report year annual".split()
@@ -25,4 +25,6 @@ def small_static(size: int = 8, seed: int = 0) -> StaticVectors:
     for word, other in (("payment", "fee"), ("fees", "fee"), ("kitten", "cat")):
         rows[place[word]] = rows[place[other]] + 0.1 * rows[place[word]]
     rows[1] = 0
-    return StaticVectors(Tokenizer({token: index for index, token in enumerate(tokens)}), Table(rows), unknown=[1])
+    return StaticVectors(
+        Tokenizer({token: index for index, token in enumerate(tokens)}), VectorTable(rows), unknown=[1]
+    )

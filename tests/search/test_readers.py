@@ -9,7 +9,7 @@ import pytest
 from bothways.errors import InputError
 from bothways.search.html_text import html_to_text
 from bothways.search.reader_process import Readers
-from bothways.search.readers import Part, read_parts
+from bothways.search.readers import DocumentPart, read_parts
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -37,7 +37,7 @@ def pdf(path: Path, *pages: str) -> Path:
     return path
 
 
-def only(path: Path) -> Part:
+def only(path: Path) -> DocumentPart:
     (part,) = read_parts(path)
     return part
 
@@ -58,7 +58,7 @@ def test_markdown_with_front_matter(tmp_path):
     path = tmp_path / "note.md"
     path.write_text('---\nyear: 2015\nauthor: "O\'Hara"\ndraft: true\ntags:\n  - a\n---\n# Title\ntext\n')
     part = only(path)
-    assert part == Part("# Title\ntext\n", is_markdown=True, first_line=8, metadata=part.metadata)
+    assert part == DocumentPart("# Title\ntext\n", is_markdown=True, first_line=8, metadata=part.metadata)
     assert part.metadata == {"year": 2015, "author": "O'Hara", "draft": True}
 
 
@@ -86,7 +86,7 @@ def test_docx(tmp_path):
     table = "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p/></w:tc></w:tr></w:tbl>"
     body = paragraph("Fees", "Heading2") + paragraph("Late &amp; high") + table
     part = only(docx(tmp_path / "a.docx", body))
-    assert part == Part("## Fees\n\nLate & high\n\na\t\n", is_markdown=True)
+    assert part == DocumentPart("## Fees\n\nLate & high\n\na\t\n", is_markdown=True)
 
 
 def test_pdf_pages(tmp_path):
@@ -98,7 +98,7 @@ def test_tables(tmp_path):
     path = tmp_path / "mails.csv"
     path.write_text('id,title,text,year\n7,Fees,"late\nfee",2015\n8,,paid,2016\n')
     first, second = read_parts(path)
-    assert first == Part(
+    assert first == DocumentPart(
         "Fees\nlate\nfee", first_line=first.first_line, metadata={"id": 7, "title": "Fees", "year": 2015}
     )
     assert second.text == "paid"
@@ -201,5 +201,5 @@ def test_plain_text_needs_no_process(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("fees")
     with Readers() as readers:
-        assert readers.read(path) == [Part("fees")]
+        assert readers.read(path) == [DocumentPart("fees")]
         assert readers.process is None

@@ -12,7 +12,8 @@ from bothways.errors import InputError
 from bothways.inference.backends.backend import Backend
 from bothways.inference.pooling import Pooling
 from bothways.inference.reading import ReadOptions
-from bothways.linear.static_vectors import MODEL_TYPE, StaticVectors, read_static, write_static
+from bothways.linear.static_vectors import MODEL_TYPE, StaticVectors, write_static
+from bothways.linear.word_vector_files import open_static
 from bothways.tokenizer.tokenizer import Tokenizer
 
 
@@ -30,7 +31,7 @@ class StaticBackend(Backend):
         """Read a directory, or a file of word vectors. Number format, device and batches of encoders do not matter."""
         if window:
             raise InputError(f"window ({window}) is for models that read tokens; static vectors read whole texts")
-        return cls(read_static(directory), directory)
+        return cls(open_static(directory), directory)
 
     @property
     def tokenizer(self) -> Tokenizer:
