@@ -21,6 +21,7 @@ from sentencex import segment
 
 import bothways
 from bothways.distillation.static import count_matrix, fit_rows, sif_weights, vocabulary_vectors, zipf_frequencies
+from bothways.inference.fingerprint import vector_space
 from bothways.linear.static_vectors import StaticVectors, VectorTable, packed_table, unknown_ids, write_static
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
@@ -96,7 +97,7 @@ def main() -> None:
     start_VH *= np.float32((targets_NH * guess_NH).sum() / (guess_NH**2).sum())
     rows_VH = fit_rows(matrix_NV, targets_NH, start_VH)
     rows_VH[unknown] = 0
-    facts = {"base_model": "bothways-en", "fitted_texts": len(texts)}
+    facts = {"base_model": "bothways-en", "fitted_texts": len(texts), "space": vector_space(model)}
     first, second, scores = zip(*sts("dev"), strict=True)
     for name, table in {"float32": VectorTable(rows_VH), "4 bits": packed_table(rows_VH)}.items():
         static = StaticVectors(model.tokenizer, table, unknown=unknown, facts=facts)

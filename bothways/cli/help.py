@@ -23,8 +23,8 @@ GROUPS = {
     "training": "recipe steps minutes epochs seed seeds batch-tokens batch-size gradient-accumulation learning-rate "
     "muon-learning-rate schedule warmup decay layer-decay weight-decay beta2 max-grad-norm dropout freeze linear-start "
     "train-windows",
-    "evaluation": "how metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats peers "
-    "tolerance max-drop",
+    "evaluation": "how fast metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats "
+    "peers tolerance max-drop",
     "output": "out files-with-matches color resume checkpoint-every keep-checkpoints tensorboard keep-columns "
     "top coverage label-next normalize escape-formulas to int8 word-bits layer-bits round clear json",
     "limits": "max-requests queue-tokens max-body max-texts max-text-tokens read-timeout grace",

@@ -20,6 +20,7 @@ from bothways.distillation.static import (
     zipf_frequencies,
 )
 from bothways.errors import InputError, format_count
+from bothways.inference.fingerprint import vector_space
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.linear.static_vectors import CONFIG, StaticVectors, VectorTable, unknown_ids, write_static
@@ -50,6 +51,8 @@ def run_static(settings: Distill) -> dict[str, Any]:
     else:
         dimension = min(settings.dimensions or 256, alone_VH.shape[1])
         rows_VH = (principal_components(alone_VH, dimension) * weights_V1).numpy()
+    if rows_VH.shape == alone_VH.shape and settings.corpus:
+        facts["space"] = vector_space(model)
     rows_VH[unknown] = 0
     vectors = StaticVectors(tokenizer, VectorTable(rows_VH), unknown=unknown, facts=facts)
     write_static(vectors, settings.out, card=_card(facts, vectors.dimension))

@@ -81,6 +81,12 @@ class StaticVectors:
     def dimension(self) -> int:
         return self.table.shape[1]
 
+    @property
+    def space(self) -> str | None:
+        """The fingerprint of the encoder to whose vectors the rows are fitted; None if they have their own space."""
+        value = self.facts.get("space")
+        return value if isinstance(value, str) else None
+
     @cached_property
     def fingerprint(self) -> str:
         """32 hexadecimal digits: equal if the vectors of all texts are."""

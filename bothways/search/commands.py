@@ -59,7 +59,12 @@ def run_search(settings: Search) -> SearchResult:
     store = Store(settings.path if is_store(settings.path) else updated_index(settings))
     number = max(settings.top, RERANKED) if settings.rerank else settings.top
     hits = store.search(
-        settings.query, top=number, how=settings.how, globs=settings.glob or (), condition=settings.filter
+        settings.query,
+        top=number,
+        how=settings.how,
+        fast=settings.fast,
+        globs=settings.glob or (),
+        condition=settings.filter,
     )
     if settings.rerank:
         hits = rerank(settings.query, hits, model_name(settings.rerank), settings)[: settings.top]

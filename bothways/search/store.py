@@ -8,7 +8,8 @@ Letters: N slots, H size of a vector.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -107,40 +108,55 @@ class Store:
         top: int = 10,
         how: How = "hybrid",
         vectors: Callable[[Space, str], VectorModel] | None = None,
+        fast: bool = False,
         globs: Sequence[str] = (),
         condition: str | None = None,
     ) -> list[Hit]:
         """The best passages for a query, best first.
 
         how: by words (BM25), by vectors (cosine), or by both. vectors: opens the model of a space by its name; None: as
-        when indexing. globs: only files whose path, relative to the indexed folder, matches one; with ! in front: none
-        that matches. condition: a filter of metadata, such as "year > 2010". InputError if the index was made with
-        another model.
+        when indexing. fast: search the encoder's vectors by a static vector of the query, without the encoder. globs:
+        only files whose path, relative to the indexed folder, matches one; with ! in front: none that matches.
+        condition: a filter of metadata, such as "year > 2010". InputError if the index was made with another model.
         """
         if how not in ("hybrid", "words", "vectors"):
             raise InputError(f"how ({how!r}) must be hybrid, words or vectors")
         if top < 1:
             raise InputError(f"top ({top}) must be at least 1")
-        with self._lock, self.database.snapshot():
-            snapshot = self._current()
+        with self._lock, self._snapshot_of_store() as snapshot:
             if not snapshot.bm25.number:
                 return []
             allowed_N = self._allowed(globs, condition, snapshot.bm25.alive_N)
-            scores: list[np.ndarray] = []
+            # A passage without a word of the query is no hit for words; every vector is near others to some degree.
+            scores: list[tuple[np.ndarray, float]] = []
             if how != "vectors":
                 terms = self.analyzer.terms(query)
-                scores.append(snapshot.bm25.scores(terms, self.database.inverted_lists(terms)))
+                scores.append((snapshot.bm25.scores(terms, self.database.inverted_lists(terms)), 0.0))
             if how != "words":
-                scores += self._cosines(query, snapshot, vectors)
-            scores = [one for one in scores if one.any()]  # without a known word there is nothing to rank by
+                scores.append((self._cosines(query, snapshot, vectors, fast), -np.inf))
+            scores = [pair for pair in scores if pair[0].any()]  # without a known word there is nothing to rank by
             if not scores:
                 return []
-            # A passage without a word of the query is no hit for words; every vector is near others to some degree.
-            above = [0.0 if how != "vectors" and not row else -np.inf for row in range(len(scores))]
-            slots, fused = fuse(scores, allowed_N, top, above=above)
+            rows, above = zip(*scores, strict=True)
+            slots, fused = fuse(rows, allowed_N, top, above=above)
             if len(scores) == 1:
-                fused = scores[0][slots]
+                fused = rows[0][slots]
             return [self._hit(slot, score) for slot, score in zip(slots.tolist(), fused.tolist(), strict=True)]
+
+    @contextmanager
+    def _snapshot_of_store(self) -> Iterator[Snapshot]:
+        """The store as of one commit, which stays so inside the block."""
+        for attempt in range(2):
+            with self.database.snapshot():
+                try:
+                    snapshot = self._current()
+                except FileNotFoundError as error:
+                    # A compaction has replaced the file between the begin of the snapshot and its opening.
+                    if attempt:
+                        raise InputError(f"{error}; delete the store and index again") from None
+                    continue
+                yield snapshot
+                return
 
     def _current(self) -> Snapshot:
         change = self.database.get("change", 0)
@@ -171,19 +187,27 @@ class Store:
         return allowed_N
 
     def _cosines(
-        self, query: str, snapshot: Snapshot, open_vectors: Callable[[Space, str], VectorModel] | None
-    ) -> list[np.ndarray]:
-        """The cosines of a query with all passages, float32 [N]; none if the store has no vectors."""
+        self, query: str, snapshot: Snapshot, open_vectors: Callable[[Space, str], VectorModel] | None, fast: bool
+    ) -> np.ndarray:
+        """The cosines of a query with all passages, float32 [N]."""
         open_vectors = open_vectors or spaces.open_vectors
         ((space, vectors_NH),) = snapshot.vectors_NH.items()
-        model = open_vectors(space, self.database.get(f"{space}_model"))
         expected = self.database.get(f"{space}_fingerprint")
+        if fast and space == "encoder":
+            model = open_vectors("static", self.database.get("static_model"))
+            if getattr(model, "space", None) != expected:
+                raise InputError(
+                    f"{self.directory}: its static vectors are not fitted to its encoder, so they cannot search the "
+                    "encoder's vectors; leave out --fast"
+                )
+            return np.asarray(vectors_NH @ model.embed([query])[0])
+        model = open_vectors(space, self.database.get(f"{space}_model"))
         if model.fingerprint != expected:
             raise InputError(
                 f"{self.directory}: indexed with another model (fingerprint {expected}, this one {model.fingerprint}); "
                 "search with the same model, or index again"
             )
-        return [vectors_NH @ model.embed([query])[0]]
+        return np.asarray(vectors_NH @ model.embed([query])[0])
 
     def neighbours(self, hit: Hit, number: int) -> tuple[list[Hit], list[Hit]]:
         """The passages before and after a passage in its file (or page), at most `number` of each, in their order."""

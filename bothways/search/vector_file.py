@@ -27,10 +27,13 @@ def append_vectors(path: Path, first: int, vectors_nH: np.ndarray) -> None:
 
 
 def map_vectors(path: Path, rows: int, dimension: int) -> np.ndarray:
-    """The first rows of a file, float32 [rows, dimension], read-only. InputError if it has fewer."""
+    """The first rows of a file, float32 [rows, dimension], read-only. InputError if it has fewer, FileNotFoundError
+    if there is no file."""
     if not rows:
         return np.empty((0, dimension), VALUE)
     size = rows * dimension * VALUE.itemsize
-    if not path.is_file() or path.stat().st_size < size:
-        raise InputError(f"{path}: the vectors of the store are missing or cut off; delete the store and index again")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: the vectors of the store are missing")
+    if path.stat().st_size < size:
+        raise InputError(f"{path}: the vectors of the store are cut off; delete the store and index again")
     return np.memmap(path, VALUE, "r", shape=(rows, dimension))

@@ -1,0 +1,193 @@
+"""Static vectors: the mean of rows, packed rows, files of this and other libraries."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import bothways
+from bothways.errors import InputError
+from bothways.linear import static_vectors
+from bothways.linear.static_vectors import StaticVectors, VectorTable, packed_table, read_static, write_static
+from bothways.linear.word_vector_files import open_static
+
+TEXTS = ["the cat sat on the mat", "", "a dog ran, and ran!", "\U0001f98a", "mat"]
+
+
+@pytest.fixture
+def static(tokenizer):
+    rows = np.random.default_rng(3).normal(size=(len(tokenizer), 10)).astype(np.float32)
+    rows[1] = 0
+    return StaticVectors(tokenizer, VectorTable(rows), unknown=[1])
+
+
+def test_a_vector_is_the_mean_of_rows_of_length_1(static, tokenizer):
+    vectors = static.embed(TEXTS)
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        rows = static.table.rows[[index for index in tokenizer.ids(text) if index != 1]]
+        mean = rows.sum(0) if len(rows) else np.zeros(10)
+        np.testing.assert_allclose(vector, mean / max(np.linalg.norm(mean), 1e-30), atol=1e-6)
+    assert not vectors[1].any()
+    assert not vectors[3].any()
+
+
+def test_without_normalization_it_is_the_mean(static, tokenizer):
+    plain = StaticVectors(tokenizer, static.table, unknown=[1], normalize=False)
+    rows = static.table.rows[tokenizer.ids(TEXTS[0])]
+    np.testing.assert_allclose(plain.embed(TEXTS[:1])[0], rows.mean(0), atol=1e-6)
+
+
+def test_many_texts_have_the_vectors_of_few(static, monkeypatch):
+    few = static.embed(TEXTS)
+    monkeypatch.setattr(static_vectors, "BATCH", 2)
+    static.texts = 1 << 20  # enough for the sparse product
+    np.testing.assert_allclose(static.embed(TEXTS * 3), np.tile(few, (3, 1)), atol=1e-6)
+
+
+def test_packed_rows_are_near_and_read_alike(static, tokenizer, tmp_path):
+    table = packed_table(static.table.rows)
+    near = table[np.arange(len(tokenizer))]
+    assert table.rows.shape == (len(tokenizer), 5)
+    error = np.linalg.norm(near - static.table.rows, axis=1) / np.maximum(
+        np.linalg.norm(static.table.rows, axis=1), 1e-9
+    )
+    assert error.max() < 0.12
+    assert near[1].tolist() == [0] * 10
+    write_static(static, tmp_path / "packed", packed=True)
+    write_static(static, tmp_path / "plain")
+    packed, plain = read_static(tmp_path / "packed"), read_static(tmp_path / "plain")
+    np.testing.assert_array_equal(packed.embed(TEXTS), StaticVectors(tokenizer, table, unknown=[1]).embed(TEXTS))
+    np.testing.assert_allclose(plain.embed(TEXTS), static.embed(TEXTS), atol=1e-6)
+    assert packed.fingerprint != plain.fingerprint == static.fingerprint
+
+
+@pytest.mark.slow
+def test_other_libraries_read_our_files_and_we_read_theirs(static, tmp_path):
+    from model2vec import StaticModel
+    from sentence_transformers import SentenceTransformer
+
+    write_static(static, tmp_path / "ours")
+    ours = static.embed(TEXTS[:3:2])
+    theirs = StaticModel.from_pretrained(tmp_path / "ours")
+    np.testing.assert_allclose(theirs.encode(TEXTS[:3:2]), ours, atol=1e-5)
+    other = SentenceTransformer(str(tmp_path / "ours"), device="cpu")
+    np.testing.assert_allclose(other.encode(TEXTS[:3:2]), ours, atol=1e-5)
+    theirs.save_pretrained(tmp_path / "theirs")
+    other.save(str(tmp_path / "others"))
+    for name in ("theirs", "others"):
+        loaded = bothways.load(tmp_path / name)
+        np.testing.assert_allclose(loaded.embed(TEXTS[:3:2]), ours, atol=1e-5)
+
+
+def test_rows_that_entries_share_and_their_weights(static, tmp_path):
+    write_static(static, tmp_path / "shared")
+    size = len(static.tokenizer)
+    mapping, weights = np.arange(size)[::-1] % 7, np.linspace(0.5, 2, size).astype(np.float16)
+    rows = static.table.rows[:7].astype(np.float16)
+    tensors = {"embeddings": rows, "mapping": mapping.copy(), "weights": weights}
+    save_file(tensors, tmp_path / "shared" / "model.safetensors")
+    loaded = read_static(tmp_path / "shared")
+    expected = rows[mapping].astype(np.float32) * weights.astype(np.float32)[:, None]
+    np.testing.assert_allclose(loaded.table[np.arange(size)], expected, rtol=1e-6)
+
+
+def test_a_predictor_embeds_and_refuses_the_rest(static, tmp_path):
+    write_static(static, tmp_path / "static")
+    model = bothways.load(tmp_path / "static")
+    assert model.task == "embed"
+    np.testing.assert_allclose(model.embed(TEXTS), static.embed(TEXTS), atol=1e-6)
+    assert len(model.tokenizer) == len(static.tokenizer)
+    for use in (lambda: model.classify("a"), lambda: model.fill("[MASK]"), lambda: model.hidden_states("a")):
+        with pytest.raises(InputError):
+            use()
+    with pytest.raises(InputError, match="pooling"):
+        model.embed("a", pooling="cls")
+    model.save(tmp_path / "again")
+    np.testing.assert_allclose(bothways.load(tmp_path / "again").embed(TEXTS), static.embed(TEXTS), atol=1e-6)
+
+
+def test_the_packaged_vectors_need_no_torch():
+    code = (
+        "import sys; from pathlib import Path; from bothways.pretrained import locate, STATIC\n"
+        "from bothways.linear.static_vectors import read_static\n"
+        "texts = ['A cat sat on the mat.', 'A kitten lay on the rug.', 'Interest rates']\n"
+        "vectors = read_static(locate(STATIC)).embed(texts)\n"
+        "assert vectors[0] @ vectors[1] > 0.4 > 0.2 > vectors[0] @ vectors[2], vectors @ vectors.T\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_the_packaged_vectors_are_in_the_space_of_the_packaged_model():
+    from bothways.inference.fingerprint import vector_space
+
+    model, static = bothways.load(), bothways.load("bothways-en-static")
+    assert static.backend.vectors.space == vector_space(model)
+    texts = ["The opera was composed in Vienna.", "Late fees are two per cent a month.", "How do plants make sugar?"]
+    assert ((model.embed(texts) * static.embed(texts)).sum(1) > 0.75).all()
+
+
+@pytest.mark.parametrize("damage", ["weights", "table", "missing", "rows"])
+def test_damaged_directories_are_refused(static, tmp_path, damage):
+    write_static(static, tmp_path / "static")
+    file = tmp_path / "static" / "model.safetensors"
+    if damage == "weights":
+        file.write_bytes(file.read_bytes()[:100])
+    elif damage == "table":
+        save_file({"other": static.table.rows}, file)
+    elif damage == "rows":
+        save_file({"embeddings": static.table.rows[:5].copy()}, file)
+    else:
+        file.unlink()
+    with pytest.raises(InputError):
+        read_static(tmp_path / "static")
+
+
+# --- files of word vectors --------------------------------------------------------------------------------------------
+
+WORDS = {"cat": [1.0, 0.0, 2.0], "Dog": [0.0, 1.0, -1.0], ",": [0.5, 0.5, 0.5]}
+
+
+def as_text(words, header):
+    lines = [f"{len(words)} 3"] if header else []
+    return "".join(
+        f"{line}\n" for line in [*lines, *(f"{word} {' '.join(map(str, row))}" for word, row in words.items())]
+    )
+
+
+def as_binary(words):
+    rows = (word.encode() + b" " + np.array(row, "<f4").tobytes() + b"\n" for word, row in words.items())
+    return f"{len(words)} 3\n".encode() + b"".join(rows)
+
+
+@pytest.mark.parametrize("kind", ["glove", "word2vec text", "word2vec binary"])
+def test_word_vectors(tmp_path, kind):
+    path = tmp_path / "vectors.bin"
+    path.write_bytes(as_binary(WORDS) if kind.endswith("binary") else as_text(WORDS, kind != "glove").encode())
+    model = bothways.load(path)
+    vector = np.array(WORDS["cat"]) + WORDS["Dog"] + WORDS[","]
+    np.testing.assert_allclose(model.embed("CAT, Dog zebra"), vector / np.linalg.norm(vector), atol=1e-6)
+
+
+@pytest.mark.parametrize("content", [b"", b"no vectors here\n", b"2 3\ncat 1 2 3\ndog 1 2\n", as_binary(WORDS)[:-6]])
+def test_damaged_word_vectors_are_refused(tmp_path, content):
+    path = tmp_path / "vectors.txt"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="vectors.txt"):
+        open_static(path)
+
+
+def test_info_and_unpack(static, tmp_path, capsys):
+    from bothways.cli import main
+
+    write_static(static, tmp_path / "static", packed=True)
+    main.main(["info", str(tmp_path / "static"), "--json"])
+    assert json.loads(capsys.readouterr().out)["model"] == "static vectors of size 10"
+    main.main(["unpack", str(tmp_path / "static"), "-o", str(tmp_path / "plain")])
+    np.testing.assert_array_equal(
+        read_static(tmp_path / "plain").embed(TEXTS), read_static(tmp_path / "static").embed(TEXTS)
+    )
