@@ -65,6 +65,12 @@ def print_json(*values: Any) -> None:
     print_lines(*map(dump, values))
 
 
+def print_json_line(text: str) -> None:
+    """Print a message of a protocol, JSON in pure ASCII, in one write."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def command_name() -> str:
     """The shell command that starts this program: `bothways` if it is on the PATH, else as it was started."""
     program = Path(sys.argv[0])

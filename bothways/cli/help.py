@@ -48,6 +48,7 @@ EXAMPLES = {  # by verb, its arguments
     "embed": "my-bert texts.jsonl -o vectors.npy",
     "index": "documents -o my-index",
     "search": '"which invoices mention late fees" documents',
+    "mcp": "my-index",
     "evaluate": "my-classifier test.csv",
     "bench": "my-classifier -o bench.png --with my-texts.csv",
     "quantize": "my-classifier --with my-texts.csv -o my-classifier-int8",

@@ -56,7 +56,8 @@ def _name(path: Path) -> str:
 
 def _place(hit: Hit) -> list[Segment]:
     page = [(":", ""), (f"page {hit.page}", LINE)] if hit.page is not None else []
-    return [(_name(hit.path), PATH), *page, (":", ""), (str(hit.line), LINE)]
+    line = [(":", ""), (str(hit.line), LINE)] if hit.line is not None else []
+    return [(_name(hit.path), PATH), *page, *line]
 
 
 def _sentence(settings: Search, result: SearchResult, hit: Hit) -> Span:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Glue,
         Index,
         Info,
+        Mcp,
         Pack,
         Predict,
         Pretrain,
@@ -238,6 +239,10 @@ def index(settings: "Index", result: "Indexed") -> None:
     from bothways.search.commands import summary
 
     print_json(result.as_json()) if settings.json else print_lines(f"{summary(result)}, in {result.store}")
+
+
+def mcp(settings: "Mcp", result: None) -> None:
+    """Nothing: the messages are the output."""
 
 
 def search(settings: "Search", result: "SearchResult") -> None:

@@ -63,6 +63,7 @@ VERB_WORDS = {
     "export": ("onnx", "convert"),
     "index": ("reindex", "ingest", "crawl"),
     "search": ("find", "grep", "retrieve", "query", "rank", "lookup"),
+    "mcp": ("agent", "agents", "tool", "tools"),
     "serve": ("server", "serving", "api", "http", "deploy"),
     "info": ("show", "describe", "inspect", "summary", "list", "ls"),
     "cache": ("clear-cache", "clean"),

@@ -28,7 +28,7 @@ CREATE TABLE files (
 );
 CREATE TABLE passages (
     slot INTEGER PRIMARY KEY, file INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
-    line INTEGER NOT NULL, page INTEGER, heading TEXT NOT NULL, text TEXT NOT NULL, metadata TEXT
+    line INTEGER, page INTEGER, heading TEXT NOT NULL, text TEXT NOT NULL, metadata TEXT
 );
 CREATE INDEX passages_of_file ON passages (file);
 CREATE TABLE batches (id INTEGER PRIMARY KEY, first INTEGER NOT NULL, lengths BLOB NOT NULL);

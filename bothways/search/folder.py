@@ -1,27 +1,30 @@
-"""The files of a folder that can be searched: without hidden and ignored ones, and without links that lead outside."""
+"""Documents in folders: walks them in order, without hidden, ignored (.gitignore) and unreadable files."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from bothways.data.text_files import file_type, is_compressed
-from bothways.search.globs import matches
-
-IGNORE_FILES = (".gitignore", ".ignore")
-# Files that hold no text, by their suffix: they are not even opened.
-BINARY = frozenset(
-    ".7z .a .aac .avi .bin .bmp .bz2 .class .db .dll .dmg .doc .dylib .ear .egg .eot .exe .f32 .flac .gif .gz .heic "
-    ".ico .iso .jar .jpeg .jpg .lib .m4a .mkv .mov .mp3 .mp4 .mpeg .npy .npz .o .ods .odt .ogg .onnx .otf .pickle .pkl "
-    ".png .ppt .pptx .psd .pt .pth .pyc .rar .rpm .safetensors .so .sqlite .svg .tar .tgz .tif .tiff .ttf .wasm .wav "
-    ".webm .webp .whl .wmv .woff .woff2 .xls .xlsx .xz .zip .zst".split()
+from bothways.data.text_files import is_compressed
+from bothways.errors import MissingFile
+from bothways.search.ignore_files import (
+    GIT,
+    GITIGNORE,
+    IgnoreFile,
+    choose,
+    compile_patterns,
+    ignore_files_above,
+    is_ignored,
 )
+from bothways.search.readers import document_kind
+
+Identity = tuple[int, int]  # device and inode
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file. relative: its path in the folder, with /; "" if it was named itself. modified_ns: nanoseconds."""
+    """A document. path: below the root as it was named. relative: to the root, with `/`."""
 
     path: Path
     relative: str
@@ -29,92 +32,148 @@ class FoundFile:
     modified_ns: int
 
 
-def find_documents(folder: Path, *, globs: Sequence[str] = (), skip: Path | None = None) -> Iterator[FoundFile]:
-    """The files of a folder in the order of their paths, or the one file that it is. globs: see `matches`. skip: a
-    folder that is left out, such as that of the index.
-
-    Hidden files and those that .gitignore or .ignore names are left out. A link is followed if it leads to a place
-    inside the folder, and a place is read once.
-    """
-    root = folder.resolve()
-    if root.is_file():
-        state = root.stat()
-        yield FoundFile(root, "", state.st_size, state.st_mtime_ns)
-        return
-    seen: set[tuple[int, int]] = set()
-    yield from _walk(root, root, "", [], seen, globs, skip.resolve() if skip else None)
-
-
-def _walk(
-    root: Path,
-    folder: Path,
-    prefix: str,
-    ignores: list[tuple[str, Any]],
-    seen: set[tuple[int, int]],
-    globs: Sequence[str],
-    skip: Path | None,
+def find_documents(
+    roots: Sequence[Path],
+    *,
+    glob: Sequence[str] = (),
+    hidden: bool = False,
+    skip: Path | None = None,
+    skipped: Counter[str] | None = None,
 ) -> Iterator[FoundFile]:
-    """ignores: (prefix of their folder, patterns) of the ignore files above."""
-    try:
-        state = folder.stat()
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return
-    if (state.st_dev, state.st_ino) in seen or folder == skip:
-        return
-    seen.add((state.st_dev, state.st_ino))
-    ignores = [*ignores, *((prefix, patterns) for patterns in _patterns(folder, {entry.name for entry in entries}))]
-    for entry in entries:
-        relative = prefix + entry.name
-        if entry.name.startswith(".") or (entry.is_symlink() and not _leads_inside(entry.path, root)):
-            continue
+    """The documents in folders, each once, sorted by path; a root that is a file is one, whatever its name.
+
+    glob: patterns of .gitignore that choose files by their relative path: `*.md`, `docs/**`; with `!` they leave out
+    files and folders; the last one that matches counts. hidden: include names that start with a dot (but not .git).
+    Links are followed if they lead to a file or folder in the roots that is not found without them.
+    skip: a folder that is left out, such as that of the index. skipped: incremented by the number of skipped files,
+    folders and links by reason. MissingFile if a root is missing.
+    """
+    walk = _Walk(roots, glob, hidden, Counter() if skipped is None else skipped)
+    if skip is not None and skip.exists():
+        walk.is_new(skip.stat())
+    files: list[list[FoundFile]] = [[*walk.files(index, root)] for index, root in enumerate(roots)]
+    for index, file in walk.linked_files():  # last, when it is known what is found without links
+        files[index].append(file)
+    for root_files in files:
+        yield from sorted(root_files, key=lambda file: file.relative.split("/"))
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A folder to walk. root: its index. ignore_files: those above it and in it, outermost first."""
+
+    path: str
+    root: int
+    relative: str = ""  # to the root, ending in "/" unless it is empty
+    ignore_files: tuple[IgnoreFile, ...] = ()
+
+    def inner(self, name: str, path: str) -> "_Folder":
+        return replace(self, path=path, relative=f"{self.relative}{name}/")
+
+
+class _Walk:
+    def __init__(self, roots: Sequence[Path], glob: Sequence[str], hidden: bool, skipped: Counter[str]) -> None:
+        self.roots = [os.path.realpath(root) for root in roots]
+        self.is_hidden_included, self.skipped = hidden, skipped
+        self.seen: set[Identity] = set()  # files and folders
+        self.patterns = compile_patterns(glob) if glob else None
+        self.needs_match = any(not pattern.startswith("!") for pattern in glob)
+        self.links: list[tuple[_Folder, os.DirEntry[str]]] = []
+
+    def files(self, index: int, root: Path) -> Iterator[FoundFile]:
+        """The files below a root, without links; or the root, if it is a file."""
         try:
-            is_folder = entry.is_dir()
-            if _is_ignored(relative, is_folder, ignores):
+            status = root.stat()
+        except OSError as error:
+            raise MissingFile(f"{root}: no such file or folder ({error.strerror}); check the path") from None
+        if root.is_dir():
+            yield from self._walk(_Folder(os.fspath(root), index, "", tuple(ignore_files_above(root))))
+        elif self.is_new(status):
+            yield FoundFile(root, root.name, status.st_size, status.st_mtime_ns)
+
+    def linked_files(self) -> Iterator[tuple[int, FoundFile]]:
+        """(index of the root, file) for links, and links in folders that are linked, to what was not found before."""
+        for folder, link in self.links:  # which grows
+            yield from ((folder.root, file) for file in self._follow(folder, link))
+
+    def _walk(self, folder: _Folder) -> Iterator[FoundFile]:
+        folders = [folder]
+        while folders:
+            yield from self._entries(folders.pop(), folders)
+
+    def _entries(self, folder: _Folder, folders: list[_Folder]) -> Iterator[FoundFile]:
+        try:
+            if not self.is_new(os.stat(folder.path)):
+                return
+            with os.scandir(folder.path) as scan:
+                entries = sorted(scan, key=lambda entry: entry.name)
+        except OSError:
+            self.skipped["folder that cannot be read"] += 1
+            return
+        if any(entry.name == GITIGNORE for entry in entries):
+            found = IgnoreFile.read(folder.path, skip=len(folder.relative))
+            folder = replace(folder, ignore_files=(*folder.ignore_files, *found))
+        for entry in entries:
+            is_folder = _leads_to_folder(entry)  # of links too: a pattern may name folders only
+            if not self._is_wanted(folder, entry.name, is_folder):
                 continue
-            if is_folder:
-                yield from _walk(root, Path(entry.path), f"{relative}/", ignores, seen, globs, skip)
-            elif entry.is_file() and _is_text(entry.name) and matches(relative, globs):
-                state = entry.stat()
-                if (state.st_dev, state.st_ino) not in seen or not entry.is_symlink():
-                    seen.add((state.st_dev, state.st_ino))
-                    yield FoundFile(Path(entry.path), relative, state.st_size, state.st_mtime_ns)
-        except OSError:  # it was removed meanwhile
-            continue
+            if entry.is_symlink():
+                self.links.append((folder, entry))
+            elif is_folder:
+                folders.append(folder.inner(entry.name, entry.path))
+            else:
+                yield from self._file(folder, entry)
 
-
-def _is_text(name: str) -> bool:
-    path = Path(name)
-    suffix = path.suffix.lower()
-    if is_compressed(path):  # notes.txt.gz is text, archive.gz is not known to be
-        suffix = file_type(path)
-        return bool(suffix) and suffix not in BINARY
-    return suffix not in BINARY
-
-
-def _leads_inside(path: str, root: Path) -> bool:
-    try:
-        return Path(path).resolve(strict=True).is_relative_to(root)
-    except (OSError, RuntimeError):
+    def _is_wanted(self, folder: _Folder, name: str, is_folder: bool) -> bool:
+        relative = f"{folder.relative}{name}{'/' if is_folder else ''}"
+        if name == GIT or (name.startswith(".") and not self.is_hidden_included):
+            reason = "hidden"
+        elif is_ignored(relative, folder.ignore_files):
+            reason = "named in .gitignore"
+        elif self.patterns and not choose(self.patterns, relative, is_folder or not self.needs_match):
+            reason = "not chosen by a pattern"
+        else:
+            return True
+        self.skipped[reason] += 1
         return False
 
-
-def _patterns(folder: Path, names: set[str]) -> Iterator[Any]:
-    for name in IGNORE_FILES:
-        if name in names:
-            from pathspec import GitIgnoreSpec
-
+    def _file(self, folder: _Folder, entry: "os.DirEntry[str]") -> Iterator[FoundFile]:
+        path = Path(entry.path)
+        if not entry.is_file():
+            self.skipped["not a regular file"] += 1
+        elif document_kind(path) is None:
+            suffix = "".join(path.suffixes[-2:]) if is_compressed(path) else path.suffix
+            self.skipped[f"of type {suffix.lower()}" if suffix else "without a type"] += 1
+        else:
             try:
-                lines = (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
-                yield GitIgnoreSpec.from_lines(lines)
-            except (OSError, ValueError):
-                continue
+                status = entry.stat()
+            except OSError:  # removed meanwhile
+                self.skipped["not a regular file"] += 1
+                return
+            relative = folder.relative + entry.name
+            if self.is_new(status):
+                yield FoundFile(path, relative, status.st_size, status.st_mtime_ns)
+
+    def _follow(self, folder: _Folder, link: "os.DirEntry[str]") -> Iterator[FoundFile]:
+        target = os.path.realpath(link.path)
+        if not any(target == root or target.startswith(os.path.join(root, "")) for root in self.roots):
+            self.skipped["link that leads out of the folders"] += 1
+        elif not os.path.exists(target):
+            self.skipped["broken link"] += 1
+        elif link.is_dir():
+            yield from self._walk(folder.inner(link.name, link.path))
+        else:
+            yield from self._file(folder, link)
+
+    def is_new(self, status: os.stat_result) -> bool:
+        identity = status.st_dev, status.st_ino
+        is_new = identity not in self.seen
+        self.seen.add(identity)
+        return is_new
 
 
-def _is_ignored(relative: str, is_folder: bool, ignores: Sequence[tuple[str, Any]]) -> bool:
-    """Whether the ignore files above name it; the nearest one that says anything decides."""
-    for prefix, patterns in reversed(ignores):
-        result = patterns.check_file(relative.removeprefix(prefix) + ("/" if is_folder else ""))
-        if result.include is not None:
-            return bool(result.include)
-    return False
+def _leads_to_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False

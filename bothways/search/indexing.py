@@ -4,20 +4,19 @@ Words and static vectors come first, so that one can search soon; the vectors of
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 from bothways.errors import InputError
 from bothways.log import ProgressBar, draws_bars, logger
 from bothways.search.folder import FoundFile, find_documents
-from bothways.search.passages import Passage, split_passages
+from bothways.search.passages import split_passages
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
 from bothways.search.spaces import EncoderVectors, open_vectors
-from bothways.search.writing import FileState, IndexedFile, StoreWriter, writer_lock
+from bothways.search.writing import FileState, IndexedFile, IndexedPassage, StoreWriter, writer_lock
 
 PASSAGE_TOKENS = 200
 COMMIT_PASSAGES = 4096  # passages of a commit, at least, unless
@@ -91,7 +90,9 @@ def _index_files(
     for folder in folders:
         root = writer.root(folder.resolve())
         known = writer.known_files(root)
-        for found in find_documents(folder, globs=globs, skip=writer.directory):
+        is_file = folder.is_file()
+        for found in find_documents([folder.resolve()], glob=globs, skip=writer.directory):
+            found = replace(found, relative="") if is_file else found
             state = known.pop(found.relative, None)
             if state is None or (state.size, state.modified) != (found.size, found.modified_ns):
                 todo.append((root, found, state))
@@ -159,14 +160,18 @@ def _digest(path: Path) -> bytes:
     return digest.digest()
 
 
-def _passages(
-    part: DocumentPart, count_tokens: Callable[[str], int], language: str
-) -> Iterator[tuple[Passage, dict[str, Any]]]:
+def _passages(part: DocumentPart, count_tokens: Callable[[str], int], language: str) -> list[IndexedPassage]:
     passages = split_passages(
-        part.text, count_tokens, max_tokens=PASSAGE_TOKENS, language=language, is_markdown=part.is_markdown
+        part.text,
+        count_tokens,
+        max_tokens=PASSAGE_TOKENS,
+        language=language,
+        is_markdown=part.is_markdown,
+        first_line=part.first_line or 1,
+        page=part.page,
     )
-    for passage in passages:
-        yield replace(passage, line=part.first_line + passage.line - 1, page=part.page), part.metadata
+    has_lines = part.first_line is not None
+    return [IndexedPassage(passage, has_lines, part.metadata) for passage in passages]
 
 
 class _Batch:
@@ -206,21 +211,24 @@ class _Progress:
 
     def __init__(self, title: str, unit: str, total: int, *, done: int = 0) -> None:
         self.title, self.unit, self.total, self.first = title, unit, total, done
-        self.bar = ProgressBar(title, total, done=done)
+        self.bar = ProgressBar(title, total, done=done) if draws_bars() else None
         self.start = self.logged = time.monotonic()
 
     def __enter__(self) -> "_Progress":
-        self.bar.__enter__()
+        if self.bar:
+            self.bar.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.bar.__exit__(*error)
+        if self.bar:
+            self.bar.__exit__(*error)
 
     def show(self, done: int, detail: str) -> None:
         now = time.monotonic()
         speed = (done - self.first) / max(now - self.start, 1e-9)
         text = f"{speed:,.0f} {self.unit}/s{'  ' + detail if detail else ''}"
-        self.bar.update(done, text)
-        if not draws_bars() and now - self.logged >= LINE_EVERY:
+        if self.bar:
+            self.bar.update(done, text)
+        elif now - self.logged >= LINE_EVERY:
             self.logged = now
             logger.info(f"{self.title}: {done:,} of {self.total:,}, {text}, {(self.total - done) / speed:,.0f} s left")

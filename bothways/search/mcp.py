@@ -5,18 +5,21 @@ hand: the protocol's own package would bring a web server and 20 more packages.
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import bothways
+from bothways import __version__
 from bothways.errors import InputError, shorten
+from bothways.log import print_json_line
 from bothways.search.commands import hit_json
 from bothways.search.store import Store
+from bothways.settings import Mcp
 
 VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")  # of the protocol, the newest first
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
 MOST_HITS = 100
-SEARCH_TOOL = {
+SEARCH_TOOL: dict[str, Any] = {
     "name": "search",
     "description": "Search the indexed documents by words and by meaning. Returns the best passages with their file, "
     "line and score.",
@@ -32,7 +35,7 @@ SEARCH_TOOL = {
         "required": ["query"],
     },
 }
-READ_TOOL = {
+READ_TOOL: dict[str, Any] = {
     "name": "read",
     "description": "The passages of an indexed file in their order, from the one that contains a line.",
     "inputSchema": {
@@ -49,6 +52,13 @@ READ_TOOL = {
 
 class _Refused(Exception):
     """A message that is answered with an error: its code and text."""
+
+
+def run(settings: Mcp) -> None:
+    """Answer messages until standard input ends."""
+    with Store(settings.store) as store:
+        for answer in answer_messages(sys.stdin, store):
+            print_json_line(answer)
 
 
 def answer_messages(lines: Iterable[str], store: Store) -> Iterator[str]:
@@ -79,7 +89,7 @@ def _result(method: str, params: dict[str, Any], store: Store) -> dict[str, Any]
         return {
             "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
             "capabilities": {"tools": {}},
-            "serverInfo": {"name": "bothways", "version": bothways.__version__},
+            "serverInfo": {"name": "bothways", "version": __version__},
         }
     if method == "ping":
         return {}

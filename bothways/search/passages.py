@@ -1,133 +1,224 @@
-"""Passages: a document cut at headings, paragraphs, sentences and words, each an exact slice within a token budget."""
+"""Passages: a document split at headings, then paragraphs, then sentences, up to a budget of tokens."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from sentencex import get_sentence_boundaries
+from bothways.errors import InputError
 
-Span = tuple[int, int]
+MAX_TOKEN_CHARACTERS = 16  # so long a text counts as a token at least: a word of 1 MB may be one [UNK]
+SENTENCE_WINDOW = 4000  # characters given to sentencex at once: its time is quadratic for some texts
+WORD = re.compile(r"\S+")
+SURROGATE = re.compile("[\ud800-\udfff]")
+
 CountTokens = Callable[[str], int]
-
-HEADING = re.compile(r"[ ]{0,3}(#{1,6})[ \t]+(\S.*)")
-FENCE = re.compile(r"[ ]{0,3}(```|~~~)")
-WORDS = re.compile(r"\S+\s*")
-LONGEST_SENTENCE = 20_000  # characters given to the sentence splitter at once
-PIECE_CHARACTERS = 400  # of a word that is longer than a passage
+Span = tuple[int, int]  # start and end of a slice
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A slice of a document: text == document[start:end]. line: of its first character, from 1. heading: the nearest
-    one above, "" if there is none. page: in a document with pages, from 1."""
+    """A slice of a document: text == document[start:end].
+
+    line: of the start, from 1. heading: the nearest one above, or within the passage if it starts with one; "" if there
+    is none. page: from 1, for documents with pages.
+    """
 
     text: str
     start: int
     end: int
-    line: int = 1
+    line: int
     heading: str = ""
     page: int | None = None
 
 
 def split_passages(
-    text: str, count_tokens: CountTokens, *, max_tokens: int = 200, language: str = "en", is_markdown: bool = False
+    text: str,
+    count_tokens: CountTokens,
+    *,
+    max_tokens: int = 200,
+    language: str = "en",
+    is_markdown: bool = False,
+    first_line: int = 1,
+    page: int | None = None,
 ) -> list[Passage]:
-    """Passages of at most max_tokens tokens, in order. They do not overlap, and every character that is no white space
-    is in one of them. A heading of Markdown begins a passage."""
-    passages = []
-    line, counted = 1, 0  # the line of the character at `counted`
-    for heading, start, end in _sections(text, is_markdown):
-        for first, last in _fill(_blocks(text, start, end, count_tokens, max_tokens, language), max_tokens):
-            piece = text[first:last]
-            first, last = first + len(piece) - len(piece.lstrip()), first + len(piece.rstrip())
-            if first < last:
-                line += text.count("\n", counted, first)
-                counted = first
-                passages.append(Passage(text[first:last], first, last, line, heading))
+    """Split a document into passages that do not overlap and hold every character that is not white space.
+
+    A heading (`#` of Markdown) starts a passage, with the text that follows it. Paragraphs are joined up to
+    `max_tokens`; a longer one is split into sentences, then words, then characters. Only a single character may have
+    more tokens. language: of sentencex. first_line: the line of the file at which the text starts.
+    """
+    if max_tokens < 1:
+        raise InputError(f"max_tokens ({max_tokens}) must be at least 1")
+    packer = _Packer(text, count_tokens, max_tokens, language)
+    for start, end, heading in _blocks(text, is_markdown):
+        if heading is None:
+            packer.add_text(start, end)
+        else:
+            packer.add_heading(start, end, heading)
+    packer.close()
+    passages, line, position = [], first_line, 0
+    for start, end, heading in packer.spans:
+        line, position = line + text.count("\n", position, start), start
+        passages.append(Passage(text[start:end], start, end, line, heading, page))
     return passages
 
 
-def _sections(text: str, is_markdown: bool) -> Iterator[tuple[str, int, int]]:
-    """(heading, start, end) of the parts of a document that begin with a heading; the first may have none."""
-    heading, start, position, fence = "", 0, 0, ""
-    for line in text.splitlines(keepends=True) if is_markdown else ():
-        if match := FENCE.match(line):
-            fence = "" if fence == match[1] else fence or match[1]
-        elif not fence and (match := HEADING.match(line)):
-            if text[start:position].strip():
-                yield heading, start, position
-            heading, start = match[2].strip().rstrip("#").strip(), position
-        position += len(line)
-    yield heading, start, len(text)
+# --- paragraphs and headings ------------------------------------------------------------------------------------------
 
 
-def _fill(blocks: Iterator[tuple[int, int, int]], max_tokens: int) -> Iterator[Span]:
-    """Neighbouring blocks (start, end, tokens) joined while they fit."""
-    first, last, total = 0, 0, 0
-    for start, end, tokens in blocks:
-        if total and total + tokens > max_tokens:
-            yield first, last
-            total = 0
-        first = start if not total else first
-        last, total = end, total + tokens
-    if total:
-        yield first, last
+def _blocks(text: str, is_markdown: bool) -> Iterator[tuple[int, int, str | None]]:
+    """(start, end, heading or None) of every paragraph and heading, stripped."""
+    start = last = -1  # of the paragraph: its first character, and the end of its last line
+    position, fence = 0, ""
+    for line in text.split("\n"):
+        content = line.strip()
+        heading = None
+        if is_markdown and content and content[0] in "#`~":
+            fence, heading = _markdown_state(line, content, fence)
+        if start >= 0 and (not content or heading is not None):
+            yield start, last, None
+            start = -1
+        if content:
+            first = position + line.find(content[0])
+            last = first + len(content)
+            if heading is not None:
+                yield first, last, heading
+            elif start < 0:
+                start = first
+        position += len(line) + 1
+    if start >= 0:
+        yield start, last, None
 
 
-def _blocks(
-    text: str, start: int, end: int, count: CountTokens, most: int, language: str
-) -> Iterator[tuple[int, int, int]]:
-    """(start, end, tokens) of paragraphs; of sentences where a paragraph is too long, and of words where a sentence
-    is. Counts are those of the parts, which for all tokenizers but a few are those of the whole."""
-    for first, last in _paragraphs(text, start, end):
-        tokens = count(text[first:last])
-        if tokens <= most:
-            yield first, last, max(1, tokens)
-            continue
-        for begin, finish in _sentences(text, first, last, language):
-            tokens = count(text[begin:finish])
-            if tokens <= most:
-                yield begin, finish, max(1, tokens)
-            else:
-                yield from _pieces(text, begin, finish, count, most)
+def _markdown_state(line: str, content: str, fence: str) -> tuple[str, str | None]:
+    """The code fence that is open after this line, "" if none; and the heading in it, if it is one."""
+    character = content[0]
+    size = len(content) - len(content.lstrip(character))
+    rest = content[size:]
+    if line.startswith("    "):
+        return fence, None
+    if fence:
+        closes = character == fence[0] and size >= len(fence) and not rest
+        return "" if closes else fence, None
+    if character == "#":
+        is_heading = size <= 6 and (not rest or rest[0] in " \t")
+        return "", _heading_text(rest) if is_heading else None
+    return character * size if size >= 3 and not (character == "`" and "`" in rest) else "", None
 
 
-def _paragraphs(text: str, start: int, end: int) -> Iterator[Span]:
-    first = start
-    for match in re.compile(r"\n[^\S\n]*\n\s*").finditer(text, start, end):
-        if text[first : match.start()].strip():
-            yield first, match.start()
-        first = match.end()
-    if text[first:end].strip():
-        yield first, end
+def _heading_text(rest: str) -> str:
+    """The text of a heading without the `#` that may close it."""
+    text = rest.strip()
+    opened = text.rstrip("#")
+    return opened.rstrip() if not opened or opened[-1] in " \t" else text
+
+
+# --- packing up to the budget -----------------------------------------------------------------------------------------
+
+
+class _Packer:
+    """Joins consecutive pieces of a document while their tokens fit into the budget."""
+
+    def __init__(self, text: str, count_tokens: CountTokens, budget: int, language: str) -> None:
+        self.text, self.count_tokens, self.budget, self.language = text, count_tokens, budget, language
+        self.spans: list[tuple[int, int, str]] = []  # finished
+        self.heading = ""
+        self.start = self.end = -1  # of the current passage; -1: it is empty
+        self.num_tokens = 0
+        self.holds_text = False  # besides headings
+
+    def add_heading(self, start: int, end: int, heading: str) -> None:
+        num_tokens = self._count(start, end)
+        if self.holds_text or (self.num_tokens + num_tokens) * 2 > self.budget:  # else no room for the text below
+            self.close()
+        self.heading = heading
+        if num_tokens * 2 > self.budget:
+            self.add_text(start, end)
+        else:
+            self._join(start, end, num_tokens)
+
+    def add_text(self, start: int, end: int, level: int = 0) -> None:
+        """Add a piece, split as far as needed. level: 0 for a paragraph, 1 a sentence, 2 a word."""
+        num_tokens = self._count(start, end)
+        if self.holds_text and self.num_tokens + num_tokens > self.budget:
+            self.close()
+        if self.num_tokens + num_tokens <= self.budget:
+            self._join(start, end, num_tokens)
+            self.holds_text = True
+        elif level == 2:
+            self._add_characters(start, end)
+        else:
+            pieces = _sentences(self.text, start, end, self.language) if level == 0 else self._words(start, end)
+            for piece_start, piece_end in pieces:
+                self.add_text(piece_start, piece_end, level + 1)
+
+    def close(self) -> None:
+        if self.start >= 0:
+            self.spans.append((self.start, self.end, self.heading))
+        self.start, self.num_tokens, self.holds_text = -1, 0, False
+
+    def _join(self, start: int, end: int, num_tokens: int) -> None:
+        self.start = start if self.start < 0 else self.start
+        self.end = end
+        self.num_tokens += num_tokens
+
+    def _count(self, start: int, end: int) -> int:
+        by_size = -((start - end) // MAX_TOKEN_CHARACTERS)
+        return by_size if by_size > self.budget else max(by_size, self.count_tokens(self.text[start:end]))
+
+    def _words(self, start: int, end: int) -> Iterator[Span]:
+        return (match.span() for match in WORD.finditer(self.text, start, end))
+
+    def _add_characters(self, start: int, end: int) -> None:
+        """Add a word in pieces, each as long as fits when its size is doubled or halved."""
+        size = end - start
+        while start < end:
+            size = min(size, end - start)
+            room = self.budget - self.num_tokens
+            while (num_tokens := self._count(start, start + size)) > room and size > 1:
+                size = (size + 1) // 2
+            if num_tokens > room and self.start >= 0:
+                self.close()  # not even a character fits below the heading, or after the piece before
+                continue
+            self._join(start, start + size, num_tokens)
+            self.holds_text = True
+            start += size
+            size *= 2
 
 
 def _sentences(text: str, start: int, end: int, language: str) -> Iterator[Span]:
-    for first in range(start, end, LONGEST_SENTENCE):
-        part = text[first : min(first + LONGEST_SENTENCE, end)]
-        part = part.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _has_surrogate(part) else part
-        for sentence in get_sentence_boundaries(language, part):
-            begin, finish = first + sentence["start_index"], first + sentence["end_index"]
-            if text[begin:finish].strip():
-                yield begin, finish
+    """The sentences of a paragraph, stripped; also cut where none ends within SENTENCE_WINDOW characters."""
+    from sentencex import segment
+
+    while start < end:
+        window = text[start : min(end, start + SENTENCE_WINDOW)]
+        try:
+            starts = _sentence_starts(window, segment(language, window))
+        except UnicodeEncodeError:
+            window = SURROGATE.sub("\ufffd", window)
+            starts = _sentence_starts(window, segment(language, window))
+        if start + len(window) == end:
+            starts.append(len(window))
+        elif len(starts) == 1:
+            starts.append(_last_word(window))
+        for first, last in pairwise(starts):
+            sentence = window[first:last].rstrip()
+            yield start + first, start + first + len(sentence)
+        start += starts[-1]  # where the last sentence starts, which may go on after the window
 
 
-def _has_surrogate(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+def _sentence_starts(window: str, sentences: Sequence[str]) -> list[int]:
+    """Where each sentence starts. They are searched for, as sentencex leaves out some white space between them."""
+    starts, position = [0], 0
+    for sentence in map(str.strip, sentences):
+        if sentence and (start := window.find(sentence, position)) >= 0:
+            starts += [start] if start else []
+            position = start + len(sentence)
+    return starts
 
 
-def _pieces(text: str, start: int, end: int, count: CountTokens, most: int) -> Iterator[tuple[int, int, int]]:
-    """Words; a word that is longer than a passage, such as base64, is cut."""
-    for match in WORDS.finditer(text, start, end):
-        first, last = match.span()
-        tokens = count(match[0]) if last - first <= PIECE_CHARACTERS else most + 1
-        if tokens <= most:
-            yield first, last, max(1, tokens)
-            continue
-        size = max(1, min(PIECE_CHARACTERS, most))
-        for begin in range(first, last, size):
-            yield begin, min(begin + size, last), max(1, count(text[begin : min(begin + size, last)]))
+def _last_word(window: str) -> int:
+    """Where the last word starts, so that it is not cut; the end of the window if there is one word only."""
+    words = window.rstrip().rsplit(None, 1)
+    return len(window.rstrip()) - len(words[1]) if len(words) == 2 else len(window)

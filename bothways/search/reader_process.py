@@ -1,136 +1,169 @@
-"""Reading files safely: parsers of foreign formats run in a process with limits of time and memory.
+"""Readers: reads text here, and files of other types in a process that may crash, hang or fill its memory."""
 
-The process is a fresh interpreter, started on first need: a fork could inherit locks of threads, and multiprocessing
-would run the caller's main module again. It ends when its input is closed, so also when the caller is killed.
-"""
-
-import pickle
-import struct
-import subprocess
+import json
+import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
-from typing import IO, Any
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from threading import Event, Lock, Timer
+from typing import Any, Self
 
-from bothways.errors import InputError
-from bothways.search.readers import DocumentPart, is_plain, read_parts
+from bothways.data.text_files import is_compressed
+from bothways.errors import InputError, MissingFile
+from bothways.search.readers import DocumentPart, document_kind, read_parts
 
-TIME_LIMIT = 30.0  # seconds for a file
-MEMORY_LIMIT = 1 << 31  # bytes of address space, beyond those at the start
-HEADER = struct.Struct(">Q")
-START = "import sys; sys.path[:] = {path!r}; from bothways.search.reader_process import serve; serve({memory})"
+START_LIMIT = 60.0  # seconds
+STOP_LIMIT = 5.0  # seconds
+READER = "bothways.search.readers:read_parts"
+# The parent's path is set before anything else is imported; -P keeps the current folder out until then.
+CODE = """
+import sys
+sys.path[:] = sys.argv[3:]
+from bothways.search.reader_worker import serve
+serve(sys.argv[1], int(sys.argv[2]))
+"""
 
 
 class Readers:
-    """Reads files: plain text here, other formats in the process."""
+    """Reads files one at a time. Close it, or use it in a `with` block, to end its process.
 
-    def __init__(self, *, time_limit: float = TIME_LIMIT, memory_limit: int = MEMORY_LIMIT, start: str = START) -> None:
-        """start: Python code of the process; {path} and {memory} are filled in."""
-        self.time_limit, self.start = time_limit, start.format(path=sys.path, memory=memory_limit)
-        self.process: subprocess.Popen[bytes] | None = None
-        self.answers: SimpleQueue[Any] = SimpleQueue()
+    Plain text and Markdown are read in this process. Other files are read in a process that starts with the first of
+    them. It is a new interpreter and not one of multiprocessing: a fork is unsafe in a process with threads, and
+    "spawn" and "forkserver" import the main module of the caller, which may take seconds (torch) or fail.
+    encoding: of text without a byte-order mark. time_limit: seconds a file. memory_limit: bytes, where the system has
+    such a limit (Linux). reader: 'module:function' that is called in the process instead of `read_parts`.
+    """
 
-    def __enter__(self) -> "Readers":
+    def __init__(
+        self,
+        *,
+        encoding: str | None = None,
+        time_limit: float = 30.0,
+        memory_limit: int = 2 << 30,
+        reader: str = READER,
+    ) -> None:
+        self.encoding, self.time_limit, self.memory_limit, self.reader = encoding, time_limit, memory_limit, reader
+        self._process: Popen[bytes] | None = None
+        self._lock = Lock()
+
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._stop()
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def read(self, path: Path) -> list[DocumentPart]:
-        """The parts of a file. InputError for a file that cannot be read, or that the process did not survive."""
-        if is_plain(path):
-            return [*read_parts(path)]
-        process = self.process or self._begin()
-        assert process.stdin is not None
-        try:
-            _write(process.stdin, path)
-            answer = self.answers.get(timeout=self.time_limit)
-        except Empty:
-            self._stop()
-            raise InputError(f"{path}: not read within {self.time_limit:g} s; leave it out with --glob") from None
-        except OSError:
-            answer = None
-        if answer is None:
-            self._stop()
-            raise InputError(f"{path}: its reader crashed; the file may be damaged, save it anew")
-        parts, error = answer
-        if error is not None:
-            raise InputError(error)
-        return list(parts)
+        """The parts of a file. InputError, in one line, if it cannot be read; that does not affect other files."""
+        if document_kind(path) in (None, "text", "markdown") and not is_compressed(path):
+            return [*read_parts(path, encoding=self.encoding)]
+        with self._lock:
+            return self._read_in_process(path)
 
-    def _begin(self) -> subprocess.Popen[bytes]:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", self.start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        self.answers = SimpleQueue()
-        assert self.process.stdout is not None
-        Thread(target=_collect, args=(self.process.stdout, self.answers), daemon=True).start()
-        return self.process
+    def close(self) -> None:
+        """End the process; a later file starts a new one."""
+        with self._lock:
+            self._stop()
+
+    def _read_in_process(self, path: Path) -> list[DocumentPart]:
+        if self._process and self._process.poll() is not None:  # ended between two files
+            self._stop()
+        process = self._process or self._start()
+        request = {"path": os.fspath(path), "folder": os.getcwd(), "encoding": self.encoding}
+        parts: list[DocumentPart] = []
+        with _TimeLimit(process, self.time_limit) as limit:
+            message = _ask(process, request)
+            while "part" in message:
+                parts.append(DocumentPart(**message["part"]))
+                message = _receive(process)
+        if limit.is_over or not message or message.get("is_last"):
+            self._stop()
+        if not message:
+            raise InputError(f"{path}: {_what_happened(process, limit)}; save it again, or as text")
+        if "error" in message:
+            raise (MissingFile if message.get("is_missing") else InputError)(" ".join(message["error"].splitlines()))
+        return parts
+
+    def _start(self) -> Popen[bytes]:
+        command = [sys.executable, "-P", "-c", CODE, self.reader, str(self.memory_limit), *filter(None, sys.path)]
+        # One thread: each one of a library for numbers takes address space.
+        settings = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=os.environ | settings)
+        self._process = process
+        with _TimeLimit(process, START_LIMIT):
+            message = _receive(process)
+        if not message:
+            self._stop()
+            raise InputError(f"the process that reads files did not start ({sys.executable}, {self.reader})")
+        return process
 
     def _stop(self) -> None:
-        process, self.process = self.process, None
-        if process is not None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin and process.stdout
+        with suppress(OSError):  # it ended before
+            process.stdin.close()  # upon which it exits
+        try:
+            process.wait(STOP_LIMIT)
+        except TimeoutExpired:
             process.kill()
             process.wait()
-            for stream in (process.stdin, process.stdout):
-                assert stream is not None
-                with suppress(OSError):  # of a request that it no longer reads
-                    stream.close()
+        process.stdout.close()
 
 
-def _collect(stream: IO[bytes], answers: "SimpleQueue[Any]") -> None:
-    """Put every answer into the queue, and None when the process has ended."""
+class _TimeLimit:
+    """Kills a process that is still at work after a time, or if the block is left by an exception."""
+
+    def __init__(self, process: Popen[bytes], seconds: float) -> None:
+        self.process, self.seconds, self.over = process, seconds, Event()
+        self.timer = Timer(seconds, self._end)
+        self.timer.daemon = True
+
+    @property
+    def is_over(self) -> bool:
+        return self.over.is_set()
+
+    def __enter__(self) -> Self:
+        self.timer.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.timer.cancel()
+        self.timer.join()
+        if kind:  # interrupted between a request and its answer
+            self.process.kill()
+            self.process.wait()
+
+    def _end(self) -> None:
+        self.over.set()
+        self.process.kill()
+
+
+def _ask(process: Popen[bytes], request: dict[str, Any]) -> dict[str, Any]:
+    assert process.stdin
     try:
-        while (answer := _read(stream)) is not None:
-            answers.put(answer)
-    except (OSError, ValueError, EOFError, pickle.UnpicklingError):
-        pass
-    answers.put(None)
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+    except OSError:
+        return {}
+    return _receive(process)
 
 
-def _write(stream: IO[bytes], value: Any) -> None:
-    content = pickle.dumps(value)
-    stream.write(HEADER.pack(len(content)) + content)
-    stream.flush()
+def _receive(process: Popen[bytes]) -> dict[str, Any]:
+    """The next message; {} if the process has ended."""
+    assert process.stdout
+    line = process.stdout.readline()
+    return dict(json.loads(line)) if line.endswith(b"\n") else {}
 
 
-def _read(stream: IO[bytes]) -> Any:
-    """The next value; None at the end. Both ends are this program, so unpickling is safe: a parser that is taken over
-    has the rights of this user anyway."""
-    header = stream.read(HEADER.size)
-    if len(header) < HEADER.size:
-        return None
-    content = stream.read(HEADER.unpack(header)[0])
-    return pickle.loads(content)
-
-
-def serve(memory_limit: int) -> None:
-    """The process: answer paths with (parts, error) until the input ends."""
-    _limit_memory(memory_limit)
-    answers, sys.stdout = sys.stdout.buffer, sys.stderr
-    while (path := _read(sys.stdin.buffer)) is not None:
-        try:
-            answer: tuple[list[DocumentPart], str | None] = [*read_parts(path)], None
-        except InputError as error:
-            answer = [], str(error)
-        except MemoryError:
-            answer = [], f"{path}: needs more than {memory_limit >> 20} MiB of memory to read; divide it"
-        except OSError as error:
-            answer = [], f"{path}: {error.strerror or error}"
-        except Exception as error:
-            answer = [], f"{path}: cannot be read ({type(error).__name__}: {error}); save it anew"
-        _write(answers, answer)
-
-
-def _limit_memory(size: int) -> None:
+def _what_happened(process: Popen[bytes], limit: _TimeLimit) -> str:
+    if limit.is_over:
+        return f"not read after {limit.seconds:g} seconds"
+    code = process.wait()
     try:
-        import resource
-    except ImportError:  # Windows
-        return
-    try:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + size, used + size))
-    except (OSError, ValueError):  # not Linux, or a lower limit
-        pass
+        reason = signal.Signals(-code).name
+    except ValueError:
+        reason = f"exit status {code}"
+    return f"the process that read it ended ({reason})"

@@ -22,7 +22,7 @@ from bothways.errors import InputError
 from bothways.search import spaces
 from bothways.search.database import Database
 from bothways.search.filters import parse_filter
-from bothways.search.globs import matches
+from bothways.search.ignore_files import matches
 from bothways.search.ranking import fuse
 from bothways.search.spaces import Space, VectorModel
 from bothways.search.vector_file import map_vectors
@@ -37,13 +37,14 @@ LOCATED = "CASE files.path WHEN '' THEN roots.path ELSE rtrim(roots.path, '/') |
 class Hit:
     """A passage that was found.
 
-    path: the file. line: of its first character, from 1; in a table, the line of the row. page: of a PDF. start, end:
+    path: the file. line: of its first character, from 1; in a table, the line of the row; None for
+    formats without lines. page: of a PDF. start, end:
     its characters in the text of the file (or page, or row). heading: the one above it. metadata: other columns of the
     row, or front matter. score: comparable within one search only.
     """
 
     path: Path
-    line: int
+    line: int | None
     page: int | None
     start: int
     end: int

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,13 +32,28 @@ class FileState:
 
 
 @dataclass(frozen=True)
+class IndexedPassage:
+    """A passage with the metadata of its row or file. has_lines: whether its line is one of the file."""
+
+    passage: Passage
+    has_lines: bool
+    metadata: Mapping[str, Any]
+
+    def row(self, slot: int, file: int | None) -> tuple[Any, ...]:
+        """The row of the table of passages."""
+        one, line = self.passage, self.passage.line if self.has_lines else None
+        metadata = json.dumps(dict(self.metadata), ensure_ascii=False) if self.metadata else None
+        return slot, file, one.start, one.end, line, one.page, one.heading, one.text, metadata
+
+
+@dataclass(frozen=True)
 class IndexedFile:
-    """A file that was read: its state, and its passages, each with the metadata of its row or page."""
+    """A file that was read: its state, and its passages."""
 
     root: int
     path: str
     state: FileState
-    passages: Sequence[tuple[Passage, dict[str, Any]]] = ()
+    passages: Sequence[IndexedPassage] = ()
 
 
 @contextmanager
@@ -113,8 +128,8 @@ class StoreWriter:
 
     def commit(self, files: Sequence[IndexedFile], removed: Sequence[tuple[int, str]] = ()) -> None:
         """Add files, in the place of those with the same paths, and remove others; all or nothing."""
-        passages = [(file, passage, known) for file in files for passage, known in file.passages]
-        texts = [passage.text for _, passage, _ in passages]
+        passages = [(file, one) for file in files for one in file.passages]
+        texts = [one.passage.text for _, one in passages]
         vectors_nH = self.static.embed(texts) if texts else None
         first = self.slots
         lists, lengths = invert([self.analyzer.terms(text) for text in texts], first)
@@ -124,10 +139,7 @@ class StoreWriter:
             ids = {id(file): self._add_file(file) for file in files}
             self.database.connection.executemany(
                 "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    (slot, ids[id(file)], one.start, one.end, one.line, one.page, one.heading, one.text, _json(known))
-                    for slot, (file, one, known) in enumerate(passages, first)
-                ),
+                (one.row(slot, ids[id(file)]) for slot, (file, one) in enumerate(passages, first)),
             )
             if vectors_nH is not None:
                 self._append("static", first, vectors_nH)
@@ -252,7 +264,3 @@ class StoreWriter:
             (self.directory / new).touch()
         self.database.put(**{f"{space}_file": new, f"{space}_rows": len(kept)})
         return str(name)
-
-
-def _json(metadata: dict[str, Any]) -> str | None:
-    return json.dumps(metadata, ensure_ascii=False) if metadata else None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from bothways.settings.predict import Embed, Fill, Predict
     from bothways.settings.pretrain import Pretrain, TextTraining
-    from bothways.settings.search import Index, Search
+    from bothways.settings.search import Index, Mcp, Search
     from bothways.settings.serve import Serve
     from bothways.settings.tools import Cache, Demo, Info
     from bothways.settings.vocab import Vocab
@@ -59,6 +59,7 @@ __all__ = [
     "Grouped",
     "Index",
     "Info",
+    "Mcp",
     "Pack",
     "Predict",
     "Pretrain",
@@ -98,6 +99,7 @@ _MODULES = {
     "Grouped": "finetune",
     "Index": "search",
     "Info": "tools",
+    "Mcp": "search",
     "Pack": "deploy",
     "Predict": "predict",
     "Pretrain": "pretrain",

@@ -1,4 +1,4 @@
-"""Settings of `index` and `search`."""
+"""Settings of `index`, `search` and `mcp`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -44,6 +44,17 @@ class Index(SearchModels, Checked, Compute, Printed):
         super().__post_init__()
         if not self.folders:
             raise InputError("folders is empty; name at least one folder")
+
+
+@settings
+class Mcp(Checked):
+    """Search an index from agents: the Model Context Protocol over standard input and output, with the tools `search`
+    and `read`. An agent starts it as: bothways mcp STORE."""
+
+    store: Positional[Annotated[Location, arg(metavar="STORE")]]
+    """Directory of an index (`bothways index`)."""
+    json: bool = False
+    """No effect: all messages are JSON."""
 
 
 @settings

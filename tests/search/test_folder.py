@@ -1,76 +1,132 @@
-"""The files of a folder: ignore files, links, hidden and binary files, globs."""
+"""Documents in folders: order, what is skipped and why, links, patterns."""
 
 import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from bothways.errors import InputError, MissingFile
 from bothways.search.folder import find_documents
-from bothways.search.globs import matches
 
 
-def names(folder, **options) -> list[str]:
-    return [found.relative for found in find_documents(folder, **options)]
+def make(root, *names, **content_by_name):
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("text", encoding="utf-8")
+    return root
 
 
-def make(folder, *paths: str) -> None:
-    for path in paths:
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text("text")
+def found(*roots, **options):
+    return [file.relative for file in find_documents(roots, **options)]
 
 
-def test_text_files_in_order(tmp_path):
-    make(
-        tmp_path,
-        "b.txt",
-        "a/c.md",
-        "a/.hidden.md",
-        ".git/config",
-        "photo.JPG",
-        "notes.txt.gz",
-        "archive.gz",
-        "Makefile",
-    )
-    assert names(tmp_path) == ["Makefile", "a/c.md", "b.txt", "notes.txt.gz"]
-    (found,) = find_documents(tmp_path / "b.txt")
-    assert (found.relative, found.size, found.path) == ("", 4, (tmp_path / "b.txt").resolve())
+def ignore(folder, *lines):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".gitignore").write_text("\n".join(lines), encoding="utf-8")
 
 
-def test_ignore_files(tmp_path):
-    make(tmp_path, "build/x.txt", "a.log", "sub/a.log", "sub/keep.log", "sub/deep/drop.txt", "sub/deep/other.txt")
-    (tmp_path / ".gitignore").write_text("/build/\n*.log\n")
-    (tmp_path / "sub/.gitignore").write_text("!keep.log\ndeep/drop.txt\n")
-    assert names(tmp_path) == ["sub/deep/other.txt", "sub/keep.log"]
+def test_documents_are_sorted_and_described(tmp_path):
+    make(tmp_path, "b/x.md", "b.txt", "a/z.pdf", "a/b/c.csv", "B.md")
+    files = [*find_documents([tmp_path])]
+    assert [file.relative for file in files] == ["B.md", "a/b/c.csv", "a/z.pdf", "b/x.md", "b.txt"]
+    status = (tmp_path / "b.txt").stat()
+    assert (files[-1].path, files[-1].size, files[-1].modified_ns) == (tmp_path / "b.txt", 4, status.st_mtime_ns)
 
 
-def test_links(tmp_path):
-    make(tmp_path, "outside/secret.txt", "in/a.txt", "in/real/b.txt")
-    root = tmp_path / "in"
-    os.symlink(tmp_path / "outside", root / "out")
-    os.symlink(tmp_path / "outside/secret.txt", root / "secret.txt")
-    os.symlink(root, root / "real/loop")
-    os.symlink(root / "real", root / "z-again")
-    os.symlink(root / "missing", root / "broken.txt")
-    assert names(root) == ["a.txt", "real/b.txt"]
+def test_what_is_skipped_is_counted_by_reason(tmp_path):
+    make(tmp_path, "a.md", ".hidden.md", ".cache/a.md", ".git/a.md", "b.exe", "c.exe", "d.tar.gz", "core", "no.md")
+    ignore(tmp_path, "no.md")
+    os.mkfifo(tmp_path / "pipe.txt")
+    skipped = Counter()
+    assert found(tmp_path, skipped=skipped) == ["a.md"]
+    assert skipped == {
+        **{"hidden": 4, "named in .gitignore": 1, "not a regular file": 1},
+        **{"of type .exe": 2, "of type .tar.gz": 1, "without a type": 1},
+    }
+    assert found(tmp_path, hidden=True) == [".cache/a.md", ".hidden.md", "a.md"]
 
 
-def test_the_index_is_no_document(tmp_path):
-    make(tmp_path, "a.txt", "index/notes.txt")
-    assert names(tmp_path, skip=tmp_path / "index") == ["a.txt"]
+def test_a_file_that_is_named_is_found_whatever_its_name(tmp_path):
+    make(tmp_path, ".odd.xyz", "a.md")
+    assert found(tmp_path / ".odd.xyz", tmp_path, tmp_path / "a.md") == [".odd.xyz", "a.md"]
+    with pytest.raises(MissingFile):
+        found(tmp_path / "none")
+
+
+def test_nested_gitignore_files_and_negations_are_honoured(tmp_path):
+    make(tmp_path, "a.log", "keep.log", "sub/b.log", "sub/c.txt", "sub/deep/c.txt", "build/x.md", "sub/build/y.md")
+    ignore(tmp_path, "*.log", "!keep.log", "/build/", "[")
+    ignore(tmp_path / "sub", "!b.log", "/c.txt")
+    assert found(tmp_path) == ["keep.log", "sub/b.log", "sub/build/y.md", "sub/deep/c.txt"]
+
+
+def test_gitignore_files_above_the_root_count_within_a_repository(tmp_path):
+    make(tmp_path, "repository/docs/a.md", "repository/docs/b.md")
+    ignore(tmp_path, "a.md")
+    ignore(tmp_path / "repository", "/docs/b.md")
+    root = tmp_path / "repository" / "docs"
+    assert found(root) == ["a.md", "b.md"]
+    (tmp_path / "repository" / ".git").mkdir()
+    assert found(root) == ["a.md"]
+
+
+def test_a_relative_root_within_a_repository(tmp_path, monkeypatch):
+    make(tmp_path, ".git/config", "docs/a.md", "docs/b.md")
+    ignore(tmp_path, "/docs/b.md")
+    monkeypatch.chdir(tmp_path)
+    assert found(Path("docs")) == ["a.md"]
+    assert [str(file.path) for file in find_documents([Path("docs")])] == ["docs/a.md"]
 
 
 @pytest.mark.parametrize(
-    ("globs", "found"),
+    ("glob", "expected"),
     [
-        (["*.md"], ["docs/a.md", "docs/deep/b.md"]),
-        (["docs/*.md"], ["docs/a.md"]),
-        (["docs/**"], ["docs/a.md", "docs/deep/b.md", "docs/c.txt"]),
-        (["**/b.*"], ["docs/deep/b.md"]),
-        (["!docs/deep/**"], ["docs/a.md", "docs/c.txt", "d.txt"]),
-        (["*.md", "!a.*"], ["docs/deep/b.md"]),
-        (["[a-c].md"], ["docs/a.md", "docs/deep/b.md"]),
-        (["?.txt"], ["docs/c.txt", "d.txt"]),
-        (["[!a].md"], ["docs/deep/b.md"]),
+        (["*.md"], ["a.md", "docs/c.md", "docs/drafts/d.md"]),
+        (["docs/**"], ["docs/c.md", "docs/drafts/d.md", "docs/e.txt"]),
+        (["!drafts/"], ["a.md", "b.txt", "docs/c.md", "docs/e.txt"]),
+        (["*.md", "!docs/drafts/**"], ["a.md", "docs/c.md"]),
+        (["!*.md"], ["b.txt", "docs/e.txt"]),
+        (["/*.txt"], ["b.txt"]),
+        (["*.{none}"], []),
     ],
 )
-def test_globs(globs, found):
-    assert [name for name in ("docs/a.md", "docs/deep/b.md", "docs/c.txt", "d.txt") if matches(name, globs)] == found
+def test_patterns_choose_files(tmp_path, glob, expected):
+    make(tmp_path, "a.md", "b.txt", "docs/c.md", "docs/drafts/d.md", "docs/e.txt")
+    assert found(tmp_path, glob=glob) == expected
+
+
+def test_a_pattern_that_is_none_is_refused(tmp_path):
+    with pytest.raises(InputError, match="glob"):
+        found(tmp_path, glob=["!"])
+
+
+def test_links_within_the_roots_are_followed_once_and_others_not(tmp_path):
+    make(tmp_path, "root/a.md", "root/.hidden/b.md", "outside/c.md", "outside/folder/d.md", "root-2/e.md")
+    root = tmp_path / "root"
+    for name, target in {
+        **{"0-same.md": "a.md", "1-hidden.md": ".hidden/b.md", "loop": ".", "broken.md": "none.md", "self": "self"},
+        **{"out.md": "../outside/c.md", "out": "../outside/folder", "near.md": "../root-2/e.md"},
+    }.items():
+        (root / name).symlink_to(target)
+    skipped = Counter()
+    assert found(root, skipped=skipped) == ["1-hidden.md", "a.md"]
+    assert skipped == {"hidden": 1, "link that leads out of the folders": 3, "broken link": 2}
+    assert found(root, tmp_path / "outside") == ["1-hidden.md", "a.md", "c.md", "folder/d.md"]
+
+
+def test_a_root_may_be_a_link(tmp_path):
+    make(tmp_path, "root/a.md")
+    (tmp_path / "link").symlink_to("root")
+    assert found(tmp_path / "link") == found(tmp_path / "link", tmp_path / "root") == ["a.md"]
+
+
+def test_patterns_are_imported_only_if_there_are_any(tmp_path):
+    make(tmp_path, "a.md")
+    code = "import sys; from pathlib import Path; from bothways.search.folder import find_documents; "
+    code += f"print(len([*find_documents([Path({str(tmp_path)!r})])]), *sys.modules)"
+    number, *loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
+    assert number == "1" and not {"pathspec", "torch", "numpy", "pyarrow", "tyro"} & {*loaded}

@@ -1,79 +1,149 @@
-"""Passages: exact slices within a budget, cut at headings, paragraphs, sentences and words."""
+"""Passages: exact slices, complete, within the budget; headings and their text; speed."""
 
-import re
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import bothways.search
+from bothways.errors import InputError
 from bothways.search.passages import split_passages
 
-MARKDOWN = "# Fees\n\nLate fees are 2 %.\n\n## Exceptions\nNone.\n\n```sh\n# no heading\n```\n"
+FOLDER = Path(bothways.search.__file__).parent
 
 
-def words(text: str) -> int:
-    return len(re.findall(r"\w+|[^\w\s]", text))
+def count_words(text):
+    return len(text.split())
 
 
-def test_headings_begin_a_passage():
-    passages = split_passages(MARKDOWN, words, is_markdown=True)
-    assert [(one.heading, one.line) for one in passages] == [("Fees", 1), ("Exceptions", 5)]
-    assert passages[0].text == "# Fees\n\nLate fees are 2 %."
-    assert passages[1].text == "## Exceptions\nNone.\n\n```sh\n# no heading\n```"
-    assert len(split_passages(MARKDOWN, words)) == 1
+def count_characters(text):
+    return sum(not character.isspace() for character in text)
+
+
+WORDS = [
+    "# ",
+    "## B",
+    "\n",
+    "\n\n",
+    " ",
+    "\t",
+    "```",
+    "~~~\n",
+    "    # no",
+    "#",
+    "Mr. Fox ran. ",
+    "It hid! ",
+    "é\ud800",
+    "\x1c",
+    "。",
+    "a" * 40,
+]
+documents = st.lists(st.sampled_from(WORDS) | st.text(max_size=8), max_size=40).map("".join)
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(documents, st.integers(1, 30), st.sampled_from([count_words, count_characters]), st.booleans())
+@example("# A\n\n" + "a" * 99, 7, count_characters, True)
+@example("a" * 8100 + " b. C " * 2000, 30, count_words, False)
+def test_passages_are_stripped_slices_that_hold_every_character_once(text, max_tokens, count, is_markdown):
+    passages = split_passages(text, count, max_tokens=max_tokens, is_markdown=is_markdown)
+    position = 0
+    for passage in passages:
+        assert passage.text == text[passage.start : passage.end] == passage.text.strip() != ""
+        assert not text[position : passage.start].strip()
+        assert passage.line == text[: passage.start].count("\n") + 1
+        assert count(passage.text) <= max_tokens
+        position = passage.end
+    assert not text[position:].strip()
+
+
+@given(st.lists(st.sampled_from(["# one", "## two three", "text. More text here.", "a\nb"]), max_size=20))
+def test_a_heading_stays_with_the_text_that_follows_it(blocks):
+    text = "\n\n".join(blocks)
+    for passage in split_passages(text, count_words, max_tokens=9, is_markdown=True):
+        lines = [line for line in passage.text.split("\n") if line]
+        rest = text[passage.end :].split()
+        total = sum(map(count_words, lines))
+        assert not lines[-1].startswith("#") or not rest or (rest[0].startswith("#") and (total + 3) * 2 > 9)
 
 
 def test_paragraphs_are_joined_up_to_the_budget():
-    text = "One two three.\n\nFour five.\n\n\nSix seven eight nine."
-    assert [one.text for one in split_passages(text, words, max_tokens=7)] == [
-        "One two three.\n\nFour five.",
-        "Six seven eight nine.",
-    ]
+    passages = split_passages("one two\n\nthree four\n\nfive six", count_words, max_tokens=5)
+    assert [(passage.text, passage.line) for passage in passages] == [("one two\n\nthree four", 1), ("five six", 5)]
 
 
-def test_long_paragraphs_are_cut_at_sentences():
-    text = "Dr. Smith pays the fee. The fee was late! Was it? Yes."
-    assert [one.text for one in split_passages(text, words, max_tokens=8)] == [
-        "Dr. Smith pays the fee.",
-        "The fee was late! Was it?",
-        "Yes.",
-    ]
+def test_a_long_paragraph_is_split_at_sentences_and_a_long_sentence_at_words():
+    text = "Mr. Fox ran away. He hid. It was a very dark and cold night outside."
+    passages = [passage.text for passage in split_passages(text, count_words, max_tokens=6)]
+    assert passages == ["Mr. Fox ran away. He hid.", "It was a very dark and", "cold night outside."]
 
 
-def test_long_sentences_are_cut_at_words_and_long_words_at_characters():
-    passages = split_passages("alpha " * 25 + "b" * 1000, len, max_tokens=60)
-    assert all(len(one.text) <= 60 for one in passages)
-    assert passages[0].text == ("alpha " * 10).strip()
-    assert sum(len(one.text) for one in passages if "b" in one.text and "a" not in one.text) == 1000
+def test_headings_name_the_passages_below_them():
+    text = "start\n# One #\n\n## Two\ntext\n```\n# no heading\n```\n\n#no heading\n# C#\nend"
+    passages = split_passages(text, count_words, is_markdown=True)
+    assert [(passage.heading, passage.line) for passage in passages] == [("", 1), ("Two", 2), ("C#", 11)]
+    assert passages[1].text.startswith("# One #") and passages[1].text.endswith("#no heading")
+    assert [passage.heading for passage in split_passages(text, count_words)] == [""]
 
 
-@given(
-    st.text(st.sampled_from("ab .!?\n\t#`-é\u3000東\ud800"), max_size=300), st.integers(1, 12), st.booleans()
-)  # fmt: skip
-def test_passages_divide_the_document(text, most, is_markdown):
-    passages = split_passages(text, words, max_tokens=most, is_markdown=is_markdown)
-    end = 0
-    for one in passages:
-        assert one.text == text[one.start : one.end] == one.text.strip() != ""
-        assert not text[end : one.start].strip()
-        assert one.line == text.count("\n", 0, one.start) + 1
-        assert words(one.text) <= most
-        end = one.end
-    assert not text[end:].strip()
+def test_a_heading_and_the_start_of_a_long_paragraph_are_one_passage():
+    text = "# Foxes\n\n" + "They run fast. " * 9
+    first, *others = split_passages(text, count_words, max_tokens=8, is_markdown=True)
+    assert first.text == "# Foxes\n\nThey run fast. They run fast."
+    assert {other.heading for other in others} == {"Foxes"}
 
 
-@pytest.mark.parametrize("text", ["", " \n\n ", "\n"])
-def test_nothing_to_split(text):
-    assert split_passages(text, words) == []
+def test_lines_and_pages_are_those_of_the_file():
+    (passage,) = split_passages("\n\ntext", count_words, first_line=7, page=3)
+    assert (passage.line, passage.page) == (9, 3)
 
 
-def test_a_megabyte_without_a_space_is_split_in_linear_time():
-    calls = []
+def test_a_budget_of_none_is_refused():
+    with pytest.raises(InputError, match="max_tokens"):
+        split_passages("text", count_words, max_tokens=0)
 
-    def count(text: str) -> int:
-        calls.append(len(text))
-        return len(text)
 
-    passages = split_passages("x" * 1_000_000, count, max_tokens=200)
-    assert "".join(one.text for one in passages) == "x" * 1_000_000
-    assert sum(calls) < 5_000_000
+def test_words_are_counted_once_per_paragraph_that_fits():
+    counted = []
+    split_passages("one\n\ntwo\n\nthree", lambda text: counted.append(text) or 1)
+    assert counted == ["one", "two", "three"]
+
+
+@pytest.mark.slow
+def test_a_thousand_files_take_less_than_a_second_and_a_half():
+    paragraph = "The fox ran over the hill and did not look back. It was cold.\n" * 8
+    text = "\n\n".join(f"## Part {index}\n\n{paragraph}" for index in range(10))
+    start = time.process_time()
+    for _ in range(1000):
+        assert len(split_passages(text, lambda text: len(text) // 5, is_markdown=True)) == 10
+    assert time.process_time() - start < 1.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["a", "a ", "“a. ", "你好。", "# a\n"])
+def test_time_grows_with_the_length_only(unit):
+    def seconds(size):
+        text, start = unit * (size // len(unit)), time.process_time()
+        split_passages(text, lambda text: len(text) // 4 + 1, is_markdown=True)
+        return time.process_time() - start
+
+    seconds(1000)
+    assert seconds(320_000) < 10 * seconds(80_000) + 0.1
+
+
+def test_a_word_of_a_megabyte_is_cut():
+    passages = split_passages("a" * 1_000_000, lambda text: 1, max_tokens=100)  # one [UNK]
+    assert max(len(passage.text) for passage in passages) <= 1600
+
+
+def test_the_room_imports_neither_torch_nor_other_large_packages():
+    names = "folder html_pages ignore_files passages pdf_pages plain_text reader_process reader_worker readers".split()
+    modules = ", ".join(f"bothways.search.{name}" for name in [*names, "word_documents"])
+    code = f"import sys, {modules}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "numpy", "pyarrow", "pypdfium2", "pathspec", "sentencex", "tyro"} & {*loaded}

@@ -1,205 +1,307 @@
-"""Readers: every format, damaged files, limits of time and memory."""
+"""Readers of files: the text, its lines and metadata by type; what is refused, in one line."""
 
+import gzip
+import os
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from bothways.errors import InputError
-from bothways.search.html_text import html_to_text
-from bothways.search.reader_process import Readers
-from bothways.search.readers import DocumentPart, read_parts
+from bothways.errors import InputError, MissingFile
+from bothways.search import plain_text
+from bothways.search.html_pages import html_to_markdown
+from bothways.search.passages import split_passages
+from bothways.search.readers import DocumentPart, document_kind, read_parts
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
 
-def docx(path: Path, body: str, name: str = "word/document.xml", before: str = "") -> Path:
+def pdf(*pages, page_type="Page"):
+    """A minimal PDF. pages: the text of each, in one line."""
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    for text in pages:
+        content = f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET"
+        resources = f"/Resources << /Font << /F1 3 0 R >> >> /Contents {len(objects) + 2} 0 R"
+        objects.append(f"<< /Type /{page_type} /Parent 2 0 R /MediaBox [0 0 612 792] {resources} >>")
+        objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream")
+    kids = " ".join(f"{number} 0 R" for number in range(4, len(objects) + 1, 2))
+    objects[1] = f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>"
+    data, offsets = b"%PDF-1.4\n", []
+    for number, content in enumerate(objects, 1):
+        offsets.append(len(data))
+        data += f"{number} 0 obj\n{content}\nendobj\n".encode()
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
+    trailer = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n"
+    return data + f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}{trailer}".encode()
+
+
+def docx(path, body, *, styles="", before=""):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(name, f'{before}<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>')
+        for name, root, content in (("styles", "styles", styles), ("document", "document", f"<w:body>{body}</w:body>")):
+            archive.writestr(f"word/{name}.xml", f'{before}<w:{root} xmlns:w="{WORD}">{content}</w:{root}>')
     return path
 
 
-def paragraph(text: str, style: str = "") -> str:
-    mark = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
-    return f"<w:p>{mark}<w:r><w:t>{text}</w:t></w:r></w:p>"
+def read(path, **options):
+    return [*read_parts(path, **options)]
 
 
-def pdf(path: Path, *pages: str) -> Path:
-    from matplotlib.backends.backend_pdf import PdfPages
-    from matplotlib.figure import Figure
-
-    with PdfPages(path) as file:
-        for text in pages:
-            figure = Figure(figsize=(6, 2))
-            figure.text(0.1, 0.5, text)
-            file.savefig(figure)
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
-def only(path: Path) -> DocumentPart:
-    (part,) = read_parts(path)
-    return part
+def text_of(path):
+    (part,) = read(path)
+    return part.text
 
 
-def test_text_in_several_encodings(tmp_path):
-    for name, content in {
-        "utf8": "naïve\r\nfee".encode(),
-        "mark": b"\xef\xbb\xbf" + "naïve\nfee".encode(),
-        "utf16": "naïve\nfee".encode("utf-16"),
-        "windows": "naïve\rfee".encode("cp1252"),
-    }.items():
-        path = tmp_path / f"{name}.txt"
-        path.write_bytes(content)
-        assert only(path).text == "naïve\nfee", name
+# --- text and Markdown ------------------------------------------------------------------------------------------------
 
 
-def test_markdown_with_front_matter(tmp_path):
-    path = tmp_path / "note.md"
-    path.write_text('---\nyear: 2015\nauthor: "O\'Hara"\ndraft: true\ntags:\n  - a\n---\n# Title\ntext\n')
-    part = only(path)
-    assert part == DocumentPart("# Title\ntext\n", is_markdown=True, first_line=8, metadata=part.metadata)
-    assert part.metadata == {"year": 2015, "author": "O'Hara", "draft": True}
+@pytest.mark.parametrize("name", ["a.txt", "a.py", "README", "a.unknown"])
+def test_text_is_one_part(tmp_path, name):
+    assert read(write(tmp_path / name, "# one\r\ntwo\n")) == [DocumentPart("# one\ntwo")]
 
 
-def test_html_is_its_visible_text():
-    source = """<html><head><title>Fees &amp; terms</title><style>p{}</style></head><body><script>alert(1)</script>
-    <h2>Late   fees</h2><p>Two <b>per</b>cent.</p><div hidden><p>secret</p></div><p style="display: none">no</p>
-    <ul><li>one</li><li>two</li></ul><table><tr><td>a</td><td>b</td></tr></table><pre>x
-  y</pre>&lt;script&gt;</body></html>"""
-    text = html_to_text(source)
-    assert text.startswith("# Fees & terms\n\n## Late fees\n\nTwo percent.\n\none\n")
-    assert "two" in text
-    assert "a\tb" in text
-    assert "<script>" in text  # as text
-    for gone in ("alert", "secret", "no\n", "p{}"):
-        assert gone not in text
+def test_text_is_read_in_its_encoding(tmp_path):
+    assert text_of(write(tmp_path / "a.txt", "été".encode("utf-16"))) == "été"
+    assert read(write(tmp_path / "b.txt", "été".encode("cp1252")), encoding="cp1252") == [DocumentPart("été")]
+    assert text_of(tmp_path / "b.txt") == "été"
+    with pytest.raises(InputError, match="no_such_codec"):
+        read(tmp_path / "b.txt", encoding="no_such_codec")
 
 
-def test_html_in_the_encoding_that_it_declares(tmp_path):
-    path = tmp_path / "page.html"
-    path.write_bytes('<meta charset="iso-8859-2"><p>zł'.encode("iso-8859-2"))
-    assert only(path).text == "zł\n"
+def test_compressed_text_is_decompressed(tmp_path):
+    assert text_of(write(tmp_path / "a.txt.gz", gzip.compress(b"one"))) == "one"
 
 
-def test_docx(tmp_path):
-    table = "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p/></w:tc></w:tr></w:tbl>"
-    body = paragraph("Fees", "Heading2") + paragraph("Late &amp; high") + table
-    part = only(docx(tmp_path / "a.docx", body))
-    assert part == DocumentPart("## Fees\n\nLate & high\n\na\t\n", is_markdown=True)
-
-
-def test_pdf_pages(tmp_path):
-    parts = [*read_parts(pdf(tmp_path / "a.pdf", "late fees", "annual report"))]
-    assert [(part.page, part.text.strip()) for part in parts] == [(1, "late fees"), (2, "annual report")]
-
-
-def test_tables(tmp_path):
-    path = tmp_path / "mails.csv"
-    path.write_text('id,title,text,year\n7,Fees,"late\nfee",2015\n8,,paid,2016\n')
-    first, second = read_parts(path)
-    assert first == DocumentPart(
-        "Fees\nlate\nfee", first_line=first.first_line, metadata={"id": 7, "title": "Fees", "year": 2015}
+def test_front_matter_is_metadata_and_lines_are_those_of_the_file(tmp_path):
+    matter = "---\ntitle: 'On Foxes'\nyear: 1999\ndraft: false\ntags: [a, b]\nnested:\n  key: 1\nby: nan\n---\n"
+    (part,) = read(write(tmp_path / "a.md", f"{matter}# One\n\ntext"))
+    assert part == DocumentPart(
+        "# One\n\ntext", True, None, 10, {"title": "On Foxes", "year": 1999, "draft": False, "by": "nan"}
     )
-    assert second.text == "paid"
-    assert second.metadata == {"id": 8, "year": 2016}
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"product": "cup", "notes": "blue", "price": 2.5, "sold": true, "tags": ["x"]}\n')
-    part = only(path)
-    assert part.text == "product: cup\nnotes: blue"
-    assert part.metadata == {"product": "cup", "notes": "blue", "price": 2.5, "sold": True}
+    (passage,) = split_passages(part.text, len, is_markdown=part.is_markdown, first_line=part.first_line)
+    assert (passage.line, passage.heading) == (10, "One")
 
 
-@pytest.mark.parametrize("kind", ["binary", "pdf", "docx", "bomb", "doctype", "empty docx", "jsonl"])
-def test_damaged_files_are_refused_by_name(tmp_path, kind):
-    if kind == "binary":
-        path = tmp_path / "a.txt"
-        path.write_bytes(b"\x01\0\0\0" * 100)
-    elif kind == "pdf":
-        path = pdf(tmp_path / "a.pdf", "text")
-        path.write_bytes(path.read_bytes()[:300])
-    elif kind == "docx":
-        path = docx(tmp_path / "a.docx", paragraph("text" * 1000))
-        path.write_bytes(path.read_bytes()[:200])
-    elif kind == "bomb":
-        path = tmp_path / "a.docx"
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("word/document.xml", b" " * (80 << 20))
-        assert path.stat().st_size < 1 << 20
-    elif kind == "doctype":
-        path = docx(tmp_path / "a.docx", "&a;", before='<!DOCTYPE x [<!ENTITY a "aaaa">]>')
-    elif kind == "empty docx":
-        path = docx(tmp_path / "a.docx", "", name="other.xml")
-    else:
-        path = tmp_path / "a.jsonl"
-        path.write_text('{"text": "x"\n')
-    with pytest.raises(InputError, match="a\\."):
-        [*read_parts(path)]
+@pytest.mark.parametrize("text", ["---\n\ntext", "---\nno colon\n---\ntext", "text\n---\na: b\n---"])
+def test_rules_are_no_front_matter(tmp_path, text):
+    assert read(write(tmp_path / "a.md", text)) == [DocumentPart(text, is_markdown=True)]
 
 
-def test_a_file_of_a_hundred_megabytes_is_refused(tmp_path):
-    path = tmp_path / "line.txt"
-    with path.open("wb") as file:  # sparse
-        file.seek(100 << 20)
-        file.write(b"x")
-    with pytest.raises(InputError, match="64 MiB"):
-        [*read_parts(path)]
+def test_an_empty_file_has_no_part(tmp_path):
+    assert read(write(tmp_path / "a.txt", " \n")) == []
 
 
-# --- the process ------------------------------------------------------------------------------------------------------
+# --- HTML -------------------------------------------------------------------------------------------------------------
 
 
-def replaced(reader: str) -> str:
-    """The code of a reading process with another function in the place of read_parts."""
-    return (
-        "import sys; sys.path[:] = {path!r}; import bothways.search.reader_process as process\n"
-        f"{reader}\n"
-        "process.read_parts = read_parts; process.serve({memory})"
-    )
+def test_html_is_read_as_headings_and_blocks(tmp_path):
+    page = """<!doctype html><html><head><title>On &amp; off</title><style>p {color: red}</style></head><body>
+      <h1>Foxes <em>run</em></h1><p>They run
+        fast&nbsp;&eacute;t&#233;.<br>Very.<p hidden>secret<p>Next.</p><script>alert("no")</script>
+      <ul><li>one<li>two</ul><table><tr><td>a</td><td>b</td></tr><tr><td>c<td>d</table>
+      <div style="display: none"><p>no</div><pre>x = 1\n  # y</pre><p># no heading</p><template>no</template>
+      <![1</body>"""
+    (part,) = read(write(tmp_path / "a.html", page))
+    assert part.text.split("\n\n") == [
+        *("# On & off", "# Foxes run", "They run fast été.\nVery.", "Next.", "- one\n- two", "a\tb\nc\td"),
+        *("```\nx = 1\n  # y\n```", "\\# no heading", "<![1"),
+    ]
+    assert (part.is_markdown, part.metadata, part.first_line) == (True, {"title": "On & off"}, None)
 
 
-@pytest.mark.slow
-def test_parsers_run_in_a_process_that_can_be_replaced(tmp_path):
-    good = docx(tmp_path / "good.docx", paragraph("fees"))
-    bad = tmp_path / "bad.docx"
-    bad.write_bytes(b"no archive")
-    with Readers() as readers:
-        with pytest.raises(InputError, match="damaged"):
-            readers.read(bad)
-        assert readers.read(good)[0].text == "fees\n"
-        assert readers.process is not None
-        readers.process.kill()
-        readers.process.wait()
-        with pytest.raises(InputError, match="crashed"):
-            readers.read(good)
-        assert readers.read(good)[0].text == "fees\n"
-    assert readers.process is None
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("reader", "message"),
+    "page",
     [
-        ("def read_parts(path):\n import time; time.sleep(600)", "not read within"),
-        ("def read_parts(path):\n import ctypes; ctypes.string_at(0)", "crashed"),
-        ("def read_parts(path):\n raise ZeroDivisionError('x')", "ZeroDivisionError"),
-        pytest.param(
-            "def read_parts(path):\n return [bytearray(1 << 33)]",
-            "memory",
-            marks=pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's"),
-        ),
+        "<meta charset=iso-8859-1><p>été".encode("latin-1"),
+        "<p>été".encode("cp1252"),
+        "<p>été".encode(),
+        "<head><meta charset=wrong><p>été".encode("utf-16"),
     ],
 )
-def test_a_reader_that_fails_costs_its_file_only(tmp_path, reader, message):
-    path = docx(tmp_path / "a.docx", paragraph("fees"))
-    limit = 3.0 if message == "not read within" else 30.0
-    with Readers(start=replaced(reader), time_limit=limit) as readers, pytest.raises(InputError, match=message):
-        readers.read(path)
+def test_the_encoding_of_html_is_found(tmp_path, page):
+    assert text_of(write(tmp_path / "a.htm", page)) == "été"
 
 
-def test_plain_text_needs_no_process(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("fees")
-    with Readers() as readers:
-        assert readers.read(path) == [DocumentPart("fees")]
-        assert readers.process is None
+def test_elements_that_are_not_closed_hide_only_themselves(tmp_path):
+    assert text_of(write(tmp_path / "a.html", "<div><span hidden>no</div><p>yes</b></i><svg><title>no")) == "yes"
+
+
+PIECES = [f"<{mark}{tag}>" for tag in ("p", "td", "pre", "h2", "svg", "head") for mark in ("", "/")]
+PIECES += ["<![", "<![x]>", "<![endif-]>", "<!--", "-->", "<", "&#x110000;", "<p hidden>", "\n", "# a"]
+
+
+@settings(max_examples=100)
+@given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
+def test_html_without_rules_is_read(page):
+    text, _ = html_to_markdown(page + "<p>")
+    assert "<p>" not in text
+
+
+# --- PDF --------------------------------------------------------------------------------------------------------------
+
+
+def test_pages_of_a_pdf_are_parts(tmp_path):
+    path = write(tmp_path / "a.pdf", pdf("Page one.", "", "Page three."))
+    assert [(part.text, part.page) for part in read(path)] == [("Page one.", 1), ("Page three.", 3)]
+
+
+def test_a_broken_pdf_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"a\.pdf: not a readable PDF"):
+        read(write(tmp_path / "a.pdf", "%PDF-1.4\nbroken"))
+
+
+def test_without_pypdfium2_the_message_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pypdfium2", None)
+    with pytest.raises(InputError, match=r"bothways\[pdf\]"):
+        read(write(tmp_path / "a.pdf", pdf("text")))
+
+
+# --- Word documents ---------------------------------------------------------------------------------------------------
+
+
+def paragraph(text, properties=""):
+    return f"<w:p><w:pPr>{properties}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def test_a_word_document_is_read_as_headings_paragraphs_and_tables(tmp_path):
+    styles = '<w:style w:styleId="T2"><w:name w:val="heading 2"/></w:style>'
+    styles += '<w:style w:styleId="Own"><w:basedOn w:val="T2"/></w:style>'
+    cells = "".join(f"<w:tc>{paragraph(text)}</w:tc>" for text in ("a", "b"))
+    hidden = (
+        "<w:p><w:r><w:rPr><w:vanish/></w:rPr><w:t>no</w:t></w:r><w:r><w:t>yes</w:t><w:tab/><w:t>1</w:t></w:r></w:p>"
+    )
+    table = f"<w:tbl><w:tr>{cells}</w:tr><w:tr>{cells}</w:tr></w:tbl>"
+    body = paragraph("Foxes", '<w:pStyle w:val="Own"/>') + paragraph("# They &amp; we") + table + hidden
+    (part,) = read(docx(tmp_path / "a.docx", body, styles=styles))
+    assert part.text.split("\n\n") == ["## Foxes", "\\# They & we", "a\tb\na\tb", "yes\t1"]
+    assert part.is_markdown
+
+
+def test_a_document_type_in_a_word_document_is_refused(tmp_path):
+    path = docx(tmp_path / "a.docx", paragraph("&x;"), before='<!DOCTYPE x [<!ENTITY x "boom">]>')
+    with pytest.raises(InputError, match="document type"):
+        read(path)
+
+
+def test_a_zip_bomb_is_refused(tmp_path):
+    with pytest.raises(InputError, match="decompressed"):
+        read(docx(tmp_path / "a.docx", " " * 8_000_000))
+
+
+def test_a_broken_word_document_is_refused(tmp_path):
+    path = docx(tmp_path / "a.docx", paragraph("text"))
+    with pytest.raises(InputError, match="not a readable Word document"):
+        read(write(tmp_path / "b.docx", path.read_bytes()[:300]))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("other.xml", "")
+    with pytest.raises(InputError, match="not a Word document"):
+        read(path)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_parts_with_metadata(tmp_path):
+    rows = (
+        '{"id": 7, "title": "A", "text": "one", "tags": ["x"], "none": null}\n\n{"text": "two", "ok": true, "f": 0.5}'
+    )
+    first, second = read(write(tmp_path / "a.jsonl", rows))
+    assert first == DocumentPart("A\n\none", first_line=1, metadata={"id": 7})
+    assert second == DocumentPart("two", first_line=3, metadata={"ok": True, "f": 0.5})
+
+
+def test_rows_of_csv_are_located_by_their_first_line(tmp_path):
+    path = write(tmp_path / "a.csv.gz", gzip.compress(b'body,year\n"one\ntwo",1999\nthree,2000\n'))
+    assert [(part.text, part.first_line, part.metadata) for part in read(path)] == [
+        ("one\ntwo", 2, {"year": 1999}),
+        ("three", 4, {"year": 2000}),
+    ]
+
+
+def test_without_a_text_column_all_strings_are_the_text(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"city": "Oslo", "size": 5, "land": "Norway"}')
+    assert read(path) == [
+        DocumentPart("city: Oslo\nland: Norway", metadata={"city": "Oslo", "size": 5, "land": "Norway"})
+    ]
+
+
+@pytest.mark.slow
+def test_times_in_parquet_are_in_iso_format(tmp_path):
+    import datetime
+
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table({"text": ["one", "two"], "day": [datetime.date(1999, 12, 31), None]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    parts = read(tmp_path / "a.parquet")
+    assert [(part.text, part.first_line, part.metadata) for part in parts] == [
+        ("one", 1, {"day": "1999-12-31"}),
+        ("two", 2, {}),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_a_line_of_100_megabytes_is_refused_and_not_loaded(tmp_path, name):
+    import tracemalloc
+
+    with (tmp_path / name).open("wb") as file:
+        file.write(b"text\n" + b"a" * 8192)  # NUL bytes only after that
+        file.seek(100_000_000)
+        file.write(b"\n")
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="16 MiB"):
+            read(tmp_path / name)
+        assert tracemalloc.get_traced_memory()[1] < 16_000_000
+    finally:
+        tracemalloc.stop()
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_binary_files_are_refused(tmp_path):
+    for content in (b"\x7fELF\0\0\0\x01\xff", b"a\n" * 9000 + b"\0"):
+        with pytest.raises(InputError, match="binary"):
+            read(write(tmp_path / "a.txt", content))
+
+
+def test_large_files_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(plain_text, "LARGEST_FILE", 1000)
+    for path in (
+        write(tmp_path / "a.txt", b"a" * 1001),
+        write(tmp_path / "a.txt.gz", gzip.compress(b"a" * 1001)),
+        write(tmp_path / "b.html", b"a" * 1001),
+        write(tmp_path / "b.html.gz", gzip.compress(b"a" * 1001)),
+    ):
+        with pytest.raises(InputError, match="at most"):
+            read(path)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    for path in (tmp_path, tmp_path / "pipe.txt"):
+        with pytest.raises(InputError, match="not a regular file"):
+            read(path)
+    with pytest.raises(MissingFile):
+        read(tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.html", "a.docx", "a.jsonl"])
+def test_a_file_removed_after_the_check_is_reported_as_missing(tmp_path, monkeypatch, name):
+    path = write(tmp_path / name, "text")
+    monkeypatch.setattr("bothways.search.readers.check_regular_file", lambda path: path.unlink())
+    with pytest.raises(MissingFile):
+        read(path)
+
+
+def test_the_kind_of_a_file_follows_from_its_name(tmp_path):
+    names = ["a.TXT", "a.csv.gz", "LICENSE", "a.exe", "unknown"]
+    assert [document_kind(tmp_path / name) for name in names] == ["text", "table", "text", None, None]

@@ -1,0 +1,117 @@
+"""Plain text and Markdown: a file read whole, without binary files, and the front matter of Markdown."""
+
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from bothways.data.text_encodings import WINDOWS_1252, bom_encoding, guess_utf16, has_ascii_newlines
+from bothways.data.text_files import DECOMPRESSION_ERRORS, HEAD_BYTES, decoded_lines, decompression_error, open_file
+from bothways.errors import InputError, MissingFile
+
+LARGEST_FILE = 1 << 26  # bytes of a file that is read whole, decompressed
+LONGEST_FRONT_MATTER = 200  # lines
+NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
+
+Scalar = str | int | float | bool
+
+
+def check_regular_file(path: Path) -> None:
+    """InputError unless it is a file: opening a pipe or a device could wait for ever."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise MissingFile(f"{path}: no such file; check the path") from None
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{path}: not a regular file; name a file")
+
+
+def check_size(path: Path) -> None:
+    """InputError for a file that is too large to be read whole."""
+    if (size := path.stat().st_size) > LARGEST_FILE:
+        raise _too_large(path, f"{size >> 20:,} MiB")
+
+
+def read_whole(path: Path) -> bytes:
+    """All bytes of a file, decompressed by its name. InputError for more than LARGEST_FILE."""
+    check_size(path)
+    with open_file(path) as file:
+        try:
+            content = file.read(LARGEST_FILE + 1)
+        except DECOMPRESSION_ERRORS as error:
+            raise decompression_error(str(path), error) from None
+    if len(content) > LARGEST_FILE:
+        raise _too_large(path, "more, decompressed")
+    return content
+
+
+def check_is_text(path: Path, encoding: str | None) -> None:
+    """InputError if a file starts like a binary file: with NUL bytes, in an encoding without them."""
+    if encoding is not None and not has_ascii_newlines(encoding):
+        return
+    with open_file(path) as file:
+        try:
+            head = file.read(HEAD_BYTES)
+        except DECOMPRESSION_ERRORS as error:
+            raise decompression_error(str(path), error) from None
+    if b"\0" in head and not bom_encoding(head) and not guess_utf16(head):
+        raise _is_binary(path)
+
+
+def read_text_file(path: Path, encoding: str | None) -> str:
+    """The text of a file, its lines ending in line feeds. encoding: see `decoded_lines`; None: UTF-8, and Windows-1252
+    for lines that are not."""
+    check_size(path)
+    check_is_text(path, encoding)
+    lines, size = [], 0
+    for _, line, error in decoded_lines(path, encoding):
+        size += len(line) + 1
+        if error and encoding is None:  # a legacy file is better found with a wrong letter than not at all
+            return read_text_file(path, WINDOWS_1252)
+        if error:
+            raise error
+        if "\0" in line:
+            raise _is_binary(path)
+        if size > LARGEST_FILE:
+            raise _too_large(path, "more, decompressed")
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def split_front_matter(text: str) -> tuple[dict[str, Scalar], str, int]:
+    """The `key: value` lines between `---` at the start of a Markdown text, the text after them, and its first line."""
+    lines = text.split("\n", LONGEST_FRONT_MATTER)
+    if lines[0].rstrip() != "---":
+        return {}, text, 1
+    last = next((index for index, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
+    if last is None or not any(":" in line for line in lines[1:last]):
+        return {}, text, 1
+    return dict(_simple_values(lines[1:last])), "\n".join(lines[last + 1 :]), last + 2
+
+
+def _simple_values(lines: list[str]) -> Iterator[tuple[str, Scalar]]:
+    """Keys and values of one line each; nested ones and lists are left out."""
+    for line in lines:
+        key, colon, value = line.partition(":")
+        value = value.strip()
+        if colon and value and key.strip() and key[0] not in " \t#-" and value[0] not in "[{|>&*":
+            yield key.strip(), read_scalar(value)
+
+
+def read_scalar(value: str) -> Scalar:
+    """The value of a word as YAML reads it: a number, true, false, or text, without its quotes."""
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not NUMBER.fullmatch(value):
+        return value
+    return float(value) if "." in value else int(value)
+
+
+def _too_large(path: Path, size: str) -> InputError:
+    return InputError(f"{path}: {size}, of {LARGEST_FILE >> 20} MiB at most for a file of this type; split it")
+
+
+def _is_binary(path: Path) -> InputError:
+    return InputError(f"{path}: a binary file (it has NUL bytes); give text, or its --encoding")

@@ -1,0 +1,99 @@
+"""Rows of a table for search: the text of each row, its line, and its other values."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, time
+from functools import cache, partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from bothways.data.columns import PAIR_NAMES, TEXT_NAMES
+from bothways.data.tables import iter_rows
+from bothways.data.text_files import BLOCK, DECOMPRESSION_ERRORS, decompression_error, file_type, open_file
+from bothways.errors import InputError
+from bothways.search.plain_text import Scalar, check_is_text, read_scalar
+
+LONGEST_LINE = 1 << 24  # bytes of a line in JSON lines, CSV and TSV
+LARGEST_INTEGER = 1 << 63
+LONGEST_VALUE = 1000  # characters of a text that filters may compare
+TITLES = ("title", "headline", "heading", "name", "subject")
+TEXTS = {"text", "body", "description", "passage", *TEXT_NAMES, *chain.from_iterable(PAIR_NAMES)} - {*TITLES}
+ROW_NUMBER = re.compile(r"(\d+)$")
+
+
+def table_rows(path: Path, encoding: str | None) -> Iterator[tuple[str, int, dict[str, Scalar]]]:
+    """(text, line, metadata) of every row with text. line: in the file, or the number of the row in Parquet.
+
+    The text is that of the columns named like text, after that of a title; without such columns it is `name: value` of
+    every column of strings. metadata: the other strings, numbers, truth values and times (in ISO format), or
+    of all columns without such ones.
+    """
+    kind = file_type(path)
+    if kind != ".parquet":
+        check_is_text(path, encoding)
+        _check_lines(path)
+    columns_of = cache(_text_columns)
+    for where, row in iter_rows(path, encoding=encoding):
+        text = _row_text(row, columns_of)
+        match = ROW_NUMBER.search(where)
+        line = int(match[1]) if match else 1
+        if kind == ".csv":  # located by the last line of the row
+            line -= sum(value.count("\n") for value in row.values())
+        if text.strip():
+            yield text, line, _metadata(row, columns_of(tuple(row)), kind not in (".csv", ".tsv"))
+
+
+def _check_lines(path: Path) -> None:
+    """InputError for a line of more than LONGEST_LINE bytes, before a reader would load it.
+
+    Lines end in line feeds, or in carriage returns if there are no line feeds.
+    """
+    longest, current = {b"\n": 0, b"\r": 0}, {b"\n": 0, b"\r": 0}
+    has_line_feed = False
+    with open_file(path) as file:
+        try:
+            for block in iter(partial(file.read, BLOCK), b""):
+                has_line_feed = has_line_feed or b"\n" in block
+                for mark in longest:
+                    first = block.find(mark)
+                    longest[mark] = max(longest[mark], current[mark] + (len(block) if first < 0 else first))
+                    current[mark] = current[mark] + len(block) if first < 0 else len(block) - block.rfind(mark) - 1
+        except DECOMPRESSION_ERRORS as error:
+            raise decompression_error(str(path), error) from None
+    if longest[b"\n" if has_line_feed else b"\r"] > LONGEST_LINE:
+        raise InputError(f"{path}: a line of more than {LONGEST_LINE >> 20} MiB; a table has one row a line")
+
+
+def _text_columns(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns of texts, titles first; () if there are none. A title alone is none."""
+    texts = [name for name in names if name.strip().lower() in TEXTS]
+    return (*(name for name in names if name.strip().lower() in TITLES), *texts) if texts else ()
+
+
+def _row_text(row: Any, columns_of: Callable[[tuple[str, ...]], tuple[str, ...]]) -> str:
+    values = {name: row[name] for name in columns_of(tuple(row))}
+    if values:
+        return "\n\n".join(
+            str(value) for value in values.values() if isinstance(value, str | int) and str(value).strip()
+        )
+    return "\n".join(f"{name}: {value}" for name, value in row.items() if isinstance(value, str) and value.strip())
+
+
+def _metadata(row: Any, text_columns: tuple[str, ...], is_typed: bool) -> dict[str, Scalar]:
+    """The values of all columns but those of the text. is_typed: whether a number is not a text, as in CSV."""
+    values = {name: _scalar(value, is_typed) for name, value in row.items() if name not in text_columns}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _scalar(value: Any, is_typed: bool) -> Scalar | None:
+    """The value if it is a string, number, truth value or time; None for lists, objects and missing values."""
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, float):
+        return value if value == value else None
+    if isinstance(value, int):
+        return value if abs(value) < LARGEST_INTEGER else str(value)
+    if not isinstance(value, str) or not value.strip() or len(value) > LONGEST_VALUE:
+        return None
+    return value if is_typed else read_scalar(value)

@@ -1,0 +1,190 @@
+"""Word documents (.docx) as Markdown: paragraphs, headings by style, and tables as tab-separated rows."""
+
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree.ElementTree import ParseError, XMLParser
+from zipfile import BadZipFile, ZipFile
+
+from bothways.errors import InputError
+from bothways.search.plain_text import check_size
+
+LARGEST_MEMBER = 1 << 27  # bytes of XML, decompressed
+LARGEST_RATIO = 200  # of decompressed to compressed size, beyond a megabyte
+BLOCK = 1 << 16  # bytes per read
+WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+STRICT_WORD = "{http://purl.oclc.org/ooxml/wordprocessingml/main}"
+FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"  # repeats what is beside it
+HEADING_STYLE = re.compile(r"heading ([1-6])$", re.IGNORECASE)
+MARKDOWN_MARK = re.compile(r"#{1,6}(?:\s|$)|```|~~~")
+
+
+def word_to_markdown(path: Path) -> str:
+    """The text of a .docx. InputError if it is not one, declares a DTD, or is too large once decompressed."""
+    check_size(path)
+    try:
+        with ZipFile(path) as archive:
+            styles = _Styles()
+            if "word/styles.xml" in archive.namelist():
+                _parse(path, archive, "word/styles.xml", styles)
+            body = _Body(styles.levels())
+            _parse(path, archive, "word/document.xml", body)
+    except KeyError:
+        raise InputError(f"{path}: not a Word document (no word/document.xml); save it again as .docx") from None
+    except (BadZipFile, ParseError, NotImplementedError, EOFError, zlib.error, RuntimeError) as error:
+        raise InputError(f"{path}: not a readable Word document ({error}); save it again as .docx") from None
+    return "\n\n".join(body.blocks)
+
+
+def _parse(path: Path, archive: ZipFile, name: str, target: "_Target") -> None:
+    member = archive.getinfo(name)
+    if member.file_size > LARGEST_MEMBER or member.file_size > (1 << 20) + LARGEST_RATIO * member.compress_size:
+        raise InputError(
+            f"{path}: {name} grows from {member.compress_size:,} to {member.file_size:,} bytes when decompressed, like "
+            "a file made to fill the memory; save it again as .txt, if that is intended"
+        )
+    target.path = path
+    parser = XMLParser(target=target)
+    with archive.open(member) as file:  # yields at most `file_size` bytes, whatever the compressed data holds
+        while block := file.read(BLOCK):
+            parser.feed(block)
+    parser.close()
+
+
+class _Target:
+    """What the parser of XML calls. A DTD is refused, as its entities may grow without bound."""
+
+    path: Path
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None: ...
+
+    def end(self, tag: str) -> None: ...
+
+    def data(self, text: str) -> None: ...
+
+    def doctype(self, name: str, public_id: str | None, system_id: str | None) -> None:
+        raise InputError(f"{self.path}: declares a document type, which a Word document does not; save it again")
+
+    def close(self) -> None: ...
+
+
+class _Styles(_Target):
+    """The styles of paragraphs: which are headings, by name, outline level, or the style they are based on."""
+
+    def __init__(self) -> None:
+        self.style = ""
+        self.level_by_style: dict[str, int] = {}
+        self.base_by_style: dict[str, str] = {}
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        name, value = _local(tag), _value(attributes)
+        if name == "style":
+            self.style = _attribute(attributes, "styleId")
+        elif name == "name" and (match := HEADING_STYLE.match(value)):
+            self.level_by_style[self.style] = int(match[1])
+        elif name == "name" and value.lower() == "title":
+            self.level_by_style[self.style] = 1
+        elif name == "outlineLvl" and value.isdecimal() and int(value) < 6:
+            self.level_by_style.setdefault(self.style, int(value) + 1)
+        elif name == "basedOn":
+            self.base_by_style[self.style] = value
+
+    def levels(self) -> dict[str, int]:
+        return {style: level for style in {*self.level_by_style, *self.base_by_style} if (level := self._level(style))}
+
+    def _level(self, style: str) -> int:
+        for _ in range(10):  # styles may be based on each other in a circle
+            if style in self.level_by_style:
+                return self.level_by_style[style]
+            style = self.base_by_style.get(style, "")
+        return 0
+
+
+class _Body(_Target):
+    """The blocks of a document. Paragraphs and tables may be nested, as in text boxes."""
+
+    def __init__(self, level_by_style: dict[str, int]) -> None:
+        self.level_by_style = level_by_style
+        self.blocks: list[str] = []
+        self.paragraphs: list[list[str]] = []  # parts of the open ones
+        self.cells: list[list[str]] = []
+        self.rows: list[list[str]] = []
+        self.table: list[str] = []  # finished rows of the outermost table
+        self.level = 0  # of the heading
+        self.in_text = self.in_run = self.is_hidden = False
+        self.fallbacks = 0
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self.fallbacks += tag == FALLBACK
+        name = _local(tag)
+        if self.fallbacks or not name:
+            return
+        if name == "p":
+            self.paragraphs.append([])
+            self.level = 0
+        elif name == "r":
+            self.in_run, self.is_hidden = True, False
+        elif name == "vanish" and self.in_run:
+            self.is_hidden = _value(attributes) not in ("0", "false", "off")
+        elif name == "pStyle":
+            self.level = self.level_by_style.get(_value(attributes), 0)
+        elif name == "outlineLvl" and _value(attributes) in tuple("012345"):
+            self.level = int(_value(attributes)) + 1
+        elif name == "t":
+            self.in_text = not self.is_hidden
+        elif name in ("tab", "br", "cr") and self.in_run and self.paragraphs:
+            self.paragraphs[-1].append("\t" if name == "tab" else "\n")
+        elif name == "tr":
+            self.rows.append([])
+        elif name == "tc":
+            self.cells.append([])
+
+    def data(self, text: str) -> None:
+        if self.in_text and self.paragraphs and not self.fallbacks:
+            self.paragraphs[-1].append(text)
+
+    def end(self, tag: str) -> None:
+        name = _local(tag)
+        if self.fallbacks or not name:
+            self.fallbacks -= tag == FALLBACK
+        elif name == "p":
+            self._end_paragraph("".join(self.paragraphs.pop()).strip())
+        elif name == "t":
+            self.in_text = False
+        elif name == "r":
+            self.in_run = self.is_hidden = False
+        elif name == "tc" and self.rows:
+            self.rows[-1].append(" ".join(self.cells.pop()))
+        elif name == "tr":
+            row = "\t".join(self.rows.pop())
+            (self.cells[-1] if self.cells else self.table).append(row)
+        elif name == "tbl" and not self.rows:
+            self.blocks += ["\n".join(filter(str.strip, self.table))]
+            self.table = []
+
+    def _end_paragraph(self, text: str) -> None:
+        if text and self.cells:
+            self.cells[-1].append(" ".join(text.split()))
+        elif text and self.level:
+            self.blocks.append(f"{'#' * self.level} {' '.join(text.split())}")
+        elif text:
+            self.blocks.append("\n".join(_lines(text)))
+        self.level = 0
+
+
+def _lines(text: str) -> Iterator[str]:
+    return (f"\\{line}" if MARKDOWN_MARK.match(line) else line for line in text.split("\n") if line.strip())
+
+
+def _local(tag: str) -> str:
+    """The name of an element of Word; "" for those of other namespaces."""
+    return tag.removeprefix(WORD).removeprefix(STRICT_WORD) if tag.startswith((WORD, STRICT_WORD)) else ""
+
+
+def _attribute(attributes: dict[str, str], name: str) -> str:
+    return attributes.get(WORD + name) or attributes.get(STRICT_WORD + name) or ""
+
+
+def _value(attributes: dict[str, str]) -> str:
+    return _attribute(attributes, "val")

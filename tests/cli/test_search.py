@@ -1,0 +1,145 @@
+"""`bothways index` and `bothways search`: what they print, exit status, the cache, refusals."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint
+from bothways.cli import main
+
+FILES = {
+    "fees.md": "# Late fees\n\nA fee of two per cent is charged for late payment. It is due each month.\n\n"
+    "# Cats\n\nNone.",
+    "opera.txt": "The barber of Seville is an opera.\n\nRossini composed it in 1816.",
+    "mails.csv": "text,year\nPlease pay the invoice,2015\nThe annual report,2009\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    root = tmp_path / "documents"
+    root.mkdir()
+    for name, text in FILES.items():
+        (root / name).write_text(text)
+    monkeypatch.setenv("BOTHWAYS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return root
+
+
+@pytest.fixture
+def output_of(capsys):
+    def run(*arguments, status=0):
+        code = 0
+        try:
+            main.main([*map(str, arguments)])
+        except SystemExit as end:
+            code = end.code
+        shown = capsys.readouterr()
+        assert code == status, shown.err
+        return shown.out if status == 0 else shown.out + shown.err
+
+    return run
+
+
+def test_a_folder_is_searched_at_once(folder, output_of, tmp_path):
+    shown = output_of("search", "who wrote the opera about a barber", folder)
+    first = shown.splitlines()[0]
+    assert first.startswith("documents/opera.txt:1")
+    (folder / "new.txt").write_text("zebra crossing")
+    assert "new.txt:1" in output_of("search", "zebra", folder, "--how", "words")
+    assert len([*(tmp_path / "cache" / "search").iterdir()]) == 1
+
+
+def test_json_lines_have_the_same_keys_always(folder, output_of):
+    lines = output_of("search", "late payment", folder, "--json", "--top", 3).splitlines()
+    hits = [json.loads(line) for line in lines]
+    keys = {"path", "line", "page", "start", "end", "heading", "text", "score", "metadata", "match"}
+    assert all(hit.keys() == keys for hit in hits)
+    hit = hits[0]
+    assert (hit["line"], hit["heading"]) == (1, "Late fees")
+    assert FILES["fees.md"][hit["start"] : hit["end"]] == hit["text"]
+    start, end = hit["match"]
+    assert hit["text"][start:end] == "A fee of two per cent is charged for late payment."
+
+
+def test_files_only_filter_and_glob(folder, output_of):
+    assert output_of("search", "report invoice", folder, "-l", "--filter", "year < 2010") == "documents/mails.csv\n"
+    assert output_of("search", "fee", folder, "-l", "-g", "*.md") == "documents/fees.md\n"
+
+
+def test_nothing_found_is_status_1(folder, output_of):
+    output_of("search", "fee", folder)  # which indexes, and reports it
+    assert output_of("search", "xylophone", folder, "--how", "words", status=1) == ""
+
+
+def test_the_matching_sentence_and_words_are_marked(folder, output_of):
+    shown = output_of("search", "late payment", folder, "--color", "always", "--top", 1)
+    assert "\x1b[1mA fee of two per cent is charged for \x1b[0m\x1b[1;31mlate\x1b[0m" in shown
+    assert "\x1b" not in output_of("search", "late payment", folder, "--top", 1)
+
+
+def test_context_is_of_the_neighbouring_passages(folder, output_of):
+    assert "None." in output_of("search", "late payment", folder, "--top", 1, "-C", 1)
+    assert "None." not in output_of("search", "late payment", folder, "--top", 1)
+
+
+def test_an_index_of_its_own(folder, output_of, tmp_path):
+    facts = json.loads(output_of("index", folder, "-o", tmp_path / "index", "--no-encoder", "--json"))
+    assert (facts["files"], facts["new"], facts["skipped"]) == (3, 3, {})
+    again = json.loads(output_of("index", folder, "-o", tmp_path / "index", "--no-encoder", "--json"))
+    assert (again["new"], again["unchanged"]) == (0, 3)
+    assert output_of("search", "barber", tmp_path / "index", "-l", "--how", "words") == "documents/opera.txt\n"
+    for path in folder.iterdir():  # the passages are in the index
+        path.unlink()
+    assert "Rossini" in output_of("search", "barber opera", tmp_path / "index")
+
+
+def test_answers_are_exact_and_a_pair_model_orders_anew(folder, output_of, tmp_path, make_model, tokenizer):
+    checkpoint.save(
+        Checkpoint(make_model("bert", {"spans": 2}, max_position_embeddings=512), tokenizer), tmp_path / "reader"
+    )
+    checkpoint.save(
+        Checkpoint(make_model("bert", {"classes": 1}, max_position_embeddings=512), tokenizer), tmp_path / "ranker"
+    )
+    *lines, last = output_of("search", "fee", folder, "--answer", tmp_path / "reader", "--json").splitlines()
+    for answer in json.loads(last)["answers"]:
+        hit = json.loads(lines[answer["hit"]])
+        assert hit["text"][answer["start"] : answer["end"]] == answer["text"]
+    plain = {json.loads(line)["text"] for line in output_of("search", "fee", folder, "--json").splitlines()}
+    lines = output_of("search", "fee", folder, "--json", "--rerank", tmp_path / "ranker").splitlines()
+    hits = [json.loads(line) for line in lines]
+    assert {hit["text"] for hit in hits} == plain
+    assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
+    output_of("search", "fee", folder, "--rerank", tmp_path / "reader", status=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("search", "fee", "missing"), "no such file or folder"),
+        (("search", "fee", "documents", "--filter", "year >"), "filter"),
+        (("search", "fee", "documents", "--static", "missing"), "static vectors"),
+        (("index", "missing", "-o", "index"), "no such file or folder"),
+    ],
+)
+def test_wrong_use_is_one_line(folder, capsys, arguments, message):
+    with pytest.raises(SystemExit) as stopped:
+        main.main([*arguments])
+    error = capsys.readouterr().err.splitlines()
+    assert message in error[-1]
+    assert stopped.value.code == 1
+
+
+@pytest.mark.slow
+def test_a_search_needs_no_torch(folder):
+    code = (
+        "import sys; from bothways.cli import main; main.main(['search', 'fee', sys.argv[1], '-l'])\n"
+        "loaded = {'torch', 'scipy', 'pyarrow', 'rich', 'typeguard'} & {*sys.modules}; assert not loaded, loaded"
+    )
+    for _ in range(2):  # the first one indexes
+        result = subprocess.run([sys.executable, "-c", code, folder], env=os.environ, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
