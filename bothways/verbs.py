@@ -81,7 +81,7 @@ VERBS: dict[str, Verb] = {
     "export": Verb("Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
     "serve": Verb("Serve", "serving.server:run", "serve models over HTTP, with batching and limits", DEPLOY),
     "info": Verb("Info", "cli.commands:info", "describe a checkpoint or run, and how it was made", INSPECT),
-    "cache": Verb("Cache", "cli.commands:cache", "list or delete cached token stores", INSPECT),
+    "cache": Verb("Cache", "cli.commands:cache", "list or delete cached token stores and search indexes", INSPECT),
 }
 
 

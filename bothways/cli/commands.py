@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal
     from bothways.corpus.cache import CachedStore
     from bothways.inference.masked_words import Guess
+    from bothways.search.cached import CachedIndex
 
 
 def vocab(settings: Vocab) -> int:
@@ -70,20 +71,25 @@ def export(settings: Export) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CacheContents:
-    """Token stores in a directory: those that were deleted, and those that remain."""
+    """Token stores in a directory, and search indexes: those that were deleted, and those that remain."""
 
     directory: Path
     deleted: "list[CachedStore]"
     stores: "list[CachedStore]"
+    deleted_indexes: "list[CachedIndex]"
+    indexes: "list[CachedIndex]"
 
 
 def cache(settings: Cache) -> CacheContents:
     from bothways.corpus import cache
+    from bothways.search import cached
 
     directory = settings.token_store or cache.cache_directory() / "stores"
     if settings.clear:
-        return CacheContents(directory, *cache.clear_cache(directory))
-    return CacheContents(directory, [], cache.cached_stores(directory))
+        stores = cache.clear_cache(directory)
+        return CacheContents(directory, *stores, *([], []) if settings.token_store else cached.clear_indexes())
+    indexes = [] if settings.token_store else cached.cached_indexes()
+    return CacheContents(directory, [], cache.cached_stores(directory), [], indexes)
 
 
 def info(settings: Info) -> dict[str, Any]:

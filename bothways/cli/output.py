@@ -319,20 +319,29 @@ def cache(settings: "Cache", contents: "CacheContents") -> None:
             [{**asdict(store), "path": str(store.path)} for store in column]
             for column in (contents.deleted, contents.stores)
         )
-        print_json({"directory": str(contents.directory), "deleted": deleted, "stores": stores})
+        deleted_indexes, indexes = (
+            [{**vars(index), "path": str(index.path)} for index in column]
+            for column in (contents.deleted_indexes, contents.indexes)
+        )
+        listed = {"deleted": deleted, "stores": stores, "deleted_indexes": deleted_indexes, "indexes": indexes}
+        print_json({"directory": str(contents.directory), **listed})
         return
     for store in contents.deleted or contents.stores:
         text = "damaged or unfinished"
         if store.statistics:
             text = f"{store.statistics['tokens']:,} tokens of {', '.join(store.corpus)}"
         print_lines(f"{store.path.name}  {store.modified}  {store.size / 1e6:9,.1f} MB  {text}")
+    for one in contents.deleted_indexes or contents.indexes:
+        text = f"{one.passages:,} passages of {', '.join(one.folders)}" if one.folders else "damaged"
+        print_lines(f"{one.path.name}  {one.size / 1e6:9,.1f} MB  {text}")
     count, size = len(contents.stores), sum(store.size for store in contents.stores) / 1e6
     left = f"{size:,.1f} MB in {format_count(count, 'token store')} in {contents.directory}"
     if settings.clear:
-        deleted_size = f"deleted {sum(store.size for store in contents.deleted) / 1e6:,.1f} MB"
+        freed = sum(one.size for one in contents.deleted) + sum(one.size for one in contents.deleted_indexes)
+        deleted_size = f"deleted {freed / 1e6:,.1f} MB"
         print_lines(f"{deleted_size}; kept {left}, in use by a run" if count else deleted_size)
     else:
-        print_lines(f"{left}; bothways cache --clear deletes them" if count else left)
+        print_lines(f"{left}; bothways cache --clear deletes them" if count or contents.indexes else left)
 
 
 def shorten(value: Any) -> str:

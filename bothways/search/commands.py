@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from bothways.corpus.cache import cache_directory
 from bothways.errors import MissingFile
 from bothways.log import logger
 from bothways.pretrained import locate
+from bothways.search.cached import index_directory
 from bothways.search.database import DATABASE
 from bothways.search.indexing import Indexed, index
 from bothways.search.reranking import RERANKED, pair_relevance
+from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store
 from bothways.search.writing import writer_lock
 from bothways.settings import Index, Search
@@ -60,6 +62,7 @@ def run_search(settings: Search) -> SearchResult:
     number = max(settings.top, RERANKED) if settings.rerank else settings.top
     hits = store.search(
         settings.query,
+        vectors=partial(open_vectors, device=settings.device, dtype=settings.dtype),
         top=number,
         how=settings.how,
         fast=settings.fast,
@@ -96,7 +99,7 @@ def updated_index(settings: Search) -> Path:
     folder = settings.path.resolve()
     facts = (str(folder), model_name(settings.static), model_name(settings.model or Path()), settings.language)
     name = blake2b(repr(facts).encode(errors="surrogatepass"), digest_size=8).hexdigest()
-    directory = cache_directory() / "search" / name
+    directory = index_directory() / name
     with writer_lock(directory) as is_free:
         pass
     if not is_free and is_store(directory):

@@ -7,12 +7,14 @@ hand: the protocol's own package would bring a web server and 20 more packages.
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from bothways import __version__
 from bothways.errors import InputError, shorten
 from bothways.log import print_json_line
 from bothways.search.commands import hit_json
+from bothways.search.spaces import Space, VectorModel, open_vectors
 from bothways.search.store import Store
 from bothways.settings import Mcp
 
@@ -57,12 +59,16 @@ class _Refused(Exception):
 def run(settings: Mcp) -> None:
     """Answer messages until standard input ends."""
     with Store(settings.store) as store:
-        for answer in answer_messages(sys.stdin, store):
+        for answer in answer_messages(
+            sys.stdin, store, partial(open_vectors, device=settings.device, dtype=settings.dtype)
+        ):
             print_json_line(answer)
 
 
-def answer_messages(lines: Iterable[str], store: Store) -> Iterator[str]:
-    """An answer for each line that needs one."""
+def answer_messages(
+    lines: Iterable[str], store: Store, vectors: Callable[[Space, str], VectorModel] = open_vectors
+) -> Iterator[str]:
+    """An answer for each line that needs one. vectors: opens the models of the index."""
     for line in lines:
         if not line.strip():
             continue
@@ -77,13 +83,13 @@ def answer_messages(lines: Iterable[str], store: Store) -> Iterator[str]:
             if "id" not in message:  # a notification
                 continue
             number = message["id"]
-            answer: dict[str, Any] = {"result": _result(message["method"], message.get("params") or {}, store)}
+            answer: dict[str, Any] = {"result": _result(message["method"], message.get("params") or {}, store, vectors)}
         except _Refused as refused:
             answer = {"error": {"code": refused.args[0], "message": refused.args[1]}}
         yield json.dumps({"jsonrpc": "2.0", "id": number, **answer})
 
 
-def _result(method: str, params: dict[str, Any], store: Store) -> dict[str, Any]:
+def _result(method: str, params: dict[str, Any], store: Store, vectors: Callable[..., VectorModel]) -> dict[str, Any]:
     if method == "initialize":
         asked = params.get("protocolVersion")
         return {
@@ -96,7 +102,7 @@ def _result(method: str, params: dict[str, Any], store: Store) -> dict[str, Any]
     if method == "tools/list":
         return {"tools": [SEARCH_TOOL, READ_TOOL]}
     if method == "tools/call":
-        tools: dict[Any, Callable[..., dict[str, Any]]] = {"search": _search, "read": _read}
+        tools: dict[Any, Callable[..., dict[str, Any]]] = {"search": partial(_search, vectors=vectors), "read": _read}
         tool = tools.get(params.get("name"))
         if tool is None:
             raise _Refused(INVALID_PARAMS, f"no tool {shorten(params.get('name'))}; there are search and read")
@@ -133,9 +139,16 @@ def _arguments(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _search(
-    store: Store, query: str, top: int = 5, how: Any = "hybrid", glob: str | None = None, filter: str | None = None
+    store: Store,
+    query: str,
+    top: int = 5,
+    how: Any = "hybrid",
+    glob: str | None = None,
+    filter: str | None = None,
+    *,
+    vectors: Callable[..., VectorModel],
 ) -> dict[str, Any]:
-    hits = store.search(query, top=top, how=how, globs=[glob] if glob else [], condition=filter)
+    hits = store.search(query, top=top, how=how, vectors=vectors, globs=[glob] if glob else [], condition=filter)
     return {"hits": [hit_json(hit) for hit in hits]}
 
 

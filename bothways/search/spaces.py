@@ -46,10 +46,10 @@ class EncoderVectors:
 
 
 @lru_cache(8)
-def open_vectors(space: Space, model: str) -> VectorModel:
+def open_vectors(space: Space, model: str, *, device: str = "auto", dtype: str = "auto") -> VectorModel:
     """The static vectors or the encoder of this name or directory."""
     if space == "encoder":
-        return EncoderVectors(model)
+        return EncoderVectors(model, device=device, dtype=dtype)
     from bothways.linear.word_vector_files import open_static
 
     static: VectorModel = open_static(locate(model) or Path(model))

@@ -47,7 +47,7 @@ class Index(SearchModels, Checked, Compute, Printed):
 
 
 @settings
-class Mcp(Checked):
+class Mcp(Checked, Compute):
     """Search an index from agents: the Model Context Protocol over standard input and output, with the tools `search`
     and `read`. An agent starts it as: bothways mcp STORE."""
 

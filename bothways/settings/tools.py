@@ -16,10 +16,11 @@ class Info(Checked, Printed):
 
 @settings
 class Cache(Checked, Printed):
-    """List or delete cached token stores (tokenized text of pre-training). They are rebuilt when needed."""
+    """List or delete what is cached: token stores (tokenized text of pre-training) and search indexes of folders. They
+    are rebuilt when needed."""
 
     clear: bool = False
-    """Delete all token stores, except those that a run is building."""
+    """Delete all of them, except those that are being built."""
     token_store: OptionalDirectory = None
     """Directory of the token stores. [~/.cache/bothways/stores; see $BOTHWAYS_CACHE and $XDG_CACHE_HOME]"""
 

@@ -54,6 +54,16 @@ def test_a_folder_is_searched_at_once(folder, output_of, tmp_path):
     assert len([*(tmp_path / "cache" / "search").iterdir()]) == 1
 
 
+def test_indexes_in_the_cache_are_listed_and_deleted(folder, output_of, tmp_path):
+    output_of("search", "fee", folder)
+    (one,) = json.loads(output_of("cache", "--json"))["indexes"]
+    assert (one["folders"], one["passages"]) == ([str(folder)], 5)
+    assert f"5 passages of {folder}" in output_of("cache")
+    assert json.loads(output_of("cache", "--clear", "--json"))["deleted_indexes"] == [one]
+    assert json.loads(output_of("cache", "--json"))["indexes"] == []
+    assert not [*(tmp_path / "cache" / "search").iterdir()]
+
+
 def test_json_lines_have_the_same_keys_always(folder, output_of):
     lines = output_of("search", "late payment", folder, "--json", "--top", 3).splitlines()
     hits = [json.loads(line) for line in lines]
