@@ -13,8 +13,8 @@ GROUPS = {
     "data": "train dev test unlabelled heldout heldout-examples text pair text-column pair-column label-column "
     "group-column words-column tags-column negative-column scheme documents drop-duplicates merge-labels encoding "
     "language on-error token-store folds tasks predictions with texts lengths batches glob filter",
-    "task": "objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher alpha "
-    "temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
+    "task": "how fast objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher "
+    "alpha temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
     "passage-vectors max-answer-tokens matryoshka-dims dimensions",
     "model": "model static encoder answer rerank family from size extend-vocab lengthen tokenizer vocab-size alphabet "
     "lowercase strip-accents keep-accents layers keep-layers hidden-size intermediate-size start student pooling "
@@ -23,7 +23,7 @@ GROUPS = {
     "training": "recipe steps minutes epochs seed seeds batch-tokens batch-size gradient-accumulation learning-rate "
     "muon-learning-rate schedule warmup decay layer-decay weight-decay beta2 max-grad-norm dropout freeze linear-start "
     "train-windows",
-    "evaluation": "how fast metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats "
+    "evaluation": "metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats "
     "peers tolerance max-drop",
     "output": "out files-with-matches color resume checkpoint-every keep-checkpoints tensorboard keep-columns "
     "top coverage label-next normalize escape-formulas to int8 word-bits layer-bits round clear json",

@@ -50,7 +50,7 @@ def run_index(settings: Index) -> Indexed:
         static_model=model_name(settings.static),
         encoder=model_name(settings.model) if settings.encoder else None,
         language=settings.language,
-        globs=settings.glob or (),
+        globs=settings.glob,
         device=settings.device,
         dtype=settings.dtype,
     )
@@ -66,7 +66,7 @@ def run_search(settings: Search) -> SearchResult:
         top=number,
         how=settings.how,
         fast=settings.fast,
-        globs=settings.glob or (),
+        globs=settings.glob,
         condition=settings.filter,
     )
     if settings.rerank:

@@ -15,6 +15,7 @@ def matching_sentence(text: str, query: str, analyzer: Analyzer, static: VectorM
     """The characters of the sentence that is nearest to the query: by the share of its terms that it contains, and the
     cosine of their vectors."""
     spans = sentence_spans(text, analyzer.language)
+    spans = [span for span in spans if not text[span[0] :].startswith("#")] or spans  # headings say too little
     if len(spans) < 2:
         return spans[0] if spans else (0, len(text))
     sentences = [text[start:end] for start, end in spans]

@@ -60,6 +60,8 @@ def _converted(value: Any, declared: Any) -> Any:
             return (_converted(value, item),)  # one file or table
         if isinstance(value, Iterable) and not isinstance(value, str | bytes):
             return tuple(_converted(part, item) for part in value)
+    elif declared is tuple:  # of texts
+        return _converted(value, tuple[str, ...])
     elif get_origin(declared) is Literal:
         if value in get_args(declared) and isinstance(value, str | int) and not isinstance(value, bool):
             return value
@@ -77,6 +79,8 @@ def _converted(value: Any, declared: Any) -> Any:
 def _named(declared: Any) -> str:
     if len(options := _options(declared)) > 1:
         return " or ".join(map(_named, options))
+    if declared is tuple:
+        return _named(tuple[str, ...])
     if get_origin(declared) is tuple:
         return f"a list, each {_named(get_args(declared)[0])}"
     if get_origin(declared) is Literal:

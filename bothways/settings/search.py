@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT, STATIC
@@ -11,7 +11,8 @@ from bothways.settings.base import Checked, Compute, How, OptionalDirectory, Out
 from bothways.settings.location import Location
 
 Folders = Positional[Annotated[tuple[Location, ...], arg(metavar="FOLDER ...")]]
-Globs = Annotated[tuple[str, ...] | None, arg(aliases=("-g",))]
+# A bare tuple: for the default of tuple[str, ...] tyro would import a type checker, which takes 50 ms of every search.
+Globs = Annotated[UseAppendAction[tuple], arg(aliases=("-g",), metavar="GLOB")]  # type: ignore[type-arg]
 
 
 @settings
@@ -22,8 +23,9 @@ class SearchModels:
     """Static vectors: a directory, or a file of word vectors (Word2Vec, GloVe)."""
     language: str = "en"
     """Language of the texts, for stemming and the bounds of sentences."""
-    glob: Globs = None
-    """Only files whose path in the folder matches, such as *.md or 'notes/**'; with ! in front: none that matches."""
+    glob: Globs = ()
+    """Only files whose path in the folder matches, such as *.md or 'notes/**'; with ! in front: none that matches. May
+    be given several times."""
 
 
 @settings
@@ -61,7 +63,7 @@ class Mcp(Checked, Compute):
 class Search(SearchModels, Checked, Compute):
     """Search a folder, or an index of `bothways index`, by words and by meaning. Exit status 1: nothing was found."""
 
-    query: Positional[str]
+    query: Positional[Annotated[str, arg(metavar="QUERY")]]
     """What to search for: words, a question, a sentence."""
     path: Positional[Annotated[Location, arg(metavar="[FOLDER]")]] = Path(".")
     """A folder or file, whose index is kept in the cache and brought up to date; or the directory of an index."""
@@ -71,7 +73,7 @@ class Search(SearchModels, Checked, Compute):
     """words: BM25 of stemmed words; vectors: cosine of vectors; hybrid: both."""
     fast: bool = False
     """Search an encoder's vectors by a static vector of the query, which takes no time and finds a little less."""
-    filter: str | None = None
+    filter: Annotated[str | None, arg(metavar="CONDITION")] = None
     """Only rows whose columns (or Markdown front matter) match, such as "year > 2010 and author = 'Smith'"."""
     model: OptionalDirectory = None
     """Also index a folder with this embedding model. [static vectors only]"""
