@@ -34,6 +34,13 @@ def check_answer_questions(output):
     assert len(answers) == 3 and all(passage[int(start) : int(end)] == text for text, start, end in answers)
 
 
+def check_search_folder(output):
+    assert output.startswith("5 passages of 3 files\n")
+    found = re.findall(r"^  (\S+):(\d+)  (.*)$", output, re.MULTILINE)
+    assert [(file, line) for file, line, _ in found] == [("terms.md", "8"), ("minutes.txt", "1"), ("mail.csv", "2")]
+    assert "{'year': 2009}" in found[2][2]
+
+
 def check_embed_and_search(output):
     rows = read_sample("passages.jsonl")
     questions = [row["question"] for row in rows if "question" in row]
@@ -97,7 +104,7 @@ def test_an_example_prints_a_result_and_leaves_no_files(script, tmp_path, monkey
 
 
 def test_an_example_is_short_and_says_how_to_run_it():
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 9
     for script in EXAMPLES:
         lines = script.read_text(encoding="utf-8").splitlines()
         assert 20 <= len(lines) <= 45 and f"    python examples/{script.name}" in lines

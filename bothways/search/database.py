@@ -5,6 +5,7 @@ numbers, slots, that only grow: slot n has row n of each vector file.
 """
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,7 +48,15 @@ class Database:
         if not create and not file.is_file():
             raise InputError(f"{directory}: no search index; make one with `bothways index FOLDER -o {directory}`")
         try:
-            self.connection = sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            # A store in a place that cannot be written is one that nobody changes.
+            is_fixed = not create and not os.access(directory, os.W_OK)
+            self.connection = sqlite3.connect(
+                f"{file.resolve().as_uri()}{'?immutable=1' if is_fixed else ''}",
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+                uri=True,
+            )
             self.connection.execute("PRAGMA synchronous = FULL")
             if create:
                 self._create()

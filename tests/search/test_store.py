@@ -215,6 +215,15 @@ def test_a_file_that_changes_while_it_is_read_is_skipped(models, folder, tmp_pat
     assert build(folder, tmp_path / "store").skipped == {}
 
 
+def test_a_store_that_cannot_be_written_is_searched(models, folder, tmp_path, monkeypatch):
+    build(folder, tmp_path / "a store? 100%")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    with Store(tmp_path / "a store? 100%") as store:
+        assert texts(store, "kitten", how="words") == ["# Cat\n\nA kitten sat a mat."]
+        with pytest.raises(InputError, match="readonly"), store.database.transaction():
+            store.database.put(slots=0)
+
+
 def test_a_single_file_and_several_folders(models, folder, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
