@@ -72,6 +72,7 @@ VERBS: dict[str, Verb] = {
     "embed": Verb("Embed", "batch_jobs.jobs:embed", "write a vector for each text", USE),
     "index": Verb("Index", "search.commands:run_index", "index folders for search by words and meaning", SEARCH),
     "search": Verb("Search", "search.commands:run_search", "search a folder or an index", SEARCH),
+    "extract": Verb("Extract", "search.extraction:run", "extract entities, labels and answers of folders", SEARCH),
     "mcp": Verb("Mcp", "search.mcp:run", "search an index from agents (MCP over standard input and output)", SEARCH),
     "evaluate": Verb("Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
     "bench": Verb("Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),

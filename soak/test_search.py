@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from bothways.search.database import Database
-from bothways.search.indexing import _digest
+from bothways.search.indexing import file_digest
 from bothways.search.store import Store
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
@@ -60,7 +60,7 @@ def check(directory: Path, before: dict[str, bytes]) -> dict[str, bytes]:
     slots = database.get("slots", 0)
     assert len(database.lengths()) == slots == database.get("static_rows", 0)
     digests: dict[str, bytes] = dict(database.execute("SELECT path, digest FROM files").fetchall())
-    on_disk = {path.name: _digest(path) for path in folder.iterdir()}
+    on_disk = {path.name: file_digest(path) for path in folder.iterdir()}
     assert not [name for name, digest in before.items() if on_disk.get(name) == digest != digests.get(name)]
     for name, digest in digests.items():
         if on_disk.get(name) == digest:

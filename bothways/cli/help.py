@@ -16,7 +16,8 @@ GROUPS = {
     "task": "how fast objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher "
     "alpha temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
     "passage-vectors max-answer-tokens matryoshka-dims dimensions",
-    "model": "model static encoder answer rerank family from size extend-vocab lengthen tokenizer vocab-size alphabet "
+    "model": "model static encoder tag classify answer question rerank family from size extend-vocab "
+    "lengthen tokenizer vocab-size alphabet "
     "lowercase strip-accents keep-accents layers keep-layers hidden-size intermediate-size start student pooling "
     "window-pooling max-length long-length long-examples window overlap long context initializer-range local-init "
     "word-vectors frequency-bias",
@@ -48,6 +49,7 @@ EXAMPLES = {  # by verb, its arguments
     "embed": "my-bert texts.jsonl -o vectors.npy",
     "index": "documents -o my-index",
     "search": '"which invoices mention late fees" documents',
+    "extract": "documents --tag my-tagger -o facts.parquet",
     "mcp": "my-index",
     "evaluate": "my-classifier test.csv",
     "bench": "my-classifier -o bench.png --with my-texts.csv",

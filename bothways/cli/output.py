@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bothways.inference.masked_words import Guess
     from bothways.pretraining.result import PretrainingResult
     from bothways.search.commands import SearchResult
+    from bothways.search.extraction import Extracted
     from bothways.search.indexing import Indexed
     from bothways.settings import (
         Bench,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         Embed,
         Evaluate,
         Export,
+        Extract,
         Fill,
         FineTune,
         Glue,
@@ -239,6 +241,16 @@ def index(settings: "Index", result: "Indexed") -> None:
     from bothways.search.commands import summary
 
     print_json(result.as_json()) if settings.json else print_lines(f"{summary(result)}, in {result.store}")
+
+
+def extract(settings: "Extract", result: "Extracted") -> None:
+    if settings.json:
+        print_json({**vars(result), "out": str(result.out)})
+        return
+    skipped = f"; {format_count(len(result.skipped), 'file')} skipped" if result.skipped else ""
+    files, facts = format_count(result.files, "file"), format_count(result.facts, "fact")
+    print_lines(f"{facts} of {files} in {result.out}{skipped}")
+    print_lines(*(f"{count:8,}  {name:12} {group}" for name, group, count in result.common))
 
 
 def mcp(settings: "Mcp", result: None) -> None:

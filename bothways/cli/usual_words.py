@@ -63,6 +63,7 @@ VERB_WORDS = {
     "export": ("onnx", "convert"),
     "index": ("reindex", "ingest", "crawl"),
     "search": ("find", "grep", "retrieve", "query", "rank", "lookup"),
+    "extract": ("extraction", "facts"),
     "mcp": ("agent", "agents", "tool", "tools"),
     "serve": ("server", "serving", "api", "http", "deploy"),
     "info": ("show", "describe", "inspect", "summary", "list", "ls"),
@@ -75,8 +76,12 @@ SEVERAL: Mapping[str, Sequence[str]] = {
 GUIDE = "docs/guide/serving.md"
 MISSING = {  # features that do not exist yet: what to use instead
     **dict.fromkeys(
-        ("extract", "extraction"),
-        "`bothways finetune tag` trains on entities, and `bothways predict` finds them (docs/guide/tag.md)",
+        ("prune", "pruning"),
+        "`bothways distill` makes a smaller model of a large one (docs/guide/distillation.md)",
+    ),
+    **dict.fromkeys(
+        ("lora", "adapter", "adapters", "merge"),
+        "`bothways finetune classify` trains all weights, or some with --freeze (docs/guide/finetuning.md)",
     ),
 }
 

@@ -135,7 +135,7 @@ def _read(
     """Read a file that is new or may have changed. What cannot be read is an IndexedFile with the error."""
     for _ in range(2):
         try:
-            stat, digest, passages, error = found.path.stat(), _digest(found.path), [], None
+            stat, digest, passages, error = found.path.stat(), file_digest(found.path), [], None
             if before is None or digest != before.digest:
                 parts = readers.read(found.path)
                 passages = [pair for part in parts for pair in _passages(part, count_tokens, language)]
@@ -152,7 +152,8 @@ def _read(
     return IndexedFile(root, found.relative, FileState(0, -1, b"", f"{found.path}: changes while it is read"))
 
 
-def _digest(path: Path) -> bytes:
+def file_digest(path: Path) -> bytes:
+    """A hash of the bytes of a file."""
     digest = blake2b(digest_size=16)
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -171,7 +172,7 @@ def _passages(part: DocumentPart, count_tokens: Callable[[str], int], language: 
         page=part.page,
     )
     has_lines = part.first_line is not None
-    return [IndexedPassage(passage, has_lines, part.metadata) for passage in passages]
+    return [IndexedPassage(passage, has_lines, part.metadata, part.offset) for passage in passages]
 
 
 class _Batch:

@@ -51,6 +51,7 @@ class DocumentPart:
 
     page: from 1, of a PDF. first_line: where the text starts in the file (in Parquet: the number of the row); None if
     the file has other lines than the text: HTML, PDF, Word. metadata: front matter, title, or other columns.
+    offset: number of characters of the file before the text (front matter).
     """
 
     text: str
@@ -58,6 +59,7 @@ class DocumentPart:
     page: int | None = None
     first_line: int | None = 1
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    offset: int = 0
 
 
 def document_kind(path: Path) -> DocumentKind | None:
@@ -94,8 +96,10 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
     if kind == "text":
         parts = [DocumentPart(read_text_file(path, encoding))]
     elif kind == "markdown":
-        metadata, text, first_line = split_front_matter(read_text_file(path, encoding))
-        parts = [DocumentPart(text, is_markdown=True, first_line=first_line, metadata=metadata)]
+        whole = read_text_file(path, encoding)
+        metadata, text, first_line = split_front_matter(whole)
+        offset = len(whole) - len(text)
+        parts = [DocumentPart(text, is_markdown=True, first_line=first_line, metadata=metadata, offset=offset)]
     elif kind == "html":
         from bothways.search.html_pages import decode_html, html_to_markdown
 

@@ -33,17 +33,20 @@ class FileState:
 
 @dataclass(frozen=True)
 class IndexedPassage:
-    """A passage with the metadata of its row or file. has_lines: whether its line is one of the file."""
+    """A passage with the metadata of its row or file. has_lines: whether its line is one of the file. offset: number
+    of characters of the file before the text whose slice it is."""
 
     passage: Passage
     has_lines: bool
     metadata: Mapping[str, Any]
+    offset: int = 0
 
     def row(self, slot: int, file: int | None) -> tuple[Any, ...]:
         """The row of the table of passages."""
         one, line = self.passage, self.passage.line if self.has_lines else None
         metadata = json.dumps(dict(self.metadata), ensure_ascii=False) if self.metadata else None
-        return slot, file, one.start, one.end, line, one.page, one.heading, one.text, metadata
+        first, last = one.start + self.offset, one.end + self.offset
+        return slot, file, first, last, line, one.page, one.heading, one.text, metadata
 
 
 @dataclass(frozen=True)

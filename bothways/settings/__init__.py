@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from bothways.settings.predict import Embed, Fill, Predict
     from bothways.settings.pretrain import Pretrain, TextTraining
-    from bothways.settings.search import Index, Mcp, Search
+    from bothways.settings.search import Extract, Index, Mcp, Search
     from bothways.settings.serve import Serve
     from bothways.settings.tools import Cache, Demo, Info
     from bothways.settings.vocab import Vocab
@@ -52,6 +52,7 @@ __all__ = [
     "Encoded",
     "Evaluate",
     "Export",
+    "Extract",
     "Family",
     "Fill",
     "FineTune",
@@ -92,6 +93,7 @@ _MODULES = {
     "Encoded": "base",
     "Evaluate": "evaluate",
     "Export": "deploy",
+    "Extract": "search",
     "Family": "base",
     "Fill": "predict",
     "FineTune": "finetune",

@@ -1,4 +1,4 @@
-"""Settings of `index`, `search` and `mcp`."""
+"""Settings of `index`, `search`, `extract` and `mcp`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -46,6 +46,40 @@ class Index(SearchModels, Checked, Compute, Printed):
         super().__post_init__()
         if not self.folders:
             raise InputError("folders is empty; name at least one folder")
+
+
+@settings
+class Extract(Checked, Compute, Printed):
+    """Extract facts from folders into a table: entities, labels and answers, each with its file, line, exact characters
+    and score. Forms of one value are grouped."""
+
+    folders: Folders
+    """Folders (or files): text, Markdown, HTML, PDF, .docx, .csv, .tsv, .jsonl, .parquet."""
+    out: Output
+    """Table to write: .parquet, .csv or .jsonl."""
+    tag: OptionalDirectory = None
+    """Tagger (finetune tag): a row for each entity."""
+    classify: OptionalDirectory = None
+    """Classifier (finetune classify): a row with the label of each file, page or row."""
+    answer: OptionalDirectory = None
+    """Question answering model (finetune answer), for --question: a row with the answer in each file, page or row."""
+    question: str | None = None
+    """Question for --answer."""
+    glob: Globs = ()
+    """Only files whose path in the folder matches, such as *.md or 'notes/**'; with ! in front: none that matches. May
+    be given several times."""
+    resume: bool = False
+    """Continue an extraction that was interrupted."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.folders:
+            raise InputError("folders is empty; name at least one folder")
+        if not (self.tag or self.classify or self.answer):
+            raise InputError("tag, classify and answer are missing; name at least one model")
+        if (self.answer is None) != (self.question is None):
+            given, missing = ("answer", "question") if self.answer else ("question", "answer")
+            raise InputError(f"{given} ({getattr(self, given)}) needs {missing}; give both, or none")
 
 
 @settings

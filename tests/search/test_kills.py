@@ -26,7 +26,7 @@ from tests.search.tables import small_static
 folder, store, name, number = sys.argv[1:]
 owner, attribute = {{"append": (writing, "append_vectors"), "batch": (database.Database, "add_batch"),
     "merge": (database.Database, "_merge"), "changed": (writing.StoreWriter, "_changed"),
-    "digest": (indexing, "_digest")}}[name]
+    "digest": (indexing, "file_digest")}}[name]
 original, calls = getattr(owner, attribute), []
 
 def counted(*arguments, **options):

@@ -82,7 +82,7 @@ def test_front_matter_is_metadata_and_lines_are_those_of_the_file(tmp_path):
     matter = "---\ntitle: 'On Foxes'\nyear: 1999\ndraft: false\ntags: [a, b]\nnested:\n  key: 1\nby: nan\n---\n"
     (part,) = read(write(tmp_path / "a.md", f"{matter}# One\n\ntext"))
     assert part == DocumentPart(
-        "# One\n\ntext", True, None, 10, {"title": "On Foxes", "year": 1999, "draft": False, "by": "nan"}
+        "# One\n\ntext", True, None, 10, {"title": "On Foxes", "year": 1999, "draft": False, "by": "nan"}, len(matter)
     )
     (passage,) = split_passages(part.text, len, is_markdown=part.is_markdown, first_line=part.first_line)
     assert (passage.line, passage.heading) == (10, "One")

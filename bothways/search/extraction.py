@@ -1,0 +1,261 @@
+"""Extraction: a table of the entities, labels and answers of every document in folders.
+
+Files are read one after the other, in the order of their paths. Their facts are committed to a database beside the
+output, which is written from it at the end, so a killed run continues and ends with the same bytes.
+"""
+
+import json
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bothways.checkpoint import hub
+from bothways.errors import InputError
+from bothways.io import fsync, full_disk_named
+from bothways.log import ProgressBar, logger
+from bothways.search.commands import check_folders
+from bothways.search.folder import FoundFile, find_documents
+from bothways.search.groups import group_document
+from bothways.search.indexing import file_digest
+from bothways.search.reader_process import Readers
+from bothways.search.readers import DocumentPart
+from bothways.settings import Extract
+
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
+
+COLUMNS = ("path", "kind", "name", "text", "start", "end", "line", "page", "score", "group")
+FORMATS = (".parquet", ".csv", ".jsonl")
+BATCH_FILES, BATCH_CHARACTERS = 64, 1 << 19  # files whose facts are computed and committed together
+COMMON = 10  # values that are reported
+SCHEMA = "CREATE TABLE IF NOT EXISTS {} ({})"
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What was extracted. facts: number of rows. skipped: {file: reason}. common: the most frequent groups of
+    entities, as (name, group, count)."""
+
+    out: Path
+    files: int
+    facts: int
+    skipped: dict[str, str] = field(default_factory=dict)
+    common: list[tuple[str, str, int]] = field(default_factory=list)
+
+
+def run(settings: Extract) -> Extracted:
+    """Write the table. InputError if a model is of another task, or the output is there already."""
+    check_folders(settings.folders)
+    out, state = settings.out, settings.out.with_name(f".{settings.out.name}.extract")
+    check_target(out, state, resume=settings.resume)
+    extractors = [*open_extractors(settings)]
+    database = open_state(state, fingerprint(settings))
+    try:
+        files = [found for folder in settings.folders for found in find_documents([folder], glob=settings.glob)]
+        files = [*{found.path.resolve(): found for found in files}.values()]
+        with Readers() as readers, ProgressBar("extracting", len(files)) as bar:
+            done = 0
+            for batch in batches(files):
+                extract_batch(batch, readers, extractors, database)
+                done += len(batch)
+                bar.update(done, f"{batch[-1].relative}")
+        result = write_table(out, files, database)
+    finally:
+        database.close()
+    state.unlink()
+    return result
+
+
+def check_target(out: Path, state: Path, *, resume: bool) -> None:
+    if out.suffix.lower() not in FORMATS:
+        raise InputError(f"out ({out}) must end in one of {', '.join(FORMATS)}")
+    if out.exists():
+        raise InputError(f"{out}: already exists; name a new file, or delete that one")
+    if state.exists() and not resume:
+        raise InputError(
+            f"{out}: an extraction was interrupted; continue with --resume, or delete {state} to start again"
+        )
+
+
+def batches(files: Sequence[FoundFile]) -> Iterator[list[FoundFile]]:
+    """The files in batches of bounded size, which do not depend on what is done already."""
+    iterator = iter(files)
+    while batch := [*islice(iterator, 1)]:
+        size = batch[0].size
+        while size < BATCH_CHARACTERS and len(batch) < BATCH_FILES and (more := [*islice(iterator, 1)]):
+            batch += more
+            size += more[0].size
+        yield batch
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """A model, and what it is used for: tag, classify or answer. question: of `answer`."""
+
+    use: str
+    model: "Predictor"
+    question: str = ""
+
+    def facts(self, parts: Sequence[DocumentPart]) -> list[list[dict[str, Any]]]:
+        """The facts of each part, without their places."""
+        texts = [part.text for part in parts]
+        if self.use == "tag":
+            return [
+                [_fact("entity", one.label, one.text, one.start, one.end, one.score) for one in entities]
+                for entities in self.model.tag(texts)
+            ]
+        if self.use == "classify":
+            labels = self.model.classify(texts)
+            return [[_fact("label", one.label, "", 0, 0, one.score)] for one in labels]
+        answers = self.model.answer([self.question] * len(texts), texts)
+        return [
+            [_fact("answer", self.question, one.text, one.start, one.end, one.score) for one in found if one.text]
+            for found in answers
+        ]
+
+
+def _fact(kind: str, name: str, text: str, start: int, end: int, score: float) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "text": text, "start": start, "end": end, "score": round(score, 4)}
+
+
+def open_extractors(settings: Extract) -> Iterator[Extractor]:
+    from bothways.inference.load import load
+
+    for use, path in (("tag", settings.tag), ("classify", settings.classify), ("answer", settings.answer)):
+        if path is not None:
+            model = load(path, device=settings.device, dtype=settings.dtype)
+            if model.task != use:
+                raise InputError(f"{use} ({path}) is a model to {model.task}; train one with `bothways finetune {use}`")
+            yield Extractor(use, model, settings.question or "")
+
+
+def fingerprint(settings: Extract) -> str:
+    """A hash of what the facts of a file depend on, besides the file."""
+    digest = blake2b(repr((settings.question, settings.dtype)).encode(), digest_size=16)
+    for path in (settings.tag, settings.classify, settings.answer):
+        digest.update(b"|")
+        if path is not None:
+            for file in sorted(hub.locate(path).rglob("*")):
+                if file.is_file() and file.suffix in (".json", ".safetensors", ".txt", ".model"):
+                    digest.update(file_digest(file))
+    return digest.hexdigest()
+
+
+# --- facts ------------------------------------------------------------------------------------------------------------
+
+
+def open_state(path: Path, models: str) -> sqlite3.Connection:
+    """The database of the facts so far. InputError if they are of other models or another question."""
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute(SCHEMA.format("run", "models TEXT NOT NULL"))
+    database.execute(SCHEMA.format("files", "path TEXT PRIMARY KEY, digest BLOB NOT NULL, facts TEXT, error TEXT"))
+    known = database.execute("SELECT models FROM run").fetchone()
+    if known is None:
+        database.execute("INSERT INTO run VALUES (?)", (models,))
+    elif known[0] != models:
+        database.close()
+        raise InputError(
+            f"{path}: the interrupted extraction used other models or another question; delete it to start again"
+        )
+    return database
+
+
+def extract_batch(
+    batch: Sequence[FoundFile], readers: Readers, extractors: Sequence[Extractor], database: sqlite3.Connection
+) -> None:
+    """Compute and commit the facts of those files of a batch that are new or have changed."""
+    todo: list[tuple[str, bytes, list[DocumentPart], str | None]] = []
+    for found in batch:
+        name, parts, error = str(found.path), list[DocumentPart](), None
+        try:
+            digest = file_digest(found.path)
+            if database.execute("SELECT 1 FROM files WHERE path = ? AND digest = ?", (name, digest)).fetchone():
+                continue
+            parts = [part for part in readers.read(found.path) if part.text.strip()]
+            if file_digest(found.path) != digest:
+                parts, error = [], f"{name}: changed while it was read; run the command again"
+        except InputError as problem:
+            error = str(problem)
+        except OSError as problem:
+            digest, error = b"", f"{name}: {problem.strerror}"
+        if error:
+            logger.warning(f"{error}; skipped")
+        todo.append((name, digest, parts, error))
+    flat = [part for _, _, parts, _ in todo for part in parts]
+    by_model = [extractor.facts(flat) for extractor in extractors] if flat else []
+    rows, place = [], 0
+    for name, digest, parts, error in todo:
+        facts = []
+        for part in parts:
+            facts += [placed(fact, part) for found in by_model for fact in found[place]]
+            place += 1
+        rows.append((name, digest, json.dumps(grouped(facts)), error))
+    database.execute("BEGIN IMMEDIATE")
+    database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
+    database.execute("COMMIT")
+
+
+def placed(fact: dict[str, Any], part: DocumentPart) -> dict[str, Any]:
+    """A fact with its line and page, and characters of the file."""
+    line = None if part.first_line is None else part.first_line + part.text.count("\n", 0, fact["start"])
+    offset = part.offset if fact["text"] else 0
+    return fact | {"start": fact["start"] + offset, "end": fact["end"] + offset, "line": line, "page": part.page}
+
+
+def grouped(facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The facts of a document with their groups, which are of entities."""
+    entities = [fact for fact in facts if fact["kind"] == "entity"]
+    groups = iter(group_document([(fact["name"], fact["text"]) for fact in entities]))
+    return [fact | {"group": next(groups) if fact["kind"] == "entity" else None} for fact in facts]
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def write_table(out: Path, files: Sequence[FoundFile], database: sqlite3.Connection) -> Extracted:
+    rows: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+    for found in files:
+        name = str(found.path)
+        facts, error = database.execute("SELECT facts, error FROM files WHERE path = ?", (name,)).fetchone()
+        rows += [{"path": name, **fact} for fact in json.loads(facts)]
+        if error:
+            skipped[name] = error
+    temporary = out.with_name(f".{out.name}.unfinished")
+    with full_disk_named(out):
+        write_rows(rows, temporary, out.suffix.lower())
+        fsync(temporary)
+        os.replace(temporary, out)
+    counts = Counter((row["name"], row["group"]) for row in rows if row["kind"] == "entity")
+    common = [(name, group, count) for (name, group), count in counts.most_common(COMMON)]
+    return Extracted(out, len(files) - len(skipped), len(rows), skipped, common)
+
+
+def write_rows(rows: Sequence[dict[str, Any]], path: Path, kind: str) -> None:
+    """Write a table; the same rows give the same bytes."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    types = {"start": pa.int64(), "end": pa.int64(), "line": pa.int64(), "page": pa.int64(), "score": pa.float64()}
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS])
+    if kind == ".jsonl":
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(
+                json.dumps({name: row[name] for name in COLUMNS}, ensure_ascii=False) + "\n" for row in rows
+            )
+        return
+    table = pa.Table.from_pylist([{name: row[name] for name in COLUMNS} for row in rows], schema)
+    if kind == ".parquet":
+        parquet.write_table(table, path, compression="zstd")
+    else:
+        csv.write_csv(table, path)

@@ -1,0 +1,160 @@
+"""Extraction: exact slices, groups, resuming after a kill with the same bytes, refusals."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint
+from bothways.cli import main
+from bothways.errors import InputError
+from bothways.search import extraction
+from bothways.search.groups import group_document, normal_form
+from bothways.settings import Extract
+
+ROOT = Path(__file__).parents[2]
+FILES = {
+    "a.txt": "the cat sat on a mat\nand the dog ran",
+    "b.md": "---\nyear: 2015\n---\n# dog\n\na cat ran on the mat",
+    "c.csv": "text,year\nthe dog sat,2015\na cat,2009\n",
+}
+
+
+@pytest.fixture(scope="module")
+def models(make_model, tokenizer, tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    sizes = {"max_position_embeddings": 512}
+    labels = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+    for name, heads, names in (
+        ("tagger", {"tokens": 5}, labels),
+        ("reader", {"spans": 2}, ()),
+        ("sorter", {"classes": 2}, ("x", "y")),
+    ):
+        checkpoint.save(Checkpoint(make_model("bert", heads, **sizes), tokenizer, labels=names), root / name)
+    return root
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "documents"
+    root.mkdir()
+    for name, text in FILES.items():
+        (root / name).write_text(text)
+    return root
+
+
+def run(capsys, *arguments) -> dict:
+    main.main(["extract", *map(str, arguments), "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_fact_is_an_exact_slice(models, folder, tmp_path, capsys):
+    out = tmp_path / "facts.parquet"
+    models_used = ("--tag", models / "tagger", "--classify", models / "sorter", "--answer", models / "reader")
+    result = run(capsys, folder, "-o", out, *models_used, "--question", "cat")
+    rows = pq.read_table(out).to_pylist()
+    assert result["facts"] == len(rows)
+    assert {row["kind"] for row in rows} == {"entity", "label", "answer"}
+    assert [*rows[0]] == [*extraction.COLUMNS]
+    checked = 0
+    for row in rows:
+        name = Path(row["path"]).name
+        if row["kind"] != "label" and name != "c.csv":
+            assert FILES[name][row["start"] : row["end"]] == row["text"] != ""
+            assert row["line"] == FILES[name].count("\n", 0, row["start"]) + 1
+            checked += 1
+        assert 0 <= row["score"] <= 1
+        assert (row["group"] is None) == (row["kind"] != "entity")
+    assert checked > 4
+    assert {row["line"] for row in rows if row["path"].endswith(".csv") and row["kind"] == "label"} == {2, 3}
+    assert not [*tmp_path.glob(".facts*")]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_other_formats_have_the_same_rows(models, folder, tmp_path, capsys, suffix):
+    facts = run(capsys, folder, "-o", tmp_path / f"facts{suffix}", "--tag", models / "tagger")["facts"]
+    with (tmp_path / f"facts{suffix}").open(newline="") as file:
+        rows = [*csv.DictReader(file)] if suffix == ".csv" else [*map(json.loads, file)]
+    assert len(rows) == facts > 0
+    assert [*rows[0]] == [*extraction.COLUMNS]
+
+
+@pytest.mark.slow
+def test_after_a_kill_the_bytes_are_the_same(models, folder, tmp_path, capsys):
+    for number in range(6):
+        (folder / f"more{number}.txt").write_text(FILES["a.txt"] * (number + 1))
+    whole, killed = tmp_path / "whole.parquet", tmp_path / "killed.parquet"
+    code = (
+        "import os, signal, sys; from bothways.cli import main; from bothways.search import extraction\n"
+        "extraction.BATCH_FILES = 2; original, calls = extraction.extract_batch, []\n"
+        "def counted(*arguments):\n"
+        "    original(*arguments); calls.append(1)\n"
+        "    if len(calls) == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "extraction.extract_batch = counted; main.main(sys.argv[1:])"
+    )
+    arguments = ["extract", str(folder), "--tag", str(models / "tagger"), "-o"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run([sys.executable, "-c", code, *arguments, str(killed)], env=environment)
+    assert result.returncode == -signal.SIGKILL
+    assert not killed.exists()
+    with pytest.raises(SystemExit):
+        main.main([*arguments, str(killed)])
+    assert "--resume" in capsys.readouterr().err
+    main.main([*arguments, str(killed), "--resume"])
+    main.main([*arguments, str(whole)])
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_files_that_cannot_be_read_are_named_and_skipped(models, folder, tmp_path, capsys):
+    (folder / "bad.docx").write_bytes(b"no archive")
+    result = run(capsys, folder, "-o", tmp_path / "facts.jsonl", "--tag", models / "tagger")
+    assert [Path(name).name for name in result["skipped"]] == ["bad.docx"]
+    assert result["files"] == 3
+
+
+def test_wrong_use_is_refused_and_nothing_is_written(models, folder, tmp_path):
+    base = {"folders": (folder,), "out": tmp_path / "facts.csv"}
+    for options, message in (({}, "at least one model"), ({"answer": models / "reader"}, "question")):
+        with pytest.raises(InputError, match=message):
+            Extract(**base, **options)
+    for settings, message in (
+        (Extract(**base, tag=models / "sorter"), "finetune tag"),
+        (Extract(**{**base, "out": tmp_path / "facts.doc"}, tag=models / "tagger"), "must end in"),
+        (Extract(**{**base, "folders": (tmp_path / "missing",)}, tag=models / "tagger"), "no such file"),
+    ):
+        with pytest.raises(InputError, match=message):
+            extraction.run(settings)
+    (tmp_path / "facts.csv").write_text("mine")
+    with pytest.raises(InputError, match="already exists"):
+        extraction.run(Extract(**base, tag=models / "tagger"))
+    assert (tmp_path / "facts.csv").read_text() == "mine"
+    assert not [*tmp_path.glob(".facts*")]
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [("The U.S.", "us"), ("US", "us"), ("U.S.A.", "usa"), ("  Acme\nCorp.", "acme corp"), ("Acme’s", "acme"),
+     ("“Zürich”", "zürich"), ("Jones'", "jones"), ("E. coli", "e. coli"), ("...", "")],
+)  # fmt: skip
+def test_forms_of_a_value(text, form):
+    assert normal_form(text) == form
+
+
+def test_a_last_name_is_the_person_of_its_document():
+    values = [
+        ("PER", "Jones"),
+        ("PER", "Karen Jones"),
+        ("LOC", "Jones"),
+        ("PER", "Smith"),
+        ("PER", "A. Smith"),
+        ("PER", "B. Smith"),
+    ]
+    assert group_document(values) == ["karen jones", "karen jones", "jones", "smith", "a. smith", "b. smith"]
+    assert group_document([("PER", "...")]) == ["..."]
