@@ -29,7 +29,7 @@ GROUPS = {
     "output": "out files-with-matches color resume checkpoint-every keep-checkpoints tensorboard keep-columns "
     "top coverage label-next normalize escape-formulas to int8 word-bits layer-bits round clear json",
     "limits": "max-requests queue-tokens max-body max-texts max-text-tokens read-timeout grace",
-    "machine": "host port api-key-file auth allow-host max-wait access-log device dtype processes compile shard "
+    "machine": "store host port api-key-file auth allow-host max-wait access-log device dtype processes compile shard "
     "deterministic watts",
 }
 GROUP_BY_FLAG = {flag: group for group, flags in GROUPS.items() for flag in flags.split()}

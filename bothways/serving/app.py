@@ -11,8 +11,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from bothways.search.store import Store
 from bothways.serving import handlers, openapi
 from bothways.serving.bodies import Refusal
+from bothways.serving.document_search import DocumentSearch
 from bothways.serving.exchange import Exchange, Record, answered, error_response, json_response, read_body
 from bothways.serving.guard import Access, Guard
 from bothways.serving.limits import Limits
@@ -61,9 +63,11 @@ def build_app(
     access: Access,
     version: str,
     write_log: Callable[[str], object] | None = None,
+    store: Store | None = None,
 ) -> ASGIApp:
-    """The application of these models; the first is the default."""
-    site = Site(models, limits, version)
+    """The application of these models; the first is the default. store: an index to search."""
+    search = DocumentSearch(store, models, limits) if store is not None else None
+    site = Site(models, limits, version, search)
     for served in models:
         queue = served.queue
         metrics.watch(served.name, queue_size=queue.__len__, queue_tokens=lambda queue=queue: queue.tokens)  # type: ignore[misc]
@@ -88,6 +92,8 @@ def build_app(
         Route("/docs", site.docs),
         *(Route(path, site.page_file(name)) for path, name in page_files().items()),
     ]
+    if search is not None:
+        routes.append(Route("/search", search.respond, methods=["POST"]))
     if "/" not in page_files():
         routes.append(Route("/", lambda request: RedirectResponse("docs")))
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
@@ -105,11 +111,13 @@ def page_files() -> dict[str, str]:
 class Site:
     """Models by name, and what is answered without computing."""
 
-    def __init__(self, models: Sequence[ServedModel], limits: Limits, version: str) -> None:
+    def __init__(
+        self, models: Sequence[ServedModel], limits: Limits, version: str, search: DocumentSearch | None = None
+    ) -> None:
         self.models = {served.name: served for served in models}
-        self.default, self.limits, self.version = models[0], limits, version
+        self.default, self.limits, self.version, self.search = models[0], limits, version, search
         self.root = "/rerank" if self.default.reads_pairs else ROUTE_BY_TASK[self.default.model.task]
-        self.document = openapi.description(version, root=self.root)
+        self.document = openapi.description(version, root=self.root, has_store=search is not None)
 
     def choose(self, name: Any) -> ServedModel:
         """The model of a name; None: the default. Refusal with all names if there is none."""
@@ -156,6 +164,7 @@ class Site:
                 "max_client_batch_size": limits.max_texts,
                 "auto_truncate": served.fingerprint is not None and served.model.window_policy.long == "truncate",
                 "version": self.version,
+                **({"store": self.search.facts} if self.search else {}),
             }
             return json_response(facts)
 

@@ -91,6 +91,12 @@ POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
         OBJECT,
     ),
 }
+SEARCH: tuple[str, dict[str, Schema], Schema] = (
+    "Passages of the index, the best first",
+    {"query*": TEXT, "top": NUMBER, "how": {"type": "string", "enum": ["hybrid", "words", "vectors"]}}
+    | {"glob": TEXT, "filter": TEXT},
+    OBJECT,
+)
 GETS = {
     "/info": "The model: task, heads, labels, limits, fingerprint of its vectors",
     "/v1/models": "OpenAI's list of models",
@@ -120,14 +126,16 @@ STYLE = (
 DOCS_POLICY = f"default-src 'none'; style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'"
 
 
-def description(version: str, *, root: str = "/embed") -> dict[str, Any]:
-    """The OpenAPI document. root: the route that POST / is."""
+def description(version: str, *, root: str = "/embed", has_store: bool = False) -> dict[str, Any]:
+    """The OpenAPI document. root: the route that POST / is. has_store: whether the server searches an index."""
     paths: dict[str, Any] = {
         path: {"get": {"summary": text, "responses": _answers(None)}} for path, text in GETS.items()
     }
     for path, (summary, fields, answer) in POSTS.items():
         for full in (path, f"/models/{{model}}{path}"):
             paths.setdefault(full, {})["post"] = _post(summary, fields, answer, is_named=full != path)
+    if has_store:
+        paths["/search"] = {"post": _post(*SEARCH, is_named=True)}
     paths["/"]["post"] = _post(f"As {root}", *POSTS[root][1:], is_named=False)
     paths["/embeddings"] = {"post": _post("As /v1/embeddings", *POSTS["/v1/embeddings"][1:], is_named=False)}
     named = {"get": {"summary": GETS["/info"], "parameters": [PARAMETER], "responses": _answers(None)}}

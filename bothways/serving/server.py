@@ -72,6 +72,7 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
     are to close."""
     import bothways
     from bothways.inference.load import load
+    from bothways.search.store import Store
     from bothways.serving.app import build_app
     from bothways.serving.guard import Access
     from bothways.serving.limits import Limits
@@ -99,6 +100,7 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
         )
         for name, place in model_names(settings.models).items()
     }
+    store = Store(settings.store) if settings.store else None
     workers = Workers.forked(loaded, inherited=inherited)
     metrics, models = Metrics(), []
     for name, model in loaded.items():
@@ -111,6 +113,7 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
         access=Access(tuple(keys), (settings.host, *settings.allow_host)),
         version=bothways.__version__,
         write_log=print_message if settings.access_log else None,
+        store=store,
     )
     return Serving(app, models, workers)
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from bothways.settings.base import Checked, Compute, settings
+from bothways.settings.base import Checked, Compute, OptionalDirectory, settings
 from bothways.settings.location import Location
 
 
@@ -15,6 +15,8 @@ class Serve(Checked, Compute):
 
     models: Positional[Annotated[tuple[str, ...], arg(metavar="[[NAME=]DIR ...]")]] = ()
     """Models, each with an optional name; the first is the default of requests that name none. [the packaged model]"""
+    store: OptionalDirectory = None
+    """Also search this index (`bothways index`): POST /search, and a part of the page."""
     host: str = "127.0.0.1"
     """Address to listen on. Any other than a loopback address needs a key or --no-auth."""
     port: int = 8080

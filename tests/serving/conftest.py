@@ -89,7 +89,7 @@ def serve():
 
     opened = []
 
-    def start(predictors, *, access=None, write_log=None, **limits):
+    def start(predictors, *, access=None, write_log=None, store=None, **limits):
         limits, metrics = Limits(**limits), Metrics()
         models = [
             ServedModel(name, model, limits, on_batch=metrics.on_batch(name, limits.batch_tokens))
@@ -103,6 +103,7 @@ def serve():
             access=access or Access(),
             version="0",
             write_log=write_log,
+            store=store,
         )
         client = Client(app)
         client.models = {served.name: served for served in models}

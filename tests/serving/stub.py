@@ -136,7 +136,26 @@ def similar(asked: Any) -> Any:
     return [len(source & those) / len(source | those) for those in words]
 
 
+def searched(asked: Any) -> Any:
+    if asked["query"] == "nothing":
+        return {"hits": [], "passages": 5, "seconds": 0.01}
+    first = {"path": "a<i>.md", "line": 14, "page": None, "heading": "Late <u>fees", "score": 0.75, "metadata": {}}
+    text = "😀 Fees. It is <b>late</b>. Pay."
+    place = text.index("It"), text.index(" Pay")
+    second = {
+        "path": "scan.pdf",
+        "line": None,
+        "page": 2,
+        "heading": "",
+        "score": 0.5,
+        "text": "Paid.",
+        "match": [0, 5],
+    }
+    return {"hits": [first | {"text": text, "match": place}, second], "passages": 5, "seconds": 0.01}
+
+
 ANSWERS = {
+    "/search": searched,
     "/fill": filled,
     "/predict": lambda asked: [{"label": "delivery", "score": 0.83}, {"label": "<i>refund</i>", "score": 0.17}],
     "/tag": tagged,

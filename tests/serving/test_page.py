@@ -37,7 +37,7 @@ def test_each_field_has_a_label_and_each_part_a_tab(tree):
     assert {attributes["id"] for attributes in tree.all("input", "textarea", "select")} == labelled
     tabs = [attributes["aria-controls"] for attributes in tree.all("button") if attributes.get("role") == "tab"]
     panels = [attributes["id"] for attributes in tree.all("section")]
-    assert tabs == panels == PARTS
+    assert tabs == panels == ["documents", *PARTS]  # of which the first is for servers with an index
     assert len(tree.all("main")) == len(tree.all("h1")) == len(tree.all("header")) == len(tree.all("footer")) == 1
     assert tree.all("html") == [{"lang": "en"}]
 
@@ -192,6 +192,22 @@ def test_entities_and_answers_after_an_emoji_are_marked_at_the_right_characters(
     assert texts(browser, "#answer .text mark") == ["France"]
     submit(browser, "answer", question="Where?", context="Nowhere.")
     assert status(browser, "answer").startswith("The passage does not say")
+
+
+@browser_test
+def test_documents_are_searched_if_the_server_has_an_index(browser, stub):
+    stub.reset(INFO | {"store": {"files": 3, "passages": 5}})
+    assert opened(browser, stub, "documents") == ["documents", *PARTS]
+    result = submit(browser, "documents", query=HOSTILE, filter="year > 2010")
+    assert stub.asked[-1] == ("/search", {"query": HOSTILE, "how": "hybrid", "filter": "year > 2010"})
+    assert texts(browser, "#documents mark") == ["It is <b>late</b>."]
+    assert texts(browser, "#documents .text") == ["😀 Fees. It is <b>late</b>. Pay."]
+    assert all(word in result for word in ("a<i>.md:14", "Late <u>fees", "scan.pdf, page 2", "0.750"))
+    assert status(browser, "documents").startswith("2 passages of 5")
+    submit(browser, "documents", query="nothing", filter="")
+    assert status(browser, "documents").startswith("No passage found")
+    assert stub.asked[-1][1] == {"query": "nothing", "how": "hybrid"}
+    assert browser.run("document.querySelectorAll('img, #documents i, #documents u').length") == 0
 
 
 @browser_test

@@ -20,6 +20,12 @@ const OFFICE = [
 
 // heads: which head of the model the part needs; none: every model has what it needs.
 const PARTS = {
+  documents: {
+    path: "search",
+    body: ({ query, how, filter }) => ({ query, how, ...(filter.trim() && { filter }) }),
+    show: showHits,
+    examples: [],
+  },
   fill: {
     head: "masked_words",
     path: "fill",
@@ -289,6 +295,21 @@ function showRanking(similarities, { passages }) {
   return [[shown], `${counted(rows.length, "passage")}; first: ${ranked.length ? ranked[0].line : "none"}`];
 }
 
+function showHits({ hits, passages }) {
+  const nodes = hits.map(({ path, line, page, heading, text, match: [start, end], score }) => {
+    const points = codePoints(text);
+    const parts = [points.slice(0, start), points.slice(start, end), points.slice(end)].map((part) => part.join(""));
+    const place = `${path}${page == null ? "" : `, page ${page}`}${line == null ? "" : `:${line}`}`;
+    const head = element("p", { className: "place" }, place);
+    if (heading) head.append(element("span", { className: "note" }, `  ${heading}`));
+    head.append(element("span", { className: "note" }, `  ${decimal(score)}`));
+    return element(
+      "article", {}, head, element("p", { className: "text", dir: "auto" }, parts[0], element("mark", {}, parts[1]), parts[2]),
+    );
+  });
+  return [nodes, hits.length ? `${counted(hits.length, "passage")} of ${passages}` : "No passage found"];
+}
+
 function showTokens([tokens]) {
   const items = tokens.map(({ id, text, special, start, stop }) => {
     const place = special || start == null ? "special" : `${start}–${stop}`;
@@ -373,7 +394,7 @@ function prepare(name) {
     return button;
   });
   const group = { className: "row examples", role: "group", "aria-label": "Examples" };
-  form.append(element("div", group, element("span", { className: "note" }, "Examples:"), ...buttons));
+  if (buttons.length) form.append(element("div", group, element("span", { className: "note" }, "Examples:"), ...buttons));
   panel.append(status, error, result);
 
   async function send() {
@@ -480,6 +501,7 @@ function selectFromAddress() {
 
 function isPossible(name, info) {
   const { head } = PARTS[name];
+  if (name === "documents") return Boolean(info.store);
   if (name === "attention") return info.num_layers > 0 && info.num_heads > 0;
   return !head || (info.heads || []).includes(head);
 }

@@ -1,0 +1,101 @@
+"""Search of an index over HTTP: POST /search. It shows passages of the index and reads no other file."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bothways.search.commands import hit_json
+from bothways.search.highlight import matching_sentence
+from bothways.search.spaces import open_vectors
+from bothways.search.store import Hit, Store
+from bothways.serving import calls
+from bothways.serving.bodies import read_choice, read_integer, read_text, wrong
+from bothways.serving.exchange import Exchange, Record, answered, json_response, read_body
+from bothways.serving.limits import Limits
+from bothways.serving.served_model import ServedModel
+
+MOST_HITS, DEFAULT_HITS = 100, 10
+LONGEST_QUERY = 2000  # characters
+WAYS = ("hybrid", "words", "vectors")
+
+
+class _Computed:
+    """The vector of one query, which a model of the server has computed."""
+
+    def __init__(self, fingerprint: str, vector_H: np.ndarray) -> None:
+        self.fingerprint, self.vector_H = fingerprint, vector_H
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return self.vector_H[None]
+
+
+class DocumentSearch:
+    """The route. A store of an encoder's vectors is searched with a model of the server if it has the same vectors,
+    else with the static vectors that are fitted to them, else with the encoder of the index."""
+
+    def __init__(self, store: Store, models: Iterable[ServedModel], limits: Limits) -> None:
+        self.store, self.limits = store, limits
+        self.by_space = {served.fingerprint: served for served in models if served.fingerprint}
+
+    @property
+    def facts(self) -> dict[str, int]:
+        return {"files": self.store.files, "passages": self.store.passages}
+
+    async def respond(self, request: Request) -> Response:
+        record: Record = request.scope["record"]
+
+        async def handle() -> Response:
+            body = await read_body(request, self.limits)
+            query, top = read_text(body, "query"), read_integer(body, "top", DEFAULT_HITS, 1, MOST_HITS)
+            if not query.strip() or len(query) > LONGEST_QUERY:
+                raise wrong("query", query, f"a text of at most {LONGEST_QUERY:,} characters")
+            how = read_choice(body, "how", WAYS)
+            globs, condition = _optional_text(body, "glob"), _optional_text(body, "filter")
+            record.texts, started = 1, time.monotonic()
+            vectors, fast = await self._vectors(request, query, record) if how != "words" else (open_vectors, False)
+
+            def find() -> list[dict[str, Any]]:
+                hits = self.store.search(
+                    query,
+                    top=top or DEFAULT_HITS,
+                    how=how,  # type: ignore[arg-type]
+                    vectors=vectors,
+                    fast=fast,
+                    globs=[globs] if globs else [],
+                    condition=condition,
+                )
+                return [self._shown(hit, query) for hit in hits]
+
+            hits = await asyncio.to_thread(find)
+            seconds = time.monotonic() - started
+            return json_response({"hits": hits, "passages": self.store.passages, "seconds": round(seconds, 4)})
+
+        return await answered(handle, record)
+
+    async def _vectors(self, request: Request, query: str, record: Record) -> tuple[Any, bool]:
+        """How the models of the store are opened, and whether the query is read by static vectors."""
+        expected = self.store.database.get("encoder_fingerprint")
+        if self.store.space() == "static" or expected is None:
+            return open_vectors, False
+        if served := self.by_space.get(expected):
+            exchange = Exchange(request, {}, served, record)
+            (vector_H,) = await exchange.run(calls.embed, [(query, None)], normalize=True)
+            return (lambda space, model: _Computed(expected, np.asarray(vector_H))), False
+        static = open_vectors("static", self.store.database.get("static_model"))
+        return open_vectors, getattr(static, "space", None) == expected
+
+    def _shown(self, hit: Hit, query: str) -> dict[str, Any]:
+        static = open_vectors("static", self.store.database.get("static_model"))
+        return hit_json(hit) | {"match": [*matching_sentence(hit.text, query, self.store.analyzer, static)]}
+
+
+def _optional_text(body: Mapping[str, Any], field: str) -> str | None:
+    value = body.get(field)
+    if value is not None and not isinstance(value, str):
+        raise wrong(field, value, "a string")
+    return value or None

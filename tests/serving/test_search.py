@@ -1,0 +1,109 @@
+"""POST /search: passages of an index over HTTP, their limits, and the vectors of the query."""
+
+import pytest
+
+from bothways.errors import InputError
+from bothways.inference.fingerprint import vector_space
+from bothways.search import indexing
+from bothways.search.indexing import index
+from bothways.search.store import Store
+from bothways.serving import document_search, openapi
+from bothways.serving.server import prepare
+from bothways.settings import Serve
+
+FILES = {
+    "fees.md": "# Late fees\n\nInvoices are due. A fee of two per cent is charged for late payment.\n\n"
+    "# Cats\n\nA cat sat.",
+    "rows.csv": "text,year\nthe annual report,2009\nthe cat report,2015\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "documents"
+    root.mkdir()
+    for name, text in FILES.items():
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.fixture
+def store(folder, tmp_path):
+    index([folder], tmp_path / "store", static_model="bothways-en-static", encoder=None)
+    with Store(tmp_path / "store") as store:
+        yield store
+
+
+@pytest.fixture
+def client(serve, predictors, store):
+    return serve({"encoder": predictors["encoder"]}, store=store)
+
+
+def test_passages_with_their_place_and_matching_sentence(client):
+    answer = client.post("/search", {"query": "what does a late payment cost", "top": 2}).json()
+    assert (answer["passages"], len(answer["hits"])) == (4, 2)
+    hit = answer["hits"][0]
+    assert (hit["path"].rpartition("/")[2], hit["line"], hit["heading"]) == ("fees.md", 1, "Late fees")
+    start, end = hit["match"]
+    assert hit["text"][start:end] == "A fee of two per cent is charged for late payment."
+    assert FILES["fees.md"][hit["start"] : hit["end"]] == hit["text"]
+
+
+def test_options(client):
+    def names(**body):
+        return [hit["text"] for hit in client.post("/search", {"query": "cat report", **body}).json()["hits"]]
+
+    assert names(how="words", filter="year < 2010") == ["the annual report"]
+    assert set(names(glob="*.csv")) == {"the annual report", "the cat report"}
+    assert names(how="words", top=1) == ["the cat report"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"query": 3}, {"query": " "}, {"query": "x" * 3000}, {"query": "x", "top": 0}, {"query": "x", "top": 1000},
+     {"query": "x", "how": "magic"}, {"query": "x", "filter": "year >"}, {"query": "x", "filter": 3},
+     {"query": "x", "glob": []}],
+)  # fmt: skip
+def test_wrong_bodies_are_one_line(client, body):
+    reply = client.post("/search", body)
+    assert reply.status == 422
+    assert "\n" not in reply.json()["error"]
+
+
+def test_the_route_is_described_and_there_only_with_an_index(client, serve, predictors):
+    assert "/search" in client.get("/openapi.json").json()["paths"]
+    assert client.get("/info").json()["store"] == {"files": 2, "passages": 4}
+    without = serve({"encoder": predictors["encoder"]})
+    assert without.post("/search", {"query": "x"}).status == 404
+    assert "/search" not in without.get("/openapi.json").json()["paths"]
+    assert "store" not in without.get("/info").json()
+    assert "/search" not in openapi.description("0")["paths"]
+
+
+def test_a_model_of_the_server_reads_the_query_if_it_has_the_vectors_of_the_index(
+    serve, predictors, folder, tmp_path, monkeypatch
+):
+    model, opened = predictors["encoder"], []
+
+    class Encoder:
+        def __init__(self):
+            self.model, self.fingerprint, self.embed = "encoder", vector_space(model), model.embed
+
+    monkeypatch.setattr(indexing, "EncoderVectors", lambda name, **options: Encoder())
+    index([folder], tmp_path / "encoded", static_model="bothways-en-static", encoder="encoder")
+    original = document_search.open_vectors
+    monkeypatch.setattr(
+        document_search, "open_vectors", lambda space, name: opened.append(space) or original(space, name)
+    )
+    with Store(tmp_path / "encoded") as store:
+        client = serve({"encoder": model}, store=store)
+        hits = client.post("/search", {"query": "a cat sat", "how": "vectors", "top": 4}).json()["hits"]
+        texts = [hit["text"] for hit in hits]
+        cosines = model.embed(texts) @ model.embed("a cat sat")
+        assert [hit["score"] for hit in hits] == pytest.approx(cosines.tolist(), abs=1e-4)
+    assert "encoder" not in opened
+
+
+def test_what_is_no_index_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(InputError, match="no search index"):
+        prepare(Serve(store=tmp_path))
