@@ -1,6 +1,8 @@
 """Search a folder by words and by meaning, with a filter; then the exact passage in its file.
 
-python examples/search_folder.py
+The index is made by static vectors, which need no encoder; with `encoder="bothways-en"` it finds more.
+
+    python examples/search_folder.py
 """
 
 from pathlib import Path
