@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -158,7 +159,7 @@ def quality() -> dict[str, Any]:
 # --- static vectors ---------------------------------------------------------------------------------------------------
 
 
-def static_vectors() -> dict[str, Any]:
+def static_vectors(minutes: float = 8.0) -> dict[str, Any]:
     """Static vectors from MiniLM-L6, without text and fitted to text; their scores, and speed on one core."""
     from model2vec import StaticModel
     from scipy.stats import spearmanr
@@ -173,7 +174,7 @@ def static_vectors() -> dict[str, Any]:
     ]
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, options in {"without text": [], "fitted": [*map(str, corpus), "--minutes", "8"]}.items():
+        for name, options in {"without text": [], "fitted": [*map(str, corpus), "--minutes", str(minutes)]}.items():
             target = Path(folder) / name.replace(" ", "-")
             command = [
                 sys.executable,
@@ -341,8 +342,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--out", type=Path, default=Path("build/search"))
+    parser.add_argument("--minutes", type=float, default=8.0, help="of reading text to fit static vectors to")
     options = parser.parse_args()
-    functions = {"quality": quality, "static": static_vectors, "folder": folder_speed, "million": million}
+    functions = {
+        "quality": quality,
+        "static": partial(static_vectors, options.minutes),
+        "folder": folder_speed,
+        "million": million,
+    }
     figures = {}
     for part in options.parts:
         print(part)
