@@ -12,13 +12,16 @@ CANDIDATES = 100  # passages of each ranking that are fused
 
 def best(scores_N: np.ndarray, number: int, *, above: float = -np.inf) -> np.ndarray:
     """The slots of the greatest scores, best first; those of equal scores in their order. Only scores > `above`."""
-    number = min(number, len(scores_N))
+    # Passages without a word of the query all score 0: to partition so many equal scores takes a tenth of a second.
+    kept = np.flatnonzero(scores_N > above) if np.isfinite(above) else np.arange(len(scores_N))
+    scores = scores_N[kept] if len(kept) < len(scores_N) else scores_N
+    number = min(number, len(kept))
     if not number:
         return np.empty(0, np.int64)
     # The K-th best score, and then all that reach it: equal scores at the border are kept in the order of slots.
-    border = np.partition(scores_N, len(scores_N) - number)[len(scores_N) - number]
-    slots = np.flatnonzero((scores_N >= border) & (scores_N > above))
-    return slots[np.argsort(-scores_N[slots], kind="stable")][:number]
+    border = np.partition(scores, len(scores) - number)[len(scores) - number]
+    places = np.flatnonzero((scores >= border) & (scores > above))
+    return kept[places[np.argsort(-scores[places], kind="stable")][:number]]
 
 
 def fuse(
@@ -30,8 +33,9 @@ def fuse(
     candidates. On SciFact and Cranfield this is better than fusing ranks (docs/LOG.md). above: a slot must have a score
     greater than this to be in a ranking.
     """
+    is_free = bool(allowed_N.all())
     rankings = [
-        best(np.where(allowed_N, one, -np.inf), max(number, CANDIDATES), above=least)
+        best(one if is_free else np.where(allowed_N, one, -np.inf), max(number, CANDIDATES), above=least)
         for one, least in zip(scores, above, strict=True)
     ]
     slots = np.unique(np.concatenate(rankings))
