@@ -97,7 +97,8 @@ def updated_index(settings: Search) -> Path:
     """The directory of a folder's index, in the cache, which has been brought up to date."""
     check_folders([settings.path])
     folder = settings.path.resolve()
-    facts = (str(folder), model_name(settings.static), model_name(settings.model or Path()), settings.language)
+    encoder = model_name(settings.model) if settings.model else ""
+    facts = (str(folder), model_name(settings.static), encoder, settings.language)
     name = blake2b(repr(facts).encode(errors="surrogatepass"), digest_size=8).hexdigest()
     directory = index_directory() / name
     with writer_lock(directory) as is_free:
@@ -109,7 +110,7 @@ def updated_index(settings: Search) -> Path:
         [folder],
         directory,
         static_model=model_name(settings.static),
-        encoder=model_name(settings.model) if settings.model else None,
+        encoder=encoder or None,
         language=settings.language,
         device=settings.device,
         dtype=settings.dtype,

@@ -45,11 +45,18 @@ class EncoderVectors:
         return self.predictor.embed(list(texts))
 
 
-@lru_cache(8)
 def open_vectors(space: Space, model: str, *, device: str = "auto", dtype: str = "auto") -> VectorModel:
-    """The static vectors or the encoder of this name or directory."""
-    if space == "encoder":
-        return EncoderVectors(model, device=device, dtype=dtype)
+    """The static vectors or the encoder of this name or directory; each is loaded once."""
+    return _encoder(model, device, dtype) if space == "encoder" else _static(model)
+
+
+@lru_cache(4)
+def _encoder(model: str, device: str, dtype: str) -> VectorModel:
+    return EncoderVectors(model, device=device, dtype=dtype)
+
+
+@lru_cache(4)
+def _static(model: str) -> VectorModel:
     from bothways.linear.word_vector_files import open_static
 
     static: VectorModel = open_static(locate(model) or Path(model))

@@ -54,6 +54,13 @@ def test_a_folder_is_searched_at_once(folder, output_of, tmp_path):
     assert len([*(tmp_path / "cache" / "search").iterdir()]) == 1
 
 
+def test_the_index_of_a_folder_is_the_same_from_everywhere(folder, output_of, tmp_path, monkeypatch):
+    output_of("search", "fee", folder)
+    monkeypatch.chdir(folder)
+    output_of("search", "fee")
+    assert len([*(tmp_path / "cache" / "search").iterdir()]) == 1
+
+
 def test_indexes_in_the_cache_are_listed_and_deleted(folder, output_of, tmp_path):
     output_of("search", "fee", folder)
     (one,) = json.loads(output_of("cache", "--json"))["indexes"]
