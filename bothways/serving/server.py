@@ -71,6 +71,7 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
     """Load the models, start processes that compute, and build the application. inherited: sockets that the processes
     are to close."""
     import bothways
+    from bothways.inference.backends.static import StaticBackend
     from bothways.inference.load import load
     from bothways.search.store import Store
     from bothways.serving.app import build_app
@@ -100,6 +101,9 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
         )
         for name, place in model_names(settings.models).items()
     }
+    for name, model in loaded.items():
+        if isinstance(model.backend, StaticBackend):
+            raise InputError(f"models ({name}) is static vectors, which the server does not serve; name an encoder")
     store = Store(settings.store) if settings.store else None
     workers = Workers.forked(loaded, inherited=inherited)
     metrics, models = Metrics(), []

@@ -107,3 +107,8 @@ def test_a_model_of_the_server_reads_the_query_if_it_has_the_vectors_of_the_inde
 def test_what_is_no_index_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(InputError, match="no search index"):
         prepare(Serve(store=tmp_path))
+
+
+def test_static_vectors_are_no_model_of_a_server():
+    with pytest.raises(InputError, match="name an encoder"):
+        prepare(Serve(models=("bothways-en-static",)))
