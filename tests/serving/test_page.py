@@ -200,8 +200,8 @@ def test_documents_are_searched_if_the_server_has_an_index(browser, stub):
     assert opened(browser, stub, "documents") == ["documents", *PARTS]
     result = submit(browser, "documents", query=HOSTILE, filter="year > 2010")
     assert stub.asked[-1] == ("/search", {"query": HOSTILE, "how": "hybrid", "filter": "year > 2010"})
-    assert texts(browser, "#documents mark") == ["It is <b>late</b>."]
-    assert texts(browser, "#documents .text") == ["😀 Fees. It is <b>late</b>. Pay."]
+    assert texts(browser, "#documents mark") == ["It is <b>late</b>.", "Paid."]
+    assert texts(browser, "#documents .text") == ["😀 Fees. It is <b>late</b>. Pay.", "Paid."]
     assert all(word in result for word in ("a<i>.md:14", "Late <u>fees", "scan.pdf, page 2", "0.750"))
     assert status(browser, "documents").startswith("2 passages of 5")
     submit(browser, "documents", query="nothing", filter="")
