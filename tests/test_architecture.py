@@ -22,7 +22,7 @@ PACKAGE = ROOT / "bothways"
 # A room imports only rooms above it, its `__init__` included.
 ROOMS = (
     "errors", "pretrained", "io", "log", "rng", "settings", "device", "config",
-    "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "linear", "checkpoint",
+    "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "adapters", "linear", "checkpoint",
     "inference", "search", "report", "training", "pretraining", "distillation", "evaluation", "finetuning", "verbs",
     "compression", "export", "bench", "batch_jobs", "serving", "cli",
 )  # fmt: skip

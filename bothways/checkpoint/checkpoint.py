@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from bothways.checkpoint import hub
+from bothways.checkpoint.adapter import AdapterFiles, is_adapter, write_adapter
 from bothways.checkpoint.contents import CONFIG, METADATA_FILE, MULTI_LABEL, Checkpoint
 from bothways.checkpoint.formats import detect, format_of
 from bothways.checkpoint.formats.format import Format, ModelPlan
@@ -31,6 +32,7 @@ from bothways.errors import InputError, MissingFile, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
 from bothways.io import atomic_directory, find_backup, list_entries, read_json, stat_files
 from bothways.log import escape_line, logger
+from bothways.model.parameters import move_model
 from bothways.model.pooler import NO_POOLER
 from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -48,7 +50,7 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = logger.warning
     Hugging Face cache (hub.py). InputError if there is none."""
     directory = hub.locate(path)
     for candidate in (directory, directory / "model"):
-        if (candidate / CONFIG).exists():
+        if (candidate / CONFIG).exists() or is_adapter(candidate):
             return candidate
         if old := find_backup(candidate):
             warn(f"{candidate}: a save was cut off; using the last good checkpoint, {old}")
@@ -66,13 +68,22 @@ def find(path: str | PathLike[str], warn: Callable[[str], None] = logger.warning
     raise MissingFile(f"{directory}: {CONFIG} not found; pass a checkpoint directory in the Hugging Face layout")
 
 
-def load(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Checkpoint:
-    """Load a checkpoint, the model of a run, or a model of the hub by its name (hub.py).
+def load(
+    path: str | PathLike[str], *, dtype: torch.dtype = torch.float32, adapter: str | PathLike[str] | None = None
+) -> Checkpoint:
+    """Load a checkpoint, the model of a run, a model of the hub by its name (hub.py), or an adapter with its model.
 
-    dtype: data type of the parameters. Ignored or unusual content is logged as a warning. InputError for missing,
+    dtype: data type of the parameters. adapter: the directory of an adapter for the model. Adapters of LoRA and biases
+    alone are merged into the weights. Ignored or unusual content is logged as a warning. InputError for missing,
     malformed or unsupported files. If the checkpoint is replaced while it is read, it is read again, so that two
     checkpoints are never mixed.
     """
+    if adapter is not None:
+        adapted = AdapterFiles.open(find(adapter)).load(
+            load(path), load
+        )  # in float32, so that weights are rounded once
+        move_model(adapted.model, torch.device("cpu"), dtype)
+        return adapted
     parts, path = ("", TRANSFORMER, POOLING, DENSE), hub.locate(path)
     folders = [Path(path, above, part) for above in ("", "model") for part in parts]
     for _ in range(TRIES):
@@ -95,6 +106,10 @@ def load(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Ch
 
 def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], None]) -> Checkpoint:
     directory = find(path, warn)
+    if is_adapter(directory) and not (directory / CONFIG).exists():
+        adapted = AdapterFiles.open(directory).load(None, load)
+        move_model(adapted.model, torch.device("cpu"), dtype)
+        return adapted
     file = directory / CONFIG
     hf_config: Mapping[str, Any] = read_json(file)
     stored = detect(hf_config).open(directory, hf_config)
@@ -184,7 +199,8 @@ def _read_labels(hf_config: Mapping[str, Any], source: Path) -> tuple[str, ...]:
 
 
 def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | None = None) -> None:
-    """Write a checkpoint that transformers can load, and sentence-transformers if it has a pooling.
+    """Write a checkpoint that transformers can load, and sentence-transformers if it has a pooling; of a model with an
+    adapter, only the adapter and the head.
 
     Only Bothways loads int8 models. Everything is written next to the target and renamed, so a failed write leaves the
     old files in place. weights: their format; None means the one that the model needs. InputError if the target
@@ -195,7 +211,10 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | No
     if (target / METADATA_FILE).exists() and "status" in read_json(target / METADATA_FILE):
         raise InputError(f"{target}: contains a run, which would be lost; pass a new directory")
     with atomic_directory(target) as directory:
-        write_files(checkpoint, directory, weights or format_of(checkpoint))
+        if checkpoint.model.adapter is None:
+            write_files(checkpoint, directory, weights or format_of(checkpoint))
+        else:
+            write_adapter(checkpoint, directory)
 
 
 def check_target(target: Path, *, holds: str) -> None:

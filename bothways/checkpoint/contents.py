@@ -73,10 +73,20 @@ def problem_type(described: Description, num_outputs: int) -> str:
     return "single_label_classification" if described.labels or num_outputs > 1 else "regression"
 
 
-def check_not_int8(model: Model) -> None:
-    """InputError if a model has int8 layers, which cannot be trained or changed."""
+def check_plain(model: Model) -> None:
+    """InputError if a model has int8 layers, which cannot be trained or changed, or an adapter that is not merged."""
     if is_int8(model):
         raise int8_error()
+    check_no_adapter(model)
+
+
+def check_no_adapter(model: Model) -> None:
+    """InputError if a model has an adapter that is not part of its weights."""
+    if model.adapter is not None:
+        raise InputError(
+            f"the model has an adapter of kind {model.adapter.kind}, which is not part of its weights: it can be used "
+            "but not changed; use the model that it was trained on"
+        )
 
 
 def encoder_only(checkpoint: Checkpoint) -> Checkpoint:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bothways.checkpoint.contents import Checkpoint, check_not_int8
+from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.config import EncoderConfig
 from bothways.config.attention import GlobalTokensConfig
 from bothways.errors import InputError
@@ -27,7 +27,7 @@ def lengthen(checkpoint: Checkpoint, length: int, window: int) -> Checkpoint:
     copies of the ordinary ones. InputError for other models.
     """
     old = checkpoint.model
-    check_not_int8(old)
+    check_plain(old)
     config = longer_config(checkpoint, length, window)
     heads = {head: count for head, count in old.num_outputs.items() if head in FAMILIES[LONG].head_names}
     if dropped := sorted(old.num_outputs.keys() - heads):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from bothways.checkpoint.contents import Checkpoint, check_not_int8, pooling_config
+from bothways.checkpoint.contents import Checkpoint, check_plain, pooling_config
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import logger
@@ -33,7 +33,7 @@ def with_head(
     initialize a missing pooler so that it is nearly the identity for the layer on top. layers: keep only this many,
     from below. InputError for int8 models.
     """
-    check_not_int8(checkpoint.model)
+    check_plain(checkpoint.model)
     old = checkpoint.model
     config = pooling_config(old.config, checkpoint.model_type, pooling if head == "classes" else None)
     if dropout is not None:

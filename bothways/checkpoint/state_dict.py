@@ -56,7 +56,7 @@ def _build(
     dtype: torch.dtype,
 ) -> Model:
     """An uninitialized model, with the heads whose parameters are in the file."""
-    stored_heads = _find_heads(family, tensors, str(hf_config.get("architectures")))
+    stored_heads = find_heads(family, tensors, str(hf_config.get("architectures")))
     sizes = {**NUM_OUTPUTS, "classes": len(labels), "tokens": len(labels)}
     names = family.hf_names(POOLER, stored_heads)
     pooler = any(name in tensors or name.removeprefix(family.prefix) in tensors for name in names)
@@ -76,7 +76,7 @@ def _build(
     return model
 
 
-def _find_heads(family: FamilySpec, tensors: Mapping[str, Tensor], architecture: str) -> set[str]:
+def find_heads(family: FamilySpec, tensors: Mapping[str, Tensor], architecture: str) -> set[str]:
     """The heads that have a parameter in the file other than a pooler's. If heads have the same parameter names, such
     as classes and tokens in BERT, the architecture in the config decides, else the first head is used."""
     poolers = {

@@ -16,13 +16,13 @@ GROUPS = {
     "task": "how fast objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher "
     "alpha temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
     "passage-vectors max-answer-tokens matryoshka-dims dimensions",
-    "model": "model static encoder tag classify answer question rerank family from size extend-vocab "
+    "model": "model base static encoder tag classify answer question rerank family from size extend-vocab "
     "lengthen tokenizer vocab-size alphabet "
     "lowercase strip-accents keep-accents layers keep-layers hidden-size intermediate-size start student pooling "
     "window-pooling max-length long-length long-examples window overlap long context initializer-range local-init "
     "word-vectors frequency-bias",
     "training": "recipe steps minutes epochs seed seeds batch-tokens batch-size gradient-accumulation learning-rate "
-    "muon-learning-rate schedule warmup decay layer-decay weight-decay beta2 max-grad-norm dropout freeze linear-start "
+    "muon-learning-rate adapter rank lora-alpha lora-maps adapter-size bottlenecks added-rows schedule warmup decay layer-decay weight-decay beta2 max-grad-norm dropout freeze linear-start "
     "train-windows",
     "evaluation": "metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats "
     "peers tolerance max-drop",
@@ -54,6 +54,7 @@ EXAMPLES = {  # by verb, its arguments
     "evaluate": "my-classifier test.csv",
     "bench": "my-classifier -o bench.png --with my-texts.csv",
     "quantize": "my-classifier --with my-texts.csv -o my-classifier-int8",
+    "merge": "my-adapter -o my-classifier",
     "pack": "my-bert -o my-bert-packed",
     "unpack": "bothways-en -o bothways-en",
     "export": "my-classifier -o my-classifier-onnx",

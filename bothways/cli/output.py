@@ -301,7 +301,7 @@ def pack(settings: "Pack | Unpack", result: dict[str, Any]) -> None:
         print_lines(f"{result['out']}: {result['bytes'] / 1e6:.1f} MB")
 
 
-unpack = pack
+unpack = merge = pack
 
 
 def export(settings: "Export", metadata: dict[str, Any]) -> None:

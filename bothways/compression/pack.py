@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bothways.checkpoint import checkpoint, hub
 from bothways.checkpoint.checkpoint import check_target
-from bothways.checkpoint.contents import CONFIG, METADATA_FILE, Checkpoint, check_not_int8
+from bothways.checkpoint.contents import CONFIG, METADATA_FILE, Checkpoint, check_plain
 from bothways.checkpoint.formats.packed import PackedFormat, write_packed
 from bothways.checkpoint.weights import WEIGHTS, read_weights
 from bothways.errors import InputError
@@ -37,7 +37,7 @@ def unpack(settings: Unpack) -> dict[str, Any]:
         write_static(read_static(path), settings.out)
         return sizes(settings.out)
     loaded = checkpoint.load(settings.model)
-    check_not_int8(loaded.model)
+    check_plain(loaded.model)
     checkpoint.save(loaded, settings.out)
     return sizes(settings.out)
 
@@ -61,7 +61,7 @@ def save_packed(source: Checkpoint, target: Path, word_bits: int = 4, layer_bits
 
     InputError for models that are stored in several files, such as linear heads on mean vectors.
     """
-    check_not_int8(source.model)
+    check_plain(source.model)
     check_target(target, holds=METADATA_FILE)
     vocab_size, positions = source.model.config.vocab_size, source.model.config.max_position_embeddings
 

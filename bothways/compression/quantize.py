@@ -14,7 +14,7 @@ from typing import Any
 
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import check_target
-from bothways.checkpoint.contents import METADATA_FILE, Checkpoint, check_not_int8
+from bothways.checkpoint.contents import METADATA_FILE, Checkpoint, check_plain
 from bothways.compression.calibrate import Candidate, candidates, observe
 from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import (
@@ -93,7 +93,7 @@ class Quantized:
 def run(settings: Quantize) -> Quantized:
     """Quantize, measure and write. InputError if the drop is too large, or if texts or model cannot be used."""
     loaded = checkpoint.load(settings.model)
-    check_not_int8(loaded.model)
+    check_plain(loaded.model)
     check_target(settings.out, holds=METADATA_FILE)
     if (settings.out / METADATA_FILE).exists():
         raise InputError(f"{settings.out}: already contains a model or a run; name another, or delete that one")

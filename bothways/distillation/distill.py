@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint, check_not_int8
+from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.checkpoint.weights import write_weights
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import MixedSampler, StepSampler
@@ -98,7 +98,7 @@ def run(settings: Distill, *, callbacks: Callbacks = ()) -> PretrainingResult | 
 def load_teacher(settings: Distill) -> Checkpoint:
     """The teacher, checked: float weights, layers in one sequence, a tokenizer."""
     teacher = checkpoint.load(settings.teacher)
-    check_not_int8(teacher.model)
+    check_plain(teacher.model)
     plain_encoder(teacher.model)
     tokenizer = teacher.need_tokenizer()
     if settings.vocab_size:

@@ -23,11 +23,11 @@ def select_fraction(setup: FineTuneSetup, model: Model, initial: Mapping[str, Te
 
     By the loss on dev, for few rows; else by the metric, and the loss for ties.
     """
-    scoring, trained = setup.task.scoring, {name: value.clone() for name, value in model.state_dict().items()}
+    scoring, trained = setup.task.scoring, trained_state(model)
     quality_by_fraction: dict[float, tuple[float, float]] = {}
     losses_by_fraction: dict[float, Tensor] = {}
     for fraction in FRACTIONS:
-        model.load_state_dict(dict(interpolate(initial, trained, fraction)))
+        model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
         outputs = scoring.outputs(setup.inference_copy(model), "dev")
         losses_N = scoring.row_losses("dev", outputs)
         assert losses_N is not None
@@ -42,8 +42,14 @@ def select_fraction(setup: FineTuneSetup, model: Model, initial: Mapping[str, Te
         logger.info(
             f"kept: {best:.0%} of the way from {setup.task.initial_model} to the trained weights, the best point on dev"
         )
-    model.load_state_dict(dict(interpolate(initial, trained, best)))
+    model.load_state_dict(dict(interpolate(initial, trained, best)), strict=False)
     return best
+
+
+def trained_state(model: Model) -> dict[str, Tensor]:
+    """A copy of the values that training changes: all but frozen parameters."""
+    frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
+    return {name: value.clone() for name, value in model.state_dict().items() if name not in frozen}
 
 
 def interpolate(

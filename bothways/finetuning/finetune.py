@@ -32,7 +32,7 @@ from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory
 from bothways.errors import InputError, for_caller
 from bothways.finetuning import baselines
-from bothways.finetuning.averaging import select_fraction
+from bothways.finetuning.averaging import select_fraction, trained_state
 from bothways.finetuning.baselines import BASELINES, MODEL, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
 from bothways.finetuning.recipe import format_learning_rates
@@ -185,7 +185,7 @@ def run_seeds(
     kept = select_seed(
         {seed: by_split["dev"][task.metric] for seed, by_split in metrics_by_seed.items()}, setup.keep_seed
     )
-    initial.model.load_state_dict(load_file(seed_directory(run, kept) / WEIGHTS))
+    initial.model.load_state_dict(load_file(seed_directory(run, kept) / WEIGHTS), strict=False)
     by_seed = [values[split][RESAMPLES] for values in metrics_by_seed.values()]
     resamples = Resamples.mean([*map(Resamples.from_json, by_seed)], same_rows=True)
     dev = metrics_by_seed[kept]["dev"]
@@ -249,10 +249,10 @@ def run_seed(
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         reserved = file.with_name("room")
-        reserve_space(reserved, sum(value.nbytes for value in model.state_dict().values()) + RESERVED_BYTES)
+        reserve_space(reserved, sum(value.nbytes for value in trained_state(model).values()) + RESERVED_BYTES)
         metrics_by_split = train_and_score(setup, model, seed, run, lessons)
         reserved.unlink()
-        write_weights(model.state_dict(), file.with_name(WEIGHTS))
+        write_weights(trained_state(model), file.with_name(WEIGHTS))
         write_atomic(file, json.dumps(metrics_by_split))
         shutil.rmtree(file.with_name(FOLDER), ignore_errors=True)
     stored: dict[str, Metrics] = json.loads(file.read_text(encoding="utf-8"))
@@ -323,7 +323,7 @@ def train(
     if setup.options.evaluate_first:
         with run.timed("linear_start"):
             LinearStart(directory).apply(task, model)
-    initial = {name: value.clone() for name, value in model.state_dict().items()} if setup.averages else {}
+    initial = trained_state(model) if setup.averages else {}
     with run.timed("rehearsal"):
         rehearsal = Rehearsal(setup, model, objective, batches, seed)
         plan = read_or_make_plan(directory / PLAN, rehearsal, batch_plan.epoch(source, seed))

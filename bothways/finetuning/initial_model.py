@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint, check_not_int8
+from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.distillation.student import copy_layers
 from bothways.errors import InputError
 from bothways.log import logger
@@ -22,7 +22,7 @@ def load_initial_model(model: Path, keep_layers: Sequence[int] = ()) -> Checkpoi
 
 def with_layers(source: Checkpoint, layers: Sequence[int]) -> Checkpoint:
     """A checkpoint with these layers only, counted from 0, and the same embeddings and heads."""
-    check_not_int8(source.model)
+    check_plain(source.model)
     config = source.model.config
     listed = " ".join(map(str, layers))
     if wrong := [layer for layer in layers if not 0 <= layer < config.num_hidden_layers]:

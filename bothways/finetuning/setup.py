@@ -11,6 +11,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
 from bothways.finetuning.objective import Distilled
 from bothways.finetuning.recipe import (
+    ADAPTER_RATES,
     TRANSFORMS,
     BatchPlan,
     EpochCount,
@@ -85,10 +86,12 @@ class FineTuneSetup:
 def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
     """Everything that the training of a task takes. In cross-validation each fold has its own."""
     device, frozen = choose_device(settings.device), task.stays_frozen
-    requested = [build(settings) for build in TRANSFORMS.values()]
+    requested = [build(settings, task.pretrained) for build in TRANSFORMS.values()]
     has_start = settings.linear_start and task.initial_model != ""
     averages = has_start and not settings.is_distilled and not settings.freeze and task.scoring.has_row_losses
     rate, default_rate = settings.learning_rate, default_learning_rate(task.pretrained.model.config.hidden_size)
+    if settings.adapter:
+        default_rate *= ADAPTER_RATES[settings.adapter]
     options = TrainingOptions(
         steps=0,
         learning_rate=default_rate if rate is None else rate,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bothways.checkpoint.contents import Checkpoint, check_not_int8
+from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.checkpoint.new_head import check_head_supported
 from bothways.data.pairs import read_pairs
 from bothways.data.split_tables import read_tables
@@ -63,5 +63,5 @@ def run(settings: FineTune, *, callbacks: Callbacks = ()) -> FineTuneResult:
     if kind.head:
         check_head_supported(pretrained, kind.head, settings.model)
     else:
-        check_not_int8(pretrained.model)
+        check_plain(pretrained.model)
     return finetune.run(settings, partial(kind.build, settings, pretrained), callbacks)

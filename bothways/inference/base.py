@@ -1,8 +1,9 @@
 """Base class of Predictor: its backend, and what it knows of the model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Self
 
 import torch
 
@@ -42,6 +43,28 @@ class PredictorBase:
                 model, dtype=dtype, device=device, source=source, window=window, batch_tokens=batch_tokens
             )
         self._warned = False
+        self._adapters: dict[str, Self] = {}
+
+    @classmethod
+    def with_adapters(cls, backend: Backend, directories: Mapping[str, Path]) -> Self:
+        """A model with adapters, by name, which share its weights."""
+        model = cls(backend)
+        model._adapters = {name: cls(backend.encoder.with_adapter(place)) for name, place in directories.items()}
+        return model
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The names of the adapters that the model was loaded with."""
+        return tuple(self._adapters)
+
+    def adapter(self, name: str) -> Self:
+        """The model with one of its adapters, which has its own head and labels: model.adapter("topics").classify(...).
+
+        InputError for an unknown name."""
+        if name not in self._adapters:
+            known = ", ".join(self._adapters) or "none; load them: bothways.load(MODEL, adapter={NAME: DIRECTORY})"
+            raise InputError(f"no adapter is named {name!r:.60} (adapters: {known})")
+        return self._adapters[name]
 
     @property
     def task(self) -> TaskName:

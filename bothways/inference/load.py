@@ -1,9 +1,13 @@
 """bothways.load: a Predictor from a checkpoint, a run or a saved TF-IDF model."""
 
+from collections.abc import Mapping
 from os import PathLike
+from pathlib import Path
+from typing import Any
 
 from bothways.checkpoint import hub
 from bothways.inference.backends import open_backend
+from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import BATCH_TOKENS
 from bothways.pretrained import DEFAULT
@@ -16,8 +20,10 @@ def load(
     *,
     window: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
+    adapter: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None = None,
 ) -> Predictor:
-    """Load a Predictor from a checkpoint directory in the Hugging Face layout, a run, or a saved TF-IDF model.
+    """Load a Predictor from a checkpoint directory in the Hugging Face layout, a run, an adapter, or a saved TF-IDF
+    model.
 
     Without a path, it is bothways-en, the English model that comes with the package.
 
@@ -29,6 +35,17 @@ def load(
     GPU if there is one. window: maximum tokens of a window, special tokens included; the default is that of
     fine-tuning, else 512. batch_tokens: maximum tokens per batch. TF-IDF models compute in float64 on the CPU and do
     not split texts.
+
+    adapter: the directory of an adapter, or several by name. One is part of the model that is loaded. Several share the
+    weights of the model, and `model.adapter(name)` is the model with one of them. An adapter of LoRA or biases alone is
+    merged into the weights. Without this argument, `path` may be that of an adapter, which names its model.
     """
-    backend = open_backend(hub.locate(path), dtype=dtype, device=device, window=window, batch_tokens=batch_tokens)
-    return Predictor(backend)
+    options: dict[str, Any] = {"dtype": dtype, "device": device, "window": window, "batch_tokens": batch_tokens}
+    path = hub.locate(path)
+    if adapter is None:
+        return Predictor(open_backend(path, **options))
+    if isinstance(adapter, Mapping):
+        return Predictor.with_adapters(
+            open_backend(path, **options), {name: Path(one) for name, one in adapter.items()}
+        )
+    return Predictor(EncoderBackend.open(path, adapter=Path(adapter), **options))

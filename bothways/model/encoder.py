@@ -16,6 +16,8 @@ from bothways.model.positions import Positions
 
 
 class Encoder(nn.Module):
+    adds_rows = False  # whether it adds rows to each text (adapters/rows.py)
+
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config

@@ -5,6 +5,7 @@ spans (start and end of an answer).
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +27,11 @@ NUM_OUTPUTS = {"masked_words": 0, "next_sentence": 2, "replaced_tokens": 1, "spa
 class Model(nn.Module):
     """An encoder with heads. heads: name -> number of outputs.
 
-    pooler: build one even if no head needs it (published encoders include it).
+    pooler: build one even if no head needs it (published encoders include it). The attribute `adapter` describes the
+    adapter that is part of the encoder (bothways/adapters); None if there is none.
     """
+
+    adapter: Any = None
 
     def __init__(self, config: EncoderConfig, heads: Mapping[str, int] | None = None, *, pooler: bool = False) -> None:
         super().__init__()
@@ -40,7 +44,8 @@ class Model(nn.Module):
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """The last hidden states, [T, H]."""
-        padded = batch if context else append_dummy_text(batch, self.encoder.embeddings.words.weight)
+        as_is = context is not None or self.encoder.adds_rows
+        padded = batch if as_is else append_dummy_text(batch, self.encoder.embeddings.words.weight)
         hidden_TH: Tensor = self.encoder(padded, context)
         return hidden_TH if padded is batch else hidden_TH[: batch.num_tokens]  # an exported graph has no slice
 

@@ -23,9 +23,10 @@ FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu
 def prepack(model: Model) -> Callable[[Batch], Tensor]:
     """A function that computes the last hidden states [T, H] of a batch as `model` does, faster if possible.
 
-    It has a copy of the current weights, for inference only. Models of other classes are returned unchanged.
+    It has a copy of the current weights, for inference only. Models of other classes or with an adapter are returned
+    unchanged.
     """
-    if type(model) is not Model or type(model.encoder) is not Encoder:
+    if type(model) is not Model or type(model.encoder) is not Encoder or model.adapter is not None:
         return model
     weight = model.encoder.embeddings.words.weight
     is_bf16_on_cpu = weight.device.type == "cpu" and weight.dtype is torch.bfloat16

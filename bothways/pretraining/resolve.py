@@ -3,7 +3,7 @@
 from dataclasses import replace
 from importlib.util import find_spec
 
-from bothways.checkpoint.contents import Checkpoint, check_not_int8
+from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.checkpoint.lengthen import lengthened_model_type
 from bothways.config import Direction
 from bothways.device import choose_device
@@ -20,7 +20,7 @@ def resolve_settings(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     """Replace "auto" by the family's defaults and check that the settings fit together (InputError)."""
     settings = with_family(settings)
     if start:
-        check_not_int8(start.model)
+        check_plain(start.model)
     family = FAMILIES[start.model_type if start else settings.family or DEFAULT_MODEL_TYPE]
     if start and settings.lengthen:
         family = FAMILIES[lengthened_model_type(start, settings.max_length, settings.lengthen)]

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from bothways.settings import Serve
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from bothways.inference.predictor import Predictor
     from bothways.serving.served_model import ServedModel
     from bothways.serving.workers import Workers
 
@@ -72,7 +74,6 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
     are to close."""
     import bothways
     from bothways.inference.backends.static import StaticBackend
-    from bothways.inference.load import load
     from bothways.search.store import Store
     from bothways.serving.app import build_app
     from bothways.serving.guard import Access
@@ -91,16 +92,13 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
         read_timeout=settings.read_timeout,
         max_wait=settings.max_wait / 1000,
     )
-    loaded = {
-        name: load(
-            place,
-            dtype=settings.dtype,
-            device=settings.device,
-            window=settings.window,
-            batch_tokens=settings.batch_tokens,
-        )
-        for name, place in model_names(settings.models).items()
-    }
+    loaded = load_models(
+        model_names(settings.models),
+        dtype=settings.dtype,
+        device=settings.device,
+        window=settings.window,
+        batch_tokens=settings.batch_tokens,
+    )
     for name, model in loaded.items():
         if isinstance(model.backend, StaticBackend):
             raise InputError(f"models ({name}) is static vectors, which the server does not serve; name an encoder")
@@ -120,6 +118,27 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
         store=store,
     )
     return Serving(app, models, workers)
+
+
+def load_models(places: Mapping[str, str], **options: Any) -> "dict[str, Predictor]":
+    """The models by name. Adapters of the same model share its weights, with the model itself if it is among them."""
+    from bothways.checkpoint import hub
+    from bothways.checkpoint.adapter import AdapterFiles, find_adapter
+    from bothways.inference.load import load
+    from bothways.inference.predictor import Predictor
+
+    located = {name: hub.locate(place) for name, place in places.items()}
+    adapters = {name: AdapterFiles.open(found) for name, place in located.items() if (found := find_adapter(place))}
+    model_of = {name: hub.locate(files.base) for name, files in adapters.items()}
+    uses = Counter(model_of.get(name, place) for name, place in located.items())
+    shared = {place: load(place, **options) for place in {*model_of.values()} if uses[place] > 1}
+    loaded = {}
+    for name, place in located.items():
+        if name in adapters and model_of[name] in shared:
+            loaded[name] = Predictor(shared[model_of[name]].encoder.with_adapter(adapters[name].directory))
+        else:
+            loaded[name] = shared.get(place) or load(place, **options)
+    return loaded
 
 
 def model_names(arguments: Sequence[str]) -> dict[str, str]:

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
         TextColumns,
         TrainingDtype,
     )
-    from bothways.settings.deploy import Bench, Export, Pack, Quantize, Unpack
+    from bothways.settings.deploy import Bench, Export, Merge, Pack, Quantize, Unpack
     from bothways.settings.distill import Distill
     from bothways.settings.evaluate import Evaluate
     from bothways.settings.finetune import (
+        Adapters,
         Answer,
         Classify,
         FineTune,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BOUNDS",
+    "Adapters",
     "Answer",
     "Bench",
     "Cache",
@@ -61,6 +63,7 @@ __all__ = [
     "Index",
     "Info",
     "Mcp",
+    "Merge",
     "Pack",
     "Predict",
     "Pretrain",
@@ -82,6 +85,7 @@ __all__ = [
 ]
 _MODULES = {
     "BOUNDS": "base",
+    "Adapters": "finetune",
     "Answer": "finetune",
     "Bench": "deploy",
     "Cache": "tools",
@@ -102,6 +106,7 @@ _MODULES = {
     "Index": "search",
     "Info": "tools",
     "Mcp": "search",
+    "Merge": "deploy",
     "Pack": "deploy",
     "Predict": "predict",
     "Pretrain": "pretrain",

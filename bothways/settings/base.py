@@ -114,6 +114,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("tolerance", "max_drop"), (0, math.inf)),
     **dict.fromkeys(("max_requests", "queue_tokens", "max_body", "max_texts", "max_text_tokens"), (1, math.inf)),
     **dict.fromkeys(("max_wait", "grace", "context"), (0, math.inf)),
+    **dict.fromkeys(("rank", "adapter_size", "added_rows"), (1, 1024)),
+    "lora_alpha": (0.001, math.inf),
     "port": (0, 65535),
     "read_timeout": (0.001, math.inf),
     "folds": (2, math.inf),

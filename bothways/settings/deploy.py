@@ -13,6 +13,7 @@ from bothways.settings.base import (
     Encoded,
     Model,
     NumberFormat,
+    OptionalDirectory,
     OptionalOutput,
     Output,
     Printed,
@@ -62,6 +63,19 @@ class Unpack(Printed):
     """A packed model, such as bothways-en, or any other checkpoint or run."""
     out: Output
     """Output directory."""
+
+
+@settings
+class Merge(Printed):
+    """Merge an adapter (LoRA, or biases) into the model that it belongs to, as plain weights which every library
+    reads."""
+
+    adapter: Model
+    """Directory of an adapter, or run that trained one."""
+    out: Output
+    """Output directory."""
+    base: OptionalDirectory = None
+    """The model that it belongs to: a checkpoint, a run, or a name on the hub. [the one that the adapter names]"""
 
 
 @settings

@@ -77,7 +77,29 @@ class Recipe(Optimization, Compute, Printed):
 
 
 @settings
-class FineTune(Encoded, Recipe):
+class Adapters:
+    """Training of a small addition to the model instead of its weights."""
+
+    adapter: Literal["lora", "bottleneck", "bitfit", "prefix", "prompt"] | None = None
+    """Train and save only an addition to the model, which itself does not change, and the head: LoRA (Hu 2022),
+    bottlenecks (Houlsby 2019), all biases (Ben Zaken 2022), or rows added to each text: keys and values in every layer
+    (prefix; Li & Liang 2021) or embeddings (prompt; Lester 2021)."""
+    rank: int = 8
+    """With --adapter lora: rank of the added matrices."""
+    lora_alpha: float | None = None
+    """With --adapter lora: the added product is scaled by this / rank. [twice the rank]"""
+    lora_maps: tuple[Literal["query", "key", "value", "attention-output", "inner", "output"], ...] = ()
+    """With --adapter lora: the linear maps of each layer that it changes. [all]"""
+    adapter_size: int | None = None
+    """With --adapter bottleneck: width of a bottleneck. [an eighth of the hidden size]"""
+    bottlenecks: Literal["both", "feed-forward"] = "both"
+    """With --adapter bottleneck: behind attention and feed-forward (Houlsby 2019), or feed-forward (Pfeiffer 2021)."""
+    added_rows: int = 16
+    """With --adapter prefix or prompt: number of rows added to each text."""
+
+
+@settings
+class FineTune(Adapters, Encoded, Recipe):
     """Fine-tune on labelled data."""
 
     model: Directory = Path(DEFAULT)
@@ -108,6 +130,9 @@ class FineTune(Encoded, Recipe):
         if self.unlabelled and not self.is_distilled:
             reason = "without --teacher" if self.teacher is None else "with --alpha 0"
             raise InputError(f"unlabelled ({self.unlabelled[0]}) has no effect {reason}: only a teacher labels it")
+        if self.adapter and (other := next((name for name in ("freeze", "keep_layers") if getattr(self, name)), "")):
+            reason = "nothing else of the model is trained" if other == "freeze" else "it belongs to the whole model"
+            raise InputError(f"{other} has no meaning with adapter ({self.adapter}): {reason}; leave out one of them")
         separate = [name for name in ("dev", "test") if getattr(self, name)]
         if self.folds and separate:
             raise InputError(

@@ -14,7 +14,8 @@ class Serve(Checked, Compute):
     Inference and OpenAI's embeddings. SIGTERM ends the server after it has answered what it accepted."""
 
     models: Positional[Annotated[tuple[str, ...], arg(metavar="[[NAME=]DIR ...]")]] = ()
-    """Models, each with an optional name; the first is the default of requests that name none. [the packaged model]"""
+    """Models, each with an optional name; the first is the default of requests that name none. Adapters share the
+    weights of their model. [the packaged model]"""
     store: OptionalDirectory = None
     """Also search this index (`bothways index`): POST /search, and a part of the page."""
     host: str = "127.0.0.1"

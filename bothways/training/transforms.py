@@ -1,4 +1,4 @@
-"""Changes of a model for its training: frozen blocks, scaled outputs, and what is to come (adapters, pruning).
+"""Changes of a model for its training: frozen blocks, adapters, scaled outputs.
 
 A transform is applied to the initial model, before its training and before stored weights are loaded into it, and
 finalized in the trained model, before that is saved. Nothing else of a run needs to know it.

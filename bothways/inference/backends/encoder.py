@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.adapter import AdapterFiles
 from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype, single_thread
 from bothways.errors import InputError, MissingFile, format_count
@@ -47,15 +48,16 @@ class EncoderBackend(Backend):
         dtype: str = "auto",
         device: str = "auto",
         source: Path | None = None,
+        adapter: Path | None = None,
         window: int | None = None,
         batch_tokens: int = BATCH_TOKENS,
     ) -> None:
         """module: computes in place of the checkpoint's own model, such as an ONNX session. source: directory of the
-        checkpoint, if the loaded weights are not float32. window: the default window size; None means as in
+        checkpoint, and adapter: of the adapter that it was loaded with, if the loaded weights are not float32. window: the default window size; None means as in
         fine-tuning, else 512."""
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
-        self.checkpoint, self.description, self.source = loaded, loaded, source
+        self.checkpoint, self.description, self.source, self.adapter = loaded, loaded, source, adapter
         if module is None:
             # A model in another number format is a copy, so that the exact weights can be saved.
             model = loaded.model if source or self.dtype is torch.float32 else deepcopy(loaded.model)
@@ -77,14 +79,23 @@ class EncoderBackend(Backend):
         device: str = "auto",
         window: int | None = None,
         batch_tokens: int = BATCH_TOKENS,
+        adapter: Path | None = None,
     ) -> "EncoderBackend":
-        """Load a checkpoint."""
+        """Load a checkpoint, perhaps with an adapter."""
         number_format = choose_dtype(dtype, choose_device(device))
         # Rounded weights cannot be saved, so `save` reads the exact ones again from here.
         source = None if number_format is torch.float32 else directory.resolve()
         with single_thread():
-            loaded = checkpoint.load(directory, dtype=number_format)
-            return cls(loaded, dtype=dtype, device=device, source=source, window=window, batch_tokens=batch_tokens)
+            loaded = checkpoint.load(directory, dtype=number_format, adapter=adapter)
+            options: dict[str, Any] = {"dtype": dtype, "device": device, "window": window, "batch_tokens": batch_tokens}
+            return cls(loaded, source=source, adapter=adapter, **options)
+
+    def with_adapter(self, directory: Path) -> "EncoderBackend":
+        """This model with an adapter. Its weights are shared, not copied."""
+        source = checkpoint.find(directory)
+        dtype, tokens = str(self.dtype).removeprefix("torch."), self.runner.batch_tokens
+        attached = AdapterFiles.open(source).attach(self.checkpoint)
+        return EncoderBackend(attached, dtype=dtype, device=str(self.device), source=source, batch_tokens=tokens)
 
     @property
     def encoder(self) -> "EncoderBackend":
@@ -133,12 +144,14 @@ class EncoderBackend(Backend):
         If the model is in another number format, its weights are rounded, so the exact ones are read again from their
         source. InputError if the source is missing, or if either copy has changed.
         """
-        if self.dtype is torch.float32:
+        if self.dtype is torch.float32 or self.checkpoint.model.adapter is not None:
             checkpoint.save(self.checkpoint, target)
             return
         try:
             with muted():
-                exact = checkpoint.load(self.source).model if self.source else self.checkpoint.model
+                exact = self.checkpoint.model
+                if self.source:
+                    exact = checkpoint.load(self.source, adapter=self.adapter).model
         except MissingFile as error:
             raise MissingFile(f"the float32 weights to be saved are gone ({error})") from None
         if not _is_rounded(self.model, exact):

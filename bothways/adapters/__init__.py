@@ -1,0 +1,1 @@
+"""Adapters: a few trained parameters beside a model that stays as it is."""
