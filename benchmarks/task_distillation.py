@@ -4,7 +4,8 @@
 
 SST-2: the first rows of the training file (a tenth of them selects), accuracy on the published dev set, which selects
 nothing. The teacher is all-MiniLM-L6-v2, fine-tuned; a student starts from layers 0, 1 and 2 of the original, or where
-it says so of the teacher. With few labels, the other texts are given without labels. Data: $BOTHWAYS_DATA (default: ../shared/data).
+it says so of the teacher. With few labels, the other texts are given without labels. Data: $BOTHWAYS_DATA (default:
+../shared/data).
 """
 
 import argparse

@@ -22,9 +22,9 @@ PACKAGE = ROOT / "bothways"
 # A room imports only rooms above it, its `__init__` included.
 ROOMS = (
     "errors", "pretrained", "io", "log", "rng", "settings", "device", "config",
-    "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "adapters", "linear", "checkpoint",
-    "inference", "search", "report", "training", "pretraining", "distillation", "evaluation", "finetuning", "verbs",
-    "compression", "export", "bench", "batch_jobs", "serving", "cli",
+    "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "adapters", "linear",
+    "checkpoint", "inference", "search", "report", "training", "pretraining", "distillation", "evaluation",
+    "finetuning", "verbs", "compression", "export", "bench", "batch_jobs", "serving", "cli",
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
 LARGEST_ROOM = 27

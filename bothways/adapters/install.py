@@ -132,7 +132,7 @@ def _install_rows(model: Model, spec: AdapterSpec, generator: torch.Generator) -
     model.encoder = added
     if spec.kind == "prefix":
         for name, attention in attentions:
-            keys_values_2PH = values[name].unflatten(-1, (3, -1))[:, 1:].transpose(0, 1).contiguous()
+            keys_values_2PH = torch.stack(values[name].chunk(3, -1)[1:])
             set_module(model, name, PrefixAttention.of(attention, keys_values_2PH))
 
 

@@ -41,7 +41,7 @@ class LoraLinear(nn.Linear):
         module.num_parts, module.adapted, module.scale = num_parts, tuple(adapted), scale
         weight = linear.weight
         down = torch.empty(len(adapted) * rank, linear.in_features)
-        for part in down.split(rank):
+        for part in down.view(len(adapted), rank, linear.in_features):
             nn.init.kaiming_uniform_(part, a=math.sqrt(5), generator=generator)  # as microsoft/LoRA
         module.lora_down = nn.Parameter(down.to(weight))
         module.lora_up = nn.Parameter(weight.new_zeros(len(adapted), linear.out_features // num_parts, rank))

@@ -6,7 +6,7 @@ themselves read does not matter. Letters: N texts of s_1 .. s_N tokens, T tokens
 size.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,13 @@ from bothways.batch import Batch
 from bothways.model.attention import Attention, Context
 from bothways.model.encoder import Encoder
 from bothways.model.kernels import append_dummy_text
+
+
+@dataclass(frozen=True)
+class RowsContext(Context):
+    """added_rows: indices in T of the rows that are added, [N * P]."""
+
+    added_rows: Tensor
 
 
 class RowsEncoder(Encoder):
@@ -36,7 +43,8 @@ class RowsEncoder(Encoder):
             raise ValueError("a context cannot be passed: rows are added to the batch")
         extended, own_T, added_X = add_rows(batch, self.num_rows)
         extended = append_dummy_text(extended, self.embeddings.words.weight)
-        context = replace(self.build_context(extended), added_rows=added_X)
+        context = self.build_context(extended)
+        context = RowsContext(context.layout, context.positions, added_X)
         x_TH = self.embeddings(extended)
         if self.prompt is not None:
             x_TH = x_TH.index_copy(0, added_X, self.prompt.repeat(len(batch), 1))
@@ -58,9 +66,8 @@ class PrefixAttention(Attention):
         return module
 
     def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
-        rows_X = context.added_rows
-        assert rows_X is not None
-        num_rows = self.prefix.shape[1]
+        assert isinstance(context, RowsContext)
+        rows_X, num_rows = context.added_rows, self.prefix.shape[1]
         keys_PX = torch.cat([torch.zeros_like(self.prefix[0]), *self.prefix], 1)  # their queries do not matter
         qkv_TX = qkv_TX.index_copy(0, rows_X, keys_PX.repeat(len(rows_X) // num_rows, 1))
         return super().attend(x_TH, qkv_TX, context)

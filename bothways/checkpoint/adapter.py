@@ -19,7 +19,7 @@ from bothways.adapters.install import fingerprint_encoder, install, merge, own_s
 from bothways.adapters.lora import LoraLinear
 from bothways.adapters.modules import retype, set_module, share
 from bothways.adapters.spec import AdapterSpec, check_supported
-from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
+from bothways.checkpoint.contents import ADAPTER_CONFIG, METADATA_FILE, Checkpoint, is_adapter
 from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.state_dict import find_heads, shorten
 from bothways.checkpoint.weights import is_finite, open_safetensors, write_weights
@@ -33,7 +33,6 @@ from bothways.model.model import NUM_OUTPUTS, Model
 from bothways.model.parameters import no_init
 from bothways.model.pooler import NO_POOLER
 
-ADAPTER_CONFIG = "adapter_config.json"
 PEFT_WEIGHTS, OWN_WEIGHTS = "adapter_model.safetensors", "adapter.safetensors"
 PREFIX = "base_model.model."  # of names in peft's files
 TASK_TYPES = {"classes": "SEQ_CLS", "tokens": "TOKEN_CLS", "spans": "QUESTION_ANS"}  # peft's, by head
@@ -117,10 +116,6 @@ def _head_names(checkpoint: Checkpoint, state: Mapping[str, Tensor]) -> dict[str
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def is_adapter(directory: Path) -> bool:
-    return (directory / ADAPTER_CONFIG).is_file()
 
 
 def find_adapter(directory: Path) -> Path | None:
@@ -238,8 +233,8 @@ class AdapterFiles:
                 tensors[f"{name}.lora_down"] = torch.cat(self._take(stored, [f"{one}.lora_A" for one in names]))
                 tensors[f"{name}.lora_up"] = torch.stack(self._take(stored, [f"{one}.lora_B" for one in names]))
         for name in state.keys() - tensors.keys():
-            if (names := family.hf_names(name, model.num_outputs)) and names[0] in stored:
-                tensors[name] = stored[names[0]]
+            hf_names = family.hf_names(name, model.num_outputs)
+            tensors |= {name: stored[hf_names[0]]} if hf_names and hf_names[0] in stored else {}
         return tensors
 
     def _take(self, stored: Mapping[str, Tensor], names: list[str]) -> list[Tensor]:

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from bothways.checkpoint import hub
-from bothways.checkpoint.adapter import AdapterFiles, is_adapter, write_adapter
-from bothways.checkpoint.contents import CONFIG, METADATA_FILE, MULTI_LABEL, Checkpoint
+from bothways.checkpoint.contents import CONFIG, METADATA_FILE, MULTI_LABEL, Checkpoint, is_adapter
 from bothways.checkpoint.formats import detect, format_of
 from bothways.checkpoint.formats.format import Format, ModelPlan
 from bothways.checkpoint.formats.hugging_face import write_files
@@ -79,11 +78,7 @@ def load(
     checkpoints are never mixed.
     """
     if adapter is not None:
-        adapted = AdapterFiles.open(find(adapter)).load(
-            load(path), load
-        )  # in float32, so that weights are rounded once
-        move_model(adapted.model, torch.device("cpu"), dtype)
-        return adapted
+        return _load_adapter(find(adapter), load(path), dtype)
     parts, path = ("", TRANSFORMER, POOLING, DENSE), hub.locate(path)
     folders = [Path(path, above, part) for above in ("", "model") for part in parts]
     for _ in range(TRIES):
@@ -106,10 +101,8 @@ def load(
 
 def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], None]) -> Checkpoint:
     directory = find(path, warn)
-    if is_adapter(directory) and not (directory / CONFIG).exists():
-        adapted = AdapterFiles.open(directory).load(None, load)
-        move_model(adapted.model, torch.device("cpu"), dtype)
-        return adapted
+    if is_adapter(directory):
+        return _load_adapter(directory, None, dtype)
     file = directory / CONFIG
     hf_config: Mapping[str, Any] = read_json(file)
     stored = detect(hf_config).open(directory, hf_config)
@@ -141,6 +134,15 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
         extra=extra,
         metadata=_read_metadata(directory),
     )
+
+
+def _load_adapter(directory: Path, base: Checkpoint | None, dtype: torch.dtype) -> Checkpoint:
+    """An adapter with its model. base: the model in float32, so that weights are rounded once; None reads it."""
+    from bothways.checkpoint.adapter import AdapterFiles
+
+    adapted = AdapterFiles.open(directory).load(base, load)
+    move_model(adapted.model, torch.device("cpu"), dtype)
+    return adapted
 
 
 def _check_labels(labels: Sequence[str], num_outputs: int | None, file: Path) -> None:
@@ -214,6 +216,8 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | No
         if checkpoint.model.adapter is None:
             write_files(checkpoint, directory, weights or format_of(checkpoint))
         else:
+            from bothways.checkpoint.adapter import write_adapter
+
             write_adapter(checkpoint, directory)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from bothways.config import EncoderConfig
@@ -13,7 +14,7 @@ from bothways.model.parameters import no_init
 from bothways.model.pooler import NO_POOLER
 from bothways.tokenizer.tokenizer import Tokenizer
 
-CONFIG, METADATA_FILE = "config.json", "bothways.json"
+CONFIG, METADATA_FILE, ADAPTER_CONFIG = "config.json", "bothways.json", "adapter_config.json"
 MULTI_LABEL = "multi_label_classification"
 
 
@@ -71,6 +72,11 @@ def problem_type(described: Description, num_outputs: int) -> str:
     if described.multi_label:
         return MULTI_LABEL
     return "single_label_classification" if described.labels or num_outputs > 1 else "regression"
+
+
+def is_adapter(directory: Path) -> bool:
+    """Whether a directory holds an adapter (adapter.py) and no whole model."""
+    return (directory / ADAPTER_CONFIG).is_file() and not (directory / CONFIG).exists()
 
 
 def check_plain(model: Model) -> None:

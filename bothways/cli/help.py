@@ -22,8 +22,8 @@ GROUPS = {
     "window-pooling max-length long-length long-examples window overlap long context initializer-range local-init "
     "word-vectors frequency-bias",
     "training": "recipe steps minutes epochs seed seeds batch-tokens batch-size gradient-accumulation learning-rate "
-    "muon-learning-rate adapter rank lora-alpha lora-maps adapter-size bottlenecks added-rows schedule warmup decay layer-decay weight-decay beta2 max-grad-norm dropout freeze linear-start "
-    "train-windows",
+    "muon-learning-rate schedule warmup decay layer-decay weight-decay beta2 max-grad-norm dropout freeze linear-start "
+    "train-windows adapter rank lora-alpha lora-maps adapter-size bottlenecks added-rows",
     "evaluation": "metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats "
     "peers tolerance max-drop",
     "output": "out files-with-matches color resume checkpoint-every keep-checkpoints tensorboard keep-columns "

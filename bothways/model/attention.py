@@ -14,14 +14,10 @@ from bothways.model.positions import Positions, Prepared
 
 @dataclass(frozen=True)
 class Context:
-    """Data that all layers share for one batch: the attention layout, and the output of each position module.
-
-    added_rows: indices in T of rows that an adapter adds to the texts.
-    """
+    """Data that all layers share for one batch: the attention layout, and the output of each position module."""
 
     layout: Layout
     positions: dict[Positions, Prepared]
-    added_rows: Tensor | None = None
 
 
 class Attention(nn.Module):

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.adapter import AdapterFiles
 from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype, single_thread
 from bothways.errors import InputError, MissingFile, format_count
@@ -53,8 +52,8 @@ class EncoderBackend(Backend):
         batch_tokens: int = BATCH_TOKENS,
     ) -> None:
         """module: computes in place of the checkpoint's own model, such as an ONNX session. source: directory of the
-        checkpoint, and adapter: of the adapter that it was loaded with, if the loaded weights are not float32. window: the default window size; None means as in
-        fine-tuning, else 512."""
+        checkpoint, and adapter: of the adapter that it was loaded with, if the loaded weights are not float32. window:
+        the default window size; None means as in fine-tuning, else 512."""
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
         self.checkpoint, self.description, self.source, self.adapter = loaded, loaded, source, adapter
@@ -92,6 +91,8 @@ class EncoderBackend(Backend):
 
     def with_adapter(self, directory: Path) -> "EncoderBackend":
         """This model with an adapter. Its weights are shared, not copied."""
+        from bothways.checkpoint.adapter import AdapterFiles
+
         source = checkpoint.find(directory)
         dtype, tokens = str(self.dtype).removeprefix("torch."), self.runner.batch_tokens
         attached = AdapterFiles.open(source).attach(self.checkpoint)
