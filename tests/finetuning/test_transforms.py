@@ -51,7 +51,7 @@ def test_an_adapter_is_one_entry(monkeypatch, table, checkpoint_of, finetuned):
     ]
     start = checkpoint_of()
     options = {"model": start, "train": table(rows), "linear_start": False, "epochs": 10.0}
-    monkeypatch.setitem(recipe.TRANSFORMS, "adapter", lambda settings: LowRankOutputs())
+    monkeypatch.setitem(recipe.TRANSFORMS, "adapter", lambda settings, pretrained: LowRankOutputs())
     run = finetuned(Classify, **options)
     assert run.metadata["result"]["mean"] > 0.9
     saved = checkpoint.load(run.result.model)
