@@ -115,6 +115,7 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
                 f"{file}: pooler_act {pooler_act!r:.60} is not supported; use one of {', '.join(NO_POOLER)}"
             )
         config = config.replace(pooling="mean", pooler_act=pooler_act)
+    config = config.replace(**stored.changes)
     if extra:
         warn(f"{file}: unknown keys, kept but ignored: {escape_line(shorten(sorted(extra)))}")
     labels = _read_labels(hf_config, file)

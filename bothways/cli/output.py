@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal
     from bothways.bench.result import Measured
     from bothways.cli.commands import CacheContents
+    from bothways.compression.prune import Pruned
     from bothways.compression.quantize import Quantized
     from bothways.evaluation.scores import Scores
     from bothways.finetuning.finetune import FineTuneResult
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         Pack,
         Predict,
         Pretrain,
+        Prune,
         Quantize,
         Search,
         Serve,
@@ -291,6 +293,10 @@ def bench(settings: "Bench", result: "Measured") -> None:
 
 
 def quantize(settings: "Quantize", result: "Quantized") -> None:
+    print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
+
+
+def prune(settings: "Prune", result: "Pruned") -> None:
     print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
 
 

@@ -1,4 +1,4 @@
-"""Words that people type for a verb: the verb that does it, or what to use for a feature that does not exist yet."""
+"""Words that people type for a verb, and the verb that does it."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -71,6 +71,7 @@ VERB_WORDS = {
     "evaluate": ("eval", "evaluation", "test", "validate", "metrics"),
     "bench": ("benchmark", "speed", "profile"),
     "quantize": ("quantise", "quantization", "int8", "compress"),
+    "prune": ("pruning", "trim", "sparsify", "slim"),
     "merge": ("merge-adapter", "merge-lora", "fuse"),
     "pack": ("4bit", "4-bit", "int4", "shrink"),
     "unpack": ("dequantize",),
@@ -88,24 +89,16 @@ SEVERAL: Mapping[str, Sequence[str]] = {
     "score": ("evaluate", "finetune regress"),
 }  # words of two verbs
 GUIDE = "docs/guide/serving.md"
-MISSING = {  # features that do not exist yet: what to use instead
-    **dict.fromkeys(
-        ("prune", "pruning"),
-        "`bothways distill` makes a smaller model of a large one (docs/guide/distillation.md)",
-    ),
-}
 
 
 def explain_unknown(name: str) -> str:
-    """A line about an unknown verb: the verb that was probably meant, or what to use instead.
+    """A line about an unknown verb: the verb that was probably meant.
 
     name: one word, or `finetune` and another.
     """
     task = name.lower().replace("_", "-")
     is_task = task.startswith("finetune ")
     word = task.removeprefix("finetune ")
-    if word in MISSING:
-        return f"{word!r} is not available yet; {MISSING[word]}"
     if is_task and word.startswith("-"):
         return f"finetune needs a task before its options: {', '.join(verb.split()[1] for verb in TASK_WORDS)}"
     hint = " or ".join(f"`bothways {verb}`" for verb in _meant(word, is_task))

@@ -22,6 +22,7 @@ class EncoderConfig:
     hidden_size: int = 768
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
+    attention_head_size: int | None = None  # None: hidden_size / num_attention_heads; heads may have been pruned
     intermediate_size: int = 3072
     max_position_embeddings: int = 512
     type_vocab_size: int = 2  # segments; 0: none (DistilBERT, ModernBERT)
@@ -78,7 +79,7 @@ class EncoderConfig:
                 raise InputError(
                     f"direction 'halves' needs embedding_size {self.hidden_size // 2}, the width of a half"
                 )
-        if self.hidden_size % self.num_attention_heads:
+        if self.attention_head_size is None and self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"hidden_size ({self.hidden_size}) must be divisible by num_attention_heads "
                 f"({self.num_attention_heads})"
@@ -97,7 +98,7 @@ class EncoderConfig:
 
     @property
     def head_size(self) -> int:
-        return self.hidden_size // self.num_attention_heads
+        return self.attention_head_size or self.hidden_size // self.num_attention_heads
 
     def layer_window(self, index: int) -> int:
         """Neighbours on each side that tokens attend to in this layer; 0: full attention."""

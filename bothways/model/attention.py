@@ -1,6 +1,6 @@
 """Multi-head self-attention: softmax(Q K^T / sqrt(D)) V (Vaswani 2017, eq. 1).
 
-Letters: T tokens, H hidden = N heads x D head size.
+Letters: T tokens, H hidden, N heads, D head size; H = N x D, unless heads have been pruned.
 """
 
 from dataclasses import dataclass
@@ -25,8 +25,9 @@ class Attention(nn.Module):
         super().__init__()
         self.num_heads, self.sides, self.positions = config.num_attention_heads, sides, positions
         self.dropout = config.attention_probs_dropout_prob
-        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=config.linear_bias)
-        self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=config.linear_bias)
+        size = config.num_attention_heads * config.head_size  # the hidden size, unless heads have been pruned
+        self.qkv = nn.Linear(config.hidden_size, 3 * size, bias=config.linear_bias)
+        self.output = nn.Linear(size, config.hidden_size, bias=config.linear_bias)
 
     def forward(self, x_TH: Tensor, context: Context) -> Tensor:
         """[T, H] -> [T, H]"""

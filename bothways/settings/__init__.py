@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         TextColumns,
         TrainingDtype,
     )
+    from bothways.settings.compress import Prune
     from bothways.settings.deploy import Bench, Export, Merge, Pack, Quantize, Unpack
     from bothways.settings.distill import Distill
     from bothways.settings.evaluate import Evaluate
@@ -67,6 +68,7 @@ __all__ = [
     "Pack",
     "Predict",
     "Pretrain",
+    "Prune",
     "Quantize",
     "Recipe",
     "Regress",
@@ -110,6 +112,7 @@ _MODULES = {
     "Pack": "deploy",
     "Predict": "predict",
     "Pretrain": "pretrain",
+    "Prune": "compress",
     "Quantize": "deploy",
     "Recipe": "finetune",
     "Regress": "finetune",

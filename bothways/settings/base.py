@@ -2,6 +2,7 @@
 
 import codecs
 import math
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from inspect import get_annotations
 from pathlib import Path
@@ -116,6 +117,9 @@ BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("max_wait", "grace", "context"), (0, math.inf)),
     **dict.fromkeys(("rank", "adapter_size", "added_rows"), (1, 1024)),
     "lora_alpha": (0.001, math.inf),
+    "cuts": (1, 100),
+    "speed": (1.01, 100),
+    "magnitude": (0.01, 0.99),
     "port": (0, 65535),
     "read_timeout": (0.001, math.inf),
     "folds": (2, math.inf),
@@ -142,6 +146,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "alpha": (0, 1),
     "seed": (0, 2**63 - 1),
 }
+
+NO_BOUNDS: Mapping[str, tuple[float, float]] = {}
 
 T = TypeVar("T", bound=type)
 
@@ -180,8 +186,10 @@ def none_first(hint: Any) -> Any:
 class Checked:
     """Settings that validate themselves: declared types, bounds, missing files, unknown languages and encodings.
 
-    InputError names the setting and its value.
+    InputError names the setting and its value. own_bounds: where the bounds of a verb differ from BOUNDS.
     """
+
+    own_bounds = NO_BOUNDS
 
     def __post_init__(self) -> None:
         self._convert()
@@ -190,7 +198,7 @@ class Checked:
         for name in ("corpus", "file"):
             if getattr(self, name, None) == () and not getattr(self, "static", False):
                 raise InputError(f"{name} is empty; name at least one file")
-        for name, (least, most) in BOUNDS.items():
+        for name, (least, most) in {**BOUNDS, **self.own_bounds}.items():
             value = getattr(self, name, None)
             if isinstance(value, int | float) and not (least <= value <= most and value < math.inf):
                 wanted = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"

@@ -36,14 +36,6 @@ def test_a_usual_word_leads_to_the_verb_that_does_it(typed, verbs, capsys):
     assert re.findall("`bothways ([^`]*)`", error) == verbs and ("did you mean" in error) == bool(verbs)
 
 
-@pytest.mark.parametrize("typed", ["prune", "finetune prune"])
-def test_features_that_do_not_exist_yet_lead_to_what_does(typed, capsys):
-    status, _, error = run(capsys, f"{typed} m")
-    assert status == 2 and "not available yet" in error and error.count("\n") == 1
-    command = re.findall("`bothways ([a-z ]+?)(?: [A-Z].*?)?`", error)[0]
-    assert command in VERBS and "docs/guide/" in error
-
-
 def test_every_word_leads_to_verbs_and_is_not_a_verb_itself():
     words = {**usual_words.TASK_WORDS, **usual_words.VERB_WORDS}
     known = {*VERBS, "finetune"}

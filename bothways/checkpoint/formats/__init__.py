@@ -14,12 +14,21 @@ from bothways.checkpoint.formats.int8 import Int8Format
 from bothways.checkpoint.formats.linear import LinearFormat
 from bothways.checkpoint.formats.mean_layer import MeanLayerFormat
 from bothways.checkpoint.formats.packed import PackedFormat
+from bothways.checkpoint.formats.pruned import PrunedFormat
 from bothways.checkpoint.formats.static import StaticFormat
 from bothways.checkpoint.formats.tfidf import TfidfFormat
 
 FORMATS: dict[str, Format] = {
     entry.model_type: entry
-    for entry in (Int8Format(), MeanLayerFormat(), LinearFormat(), PackedFormat(), StaticFormat(), TfidfFormat())
+    for entry in (
+        Int8Format(),
+        PrunedFormat(),
+        MeanLayerFormat(),
+        LinearFormat(),
+        PackedFormat(),
+        StaticFormat(),
+        TfidfFormat(),
+    )
 }
 
 

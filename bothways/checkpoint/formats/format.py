@@ -6,7 +6,7 @@ pooling) is in checkpoint.py.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -50,13 +50,14 @@ class StoredModel:
 
     hf_config: the content of config.json, as the family writes it. read: reads the weights. pooler_act: what a
     classification head reads, if the family's own config cannot say it. normalized: whether text vectors are scaled to
-    length 1; None means that modules.json says it.
+    length 1; None means that modules.json says it. changes: config fields that the family's config cannot say.
     """
 
     hf_config: Mapping[str, Any]
     read: Callable[[ModelPlan], Model]
     pooler_act: str | None = None
     normalized: bool | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Format(ABC):

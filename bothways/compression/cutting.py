@@ -1,0 +1,131 @@
+"""Cutting a model: fewer layers, attention heads, feed-forward neurons and vocabulary entries.
+
+What remains has the same weights, so a cut model equals the whole one in which the removed parts give 0. Letters: T
+tokens, H hidden size, N heads, D head size, I feed-forward size.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.config import EncoderConfig
+from bothways.distillation.vocabulary import reduce_vocabulary
+from bothways.errors import InputError
+from bothways.model.model import Model
+from bothways.model.parameters import no_init
+
+WORDS, WORD_BIAS = "encoder.embeddings.words.weight", "heads.masked_words.bias"
+
+
+def check_can_cut(config: EncoderConfig, model_type: str, part: str) -> None:
+    """InputError if this part (layers, heads, feed-forward) of a model cannot be cut."""
+    reasons = {
+        "layers": (
+            bool(config.num_layer_groups) or config.full_attention_every > 1 or config.direction == "halves",
+            "its layers share weights or differ in attention",
+        ),
+        "heads": (
+            config.relative_positions is not None
+            or config.sparse_attention is not None
+            or config.direction == "halves",
+            "its heads have more than queries, keys and values",
+        ),
+        "feed-forward": (config.direction == "halves", "its halves have layers of their own"),
+    }
+    is_refused, reason = reasons[part]
+    if is_refused:
+        raise InputError(f"{part} of {model_type} cannot be pruned: {reason}")
+
+
+def cut(
+    source: Checkpoint,
+    *,
+    layers: Sequence[int],
+    heads: Sequence[Sequence[int]] | None = None,
+    neurons: Sequence[Sequence[int]] | None = None,
+) -> Checkpoint:
+    """A checkpoint with these layers, counted from 0; heads, neurons: which of them stay in each of these layers, as
+    many in all; None: all."""
+    check_plain(source.model)
+    old, config = source.model, source.model.config
+    changes: dict[str, int] = {"num_hidden_layers": len(layers)} if len(layers) < config.num_hidden_layers else {}
+    if heads is not None and len(heads[0]) < config.num_attention_heads:
+        changes |= {"num_attention_heads": len(heads[0]), "attention_head_size": config.head_size}
+    if neurons is not None:
+        changes["intermediate_size"] = len(neurons[0])
+    with no_init(old.encoder.embeddings.words.weight.dtype):
+        model = Model(config.replace(**changes), old.num_outputs, pooler=old.pooler is not None)
+    state = old.state_dict()
+    kept = {}
+    for name in model.state_dict():
+        parts = name.split(".")
+        if parts[:2] != ["encoder", "layers"]:
+            kept[name] = state[name]
+            continue
+        index = int(parts[2])
+        value = state[".".join([*parts[:2], str(layers[index]), *parts[3:]])]
+        module = ".".join(parts[3:5])
+        if heads is not None:
+            value = _cut_heads(value, module, parts[-1], heads[index], config.head_size)
+        if neurons is not None:
+            value = _cut_neurons(value, module, parts[-1], neurons[index], gated=config.feed_forward == "gated")
+        kept[name] = value
+    model.load_state_dict(kept)
+    return replace(source, model=model.eval())
+
+
+def _cut_heads(value: Tensor, module: str, kind: str, heads: Sequence[int], size: int) -> Tensor:
+    if module == "attention.qkv":
+        return value.unflatten(0, (3, -1, size))[:, [*heads]].flatten(0, 2)
+    if module == "attention.output" and kind == "weight":
+        return value.unflatten(1, (-1, size))[:, [*heads]].flatten(1)
+    return value
+
+
+def _cut_neurons(value: Tensor, module: str, kind: str, neurons: Sequence[int], *, gated: bool) -> Tensor:
+    if module == "feed_forward.inner":
+        return value.unflatten(0, (2 if gated else 1, -1))[:, [*neurons]].flatten(0, 1)
+    if module == "feed_forward.output" and kind == "weight":
+        return value[:, [*neurons]]
+    return value
+
+
+def cut_vocabulary(source: Checkpoint, words: Mapping[str, int]) -> Checkpoint:
+    """A checkpoint with only the entries that these words need, and letters and digits; texts of these words have the
+    same pieces and the same hidden states.
+
+    InputError if the vocabulary is not WordPiece."""
+    tokenizer, old = source.need_tokenizer(), source.model
+    smaller = reduce_vocabulary(tokenizer, words, len(tokenizer))
+    ids_V = torch.tensor([tokenizer.vocab[token] for token in smaller.tokens])
+    config = old.config.replace(vocab_size=len(smaller), pad_token_id=smaller.pad_id)
+    with no_init(old.encoder.embeddings.words.weight.dtype):
+        model = Model(config, old.num_outputs, pooler=old.pooler is not None)
+    state = old.state_dict()
+    model.load_state_dict(
+        {name: value[ids_V] if name in (WORDS, WORD_BIAS) else value for name, value in state.items()}
+    )
+    return replace(source, model=model.eval(), tokenizer=smaller)
+
+
+def zero_smallest(model: Model, share: float) -> int:
+    """Set this share of each layer's matrices to 0, the smallest by magnitude, in place. Returns their number."""
+    number = 0
+    with torch.no_grad():
+        for name, value in model.encoder.named_parameters():
+            if "layers." in name and value.ndim == 2:
+                count = round(share * value.numel())
+                if count:
+                    value.view(-1)[value.abs().flatten().topk(count, largest=False).indices] = 0
+                number += count
+    return number
+
+
+def encoder_weights(config: EncoderConfig) -> int:
+    """The number of weights in the matrices of all layers."""
+    attention = 4 * config.hidden_size * config.num_attention_heads * config.head_size
+    width = config.intermediate_size * (3 if config.feed_forward == "gated" else 2)
+    return config.num_unique_layers * (attention + config.hidden_size * width)

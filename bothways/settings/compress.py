@@ -1,0 +1,75 @@
+"""Settings of `prune`."""
+
+from typing import Annotated, Literal
+
+from tyro.conf import arg
+
+from bothways.errors import InputError
+from bothways.settings.base import (
+    Checked,
+    Compute,
+    Data,
+    Model,
+    OptionalData,
+    Output,
+    Printed,
+    TextColumns,
+    settings,
+)
+from bothways.settings.location import Location
+
+LabelledTexts = Annotated[Data, arg(name="with")]
+TARGETS = "size", "speed", "max_drop", "magnitude"
+
+
+@settings
+class Prune(TextColumns, Checked, Compute, Printed):
+    """Prune a fine-tuned model: fewer layers, heads, feed-forward neurons or vocabulary entries, in steps with training
+    between, in which the model as it was is the teacher."""
+
+    own_bounds = {"size": (0.01, 0.99)}  # noqa: RUF012
+
+    model: Model
+    """A fine-tuned model: a checkpoint or a run."""
+    texts: LabelledTexts
+    """Labelled data to train on, such as that of the fine-tuning; dev and test are split off it, unless given."""
+    out: Output
+    """Output directory."""
+    size: float | None = None
+    """Target: this share of the weights of the layers, such as 0.5."""
+    speed: float | None = None
+    """Target: this many times as fast, such as 2."""
+    max_drop: float | None = None
+    """Target: as small as possible with at most this drop of the score, in percentage points."""
+    magnitude: float | None = None
+    """Instead, set this share of the weights of each matrix to 0, the smallest; without a gain in speed."""
+    parts: tuple[Literal["layers", "feed-forward", "heads"], ...] = ()
+    """What may be cut. [layers as far as possible, then feed-forward neurons; only these where layers differ]"""
+    drop_layers: Literal["top", "importance"] = "top"
+    """Which layers are cut first: the last ones (Sajjad 2023), or those of the least first-order importance."""
+    vocabulary_from: Annotated[tuple[Location, ...], arg(metavar="FILE ...")] = ()
+    """Keep only the vocabulary entries that these texts and those of --with need; other words are split smaller."""
+    cuts: int | None = None
+    """Number of cuts to the target, with training after each. [one for each layer; else 2]"""
+    dev: OptionalData = None
+    """Data for the selection of weights. [a tenth of --with]"""
+    test: OptionalData = None
+    """Data for the reported score. [without --dev, a tenth of --with]"""
+    alpha: float = 0.5
+    """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""
+    epochs: float | None = None
+    """Passes over the training data after the last cut; after the others a third of them. [as in fine-tuning]"""
+    seed: int = 0
+    """Random seed."""
+    resume: bool = False
+    """Continue in the output directory."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        targets = [name for name in TARGETS if getattr(self, name) is not None]
+        if len(targets) > 1:
+            raise InputError(f"{targets[0]} and {targets[1]} exclude each other; name one target")
+        if not targets and not self.vocabulary_from:
+            raise InputError("prune needs a target: size, speed, max_drop, magnitude or vocabulary_from")
+        if self.parts and self.magnitude:
+            raise InputError("parts has no meaning with magnitude, which takes weights from all matrices")

@@ -1,0 +1,327 @@
+"""Pruning: cut models equal masked ones, importance follows the slow formula, targets, training, what is written."""
+
+import json
+import re
+
+import pytest
+import torch
+
+import bothways
+from bothways.batch import Batch
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint
+from bothways.compression import prune
+from bothways.compression.cutting import cut, cut_vocabulary, encoder_weights, zero_smallest
+from bothways.compression.importance import measure_importance
+from bothways.compression.prune import Structure, structure_of_share, structures_to
+from bothways.data.split_tables import read_tables
+from bothways.errors import InputError
+from bothways.finetuning.classify import Classification
+from bothways.settings import Classify, Prune
+
+TEXTS = ["the cat sat on the mat", "a dog", "dogs ran and ran and sat on the mat , the cat", "b"]
+WORDS = ["the", "sat", "on", "mat", "and", "ran"]
+
+
+def rows_of(number=150):
+    texts = [f"{WORDS[row % 6]} {('dog', 'cat')[row % 2]} {'on ' * (row // 6)}" for row in range(number)]
+    return [{"text": text, "label": "ab"["cat" in text]} for text in texts]
+
+
+@pytest.fixture
+def made(make_model, tokenizer):
+    def make(family="bert", heads=None, **changes):
+        return Checkpoint(make_model(family, heads or {"classes": 3}, **changes), tokenizer, model_type=family)
+
+    return make
+
+
+def hidden(loaded, texts=TEXTS):
+    with torch.no_grad():
+        return loaded.model(Batch.from_encodings(loaded.need_tokenizer().encode_many(texts)))
+
+
+# --- cutting ----------------------------------------------------------------------------------------------------------
+
+HEADS, NEURONS = [[0, 2], [1, 2], [0, 1]], [[*range(0, 40, 2)], [*range(20)], [*range(20, 40)]]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "modernbert"])
+def test_a_cut_model_equals_the_whole_one_with_zeros(family, made):
+    whole = made(family)
+    layers = range(whole.model.config.num_hidden_layers)
+    heads, neurons = [HEADS[layer % 3] for layer in layers], [NEURONS[layer % 3] for layer in layers]
+    small = cut(whole, layers=layers, heads=heads, neurons=neurons)
+    assert encoder_weights(small.model.config) < 0.7 * encoder_weights(whole.model.config)
+    with torch.no_grad():
+        for index, layer in enumerate(whole.model.encoder.layers):
+            removed = [head for head in range(3) if head not in heads[index]]
+            layer.attention.output.weight.unflatten(1, (3, -1))[:, removed] = 0
+            layer.feed_forward.output.weight[:, [one for one in range(40) if one not in neurons[index]]] = 0
+    assert torch.allclose(hidden(small), hidden(whole), atol=1e-6 * float(hidden(whole).abs().max()))
+
+
+def test_kept_layers_are_those_of_the_model(made):
+    whole = made()
+    small = cut(whole, layers=[0, 2])
+    assert torch.equal(
+        small.model.encoder.layers[1].attention.qkv.weight, whole.model.encoder.layers[2].attention.qkv.weight
+    )
+    assert small.model.config.num_hidden_layers == 2 and small.model.config.attention_head_size is None
+
+
+def test_a_smaller_vocabulary_leaves_its_texts_unchanged(made):
+    whole = made(heads={"masked_words": 0})
+    small = cut_vocabulary(whole, {"the": 5, "cat": 1, "sat": 2, "dogs": 1, ",": 1})
+    texts = ["the cat sat", "dogs , the dogs sat"]
+    assert small.model.config.vocab_size < 97 and "mat" not in small.tokenizer.vocab
+    tokens = [[one.tokens for one in loaded.need_tokenizer().encode_many(texts)] for loaded in (small, whole)]
+    assert tokens[0] == tokens[1]
+    assert torch.allclose(hidden(small, texts), hidden(whole, texts), atol=1e-6)
+    ids = torch.tensor([whole.tokenizer.vocab[token] for token in small.tokenizer.tokens])
+    scores = [loaded.model.word_scores(hidden(loaded, texts)) for loaded in (small, whole)]
+    assert torch.allclose(scores[0], scores[1][:, ids], atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_a_model_without_some_heads_is_stored_and_read_again(family, made, tmp_path):
+    whole = made(family)
+    small = cut(whole, layers=range(3), heads=HEADS)
+    checkpoint.save(small, tmp_path / "small")
+    config = json.loads((tmp_path / "small" / "config.json").read_text())
+    assert config["model_type"] == "bothways-pruned" and not (tmp_path / "small" / "model.safetensors").exists()
+    read = checkpoint.load(tmp_path / "small")
+    assert read.model.config.head_size == 8 and read.model.config.num_attention_heads == 2
+    assert torch.equal(hidden(read), hidden(small))
+    config["pruning_config"]["attention_head_size"] = "many"
+    (tmp_path / "small" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="attention_head_size of pruning_config"):
+        checkpoint.load(tmp_path / "small")
+
+
+def test_other_libraries_get_the_same_function_with_zeros(made):
+    from bothways.checkpoint.formats.pruned import fill_heads
+
+    small = cut(made(), layers=range(3), heads=HEADS)
+    full = fill_heads(small)
+    assert full.model.config.attention_head_size is None and full.model.config.num_attention_heads == 3
+    assert torch.allclose(hidden(full), hidden(small), atol=1e-6)
+
+
+def test_the_smallest_weights_become_zero(made):
+    model = made().model
+    before = model.encoder.layers[0].feed_forward.inner.weight.detach().clone()
+    zero_smallest(model, 0.4)
+    after = model.encoder.layers[0].feed_forward.inner.weight.detach()
+    assert int((after == 0).sum()) == round(0.4 * before.numel())
+    assert before[after == 0].abs().max().item() <= before[after != 0].abs().min().item()
+
+
+# --- importance -------------------------------------------------------------------------------------------------------
+
+
+def test_importance_is_the_first_order_change_of_the_loss(make_model, tokenizer, data, tmp_path):
+    model = make_model("bert", {"classes": 2})
+    settings = Classify(model=tmp_path, train=data, out=tmp_path / "run", baselines=False)
+    task = Classification.build(settings, Checkpoint(model, tokenizer, labels=("a", "b")), read_tables(settings))
+    examples, rows = task.data["train"], [0, 5, 7]
+    found = measure_importance(model, task.objective, examples, rows, torch.device("cpu"))
+    heads, neurons, layers = torch.zeros(3), torch.zeros(40), 0.0
+    for row in rows:  # slow: scale each part by 1 and take the derivative with respect to the scale
+        scales = {"heads": torch.ones(3, requires_grad=True), "neurons": torch.ones(40, requires_grad=True)}
+        layer, one = model.encoder.layers[1], torch.ones((), requires_grad=True)
+        handles = [
+            layer.attention.output.register_forward_pre_hook(
+                lambda _, x, scale=scales["heads"]: (x[0] * scale.repeat_interleave(8),)
+            ),
+            layer.feed_forward.output.register_forward_pre_hook(lambda _, x, scale=scales["neurons"]: (x[0] * scale,)),
+            layer.register_forward_hook(lambda _, x, y, one=one: x[0] + one * (y - x[0])),
+        ]
+        batch = examples.batch([row])
+        task.objective.label_loss(task.objective.forward(model, batch), batch)[0].backward()
+        for handle in handles:
+            handle.remove()
+        heads, neurons = heads + scales["heads"].grad.abs(), neurons + scales["neurons"].grad.abs()
+        layers += float(one.grad.abs())
+    assert torch.allclose(found.heads[1], heads, atol=1e-5) and torch.allclose(found.neurons[1], neurons, atol=1e-5)
+    assert found.layers[1] == pytest.approx(layers, abs=1e-4)
+    assert found.best_neurons(3, [1]) == [sorted(neurons.topk(3).indices.tolist())]
+
+
+# --- targets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "parts", "layers", "least"),
+    [
+        (0.5, ("layers", "feed-forward"), 2, 0.4),
+        (1 / 3, ("layers",), 1, 0.33),
+        (0.7, ("feed-forward",), 3, 0.55),
+        (0.5, ("heads", "feed-forward"), 3, 0.35),
+    ],
+)
+def test_a_share_of_the_weights_is_reached_from_below(share, parts, layers, least, make_model):
+    config = make_model().config
+    found = structure_of_share(config, share, parts)
+    reached = prune.weights_of(config, found) / encoder_weights(config)
+    assert found.layers == layers and least <= reached <= share + 0.01
+    assert ("heads" in parts) == (found.heads < 3)
+    steps = [*structures_to(config, found, parts, None)]
+    assert steps[-1] == found and len(steps) == (3 - layers or 2)
+
+
+def test_a_share_that_the_parts_do_not_have_is_refused(make_model):
+    with pytest.raises(InputError, match=r"size \(0.2\) cannot be reached by cutting feed-forward: the least is 0\.6"):
+        structure_of_share(make_model().config, 0.2, ("feed-forward",))
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows_of())), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def model(data, make_model, tokenizer, tmp_path_factory):
+    """A fine-tuned small model."""
+    folder = tmp_path_factory.mktemp("model")
+    checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), folder / "start")
+    settings = Classify(
+        model=folder / "start", train=data, out=folder / "run", baselines=False, epochs=6.0, learning_rate=5e-3,
+        dropout=0.0, dtype="float32", batch_tokens=256,
+    )  # fmt: skip
+    return bothways.train(settings).directory
+
+
+@pytest.fixture(scope="module")
+def pruned(model, data, tmp_path_factory):
+    settings = Prune(
+        model=model, texts=data, out=tmp_path_factory.mktemp("pruned") / "out", size=0.5, epochs=2.0, dtype="float32",
+        parts=("layers", "heads", "feed-forward"),
+    )  # fmt: skip
+    return prune.run(settings)
+
+
+def test_a_model_is_cut_in_steps_to_its_target(pruned, model):
+    assert len(pruned.points) == 1 and pruned.points[0].share <= 0.51
+    assert {file.name for file in pruned.directory.iterdir()} >= {"bothways.json", "model", "report.html"}
+    assert not (pruned.directory / "cuts").exists()
+    small = bothways.load(pruned.directory, dtype="float32")
+    before = bothways.load(model, dtype="float32")
+    assert small.labels == before.labels and small.task == "classify"
+    assert small.module.config.num_hidden_layers == 2 and small.module.config.num_attention_heads < 3
+    assert not pruned.plain and "only Bothways reads it" in pruned.as_table()[-1]
+    assert pruned.points[0].drop == pytest.approx(100 * (pruned.points[0].original - pruned.points[0].score))
+    recorded = json.loads((pruned.directory / "model" / "bothways.json").read_text())["prune"]
+    assert recorded["from"] == str(model) and len(recorded["points"]) == 1
+
+
+def test_the_smallest_model_within_the_drop_is_kept(model, data, tmp_path, monkeypatch):
+    drops = iter([0.2, 0.9])
+    point = prune.Pruner.point
+
+    def with_drop(self, *arguments):
+        return prune.replace(point(self, *arguments), dev_drop=next(drops))
+
+    monkeypatch.setattr(prune.Pruner, "point", with_drop)
+    settings = Prune(model=model, texts=data, out=tmp_path / "out", max_drop=0.5, epochs=0.3, dtype="float32")
+    result = prune.run(settings)
+    assert (len(result.points), result.kept, result.plain) == (2, 0, True)
+    assert bothways.load(result.directory).module.config.num_hidden_layers == 2
+    assert "<- kept" in result.as_table()[2]
+
+
+def test_nothing_is_kept_if_the_first_cut_loses_too_much(model, data, tmp_path, monkeypatch):
+    point = prune.Pruner.point
+    monkeypatch.setattr(prune.Pruner, "point", lambda self, *rest: prune.replace(point(self, *rest), dev_drop=9.0))
+    settings = Prune(model=model, texts=data, out=tmp_path / "out", max_drop=0.5, epochs=0.3, dtype="float32")
+    with pytest.raises(InputError, match=r"the first cut loses 9.00 points of accuracy on dev"):
+        prune.run(settings)
+    assert not (settings.out / "model").exists()
+
+
+def test_a_stopped_pruning_goes_on(model, data, tmp_path, monkeypatch):
+    settings = Prune(model=model, texts=data, out=tmp_path / "out", size=0.3, epochs=0.5, dtype="float32")
+    train, calls = prune.Pruner.train, []
+
+    def once(self, number, *arguments, **options):
+        calls.append(number)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return train(self, number, *arguments, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(prune.Pruner, "train", once)
+        prune.run(settings)
+    resumed = prune.run(prune.replace(settings, resume=True))
+    straight = prune.run(prune.replace(settings, out=tmp_path / "straight"))
+    weights = [(result.model / "model.safetensors").read_bytes() for result in (resumed, straight)]
+    assert weights[0] == weights[1] and [one.score for one in resumed.points] == [one.score for one in straight.points]
+
+
+def test_vocabulary_and_magnitude_need_no_training(model, data, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("the cat sat\n", encoding="utf-8")
+    small = prune.run(Prune(model=model, texts=data, out=tmp_path / "small", vocabulary_from=(corpus,)))
+    before, after = bothways.load(model, dtype="float32"), bothways.load(small.directory, dtype="float32")
+    assert after.module.config.vocab_size < before.module.config.vocab_size
+    texts = [row["text"] for row in rows_of(9)]
+    expected = [one.score for one in before.classify(texts)]
+    assert [one.score for one in after.classify(texts)] == pytest.approx(expected, abs=1e-6)
+    sparse = prune.run(Prune(model=model, texts=data, out=tmp_path / "sparse", magnitude=0.3))
+    assert "no faster" in sparse.as_table()[0]
+    weight = bothways.load(sparse.directory, dtype="float32").module.encoder.layers[0].feed_forward.inner.weight
+    assert float((weight == 0).float().mean()) == pytest.approx(0.3, abs=0.01)
+
+
+def test_a_speed_is_measured_before_any_training(model, data, tmp_path, monkeypatch):
+    measured = []
+
+    def speed(original, smaller, *rest):
+        measured.append(smaller.config)
+        return 0.5 + 3 / smaller.config.num_hidden_layers / 2
+
+    monkeypatch.setattr(prune, "measure_speed", speed)
+    settings = Prune(model=model, texts=data, out=tmp_path / "out", speed=1.2, epochs=0.3, dtype="float32")
+    result = prune.run(settings)
+    assert result.points[-1].structure.startswith("2 layers") and len(measured) > 1
+    with pytest.raises(InputError, match=r"speed \(9\) cannot be reached by cutting layers and feed-forward: 2.00 at"):
+        prune.run(prune.replace(settings, speed=9.0, out=tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "prune needs a target"),
+        ({"size": 0.5, "speed": 2.0}, "size and speed exclude each other"),
+        ({"size": 1.5}, r"size \(1.5\) must be from 0.01 to 0.99"),
+        ({"speed": 0.5}, r"speed \(0.5\) must be from 1.01 to 100"),
+        ({"magnitude": 0.5, "parts": ("layers",)}, "parts has no meaning with magnitude"),
+    ],
+)
+def test_targets_that_make_no_sense_are_refused(options, message, model, data, tmp_path):
+    with pytest.raises(InputError, match=message):
+        Prune(model=model, texts=data, out=tmp_path / "out", **options)
+
+
+def test_models_that_cannot_be_pruned_are_refused_by_name(made, data, tmp_path):
+    for loaded, parts, message in (
+        (made("albert"), ("layers",), "layers of albert cannot be pruned: its layers share weights"),
+        (made("deberta-v2"), ("heads",), "heads of deberta-v2 cannot be pruned"),
+        (made(heads={"masked_words": 0}), (), "a model for fill cannot be pruned here"),
+    ):
+        folder = tmp_path / loaded.model_type / ("heads" if parts else "none")
+        checkpoint.save(loaded, folder)
+        settings = Prune(model=folder, texts=data, out=tmp_path / "out", size=0.5, parts=parts)
+        with pytest.raises(InputError, match=re.escape(message)):
+            prune.run(settings)
+        assert not settings.out.exists()
+
+
+def test_sizes_are_printed_as_they_are():
+    assert str(Structure(3, 12, 768)) == "3 layers, 12 heads, 768 neurons"
