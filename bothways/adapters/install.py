@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from bothways.adapters.bottleneck import BottleneckLinear
 from bothways.adapters.lora import LoraLinear
-from bothways.adapters.modules import set_module
 from bothways.adapters.rows import PrefixAttention, RowsEncoder
 from bothways.adapters.spec import BOTTLENECK_SHARE, LORA_MAPS, QKV, AdapterSpec, LoraMap, check_supported
 from bothways.batch import Batch
@@ -19,6 +18,7 @@ from bothways.families import FamilySpec
 from bothways.model.attention import Attention
 from bothways.model.encoder import Encoder
 from bothways.model.model import Model
+from bothways.model.modules import set_module
 from bothways.rng import Purpose, derive_seed
 
 LINEARS: Mapping[str, str] = {  # our module by LoRA's map; queries, keys and values are one

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bothways.adapters.modules import retype
 from bothways.batch import Batch
 from bothways.model.attention import Attention, Context
 from bothways.model.encoder import Encoder
 from bothways.model.kernels import append_dummy_text
+from bothways.model.modules import retype
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from bothways.adapters.install import fingerprint_encoder, install, merge, own_state
 from bothways.adapters.lora import LoraLinear
-from bothways.adapters.modules import retype, set_module, share
 from bothways.adapters.spec import AdapterSpec, check_supported
 from bothways.checkpoint.contents import ADAPTER_CONFIG, METADATA_FILE, Checkpoint, is_adapter
 from bothways.checkpoint.metadata import read_metadata
@@ -30,6 +29,7 @@ from bothways.families.spec import CLASS_SUFFIXES
 from bothways.io import get_object, read_json, write_json
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import NUM_OUTPUTS, Model
+from bothways.model.modules import retype, set_module, share
 from bothways.model.parameters import no_init
 from bothways.model.pooler import NO_POOLER
 

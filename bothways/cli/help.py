@@ -23,7 +23,7 @@ GROUPS = {
     "word-vectors frequency-bias",
     "training": "recipe steps minutes epochs seed seeds batch-tokens batch-size gradient-accumulation learning-rate "
     "muon-learning-rate schedule warmup decay layer-decay weight-decay beta2 max-grad-norm dropout freeze linear-start "
-    "train-windows adapter rank lora-alpha lora-maps adapter-size bottlenecks added-rows",
+    "train-windows adapter rank lora-alpha lora-maps adapter-size bottlenecks added-rows quantize",
     "evaluation": "metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats "
     "peers tolerance max-drop",
     "output": "out files-with-matches color resume checkpoint-every keep-checkpoints tensorboard keep-columns "

@@ -15,7 +15,6 @@ from typing import Any
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import check_target
 from bothways.checkpoint.contents import METADATA_FILE, Checkpoint, check_plain
-from bothways.compression.calibrate import Candidate, candidates, observe
 from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import (
     DEFAULT_MAX_DROP,
@@ -30,6 +29,7 @@ from bothways.evaluation.rows import selected_on
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
+from bothways.model.int8_calibration import Candidate, candidates, observe
 from bothways.model.model import Model
 from bothways.settings import Quantize
 

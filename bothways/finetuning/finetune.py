@@ -35,6 +35,7 @@ from bothways.finetuning import baselines
 from bothways.finetuning.averaging import select_fraction, trained_state
 from bothways.finetuning.baselines import BASELINES, MODEL, BaselineScore, Comparison, Resamples
 from bothways.finetuning.cross_validation import FOLDS, cross_validate
+from bothways.finetuning.quantized import train_int8
 from bothways.finetuning.recipe import format_learning_rates
 from bothways.finetuning.rehearsal import Rehearsal, read_or_make_plan
 from bothways.finetuning.report import write_report
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
     from bothways.inference.predictor import Predictor
 
-SEEDS, SCORES, PLAN = "seeds", "scores.json", "plan.json"
+SEEDS, SCORES, PLAN, INT8 = "seeds", "scores.json", "plan.json", "int8"
 RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
 
 
@@ -265,6 +266,8 @@ def train_and_score(
     """Train and return the metrics by split. Afterwards the model has the weights that were selected on dev."""
     task = setup.task
     trained, best_step = train(setup, model, seed, run, lessons=lessons)
+    if setup.quantizes:
+        trained = train_int8(setup, model, seed, run, lessons, seed_directory(run, seed) / INT8)
     scoring = task.scoring
     outputs = {"dev": scoring.outputs(trained, "dev")}
     calibration = scoring.calibrate("dev", outputs["dev"])

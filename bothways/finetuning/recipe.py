@@ -20,7 +20,7 @@ from bothways.log import logger
 from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.training.optimizer import layer_depths
-from bothways.training.transforms import Freeze, Transform
+from bothways.training.transforms import FakeInt8, Freeze, Transform
 
 EPOCHS, MAX_EPOCHS = 3.0, 20.0  # unless --epochs is given
 USUAL_STEPS = 300  # of EPOCHS; with fewer examples, steps are smaller
@@ -236,5 +236,6 @@ class AddAdapter(Transform):
 # What changes the model for training, by setting: a new one is one entry. None: not requested.
 TRANSFORMS: dict[str, Callable[[FineTune, Checkpoint], Transform | None]] = {
     "freeze": lambda settings, pretrained: Freeze(settings.freeze) if settings.freeze else None,
+    "quantize": lambda settings, pretrained: FakeInt8() if settings.quantize else None,
     "adapter": lambda settings, pretrained: AddAdapter.of(settings, pretrained) if settings.adapter else None,
 }

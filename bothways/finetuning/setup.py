@@ -36,7 +36,8 @@ class FineTuneSetup:
     options: without the steps, which depend on the examples of an epoch. alpha: weight of a teacher's outputs.
     stays_frozen: whether the encoder is not trained, since there are few examples. skips_training: whether the
     model is the linear start, for that reason or because of a learning rate of 0. uses_default_rate: whether the
-    learning rate was not requested. tries_rates: whether trials choose it. compares: whether baselines are fitted.
+    learning rate was not requested. tries_rates: whether trials choose it. quantizes: whether the last part of the
+    training is with int8 layers. compares: whether baselines are fitted.
     window, truncates: how long texts are read. sources: names of the model and the data, for messages. defaults: of
     the settings, for the report.
     """
@@ -54,6 +55,7 @@ class FineTuneSetup:
     uses_default_rate: bool
     tries_rates: bool
     averages: bool
+    quantizes: bool
     seeds: range
     keep_seed: Literal["best", "median"]
     folds: int
@@ -124,6 +126,7 @@ def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
         skips_training=frozen or (rate == 0 and has_start),
         uses_default_rate=rate is None,
         averages=averages,
+        quantizes=settings.quantize is not None and not frozen,
         tries_rates=rate is None and averages,
         seeds=range(settings.seed, settings.seed + settings.seeds),
         keep_seed=settings.keep_seed,

@@ -2,7 +2,7 @@
 
 About twice as fast as bf16 on CPUs with int8 instructions. A weight is weight_scale[o] * integer[o, i], an input
 (integer - input_zero) / input_factor[i], both rounded once; sums are exact (Jacob 2018, section 2). Scales are fixed in
-advance (compression/calibrate.py), so the result for a token does not depend on the rest of the batch. Inputs have a
+advance (model/int8_calibration.py), so the result for a token does not depend on the rest of the batch. Inputs have a
 factor per column, which balances columns of very different magnitudes (Xiao 2023, eq. 3); the weights contain its
 inverse.
 
@@ -23,6 +23,7 @@ from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.model.layer import ACTIVATIONS, FeedForward
 from bothways.model.model import NUM_OUTPUTS, Model
+from bothways.model.modules import set_module
 from bothways.model.parameters import no_init
 
 MAX_INTEGER = 127  # absolute value of a weight's integer
@@ -194,12 +195,22 @@ def is_int8(model: nn.Module) -> bool:
 def replace_linears(model: Model, linears: Mapping[str, Int8Linear]) -> Model:
     """A copy with int8 layers in place of those with the same names, and the token table rounded as it is stored."""
     copy = deepcopy(model)
-    for name, linear in linears.items():
-        _set_module(copy, name, deepcopy(linear))
-    _fuse(copy)
-    words = copy.encoder.embeddings.words
-    words.weight.data = _table(*quantize_symmetric(words.weight.detach()))
+    set_linears(copy, linears)
     return copy.eval()
+
+
+def set_linears(model: Model, linears: Mapping[str, Int8Linear]) -> None:
+    """Set int8 layers in place of those with the same names, and round the token table as it is stored."""
+    for name, linear in linears.items():
+        set_module(model, name, deepcopy(linear))
+    _fuse(model)
+    round_table(model)
+
+
+def round_table(model: Model) -> None:
+    """Give the token table the values that are stored, in place."""
+    words = model.encoder.embeddings.words
+    words.weight.data = _table(*quantize_symmetric(words.weight.detach()))
 
 
 def dequantize(model: Model) -> Model:
@@ -216,15 +227,10 @@ def dequantize(model: Model) -> Model:
     return plain.eval()
 
 
-def _set_module(model: Model, name: str, module: nn.Module) -> None:
-    parent, _, attribute = name.rpartition(".")
-    setattr(model.get_submodule(parent), attribute, module)
-
-
 def _fuse(model: Model) -> None:
     for name, module in [*model.named_modules()]:
         if isinstance(module, FeedForward) and can_fuse(module, model.config) and isinstance(module.inner, Int8Linear):
-            _set_module(model, name, Int8FeedForward(module.inner, module.output, model.config.hidden_act))
+            set_module(model, name, Int8FeedForward(module.inner, module.output, model.config.hidden_act))
 
 
 def can_fuse(module: FeedForward, config: EncoderConfig) -> bool:
@@ -274,6 +280,6 @@ def _build_model(config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
         if layer not in modules:
             raise InputError(f"{name}: the config has no such layer")
         num_outputs, num_inputs = weight_OI.shape
-        _set_module(model, layer, Int8Linear(num_inputs, num_outputs))
+        set_module(model, layer, Int8Linear(num_inputs, num_outputs))
     _fuse(model)
     return model

@@ -23,10 +23,10 @@ FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu
 def prepack(model: Model) -> Callable[[Batch], Tensor]:
     """A function that computes the last hidden states [T, H] of a batch as `model` does, faster if possible.
 
-    It has a copy of the current weights, for inference only. Models of other classes or with an adapter are returned
-    unchanged.
+    It has a copy of the current weights, for inference only. Models of other classes are returned unchanged, and layers
+    with adapters stay as they are.
     """
-    if type(model) is not Model or type(model.encoder) is not Encoder or model.adapter is not None:
+    if type(model) is not Model or type(model.encoder) is not Encoder:
         return model
     weight = model.encoder.embeddings.words.weight
     is_bf16_on_cpu = weight.device.type == "cpu" and weight.dtype is torch.bfloat16
@@ -35,7 +35,8 @@ def prepack(model: Model) -> Callable[[Batch], Tensor]:
     encoder, activation = model.encoder, model.config.hidden_act
     # Layers that do more than `Layer` stay as they are (DeBERTa's convolution).
     prepacked = {
-        layer: PrepackedLayer(layer, activation) if type(layer) is Layer else layer for layer in encoder.layers
+        layer: PrepackedLayer(layer, activation) if isinstance(layer, Layer) and is_plain(layer) else layer
+        for layer in encoder.layers
     }
     layers = [prepacked[layer] for layer in encoder.layer_sequence]
 
@@ -49,6 +50,12 @@ def prepack(model: Model) -> Callable[[Batch], Tensor]:
         return last_TH
 
     return forward
+
+
+def is_plain(layer: Layer) -> bool:
+    """Whether a layer computes what `PrepackedLayer` does: without an adapter, and not in training for int8."""
+    linears = [part for part in layer.modules() if isinstance(part, nn.Linear)]
+    return type(layer) is Layer and all(type(part) is nn.Linear for part in linears)
 
 
 class PrepackedLinear:

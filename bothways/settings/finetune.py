@@ -120,6 +120,8 @@ class FineTune(Adapters, Encoded, Recipe):
     """Start from these layers of --model only, counted from 0, such as 0 2 5: a smaller and faster model. [all]"""
     teacher: OptionalDirectory = None
     """Distill: also learn the outputs of this model, fine-tuned for the same task (Hinton 2015)."""
+    quantize: Literal["int8"] | None = None
+    """Train the last part of the run with inputs and weights rounded to 8 bits, and save an int8 model (Jacob 2018)."""
     alpha: float = 0.5
     """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""
     unlabelled: DataList = ()
@@ -133,6 +135,8 @@ class FineTune(Adapters, Encoded, Recipe):
         if self.adapter and (other := next((name for name in ("freeze", "keep_layers") if getattr(self, name)), "")):
             reason = "nothing else of the model is trained" if other == "freeze" else "it belongs to the whole model"
             raise InputError(f"{other} has no meaning with adapter ({self.adapter}): {reason}; leave out one of them")
+        if self.adapter and self.quantize:
+            raise InputError("quantize changes the weights, which adapter leaves as they are; leave out one of them")
         separate = [name for name in ("dev", "test") if getattr(self, name)]
         if self.folds and separate:
             raise InputError(

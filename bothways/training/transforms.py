@@ -1,4 +1,4 @@
-"""Changes of a model for its training: frozen blocks, adapters, scaled outputs.
+"""Changes of a model for its training: frozen blocks, adapters, fake int8 layers, scaled outputs.
 
 A transform is applied to the initial model, before its training and before stored weights are loaded into it, and
 finalized in the trained model, before that is saved. Nothing else of a run needs to know it.
@@ -13,6 +13,7 @@ import torch
 
 from bothways.errors import InputError
 from bothways.model.heads import ClassificationHead
+from bothways.model.int8_training import deploy_fake_int8, fake_layers, install_fake_int8
 from bothways.model.model import Model
 from bothways.training.optimizer import layer_depths
 
@@ -57,6 +58,22 @@ class Freeze(Transform):
         for name, value in model.named_parameters():
             if depths[name] < self.num_blocks:
                 value.requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class FakeInt8(Transform):
+    """Layers that compute as int8 layers from the moment they are calibrated, and become such layers at the end."""
+
+    def apply(self, model: Model) -> None:
+        install_fake_int8(model)
+
+    def finalize(self, model: Model) -> None:
+        if any(layer.is_on for layer in fake_layers(model).values()):
+            deploy_fake_int8(model.eval())
+
+    @property
+    def stored(self) -> Mapping[str, Any]:
+        return {"quantize": {"method": "int8, trained"}}
 
 
 @dataclass(frozen=True)

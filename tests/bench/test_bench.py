@@ -19,11 +19,11 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import output
 from bothways.cli.main import main
-from bothways.compression.calibrate import candidates, observe
 from bothways.compression.pack import save_packed
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.int8 import dequantize, replace_linears
+from bothways.model.int8_calibration import candidates, observe
 from bothways.settings import Bench
 
 HEADS = {  # of a model: its heads and labels, then the method that is timed

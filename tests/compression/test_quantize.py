@@ -13,7 +13,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats.int8 import INT8_WEIGHTS
 from bothways.cli import main
-from bothways.compression import calibrate, quantize
+from bothways.compression import quantize
 from bothways.compression.quantize import halves
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
@@ -21,6 +21,7 @@ from bothways.evaluation.before_after import MASK_EVERY, Drop, mask_words, measu
 from bothways.evaluation.scores import Scores
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
+from bothways.model import int8_calibration as calibrate
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer

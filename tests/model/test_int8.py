@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from bothways.batch import Batch
-from bothways.compression import calibrate
-from bothways.compression.calibrate import candidates, int8_linear, observe
 from bothways.errors import InputError
 from bothways.model import int8
+from bothways.model import int8_calibration as calibrate
 from bothways.model.int8 import (
     POST_OPERATIONS,
     ROWS,
@@ -27,6 +26,7 @@ from bothways.model.int8 import (
     quantize_symmetric,
     replace_linears,
 )
+from bothways.model.int8_calibration import candidates, int8_linear, observe
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "cats and dogs and mats", "b", "the dogs sat and ran on and on"]
 
