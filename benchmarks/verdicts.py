@@ -24,9 +24,8 @@ from bothways import metrics
 from bothways.finetuning import baselines
 from bothways.finetuning.baselines import BaselineScore, Resamples
 from bothways.finetuning.classify import Classification
-from bothways.finetuning.initial_model import load_initial_model
 from bothways.finetuning.task import resamples_of
-from bothways.finetuning.tasks import TASKS
+from bothways.finetuning.tasks import TASKS, load_initial_model
 from bothways.inference.calibration import fit_calibration
 from bothways.linear import linear_head, tfidf
 from bothways.linear.tfidf import Rows

@@ -8,7 +8,6 @@ from bothways.errors import InputError
 from bothways.settings.base import (
     Checked,
     Compute,
-    Data,
     Model,
     OptionalData,
     Output,
@@ -17,8 +16,9 @@ from bothways.settings.base import (
     settings,
 )
 from bothways.settings.location import Location
+from bothways.settings.tables_in_memory import TableSource
 
-LabelledTexts = Annotated[Data, arg(name="with")]
+LabelledTexts = Annotated[TableSource, arg(constructor=Location, name="with")]
 TARGETS = "size", "speed", "max_drop", "magnitude"
 
 

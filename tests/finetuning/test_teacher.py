@@ -18,11 +18,11 @@ from bothways.evaluation import evaluate
 from bothways.finetuning.answer import Answering, span_distance
 from bothways.finetuning.classify import Classification
 from bothways.finetuning.embed import Embedding, reduce_dimensions
-from bothways.finetuning.initial_model import with_layers
 from bothways.finetuning.objective import Distilled
 from bothways.finetuning.regress import Regression
 from bothways.finetuning.tag import Tagging
 from bothways.finetuning.tag_examples import read_splits, transfer_scores
+from bothways.finetuning.tasks import with_layers
 from bothways.finetuning.teacher import Teacher
 from bothways.inference.tag_decoding import Tagset, label_windows
 from bothways.inference.windows import WindowPolicy
