@@ -1,8 +1,8 @@
 """Adapters against full fine-tuning: scores and the sizes of what is saved.
 
-    python -m benchmarks.adapters -o DIR [--only SST-2 STS-B] [--kinds full lora ...] [--seeds 1] [--threads 1]
+    python -m benchmarks.adapters -o DIR [--only SST-2 STS-B] [--kinds full lora ...] [--rows 10000] [--seeds 1]
 
-all-MiniLM-L6-v2 with default options. SST-2: the first 10,000 rows of the training file, a tenth of which selects, and
+all-MiniLM-L6-v2 with default options. SST-2: the first rows of the training file, a tenth of which selects, and
 the published dev set as test. STS-B: the published splits. Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
 
@@ -19,7 +19,7 @@ from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import DataSet, sst2_first, with_dev
 from bothways.adapters.spec import KINDS
 
-SETS = {"SST-2": lambda: sst2_first(10_000), "STS-B": lambda: with_dev("STS-B")}
+SETS = {"SST-2": sst2_first, "STS-B": lambda rows: with_dev("STS-B")}
 
 
 def run(name: str, data: DataSet, kind: str, arguments: argparse.Namespace) -> None:
@@ -48,13 +48,14 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=["full", *KINDS], choices=["full", *KINDS])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--rows", type=int, default=10_000, help="of SST-2")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     arguments.out.mkdir(parents=True, exist_ok=True)
     print("| set | trained | score | MB saved | seconds |\n|---|---|---|---|---|")
     for name in arguments.only:
-        data = SETS[name]()
+        data = SETS[name](arguments.rows)
         for kind in arguments.kinds:
             run(name, data, kind, arguments)
 
