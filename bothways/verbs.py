@@ -77,6 +77,7 @@ VERBS: dict[str, Verb] = {
     "evaluate": Verb("Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
     "bench": Verb("Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),
     "quantize": Verb("Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY),
+    "shrink": Verb("Shrink", "compression.shrink:run", "the fastest model within a stated loss: cuts and int8", DEPLOY),
     "prune": Verb("Prune", "compression.prune:run", "prune a fine-tuned model, with training between cuts", DEPLOY),
     "merge": Verb("Merge", "compression.merge:merge", "merge an adapter into its model", DEPLOY),
     "pack": Verb("Pack", "compression.pack:pack", "pack a model into few bits, for shipping", DEPLOY),

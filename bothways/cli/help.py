@@ -15,7 +15,7 @@ GROUPS = {
     "language on-error token-store folds tasks predictions with texts lengths batches glob filter",
     "task": "how fast objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher "
     "alpha temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
-    "passage-vectors max-answer-tokens matryoshka-dims dimensions speed magnitude parts drop-layers cuts",
+    "passage-vectors max-answer-tokens matryoshka-dims dimensions speed magnitude parts drop-layers cuts best",
     "model": "model base static encoder tag classify answer question rerank family from size extend-vocab "
     "lengthen tokenizer vocab-size vocabulary-from alphabet "
     "lowercase strip-accents keep-accents layers keep-layers hidden-size intermediate-size start student pooling "
@@ -54,6 +54,7 @@ EXAMPLES = {  # by verb, its arguments
     "evaluate": "my-classifier test.csv",
     "bench": "my-classifier -o bench.png --with my-texts.csv",
     "quantize": "my-classifier --with my-texts.csv -o my-classifier-int8",
+    "shrink": "my-classifier --with reviews.csv --max-drop 1 -o my-fast-classifier",
     "prune": "my-classifier --with reviews.csv --size 0.5 -o my-small-classifier",
     "merge": "my-adapter -o my-classifier",
     "pack": "my-bert -o my-bert-packed",

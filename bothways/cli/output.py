@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bothways.cli.commands import CacheContents
     from bothways.compression.prune import Pruned
     from bothways.compression.quantize import Quantized
+    from bothways.compression.shrink import Shrunk
     from bothways.evaluation.scores import Scores
     from bothways.finetuning.finetune import FineTuneResult
     from bothways.finetuning.glue import GlueTable
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         Quantize,
         Search,
         Serve,
+        Shrink,
         Unpack,
         Vocab,
     )
@@ -296,8 +298,11 @@ def quantize(settings: "Quantize", result: "Quantized") -> None:
     print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
 
 
-def prune(settings: "Prune", result: "Pruned") -> None:
+def prune(settings: "Prune | Shrink", result: "Pruned | Shrunk") -> None:
     print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
+
+
+shrink = prune
 
 
 def pack(settings: "Pack | Unpack", result: dict[str, Any]) -> None:

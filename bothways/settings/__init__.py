@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         TextColumns,
         TrainingDtype,
     )
-    from bothways.settings.compress import Prune
+    from bothways.settings.compress import Prune, Shrink
     from bothways.settings.deploy import Bench, Export, Merge, Pack, Quantize, Unpack
     from bothways.settings.distill import Distill
     from bothways.settings.evaluate import Evaluate
@@ -74,6 +74,7 @@ __all__ = [
     "Regress",
     "Search",
     "Serve",
+    "Shrink",
     "Size",
     "Tag",
     "TagColumns",
@@ -118,6 +119,7 @@ _MODULES = {
     "Regress": "finetune",
     "Search": "search",
     "Serve": "serve",
+    "Shrink": "compress",
     "Size": "base",
     "Tag": "finetune",
     "TagColumns": "base",

@@ -1,5 +1,6 @@
-"""Settings of `prune`."""
+"""Settings of `prune` and `shrink`."""
 
+from dataclasses import fields
 from typing import Annotated, Literal
 
 from tyro.conf import arg
@@ -73,3 +74,38 @@ class Prune(TextColumns, Checked, Compute, Printed):
             raise InputError("prune needs a target: size, speed, max_drop, magnitude or vocabulary_from")
         if self.parts and self.magnitude:
             raise InputError("parts has no meaning with magnitude, which takes weights from all matrices")
+
+
+@settings
+class Shrink(TextColumns, Checked, Compute, Printed):
+    """Shrink a fine-tuned model: cut it layer by layer with training between, each also in int8, and keep the fastest
+    that loses no more than allowed. Writes a picture of quality against speed."""
+
+    model: Model
+    """A fine-tuned model: a checkpoint or a run."""
+    texts: LabelledTexts
+    """Labelled data to train on, such as that of the fine-tuning; dev and test are split off it, unless given."""
+    out: Output
+    """Output directory."""
+    max_drop: float = 1.0
+    """Largest allowed drop of the score on dev, in percentage points."""
+    best: Literal["speed", "size"] = "speed"
+    """Which of the models within the drop is kept: the fastest or the smallest."""
+    dev: OptionalData = None
+    """Data for the selection of weights, and of the model. [a tenth of --with]"""
+    test: OptionalData = None
+    """Data for the reported score. [without --dev, a tenth of --with]"""
+    alpha: float = 0.5
+    """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""
+    epochs: float | None = None
+    """Passes over the training data after each cut. [as in fine-tuning]"""
+    seed: int = 0
+    """Random seed."""
+    resume: bool = False
+    """Continue in the output directory."""
+
+    @property
+    def pruning(self) -> Prune:
+        """The settings of its cuts."""
+        shared = {field.name for field in fields(Shrink)} & {field.name for field in fields(Prune)}
+        return Prune(**{name: getattr(self, name) for name in shared})

@@ -20,12 +20,6 @@ from bothways.finetuning.classify import Classification
 from bothways.settings import Classify, Prune
 
 TEXTS = ["the cat sat on the mat", "a dog", "dogs ran and ran and sat on the mat , the cat", "b"]
-WORDS = ["the", "sat", "on", "mat", "and", "ran"]
-
-
-def rows_of(number=150):
-    texts = [f"{WORDS[row % 6]} {('dog', 'cat')[row % 2]} {'on ' * (row // 6)}" for row in range(number)]
-    return [{"text": text, "label": "ab"["cat" in text]} for text in texts]
 
 
 @pytest.fixture
@@ -179,25 +173,6 @@ def test_a_share_that_the_parts_do_not_have_is_refused(make_model):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    file = tmp_path_factory.mktemp("data") / "rows.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows_of())), encoding="utf-8")
-    return file
-
-
-@pytest.fixture(scope="module")
-def model(data, make_model, tokenizer, tmp_path_factory):
-    """A fine-tuned small model."""
-    folder = tmp_path_factory.mktemp("model")
-    checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), folder / "start")
-    settings = Classify(
-        model=folder / "start", train=data, out=folder / "run", baselines=False, epochs=6.0, learning_rate=5e-3,
-        dropout=0.0, dtype="float32", batch_tokens=256,
-    )  # fmt: skip
-    return bothways.train(settings).directory
-
-
-@pytest.fixture(scope="module")
 def pruned(model, data, tmp_path_factory):
     settings = Prune(
         model=model, texts=data, out=tmp_path_factory.mktemp("pruned") / "out", size=0.5, epochs=2.0, dtype="float32",
@@ -263,13 +238,13 @@ def test_a_stopped_pruning_goes_on(model, data, tmp_path, monkeypatch):
     assert weights[0] == weights[1] and [one.score for one in resumed.points] == [one.score for one in straight.points]
 
 
-def test_vocabulary_and_magnitude_need_no_training(model, data, tmp_path):
+def test_vocabulary_and_magnitude_need_no_training(model, data, class_rows, tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the cat sat\n", encoding="utf-8")
     small = prune.run(Prune(model=model, texts=data, out=tmp_path / "small", vocabulary_from=(corpus,)))
     before, after = bothways.load(model, dtype="float32"), bothways.load(small.directory, dtype="float32")
     assert after.module.config.vocab_size < before.module.config.vocab_size
-    texts = [row["text"] for row in rows_of(9)]
+    texts = [row["text"] for row in class_rows(9)]
     expected = [one.score for one in before.classify(texts)]
     assert [one.score for one in after.classify(texts)] == pytest.approx(expected, abs=1e-6)
     sparse = prune.run(Prune(model=model, texts=data, out=tmp_path / "sparse", magnitude=0.3))

@@ -1,0 +1,210 @@
+"""Shrinking: the fastest or smallest form of a fine-tuned model within a stated loss, of all that are measured.
+
+`model -cut and trained, layer by layer-> each in float and in int8 -> the best within the loss`
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bothways.batching import token_batches
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.compression.picture import draw_points
+from bothways.compression.prune import (
+    POINTS,
+    TASK_SETTINGS,
+    Pruner,
+    Structure,
+    choose_parts,
+    measure_speed,
+    plan,
+    settings_of_task,
+    warn_of_known_rows,
+)
+from bothways.device import choose_device
+from bothways.errors import InputError
+from bothways.evaluation.before_after import spread_evenly
+from bothways.finetuning.task import Task
+from bothways.finetuning.tasks import TASKS
+from bothways.inference.task_names import task_from_heads
+from bothways.log import logger
+from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
+from bothways.model.int8_calibration import candidates, observe
+from bothways.settings import Shrink
+from bothways.training.run import Run
+
+CALIBRATION_EXAMPLES, CALIBRATION_TOKENS = 256, 1024
+PICTURE = "shrink.png"
+
+
+@dataclass(frozen=True)
+class ShrinkPoint:
+    """One form of the model: bytes of its weights, texts per second relative to the model as it was, its score, and how
+    many points it loses on dev, by which the choice is made, and on the split that is reported."""
+
+    name: str
+    size: int
+    speed: float
+    score: float
+    drop: float
+    dev_drop: float
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """The result: all points, the first of which is the model as it was, and the index of the one in `model`."""
+
+    directory: Path
+    model: Path
+    metric: str
+    split: str
+    max_drop: float
+    points: list[ShrinkPoint]
+    kept: int
+    picture: Path | None
+
+    def as_json(self) -> dict[str, Any]:
+        places = {name: str(getattr(self, name)) for name in ("directory", "model", "picture")}
+        return {**asdict(self), **places}
+
+    def as_table(self) -> list[str]:
+        """The points, one a line."""
+        lines = [f"{'':40} {'MB':>7} {'speed':>6} {self.metric:>9} {'lost':>6}   ({self.split})"]
+        for index, point in enumerate(self.points):
+            mark = "  <- kept" if index == self.kept else ""
+            lines.append(
+                f"{point.name:40} {point.size / 1e6:7.1f} {point.speed:6.2f} {100 * point.score:9.2f} "
+                f"{point.drop:6.2f}{mark}"
+            )
+        lines.append(f"chosen on dev, where at most {self.max_drop:g} points may be lost")
+        return [*lines, *([f"picture in {self.picture}"] if self.picture else []), f"model in {self.directory}"]
+
+
+@dataclass(frozen=True)
+class Shrinker:
+    """A shrinking in progress. task: around the model as it was; scores: its own, by split."""
+
+    settings: Shrink
+    pruner: Pruner
+    task: Task
+    scores: dict[str, float]
+
+    @property
+    def split(self) -> str:
+        return "test" if "test" in self.task.data else "dev"
+
+    def point(self, name: str, model: Checkpoint) -> ShrinkPoint:
+        """Measure a model on dev and on the split that is reported."""
+        logger.info(f"measuring: {name}")
+        scores = {split: self.score(model, split) for split in {"dev", self.split}}
+        return ShrinkPoint(
+            name,
+            size=num_bytes(model),
+            speed=measure_speed(self.pruner.original.model, model.model, self.task.data["dev"], self.pruner.settings),
+            score=scores[self.split],
+            drop=100 * (self.scores[self.split] - scores[self.split]),
+            dev_drop=100 * (self.scores["dev"] - scores["dev"]),
+        )
+
+    def score(self, model: Checkpoint, split: str) -> float:
+        copy = self.task.inference_copy(model.model)
+        return float(self.task.scoring.evaluate(copy, split)[self.task.metric])
+
+    def in_int8(self, source: Checkpoint) -> Checkpoint:
+        """All layers in int8, calibrated on training texts."""
+        examples, objective = self.task.data["train"], self.task.objective
+        model = source.model.float().eval()
+        rows = spread_evenly(range(len(examples.sizes)), CALIBRATION_EXAMPLES)
+
+        def read() -> None:
+            with torch.inference_mode():
+                for part in token_batches(rows, examples.sizes, CALIBRATION_TOKENS):
+                    objective.forward(model, examples.batch(part))
+
+        layers = candidates(model, observe(model, read))
+        return replace(source, model=replace_linears(model, {name: one.linear for name, one in layers.items()}))
+
+    def best(self, points: Sequence[ShrinkPoint]) -> int:
+        """The index of the fastest or smallest point that loses no more than is allowed."""
+        allowed = [index for index, point in enumerate(points) if point.dev_drop <= self.settings.max_drop]
+        if self.settings.best == "size":
+            return min(allowed, key=lambda index: (points[index].size, -points[index].speed), default=0)
+        return max(allowed, key=lambda index: (points[index].speed, -points[index].size), default=0)
+
+    def forms(self, structures: Sequence[Structure]) -> Iterator[tuple[ShrinkPoint, Checkpoint]]:
+        """The points with their models: the model as it was, then smaller ones, each in float and in int8, until one
+        loses too much; last, the smallest that does not, trained for int8, if int8 alone loses too much."""
+        source = self.pruner.original
+        yield self.point("as it was", source), source
+        last_good: tuple[str, Checkpoint] | None = None
+        for number in range(len(structures) + 1):
+            before, name = source, "all layers"
+            if number:
+                name = str(structures[number - 1])
+                logger.info(f"cut {number} of at most {len(structures)}: {name}")
+                _, source = self.pruner.train(number, self.pruner.cut(before, structures[number - 1]), is_last=True)
+                point = self.point(name, source)
+                yield point, source
+                if point.dev_drop > self.settings.max_drop:
+                    break
+            rounded = self.in_int8(source)
+            point = self.point(f"{name}, int8", rounded)
+            yield point, rounded
+            last_good = (name, source) if point.dev_drop > self.settings.max_drop else None
+        if last_good:
+            name, source = last_good
+            settings = replace(self.pruner.task_settings, quantize="int8")
+            _, trained = replace(self.pruner, task_settings=settings).train(len(structures) + 1, source, is_last=True)
+            yield self.point(f"{name}, trained for int8", trained), trained
+
+
+def run(settings: Shrink) -> Shrunk:
+    """Measure the forms of a model, and write the best and a picture."""
+    loaded = checkpoint.load(settings.model)
+    check_plain(loaded.model)
+    name = task_from_heads(loaded.model.num_outputs, loaded)
+    if name not in TASK_SETTINGS:
+        raise InputError(
+            f"{settings.model}: a model for {name} cannot be shrunk here; shrink a fine-tuned one, or make a smaller "
+            "pre-trained one: bothways distill MODEL TEXT --layers 3"
+        )
+    pruning = settings.pruning
+    parts = choose_parts(pruning, loaded.model.config, loaded.model_type)
+    task_settings = settings_of_task(pruning, loaded, TASK_SETTINGS[name])
+    task = TASKS[type(task_settings)].build(task_settings, loaded, None)
+    reader = task.read_by(loaded)
+    warn_of_known_rows(pruning, loaded)
+    structures = list(plan(pruning, loaded, task, parts))
+    with Run(settings.out, "shrink", settings, resume=settings.resume, device=choose_device(settings.device)) as opened:
+        whole = reader.pretrained
+        pruner = Pruner(pruning, whole, task_settings, opened)
+        splits = {"dev", "test"} & task.data.keys()
+        shrinker = Shrinker(settings, pruner, task, {})
+        shrinker = replace(shrinker, scores={split: shrinker.score(whole, split) for split in splits})
+        points, models = map(list, zip(*shrinker.forms(structures), strict=True))
+        result = save(shrinker, points, models)
+        opened.update_metadata(result=result.as_json())
+    return result
+
+
+def save(shrinker: Shrinker, points: list[ShrinkPoint], models: list[Checkpoint]) -> Shrunk:
+    settings, kept = shrinker.settings, shrinker.best(points)
+    record = {"from": str(settings.model), "points": [*map(asdict, points)], "kept": kept}
+    metadata = {**models[kept].metadata, "verb": "shrink", "shrink": record}
+    checkpoint.save(replace(models[kept], metadata=metadata), settings.out / "model")
+    shutil.rmtree(settings.out / POINTS, ignore_errors=True)
+    metric, split = shrinker.task.metric, shrinker.split
+    drawn = draw_points(points, kept, f"{metric} on {split}", settings.max_drop, settings.out / PICTURE)
+    picture = settings.out / PICTURE if drawn else None
+    return Shrunk(settings.out, settings.out / "model", metric, split, settings.max_drop, points, kept, picture)
+
+
+def num_bytes(model: Checkpoint) -> int:
+    """Bytes of the weights on disk."""
+    state = int8_state_dict(model.model) if is_int8(model.model) else model.model.state_dict()
+    return sum(value.nbytes for value in state.values())

@@ -1,0 +1,40 @@
+"""Shared fixtures of compression tests: labelled rows, and a small model that was fine-tuned on them."""
+
+import json
+
+import pytest
+
+import bothways
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint
+from bothways.settings import Classify
+
+WORDS = ["the", "sat", "on", "mat", "and", "ran"]
+
+
+@pytest.fixture(scope="session")
+def class_rows():
+    def rows(number=150):
+        texts = [f"{WORDS[row % 6]} {('dog', 'cat')[row % 2]} {'on ' * (row // 6)}" for row in range(number)]
+        return [{"text": text, "label": "ab"["cat" in text]} for text in texts]
+
+    return rows
+
+
+@pytest.fixture(scope="session")
+def data(class_rows, tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, class_rows())), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="session")
+def model(data, make_model, tokenizer, tmp_path_factory):
+    """A fine-tuned small model."""
+    folder = tmp_path_factory.mktemp("model")
+    checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), folder / "start")
+    settings = Classify(
+        model=folder / "start", train=data, out=folder / "run", baselines=False, epochs=6.0, learning_rate=5e-3,
+        dropout=0.0, dtype="float32", batch_tokens=256,
+    )  # fmt: skip
+    return bothways.train(settings).directory
