@@ -26,6 +26,7 @@ from bothways.batch_jobs.writers import (
     vector_column,
 )
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.cloze import words_by_label
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.data.datasets import arrow_files
 from bothways.data.stream import LiveInput, ModelInput, all_columns, read_questions, read_texts, resolve_columns
@@ -78,7 +79,7 @@ def predict(settings: Predict) -> Journal:
     """Write the model's prediction for each row (rows.py) to `out`."""
     assert settings.out is not None
     check_output(settings.out, PREDICTION_SUFFIXES, "predictions", resume=settings.resume)
-    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+    model = load_for(settings)
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)
     writer = _table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas)
@@ -90,7 +91,7 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
     on_error "skip" each row begins with its index."""
     if settings.resume:
         raise InputError("resume needs an output file; name it with --out")
-    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+    model = load_for(settings)
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)
     # On a terminal the predictions themselves show the progress.
@@ -101,6 +102,14 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
                 logger.warning(f"row {number:,} skipped: {reason}")
             numbered = ({"row": number, **row} for number, row in zip(block.row_numbers, rows, strict=True))
             yield [*numbered] if settings.on_error == "skip" else rows
+
+
+def load_for(settings: Predict) -> Predictor:
+    """The model of the settings, or the cloze classifier that they make of it."""
+    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+    if settings.cloze is None:
+        return model
+    return model.cloze(settings.cloze, words_by_label(settings.words, ()))
 
 
 def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:

@@ -80,10 +80,18 @@ def is_adapter(directory: Path) -> bool:
 
 
 def check_plain(model: Model) -> None:
-    """InputError if a model has int8 layers, which cannot be trained or changed, or an adapter that is not merged."""
+    """InputError if a model has int8 layers, which cannot be trained or changed, an adapter that is not merged, or a
+    cloze head."""
+    check_not_int8(model)
+    check_no_adapter(model)
+    if model.config.pooling_position:
+        raise InputError("a cloze classifier can be used, and teach, but not changed; use the model it was made from")
+
+
+def check_not_int8(model: Model) -> None:
+    """InputError if a model has int8 layers, which cannot be trained or changed."""
     if is_int8(model):
         raise int8_error()
-    check_no_adapter(model)
 
 
 def check_no_adapter(model: Model) -> None:

@@ -30,6 +30,8 @@ FILES = (
     "int8.safetensors",
     "mean_head.safetensors",
     "packed.safetensors",
+    "pruned.safetensors",
+    "cloze.safetensors",
     "tfidf.safetensors",
     "terms.json",
     *TOKENIZER_FILES,
@@ -48,6 +50,8 @@ ANY_WEIGHTS = (
     OLD_WEIGHTS,
     "int8.safetensors",
     "packed.safetensors",
+    "pruned.safetensors",
+    "cloze.safetensors",
     "tfidf.safetensors",
     f"0_Transformer/{WEIGHTS}",
 )

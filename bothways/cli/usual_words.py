@@ -18,6 +18,9 @@ TASK_WORDS = {
         "multi-label",
         "multilabel",
         "nli",
+        "cloze",
+        "zero-shot",
+        "pet",
     ),
     "finetune regress": ("regression", "regressor", "rating"),
     "finetune tag": (
@@ -66,7 +69,7 @@ VERB_WORDS = {
         "adapters",
     ),
     "predict": ("infer", "inference", "prediction", "label", "run", "pipeline"),
-    "fill": ("fill-mask", "mask", "unmask", "cloze"),
+    "fill": ("fill-mask", "mask", "unmask"),
     "embed": ("encode", "embedding", "embeddings", "vectorize", "vectors", "features"),
     "evaluate": ("eval", "evaluation", "test", "validate", "metrics"),
     "bench": ("benchmark", "speed", "profile"),

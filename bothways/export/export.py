@@ -14,7 +14,7 @@ from typing import Any
 
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import check_target
-from bothways.checkpoint.contents import CONFIG, Checkpoint, check_no_adapter
+from bothways.checkpoint.contents import CONFIG, Checkpoint, check_plain
 from bothways.checkpoint.formats.linear import LinearFormat
 from bothways.checkpoint.sentence_transformers import MODULES, TRANSFORMER
 from bothways.checkpoint.weights import WEIGHTS
@@ -43,7 +43,7 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
     loaded = checkpoint.load(source)
     if is_int8(loaded.model):
         raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")
-    check_no_adapter(loaded.model)
+    check_plain(loaded.model)
     if encodes_separately(loaded.model.config):
         raise InputError(f"{source}: encodes the texts of a pair separately, which the exported graph cannot do")
     if loaded.model.config.direction != "both":

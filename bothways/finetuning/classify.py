@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from bothways import metrics, report
 from bothways.batch import Batch
+from bothways.checkpoint.cloze import with_cloze_head, words_by_label
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns
@@ -305,11 +306,17 @@ class Classification(TextTask):
         labelled = [*tables.values()] if settings.folds else [tables["train"]]
         names = read_label_names(labelled, settings.train, multi_label=settings.multi_label)
         check_metric(settings.metric, settings.positive, names, settings.train, multi_label=settings.multi_label)
+        if settings.cloze is not None:
+            check_cloze(settings, tables["train"])
+            with_cloze_head(pretrained, settings.cloze, words_by_label(settings.words, names))  # before any work
         targets_from = label_matrix if settings.multi_label else class_vector
         targets = {split: targets_from(table, names) for split, table in tables.items()}
         return Classification(settings, pretrained, names, tables, {}).with_targets(targets)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
+        if self.settings.cloze is not None:
+            words = words_by_label(self.settings.words, self.names)
+            return with_cloze_head(self.pretrained, self.settings.cloze, words, dropout=self.settings.dropout)
         return add_text_head(
             self.pretrained,
             self.names,
@@ -322,7 +329,18 @@ class Classification(TextTask):
             pair_features=self.pair_features,
         )
 
+    @property
+    def stays_frozen(self) -> bool:
+        return self.settings.cloze is None and super().stays_frozen
+
+    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, Any]:
+        if self.settings.cloze is None:
+            return super().metadata(metrics_by_split)
+        return dict(self.initial_checkpoint(0).metadata)
+
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
+        if self.settings.cloze is not None:
+            return  # the words are the head
         fit_text_head(model, self.frozen, self.objective.loss, splits, self.scoring.score)
 
     @cached_property
@@ -385,6 +403,13 @@ class Classification(TextTask):
         return TextSummary(
             self.tables, self.data, describe_targets, partial(table_warnings, self.settings, self.tables)
         )
+
+
+def check_cloze(settings: Classify, train: Table) -> None:
+    """InputError for data that a cloze classifier does not read."""
+    if train.pairs is not None or settings.multi_label:
+        kind = "pairs of texts" if train.pairs is not None else "several labels (--multi-label)"
+        raise InputError(f"cloze ({settings.cloze!r}) is for single texts with one label each, not for {kind}")
 
 
 def describe_counts(names: Sequence[str], counts: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.checkpoint.contents import Checkpoint, check_not_int8
 from bothways.errors import InputError
 from bothways.finetuning.baselines import BaselineScore
 from bothways.finetuning.frozen_features import last_layer
@@ -101,7 +101,7 @@ def load_teacher(task: Task) -> Teacher | None:
     if task.settings.teacher is None:
         return None
     model = checkpoint.load(task.settings.teacher)
-    check_plain(model.model)
+    check_not_int8(model.model)
     return Teacher.of(task, model)
 
 

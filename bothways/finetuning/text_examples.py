@@ -45,9 +45,16 @@ class TextExamples:
 
     @staticmethod
     def encode(
-        table: Table, targets: np.ndarray, tokenizer: Tokenizer, policy: WindowPolicy, *, separate: bool = False
+        table: Table,
+        targets: np.ndarray,
+        tokenizer: Tokenizer,
+        policy: WindowPolicy,
+        *,
+        separate: bool = False,
+        phrase: str | None = None,
     ) -> "TextExamples":
-        """policy: how long texts are split. separate: encode the texts of a pair separately.
+        """policy: how long texts are split. separate: encode the texts of a pair separately. phrase: before each text,
+        in cloze classification.
 
         InputError if the first text of a pair leaves too little room for the second.
         """
@@ -57,7 +64,10 @@ class TextExamples:
                 for texts in (table.texts, table.pairs)
             )
             return replace(first, second=second, units=table.units)
-        encodings = tokenizer.encode_many(table.texts, table.pairs)
+        if phrase is None:
+            encodings = tokenizer.encode_many(table.texts, table.pairs)
+        else:
+            encodings = [tokenizer.encode_after(phrase, text) for text in table.texts]
         return TextExamples(policy.split(encodings, table.where), targets, table.units)
 
     def joined(self, other: "TextExamples") -> "TextExamples":

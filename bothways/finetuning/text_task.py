@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from bothways.checkpoint.cloze import cloze_phrase
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.split_tables import read_unlabelled
@@ -101,7 +102,9 @@ class TextTask(Task):
             )
         separate, (tokenizer, policy) = self.pair_features is not None, self.reader(self.pretrained)
         data = {
-            split: TextExamples.encode(table, targets[split], tokenizer, policy, separate=separate)
+            split: TextExamples.encode(
+                table, targets[split], tokenizer, policy, separate=separate, phrase=self.settings.cloze
+            )
             for split, table in self.tables.items()
         }
         return replace(self, data=data)  # type: ignore[type-var]
@@ -133,9 +136,11 @@ class TextTask(Task):
             raise InputError(
                 f"{self.settings.teacher}: compares the two texts of a pair, but {self.settings.train} has single texts"
             )
-        tokenizer, policy = self.reader(teacher)
+        (tokenizer, policy), phrase = self.reader(teacher), cloze_phrase(teacher.metadata)
         return {
-            split: TextExamples.encode(table, self.data[split].targets, tokenizer, policy, separate=separate)
+            split: TextExamples.encode(
+                table, self.data[split].targets, tokenizer, policy, separate=separate, phrase=phrase
+            )
             for split, table in self.tables.items()
         }
 
@@ -144,7 +149,8 @@ class TextTask(Task):
         added = read_unlabelled(self.settings, pairs=train.pairs is not None)
         targets = np.full((len(added), *examples.targets.shape[1:]), self.no_label, examples.targets.dtype)
         separate = examples.second is not None
-        more = TextExamples.encode(added, targets, *self.reader(self.pretrained), separate=separate)
+        phrase = self.settings.cloze
+        more = TextExamples.encode(added, targets, *self.reader(self.pretrained), separate=separate, phrase=phrase)
         pairs = None if train.pairs is None or added.pairs is None else train.pairs + added.pairs
         table = Table(train.texts + added.texts, pairs, None, train.where + added.where)
         tables, data = {**self.tables, "train": table}, {**self.data, "train": examples.joined(more)}

@@ -1,14 +1,16 @@
 """Predictor.fill: predict masked words (fill-mask, cloze)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Unpack, overload
+from typing import Self, Unpack, overload
 
 from torch import Tensor
 
 from bothways.batch import Batch
+from bothways.checkpoint.cloze import with_cloze_head, words_by_label
 from bothways.errors import InputError, shorten
 from bothways.inference.arguments import read_one_or_many, whole_number
+from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Texts
 from bothways.log import logger
@@ -67,6 +69,23 @@ class MaskedWords(PredictorBase):
             for text, encoding, indices, of_text in zip(texts, encodings, masks, guesses, strict=True)
         ]
         return fills[0] if is_single else fills
+
+    def cloze(self, phrase: str, words: Mapping[str, str] | Sequence[str]) -> Self:
+        """A classifier without any training: the label of a text is the one whose word is the most probable at the mask
+        of a phrase before the text (Schick & Schuetze 2021).
+
+        phrase: with one [MASK], such as "It was [MASK].". words: by label, or only the words, which are the labels too;
+        each is one piece of the vocabulary.
+
+            model.cloze("It was [MASK].", ["great", "terrible"]).classify("The plot makes no sense.").label
+        """
+        encoder = self.encoder
+        named = words_by_label(words if isinstance(words, Mapping) else tuple(words), ())
+        source = encoder.checkpoint
+        dtype = str(self.dtype).removeprefix("torch.")
+        classifier = with_cloze_head(source, phrase, named)
+        backend = EncoderBackend(classifier, dtype=dtype, device=str(self.device), source=encoder.source)
+        return type(self)(backend)
 
     def warn_of_lost_decoder(self) -> None:
         """Warn once that the decoder of pre-training (DeBERTa's EMD) is missing."""

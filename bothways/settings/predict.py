@@ -35,6 +35,10 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
     """One text, instead of a file."""
     pair: str | None = None
     """With --text: the second text of a pair, or the passage of a question."""
+    cloze: str | None = None
+    """Without fine-tuning: classify by the word at the mask of a phrase before each text, such as "It was [MASK]."."""
+    words: tuple[str, ...] = ()
+    """With --cloze: the words, which are the labels too, or LABEL=WORD."""
     keep_columns: str | None = None
     """Input columns to copy into the result, such as id,text; or all."""
     text_column: str | None = None
@@ -60,6 +64,8 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if (self.cloze is None) != (not self.words):
+            raise InputError("cloze and words need each other: a phrase with [MASK], and the words to choose from")
         if self.text is None and self.pair is not None:
             raise InputError(f"pair ({self.pair!r}) is the second text of --text; give both, or a file")
         if self.text is not None and self.file != "-":

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.formats.cloze import ClozeFormat
 from bothways.checkpoint.formats.format import Format
 from bothways.checkpoint.formats.hugging_face import HUGGING_FACE
 from bothways.checkpoint.formats.int8 import Int8Format
@@ -22,6 +23,7 @@ FORMATS: dict[str, Format] = {
     entry.model_type: entry
     for entry in (
         Int8Format(),
+        ClozeFormat(),
         PrunedFormat(),
         MeanLayerFormat(),
         LinearFormat(),

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.cloze import cloze_phrase
 from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype, single_thread
 from bothways.errors import InputError, MissingFile, format_count
@@ -259,7 +260,13 @@ class EncoderBackend(Backend):
                 "per text"
             )
         inputs = [(texts, None), (pairs or (), None)] if is_bi_encoder else [(texts, pairs)]
-        windows = [parts for firsts, seconds in inputs for parts in self.encode(firsts, seconds, options)]
+        phrase = cloze_phrase(self.description.metadata)
+        if phrase is None:
+            windows = [parts for firsts, seconds in inputs for parts in self.encode(firsts, seconds, options)]
+        elif pairs is None:
+            windows = self.split([self.tokenizer.encode_after(phrase, text) for text in texts], options)
+        else:
+            raise InputError("a cloze classifier reads single texts, not pairs")
         flat = [part for parts in windows for part in parts]
         states_WH = self.run_vectors(flat, options, self.module.text_states)
         pooling = "max" if self.description.settings.get("window_pooling") == "max" else "cls"  # cls: the mean of [CLS]
