@@ -134,6 +134,8 @@ class EncoderBackend(Backend):
             "vocabulary": config.vocab_size,
             "heads": ", ".join(model.num_outputs) or "none",
         }
+        if isinstance(adapter := loaded.metadata.get("adapter"), Mapping):
+            facts["adapter"] = adapter.get("kind")
         if is_int8(model):
             facts["number format"] = "int8, in most linear layers"
         return facts
