@@ -403,13 +403,14 @@ def follow(pruner: Pruner, smaller: Checkpoint, targets: Sequence[Structure], ta
         if settings.max_drop is not None and points[-1].dev_drop > settings.max_drop:
             break
         kept, best = number, current
-    note = ""
     if targets and kept < 0:
         raise InputError(
             f"the first cut loses {points[0].dev_drop:.2f} points of {metric} on dev, more than max_drop "
             f"({settings.max_drop:g}); nothing was written besides {settings.out / POINTS}; allow more, or give more "
             "texts"
         )
+    before, after = (one.model.config.vocab_size for one in (pruner.original, best))
+    note = f"vocabulary: {after:,} of {before:,} entries" if after < before else ""
     return save(pruner, best, points, kept, metric, split, note)
 
 
