@@ -22,7 +22,7 @@ from bothways.config import EncoderConfig
 from bothways.corpus.documents import Corpus
 from bothways.device import choose_device, choose_dtype
 from bothways.distillation.vocabulary import check_word_pieces
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import spread_evenly
 from bothways.finetuning import finetune
 from bothways.finetuning.finetune import FineTuneResult
@@ -63,7 +63,8 @@ class Structure:
         return Structure(config.num_hidden_layers, config.num_attention_heads, config.intermediate_size)
 
     def __str__(self) -> str:
-        return f"{self.layers} layers, {self.heads} heads, {self.width} neurons"
+        sizes = (self.layers, "layer"), (self.heads, "head"), (self.width, "neuron")
+        return ", ".join(format_count(*size) for size in sizes)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def test_each_form_is_measured_and_the_fastest_within_the_loss_is_kept(settings,
         "all layers, int8",
         "2 layers, 3 heads, 40 neurons",
         "2 layers, 3 heads, 40 neurons, int8",
-        "1 layers, 3 heads, 40 neurons",
+        "1 layer, 3 heads, 40 neurons",
     ]
     assert result.kept == 3 and "<- kept" in result.as_table()[4] and result.points[0].drop == 0
     kept = checkpoint.load(result.model)
