@@ -104,6 +104,11 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
             yield [*numbered] if settings.on_error == "skip" else rows
 
 
+def plain(value: Any) -> Any:
+    """A setting as JSON returns it."""
+    return [*value] if isinstance(value, tuple) else value
+
+
 def load_for(settings: Predict) -> Predictor:
     """The model of the settings, or the cloze classifier that they make of it."""
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
@@ -300,7 +305,7 @@ def reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str,
     return {
         "verb": type(settings).__name__.lower(),
         "block": block_limits(),
-        **{name: value for name, value in asdict(settings).items() if name not in IGNORED_SETTINGS},
+        **{name: plain(value) for name, value in asdict(settings).items() if name not in IGNORED_SETTINGS},
         "model": _fingerprint(checkpoint.find(settings.model)),
         "dtype": str(model.dtype),
         "device": model.device.type,
