@@ -48,6 +48,7 @@ CUTS = 2  # to the target, if no layers are cut
 SHRINKS = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1)  # shares to try for --max-drop, if no layers can be cut
 BETWEEN = 1 / 3  # epochs after a cut that is not the last, of those after the last
 POINTS = "cuts"
+CHANGED = 0.1  # predictions that a smaller model changes
 
 
 @dataclass(frozen=True)
@@ -320,6 +321,7 @@ def run(settings: Prune) -> Pruned:
     task_settings = settings_of_task(settings, loaded, TASK_SETTINGS[name])
     task = TASKS[type(task_settings)].build(task_settings, loaded, None)
     warn_of_known_rows(settings, loaded)
+    warn_of_few_rows(settings, task)
     targets = list(plan(settings, loaded, task, parts))
     with Run(settings.out, "prune", settings, resume=settings.resume, device=choose_device(settings.device)) as opened:
         pruner = Pruner(settings, loaded, task_settings, opened)
@@ -362,6 +364,18 @@ def warn_of_known_rows(settings: Prune, loaded: Checkpoint) -> None:
         logger.warning(
             f"{settings.texts}: the model was trained on these rows, so its own score on a part of them is too high; "
             "name other labelled rows with --test"
+        )
+
+
+def warn_of_few_rows(settings: Prune, task: Task) -> None:
+    """A warning if dev is too small for the drop that is allowed: of a difference between two models, a tenth of whose
+    predictions differ, the 95 % interval is about 1.96 sqrt(0.1 / rows)."""
+    rows = task.summary.num_rows("dev")
+    doubt = 196 * math.sqrt(CHANGED / rows)
+    if settings.max_drop is not None and doubt > settings.max_drop:
+        logger.warning(
+            f"dev has {format_count(rows, 'row')}, where a drop is known to about +- {doubt:.1f} points, more than the "
+            f"{settings.max_drop:g} allowed; give more with --dev, and look at the drop on other rows (--test)"
         )
 
 

@@ -24,6 +24,7 @@ from bothways.compression.prune import (
     measure_speed,
     plan,
     settings_of_task,
+    warn_of_few_rows,
     warn_of_known_rows,
 )
 from bothways.device import choose_device
@@ -179,6 +180,7 @@ def run(settings: Shrink) -> Shrunk:
     task = TASKS[type(task_settings)].build(task_settings, loaded, None)
     reader = task.read_by(loaded)
     warn_of_known_rows(pruning, loaded)
+    warn_of_few_rows(pruning, task)
     structures = list(plan(pruning, loaded, task, parts))
     with Run(settings.out, "shrink", settings, resume=settings.resume, device=choose_device(settings.device)) as opened:
         whole = reader.pretrained

@@ -10,6 +10,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.compression import shrink
 from bothways.compression.shrink import ShrinkPoint
 from bothways.errors import InputError
+from bothways.log import messages_to
 from bothways.model.int8 import is_int8
 from bothways.settings import Shrink
 
@@ -66,6 +67,14 @@ def test_the_smallest_may_be_kept_instead_of_the_fastest(settings):
     assert shrinker.best(points) == 2
     assert shrink.replace(shrinker, settings=shrink.replace(settings, best="size")).best(points) == 1
     assert shrink.replace(shrinker, settings=shrink.replace(settings, max_drop=0.1)).best(points) == 0
+
+
+def test_a_small_dev_is_named_beside_the_drop(settings, monkeypatch):
+    with_drops(monkeypatch, [0, 0.2, 5.0], [1, 1.5, 2.0])
+    lines = []
+    with messages_to(lines.append):
+        shrink.run(settings)
+    assert any("dev has 15 rows, where a drop is known to about +- 16.0 points" in line for line in lines)
 
 
 def test_other_models_are_refused(settings, make_model, tokenizer, tmp_path):
