@@ -35,7 +35,8 @@ def draw_points(points: "Sequence[ShrinkPoint]", kept: int, metric: str, max_dro
             edgecolor=KEPT if index == kept else "white",
             linewidth=2.5 if index == kept else 1,
         )
-        label = f"{point.name}\n{point.size / 1e6:.0f} MB" + (" (kept)" if index == kept else "")
+        name = point.name.removesuffix(", int8")
+        label = f"{name}\n{point.size / 1e6:.0f} MB" + (", kept" if index == kept else "")
         above = index % 2 == 0
         axis.annotate(
             label,

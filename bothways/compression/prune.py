@@ -67,6 +67,13 @@ class Structure:
         sizes = (self.layers, "layer"), (self.heads, "head"), (self.width, "neuron")
         return ", ".join(format_count(*size) for size in sizes)
 
+    def name(self, before: "Structure") -> str:
+        """What has changed: '3 of 6 layers, 512 of 1,536 neurons'."""
+        kinds = {"layers": "layers", "heads": "heads", "width": "neurons"}
+        pairs = [(getattr(self, field), getattr(before, field), kind) for field, kind in kinds.items()]
+        changed = [f"{after:,} of {whole:,} {kind}" for after, whole, kind in pairs if after != whole]
+        return ", ".join(changed) or str(self)
+
 
 @dataclass(frozen=True)
 class PrunedPoint:
@@ -413,7 +420,8 @@ def follow(pruner: Pruner, smaller: Checkpoint, targets: Sequence[Structure], ta
         logger.info(f"cut {number + 1} of {len(targets)}: {structure}")
         is_last = settings.max_drop is not None or number + 1 == len(targets)
         result, current = pruner.train(number, pruner.cut(current, structure), is_last=is_last)
-        points.append(pruner.point(result, current, str(structure), task.data["dev"]))
+        name = structure.name(Structure.of(pruner.original.model.config))
+        points.append(pruner.point(result, current, name, task.data["dev"]))
         logger.info(pruned_line(points[-1], metric))
         if settings.max_drop is not None and points[-1].dev_drop > settings.max_drop:
             break

@@ -141,12 +141,13 @@ class Shrinker:
         """The points with their models: the model as it was, then smaller ones, each in float and in int8, until one
         loses too much; last, the smallest that does not, trained for int8, if int8 alone loses too much."""
         source = self.pruner.original
+        whole = Structure.of(source.model.config)
         yield self.point("as it was", source), source
         last_good: tuple[str, Checkpoint] | None = None
         for number in range(len(structures) + 1):
             before, name = source, "all layers"
             if number:
-                name = str(structures[number - 1])
+                name = structures[number - 1].name(whole)
                 logger.info(f"cut {number} of at most {len(structures)}: {name}")
                 _, source = self.pruner.train(number, self.pruner.cut(before, structures[number - 1]), is_last=True)
                 point = self.point(name, source)

@@ -263,7 +263,7 @@ def test_a_speed_is_measured_before_any_training(model, data, tmp_path, monkeypa
     monkeypatch.setattr(prune, "measure_speed", speed)
     settings = Prune(model=model, texts=data, out=tmp_path / "out", speed=1.2, epochs=0.3, dtype="float32")
     result = prune.run(settings)
-    assert result.points[-1].structure.startswith("2 layers") and len(measured) > 1
+    assert result.points[-1].structure == "2 of 3 layers" and len(measured) > 1
     with pytest.raises(InputError, match=r"speed \(9\) cannot be reached by cutting layers and feed-forward: 2.00 at"):
         prune.run(prune.replace(settings, speed=9.0, out=tmp_path / "other"))
     assert not (tmp_path / "other").exists()
@@ -299,4 +299,5 @@ def test_models_that_cannot_be_pruned_are_refused_by_name(made, data, tmp_path):
 
 
 def test_sizes_are_printed_as_they_are():
-    assert str(Structure(3, 12, 768)) == "3 layers, 12 heads, 768 neurons"
+    assert str(Structure(1, 12, 768)) == "1 layer, 12 heads, 768 neurons"
+    assert Structure(3, 12, 768).name(Structure(6, 12, 1536)) == "3 of 6 layers, 768 of 1,536 neurons"

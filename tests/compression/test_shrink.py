@@ -38,9 +38,9 @@ def test_each_form_is_measured_and_the_fastest_within_the_loss_is_kept(settings,
     assert names == [
         "as it was",
         "all layers, int8",
-        "2 layers, 3 heads, 40 neurons",
-        "2 layers, 3 heads, 40 neurons, int8",
-        "1 layer, 3 heads, 40 neurons",
+        "2 of 3 layers",
+        "2 of 3 layers, int8",
+        "1 of 3 layers",
     ]
     assert result.kept == 3 and "<- kept" in result.as_table()[4] and result.points[0].drop == 0
     kept = checkpoint.load(result.model)
