@@ -1,5 +1,6 @@
 """Picture of a shrinking: score against speed, a point for each form of the model, as large as its weights."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,24 +36,25 @@ def draw_points(points: "Sequence[ShrinkPoint]", kept: int, metric: str, max_dro
             edgecolor=KEPT if index == kept else "white",
             linewidth=2.5 if index == kept else 1,
         )
-        name = point.name.removesuffix(", int8")
-        label = f"{name}\n{point.size / 1e6:.0f} MB" + (", kept" if index == kept else "")
-        above = index % 2 == 0
+        above, radius = colour == FLOAT, math.sqrt(LARGEST * point.size / largest) / 2
+        label = f"{point.name.removesuffix(', int8')}\n{point.size / 1e6:.0f} MB" + (", kept" if index == kept else "")
         axis.annotate(
             label,
             (point.speed, 100 * point.score),
-            xytext=(0, 16 if above else -16),
+            xytext=(0, radius + 2) if above else (radius + 3, 0),
             textcoords="offset points",
-            ha="center",
-            va="bottom" if above else "top",
+            ha="center" if above else "left",
+            va="bottom" if above else "center",
             fontsize=7.5,
         )
+    for name, colour in (("floating point", FLOAT), ("int8", INT8)):
+        axis.scatter([], [], s=60, color=colour, label=name)
     axis.axhline(
         100 * points[0].score - max_drop, color="0.6", linewidth=1, linestyle="--", label="largest loss allowed"
     )
     axis.set_xlabel("speed, relative to the model as it was")
     axis.set_ylabel(metric)
-    axis.margins(0.16, 0.22)
+    axis.margins(0.26, 0.22)
     axis.grid(alpha=0.3)
     axis.legend(loc="lower left", fontsize=8, frameon=False)
     figure.savefig(file, dpi=DPI)
