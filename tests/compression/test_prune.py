@@ -89,8 +89,30 @@ def test_a_model_without_some_heads_is_stored_and_read_again(family, made, tmp_p
     assert torch.equal(hidden(read), hidden(small))
     config["pruning_config"]["attention_head_size"] = "many"
     (tmp_path / "small" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="attention_head_size of pruning_config"):
+    with pytest.raises(InputError, match=r"attention_head_size \('many'\) must be an integer"):
         checkpoint.load(tmp_path / "small")
+
+
+def test_a_model_without_some_heads_is_stored_in_int8(made, tmp_path):
+    from bothways.model.int8_training import calibrate_fake_int8, deploy_fake_int8, install_fake_int8
+
+    small = cut(made(), layers=range(3), heads=HEADS)
+    install_fake_int8(small.model)
+    calibrate_fake_int8(small.model, lambda: hidden(small))
+    deploy_fake_int8(small.model.eval())
+    checkpoint.save(small, tmp_path / "int8")
+    read = checkpoint.load(tmp_path / "int8")
+    assert read.model.config.num_attention_heads == 2 and torch.equal(hidden(read), hidden(small))
+
+
+def test_a_model_without_some_heads_is_exported(made, tmp_path):
+    from bothways.export import export
+    from bothways.settings import Export
+
+    small = cut(made(), layers=range(3), heads=HEADS)
+    checkpoint.save(small, tmp_path / "small")
+    found = export.run(Export(model=tmp_path / "small", out=tmp_path / "onnx"), lambda *lines: None)
+    assert found["parity"]["greatest"]["logits"] < 1e-5
 
 
 def test_other_libraries_get_the_same_function_with_zeros(made):

@@ -7,9 +7,11 @@ from typing import Any
 
 from bothways.checkpoint.contents import CONFIG, Checkpoint, encoder_only
 from bothways.checkpoint.formats.format import Format, ModelPlan, StoredModel
+from bothways.checkpoint.formats.pruned import HEADS, read_heads, split_heads
 from bothways.checkpoint.state_dict import not_finite_error
 from bothways.checkpoint.weights import is_finite, open_safetensors, write_weights
 from bothways.errors import InputError, MissingFile
+from bothways.families import FAMILIES
 from bothways.io import get_object
 from bothways.model.int8 import dequantize, int8_state_dict, is_int8, load_int8_state_dict
 from bothways.model.model import Model
@@ -24,9 +26,9 @@ class Int8Format(Format):
     def open(self, directory: Path, hf_config: Mapping[str, Any]) -> StoredModel:
         quantization = get_object(hf_config, "quantization_config", directory / CONFIG)
         config = {name: value for name, value in hf_config.items() if name != "quantization_config"}
-        return StoredModel(
-            {**config, "model_type": quantization.get("model_type")}, read_int8_model, quantization.get("pooler_act")
-        )
+        config["model_type"] = quantization.get("model_type")
+        changes = read_heads(quantization, directory / CONFIG) if HEADS in quantization else {}
+        return StoredModel(config, read_int8_model, quantization.get("pooler_act"), changes=changes)
 
     def holds(self, checkpoint: Checkpoint) -> bool:
         return is_int8(checkpoint.model)
@@ -34,10 +36,11 @@ class Int8Format(Format):
     def write(self, checkpoint: Checkpoint, directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         act = checkpoint.model.config.pooler_act
         is_linear = "classes" in checkpoint.model.num_outputs and act in NO_POOLER
-        quantization = {"quant_method": self.model_type, "model_type": hf_config["model_type"]}
+        whole, heads = split_heads(hf_config, FAMILIES[checkpoint.model_type], checkpoint.model.config)
+        quantization = {"quant_method": self.model_type, "model_type": hf_config["model_type"], **heads}
         write_weights(int8_state_dict(checkpoint.model), directory / INT8_WEIGHTS)
         return {
-            **hf_config,
+            **whole,
             "quantization_config": quantization | ({"pooler_act": act} if is_linear else {}),
             "model_type": self.model_type,
         }
