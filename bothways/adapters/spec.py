@@ -15,6 +15,7 @@ LORA_MAPS: tuple[LoraMap, ...] = get_args(LoraMap)
 QKV = "query", "key", "value"
 MERGEABLE = "lora", "bitfit"  # kinds that change weights the model has already
 ROWS = "prefix", "prompt"  # kinds that add rows to each text
+LARGEST = 1024  # rank, width or number of rows, in settings and in files
 BOTTLENECK_SHARE = 8  # hidden size divided by the default width of a bottleneck
 
 
@@ -61,7 +62,7 @@ class AdapterSpec:
             spec = AdapterSpec(**{**known, "maps": tuple(known.get("maps", LORA_MAPS)), "base": base})
             numbers = spec.rank, spec.size, spec.rows
             is_valid = spec.kind in KINDS and {*spec.maps} <= {*LORA_MAPS} and spec.places in get_args(Places)
-            is_valid = is_valid and all(isinstance(number, int) and 0 <= number < 2**16 for number in numbers)
+            is_valid = is_valid and all(isinstance(number, int) and 0 <= number <= LARGEST for number in numbers)
             if is_valid and spec.rank and isinstance(spec.alpha, int | float) and isinstance(spec.fingerprint, str):
                 return spec
         except TypeError:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from bothways.batch_jobs.blocks import Block, estimate_num_rows
-from bothways.batch_jobs.jobs import compute_block, read_blocks, rename_columns, reproduction_facts
+from bothways.batch_jobs.jobs import compute_block, load_for, read_blocks, rename_columns, reproduction_facts
 from bothways.batch_jobs.journal import Journal, check_output, open_output
 from bothways.batch_jobs.progress import JobProgress
 from bothways.batch_jobs.rows import pairs_of
@@ -15,7 +15,6 @@ from bothways.data.stream import ModelInput, all_columns
 from bothways.errors import format_count
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.label_choice import choose_all
-from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
 from bothways.inference.text_scores import Prediction
@@ -32,7 +31,7 @@ def choose_rows(settings: Predict) -> Journal:
     """
     assert settings.out is not None and settings.label_next is not None
     check_output(settings.out, SUFFIXES, "rows to label", resume=False)
-    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+    model = load_for(settings)
     model.label_candidates([], None)  # a model that is no classifier must not be reported as the error of a row
     kept = _kept_columns(all_columns(settings.file, settings.encoding))
     pool, kept_rows, errors, num_rows = CandidatePool(settings.label_next), dict[int, ModelInput](), dict[int, str](), 0

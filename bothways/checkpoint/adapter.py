@@ -194,10 +194,10 @@ class AdapterFiles:
                 "model that it was trained on"
             )
         labels, heads = described.get("labels"), described.get("heads")
-        is_valid = isinstance(heads, dict) and all(type(size) is int and 0 <= size < 2**20 for size in heads.values())
-        if not is_valid or not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise InputError(f"{file}: heads or labels of the adapter are broken; save or download it again")
-        assert isinstance(heads, dict)
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise InputError(f"{file}: labels of the adapter are broken; save or download it again")
+        if not isinstance(heads, dict) or any(heads[head] != self._size(head, labels) for head in heads):
+            raise InputError(f"{file}: heads of the adapter do not fit its labels; save or download it again")
         if unknown := heads.keys() - {*family.head_names, *NUM_OUTPUTS, "classes", "tokens"}:
             raise InputError(f"{file}: {base.model_type} has no head {min(unknown)!r:.40}")
         pooling = {"pooling": described.get("head_pooling"), "pooler_act": described.get("pooler_act")}
@@ -217,6 +217,11 @@ class AdapterFiles:
             normalized=bool(described.get("normalized", True)),
             metadata=self.metadata,
         )
+
+    @staticmethod
+    def _size(head: str, labels: list[str]) -> int:
+        """The number of outputs of a head with these labels, which bounds the memory that a file can ask for."""
+        return NUM_OUTPUTS[head] if head in NUM_OUTPUTS else len(labels) or 1
 
     def _own_tensors(self, model: Model, family: FamilySpec, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors of both files by our names."""
@@ -338,17 +343,17 @@ class AdapterFiles:
         task = next((head for head, name in TASK_TYPES.items() if name == self.config.get("task_type")), "")
         heads = find_heads(family, plain, f"For{CLASS_SUFFIXES.get(task)}")
         config = base.model.config
-        own = {name: value for name, value in base.model.state_dict().items() if not name.startswith("encoder.")}
+        outside = {name: value for name, value in base.model.state_dict().items() if not name.startswith("encoder.")}
         if not heads:
             model = _with_encoder_of(base.model, config, base.model.num_outputs)
-            model.load_state_dict(own, strict=False)
+            model.load_state_dict(outside, strict=False)
             return model, base.labels
         head = min(heads)
         last = plain.get(f"{family.head_names[head].get('output')}.weight")
         size = NUM_OUTPUTS.get(head, 0 if last is None else len(last))
         model = _with_encoder_of(base.model, config, {head: size})
         shapes = {name: value.shape for name, value in model.state_dict().items() if not name.startswith("encoder.")}
-        state = {name: own[name] for name in shapes if name.startswith("pooler.") and name in own}
+        state = {name: outside[name] for name in shapes if name.startswith("pooler.") and name in outside}
         for name in shapes:
             (hf_name, *_) = family.hf_names(name, model.num_outputs)
             state |= {name: plain[hf_name]} if hf_name in plain else {}

@@ -316,12 +316,25 @@ class Pruner:
 
 def run(settings: Prune) -> Pruned:
     """Prune, train, measure and write. InputError if the target cannot be reached."""
+    loaded, task_settings, task, targets = prepare(settings)
+    with Run(settings.out, "prune", settings, resume=settings.resume, device=choose_device(settings.device)) as opened:
+        pruner = Pruner(settings, loaded, task_settings, opened)
+        smaller = shrink_vocabulary(settings, loaded) if settings.vocabulary_from else loaded
+        result = zero_weights(pruner, smaller) if settings.magnitude else follow(pruner, smaller, targets, task)
+        opened.update_metadata(result={**result.as_json(), "kept": result.kept})
+    return result
+
+
+def prepare(settings: Prune) -> tuple[Checkpoint, FineTune, Task, list[Structure]]:
+    """The model, the settings of the trainings, the task around the model, and the structures to cut to.
+
+    InputError for a model that has not been fine-tuned, or cannot lose what is to be cut."""
     loaded = checkpoint.load(settings.model)
     check_plain(loaded.model)
     name = task_from_heads(loaded.model.num_outputs, loaded)
     if name not in TASK_SETTINGS:
         raise InputError(
-            f"{settings.model}: a model for {name} cannot be pruned here; prune a fine-tuned one, or make a smaller "
+            f"{settings.model}: a model for {name} cannot be pruned here; name a fine-tuned one, or make a smaller "
             "pre-trained one: bothways distill MODEL TEXT --layers 3"
         )
     parts = choose_parts(settings, loaded.model.config, loaded.model_type)
@@ -329,13 +342,7 @@ def run(settings: Prune) -> Pruned:
     task = TASKS[type(task_settings)].build(task_settings, loaded, None)
     warn_of_known_rows(settings, loaded)
     warn_of_few_rows(settings, task)
-    targets = list(plan(settings, loaded, task, parts))
-    with Run(settings.out, "prune", settings, resume=settings.resume, device=choose_device(settings.device)) as opened:
-        pruner = Pruner(settings, loaded, task_settings, opened)
-        smaller = shrink_vocabulary(settings, loaded) if settings.vocabulary_from else loaded
-        result = zero_weights(pruner, smaller) if settings.magnitude else follow(pruner, smaller, targets, task)
-        opened.update_metadata(result={**result.as_json(), "kept": result.kept})
-    return result
+    return loaded, task_settings, task, list(plan(settings, loaded, task, parts))
 
 
 def settings_of_task(settings: Prune, loaded: Checkpoint, kind: type[FineTune]) -> FineTune:

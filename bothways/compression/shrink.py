@@ -13,26 +13,12 @@ import torch
 
 from bothways.batching import token_batches
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.checkpoint.contents import Checkpoint
 from bothways.compression.picture import draw_points
-from bothways.compression.prune import (
-    POINTS,
-    TASK_SETTINGS,
-    Pruner,
-    Structure,
-    choose_parts,
-    measure_speed,
-    plan,
-    settings_of_task,
-    warn_of_few_rows,
-    warn_of_known_rows,
-)
+from bothways.compression.prune import POINTS, Pruner, Structure, measure_speed, prepare
 from bothways.device import choose_device
-from bothways.errors import InputError
 from bothways.evaluation.before_after import spread_evenly
 from bothways.finetuning.task import Task
-from bothways.finetuning.tasks import TASKS
-from bothways.inference.task_names import task_from_heads
 from bothways.log import logger
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
 from bothways.model.int8_calibration import candidates, observe
@@ -167,39 +153,30 @@ class Shrinker:
 
 def run(settings: Shrink) -> Shrunk:
     """Measure the forms of a model, and write the best and a picture."""
-    loaded = checkpoint.load(settings.model)
-    check_plain(loaded.model)
-    name = task_from_heads(loaded.model.num_outputs, loaded)
-    if name not in TASK_SETTINGS:
-        raise InputError(
-            f"{settings.model}: a model for {name} cannot be shrunk here; shrink a fine-tuned one, or make a smaller "
-            "pre-trained one: bothways distill MODEL TEXT --layers 3"
-        )
     pruning = settings.pruning
-    parts = choose_parts(pruning, loaded.model.config, loaded.model_type)
-    task_settings = settings_of_task(pruning, loaded, TASK_SETTINGS[name])
-    task = TASKS[type(task_settings)].build(task_settings, loaded, None)
-    reader = task.read_by(loaded)
-    warn_of_known_rows(pruning, loaded)
-    warn_of_few_rows(pruning, task)
-    structures = list(plan(pruning, loaded, task, parts))
+    loaded, task_settings, task, structures = prepare(pruning)
+    whole = task.read_by(loaded).pretrained
     with Run(settings.out, "shrink", settings, resume=settings.resume, device=choose_device(settings.device)) as opened:
-        whole = reader.pretrained
         pruner = Pruner(pruning, whole, task_settings, opened)
         splits = {"dev", "test"} & task.data.keys()
         shrinker = Shrinker(settings, pruner, task, {})
         shrinker = replace(shrinker, scores={split: shrinker.score(whole, split) for split in splits})
-        points, models = map(list, zip(*shrinker.forms(structures), strict=True))
-        result = save(shrinker, points, models)
+        points, kept = list[ShrinkPoint](), whole
+        for point, model in shrinker.forms(structures):
+            points.append(point)
+            if shrinker.best(points) == len(points) - 1:
+                kept = model  # the others need not stay in memory
+        result = save(shrinker, points, kept)
         opened.update_metadata(result=result.as_json())
     return result
 
 
-def save(shrinker: Shrinker, points: list[ShrinkPoint], models: list[Checkpoint]) -> Shrunk:
+def save(shrinker: Shrinker, points: list[ShrinkPoint], model: Checkpoint) -> Shrunk:
+    """Write the best model and the picture of all points."""
     settings, kept = shrinker.settings, shrinker.best(points)
     record = {"from": str(settings.model), "points": [*map(asdict, points)], "kept": kept}
-    metadata = {**models[kept].metadata, "verb": "shrink", "shrink": record}
-    checkpoint.save(replace(models[kept], metadata=metadata), settings.out / "model")
+    metadata = {**model.metadata, "verb": "shrink", "shrink": record}
+    checkpoint.save(replace(model, metadata=metadata), settings.out / "model")
     shutil.rmtree(settings.out / POINTS, ignore_errors=True)
     metric, split = shrinker.task.metric, shrinker.split
     drawn = draw_points(points, kept, f"{metric} on {split}", settings.max_drop, settings.out / PICTURE)

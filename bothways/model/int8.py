@@ -13,7 +13,7 @@ hidden, V vocabulary, E embedding size."""
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +47,20 @@ class Quantization(NamedTuple):
 UNUSED = Quantization(1.0, 0)
 
 
-class Int8Linear(nn.Module):
+class ExactBuffers(nn.Module):
+    """A module whose buffers keep their number format when the model's changes: scales stay float32."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        buffers = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, value in buffers.items():
+            moved = self._buffers[name]
+            assert value is not None and moved is not None
+            self._buffers[name] = value.to(moved.device)
+        return self
+
+
+class Int8Linear(ExactBuffers):
     """x W^T + b with int8 weights, and x quantized to 8 bits. For inference only."""
 
     def __init__(self, num_inputs: int, num_outputs: int) -> None:
@@ -126,14 +139,8 @@ class Int8Linear(nn.Module):
             raise int8_error()
         return super().train(mode)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Int8Linear":
-        """Moves to another device; scales stay float32 whatever the model's dtype is."""
-        buffers = dict(self._buffers)
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
-        for name, value in buffers.items():
-            moved = self._buffers[name]
-            assert value is not None and moved is not None
-            self._buffers[name] = value.to(moved.device)
         self._packed = None
         return self
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.model.int8 import MAX_INTEGER, Int8Linear, quantize_symmetric, set_linears
+from bothways.model.int8 import MAX_INTEGER, ExactBuffers, Int8Linear, quantize_symmetric, set_linears
 from bothways.model.int8_calibration import candidates, linears_of, observe
 from bothways.model.model import Model
 from bothways.model.modules import retype, set_module
@@ -18,7 +18,7 @@ from bothways.model.modules import retype, set_module
 MAX_INPUT = 255
 
 
-class FakeInt8Linear(nn.Linear):
+class FakeInt8Linear(ExactBuffers, nn.Linear):
     """A linear layer with inputs and weights rounded as by Int8Linear, once it is on. Its parameters have the names of
     those of the layer that it replaces."""
 
@@ -73,16 +73,6 @@ class FakeInt8Linear(nn.Linear):
         for name in ("input_factor", "input_scale", "input_zero"):
             getattr(quantized, name).copy_(getattr(self, name))
         return quantized.eval()
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "FakeInt8Linear":
-        """Moves to another device or number format; scales stay as they are (Int8Linear)."""
-        buffers = dict(self._buffers)
-        super()._apply(fn, recurse)
-        for name, value in buffers.items():
-            moved = self._buffers[name]
-            assert value is not None and moved is not None
-            self._buffers[name] = value.to(moved.device)
-        return self
 
 
 def _round(x: Tensor) -> Tensor:

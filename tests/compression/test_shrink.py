@@ -79,6 +79,6 @@ def test_a_small_dev_is_named_beside_the_drop(settings, monkeypatch):
 
 def test_other_models_are_refused(settings, make_model, tokenizer, tmp_path):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "other")
-    with pytest.raises(InputError, match="a model for fill cannot be shrunk here"):
+    with pytest.raises(InputError, match="a model for fill cannot be pruned here"):
         shrink.run(shrink.replace(settings, model=tmp_path / "other"))
     assert not settings.out.exists()

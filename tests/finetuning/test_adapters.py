@@ -371,6 +371,8 @@ def test_a_missing_model_is_named_with_the_way_out(two, tmp_path):
         lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"x" * 100),
         lambda folder: edit(folder / "bothways.json", lambda data: data["adapter"].update(rank="many")),
         lambda folder: edit(folder / "bothways.json", lambda data: data["adapter"].update(rank=4)),
+        lambda folder: edit(folder / "bothways.json", lambda data: data["adapter"].update(rank=5000)),
+        lambda folder: edit(folder / "bothways.json", lambda data: data["adapter"].update(heads={"classes": 9**6})),
         lambda folder: edit(folder / "bothways.json", lambda data: data["adapter"].update(kind="ia3")),
         lambda folder: edit(folder / "bothways.json", lambda data: data["adapter"].update(heads={"classes": "two"})),
         lambda folder: edit(folder / "bothways.json", lambda data: data["adapter"].update(heads={"nose": 2})),
