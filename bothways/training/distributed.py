@@ -189,15 +189,19 @@ def local_shard(value: Tensor) -> Tensor:
 
 
 def gather_shards(rows: Tensor, parameter: Any) -> Tensor:
-    """The full tensor from rows that are sharded as the parameter is; other tensors and scalars unchanged."""
+    """The full tensor from rows that are sharded as the parameter is; other tensors and scalars unchanged.
+
+    A plain all-gather, with the last shards padded to the size of the first: DTensor.full_tensor() goes through the
+    functional collectives, where a process was once aborted for a corrupt heap (torch 2.13, gloo)."""
     if not hasattr(parameter, "full_tensor") or rows.ndim == 0:
         return rows
-    from torch.distributed.tensor import DTensor
-
-    shape, stride = parameter.shape, parameter.stride()
-    return DTensor.from_local(
-        rows, parameter.device_mesh, parameter.placements, shape=shape, stride=stride
-    ).full_tensor()
+    world_size = dist.get_world_size()
+    num_rows, rest = -(-len(parameter) // world_size), rows.shape[1:]
+    padded = rows.new_zeros(num_rows, *rest)
+    padded[: len(rows)] = rows
+    full = rows.new_empty(world_size * num_rows, *rest)
+    dist.all_gather(list(full.chunk(world_size)), padded)
+    return full[: len(parameter)]
 
 
 def to_shard(value: Tensor, parameter: Any) -> Tensor:
