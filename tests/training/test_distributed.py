@@ -57,6 +57,14 @@ def test_two_processes_have_the_gradient_and_the_losses_of_one(options, work, un
     assert [row["step"] for row in read_metrics(out) if row["split"] == "heldout"] == [10, 20]
 
 
+@pytest.mark.slow
+def test_a_process_may_hold_no_rows_of_a_tensor(work, undisturbed, tmp_path):
+    out, options = tmp_path / "run", {**LONG, "dropout": 0.0}
+    assert work(*[{"out": out, **options, "shard": True}] * 3) == [0] * 3, log_of(out)  # two rows of segments
+    assert distance(out, undisturbed(**options)) < 1e-6
+    assert_close(out, undisturbed(**options))
+
+
 def test_a_process_without_its_own_gpu_is_an_error(monkeypatch):
     environment = {"WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "5", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     for name, value in environment.items():
