@@ -1,6 +1,8 @@
-"""Fast start: no verb's help loads torch, and importing the package is cheap."""
+"""Fast start: no verb's help loads torch, and importing the package loads little.
 
-import resource
+benchmarks/start.py has the times.
+"""
+
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 from bothways.verbs import VERBS
 
 HEAVY = ("torch", "transformers", "sklearn", "matplotlib", "pyarrow", "numpy")
+MOST_MODULES = 60  # of the standard library too: 29 with Python 3.11
 TELL = """
 import sys
 sys.argv = ["bothways", *sys.argv[1:]]
@@ -24,25 +27,13 @@ def run(*arguments):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
 
 
-def seconds(*arguments):
-    """The processor time of a run: what a command takes that waits for nothing."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert run(*arguments).returncode == 0
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def test_importing_takes_less_than_50_ms_and_loads_nothing_heavy():
+def test_importing_loads_little_and_nothing_heavy():
     code = (
-        "import sys, time; began = time.perf_counter(); import bothways; print(time.perf_counter() - began);"
+        "import sys; before = len(sys.modules); import bothways; print(len(sys.modules) - before);"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
-    times = []
-    for _ in range(3):
-        seconds, loaded = run("-c", code).stdout.splitlines()
-        assert loaded == "[]"
-        times.append(float(seconds))
-    assert min(times) < 0.05
+    number, loaded = run("-c", code).stdout.splitlines()
+    assert loaded == "[]" and int(number) < MOST_MODULES
 
 
 @pytest.mark.slow
@@ -54,12 +45,12 @@ def test_help_is_printed_without_loading_anything_heavy(verb):
     assert shown.stdout.startswith(f"usage: bothways {verb or 'VERB'} ")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", ["", *VERBS])
-def test_help_takes_less_than_300_ms(verb):
-    # A shared machine may be several times slower for some seconds, in processor time too: then twelve times what an
-    # interpreter takes that does nothing (25 ms, and help 40 to 210). What takes too long does so every time.
-    assert any(seconds("-m", "bothways", *verb.split(), "--help") < max(0.3, 12 * seconds("-c", "")) for _ in range(20))
+def test_a_model_is_loaded_and_used_without_scipy_and_scikit_learn():
+    code = (
+        "import sys, bothways; bothways.load().embed('the cat');"
+        "print({'scipy', 'sklearn', 'matplotlib', 'pyarrow', 'tyro', 'sqlite3'} & {*sys.modules})"
+    )
+    assert run("-c", code).stdout == "set()\n"
 
 
 def test_the_tokenizer_needs_no_torch():

@@ -124,7 +124,6 @@ def test_docstrings_are_plain_text_to_the_site(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_site_builds_and_broken_links_are_errors(tmp_path):
     """One build of a copy with one page of broken links: these are reported, and nothing else."""
     for package in ("sphinx", "myst_parser", "furo"):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from scipy import sparse
 
 from bothways.data.splits import selection_folds
 from bothways.rng import Purpose, generator
@@ -45,7 +44,7 @@ def fit(
     from threadpoolctl import threadpool_limits
 
     x_NF, targets = train
-    num_values = x_NF.nnz if sparse.issparse(x_NF) else x_NF.size
+    num_values = x_NF.size  # of a sparse array those that it stores
     row_cost = max(1.0, num_values / len(targets) * (1 if num_outputs == 2 and kind == "classes" else num_outputs))
     rows = random_order(len(targets))[: int(MAX_PRODUCTS / row_cost)]
     selection_rows = rows[: min(MAX_SELECTION_ROWS, int(MAX_SELECTION_PRODUCTS / row_cost))]

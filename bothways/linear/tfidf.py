@@ -1,4 +1,4 @@
-"""TF-IDF vectors (Salton 1988) and linear models over them, as a baseline. No torch.
+"""TF-IDF vectors (Salton 1988) and linear models over them, as a baseline. No torch; scipy is imported when used.
 
 Wang and Manning 2012 show how strong such a baseline is. Letters: N texts (or pairs), F features, C outputs.
 """
@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from bothways.linear import regressions
 from bothways.linear.regressions import Kind, Score, random_order, scores
@@ -70,6 +69,8 @@ class Tfidf:
 
     def _weigh(self, counts: Sequence[Matrix]) -> Matrix:
         """Vectors from the counts of word and character n-grams in each text."""
+        from scipy import sparse
+
         parts = []
         for part, idf_F in zip(counts, np.split(self.idf_F, [len(self.words)]), strict=True):
             values, sizes = (np.log(part.data) + 1) * idf_F[part.indices], np.diff(part.indptr)
@@ -85,6 +86,8 @@ class Tfidf:
     def pair_features(self, first: Matrix, second: Matrix) -> Matrix:
         """Features of pairs: both vectors, their product, their absolute difference, and the cosines of the word part
         and of the character part."""
+        from scipy import sparse
+
         product = first * second
         cosines = [product[:, : len(self.words)].sum(1), product[:, len(self.words) :].sum(1)]
         parts = [first, second, product, abs(first - second), sparse.csr_array(np.stack(cosines, 1))]
@@ -166,6 +169,8 @@ def fit(
 def project(features: Matrix, size: int = PROJECTED) -> np.ndarray:
     """Dense vectors [N, size] with about the same inner products: the sum of the features of each of `size` random
     groups, with random signs (Charikar 2002)."""
+    from scipy import sparse
+
     rng, num_features = generator(0, Purpose.LABELS), features.shape[1]
     groups, signs = rng.integers(size, size=num_features), 1.0 - 2 * rng.integers(2, size=num_features)
     matrix = sparse.csr_array((signs, groups, np.arange(num_features + 1)), (num_features, size))
@@ -194,6 +199,8 @@ def _count_ngrams(texts: Sequence[str], words: dict[str, int], characters: dict[
 
 def _count_terms(rows: Iterable[Sequence[str]], vocabulary: dict[str, int]) -> Matrix:
     """Counts of the vocabulary's terms in each row: [rows, terms]."""
+    from scipy import sparse
+
     indices, ends = array("l"), array("l", [0])
     grows = isinstance(vocabulary, defaultdict)
     for terms in rows:

@@ -325,11 +325,10 @@ def test_a_stopped_run_saves_prints_a_line_and_resumes(tmp_path):
     command = [sys.executable, "-m", "bothways", *pretraining(tmp_path, "-o", str(tmp_path / "run"))]
     run = subprocess.Popen([*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "run" / "metrics.jsonl"
-    end = time.monotonic() + 40
-    while time.monotonic() < end and not (metrics.exists() and len(metrics.read_bytes()) > 2000):
-        time.sleep(0.1)
+    while run.poll() is None and not (metrics.exists() and len(metrics.read_bytes()) > 2000):
+        time.sleep(0.02)
     run.send_signal(signal.SIGTERM)
-    errors = run.communicate(timeout=20)[1]
+    errors = run.communicate()[1]
     assert run.returncode == 1 and "Traceback" not in errors
     step = rows_of(tmp_path / "run")[-1]["step"]
     *_, last = errors.splitlines()
@@ -362,7 +361,7 @@ def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_p
         "-m",
         "bothways",
     ]
-    ended = subprocess.run([*launcher, *together], capture_output=True, text=True, timeout=55)
+    ended = subprocess.run([*launcher, *together], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("masked words, held out") == 1  # only one process reports it
     runs = [rows_of(tmp_path / name) for name in ("alone", "together")]

@@ -148,9 +148,7 @@ def test_processes_end_with_a_parent_that_is_killed(tmp_path):
         children = [int(word) for word in parent.stdout.readline().split()]
         parent.kill()
     assert len(children) == 2
-    deadline = time.monotonic() + 20
-    while any(is_running(child) for child in children):
-        assert time.monotonic() < deadline, "a process outlives its parent"
+    while any(is_running(child) for child in children):  # a process that outlives its parent hangs the test
         time.sleep(0.02)
 
 

@@ -21,6 +21,7 @@ from bothways.log import messages_to
 
 DOCUMENTS = ["The cat sat. The dog ran!\nA mat", "  \n\n", "On and on.", "A b"]
 NAMES = ("ids", "sentences", "documents")
+GUARD = 250.0  # seconds, against hangs
 
 
 @pytest.fixture
@@ -245,7 +246,7 @@ def test_of_two_concurrent_builds_one_waits_and_uses_the_others_store(opened, tm
     def slow():
         yield DOCUMENTS[0]
         has_begun.set()
-        may_end.wait(20)
+        may_end.wait(GUARD)
         yield from DOCUMENTS[1:]
 
     class Waiting(list):
@@ -256,10 +257,10 @@ def test_of_two_concurrent_builds_one_waits_and_uses_the_others_store(opened, tm
     opened.messages = Waiting()
     threads = [Thread(target=lambda texts=texts: stores.append(opened(texts))) for texts in (slow(), DOCUMENTS)]
     threads[0].start()
-    assert has_begun.wait(20)
+    assert has_begun.wait(GUARD)
     threads[1].start()
     for thread in threads:
-        thread.join(20)
+        thread.join(GUARD)
     assert [built.reused for built in stores] == [False, True] and opened.reads == 1
     assert len(opened.messages) == 1 and "another process is building" in opened.messages[0]
     same_store(stores[0].store, stores[1].store)

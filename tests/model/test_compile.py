@@ -14,7 +14,6 @@ from bothways.model.compile import compile_layers
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
-@pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("default")  # torch.compile uses deprecated parts of torch
 def test_compiled_layers_give_the_losses_and_gradients_of_plain_ones(make_model, monkeypatch):
     for owner, name in ((layout.Bucketed, "attend"), (layout.Varlen, "attend"), (kernels, "apply_dropout")):
@@ -40,7 +39,6 @@ def test_compiled_layers_give_the_losses_and_gradients_of_plain_ones(make_model,
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
-@pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("default")
 def test_layers_with_blocks_of_their_own_share_one_compilation(make_model, monkeypatch):
     from torch._dynamo.utils import counters

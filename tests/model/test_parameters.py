@@ -37,4 +37,4 @@ def test_torchs_compiler_stays_unloaded():
         "with no_init(torch.bfloat16): torch.nn.Embedding(3, 3); torch.nn.Linear(3, 3); torch.nn.LayerNorm(3)\n"
         "assert len(sys.modules) == before"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=50)
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -591,7 +591,7 @@ def test_layout_in_a_browser_on_narrow_and_wide_screens(tmp_path):
     flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     flags += " --disable-component-update --disable-sync --hide-scrollbars --dump-dom"
     command = [BROWSER, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "look.html").as_uri()]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True).stdout
+    dom = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     looks = json.loads(next(text for text in Tree(dom).texts if text.startswith("[{")))
     assert [seen["width"] for seen in looks] == [360, 1200]
     for seen in looks:

@@ -17,7 +17,7 @@ FLAGS = (
     "--disable-component-update --disable-sync --disable-extensions --hide-scrollbars --remote-debugging-pipe"
 ).split()
 KEYS = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39}
-SECONDS = 20.0
+SECONDS = 250.0
 
 
 class Browser:

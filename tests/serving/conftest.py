@@ -111,7 +111,7 @@ def serve():
 
     yield start
     for served in opened:
-        assert served.queue.close(timeout=10)
+        assert served.queue.close(timeout=250)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 READY = re.compile(r"serving (.+) at (http://127\.0\.0\.1:(\d+))")
-SECONDS = 30.0  # that a test waits at most for a server
+SECONDS = 250.0  # that a test waits at most for a server: a guard against hangs, far above what it takes
 
 
 class Server:

@@ -6,7 +6,7 @@ import pytest
 
 from bothways.serving.inference_queue import InferenceQueue, QueueFull
 
-WAIT = 20.0  # seconds, at most
+WAIT = 250.0  # seconds, at most: a guard against hangs
 
 
 class Gate:

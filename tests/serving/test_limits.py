@@ -10,6 +10,7 @@ import pytest
 
 from bothways.serving.guard import Access
 from bothways.serving.handlers import MOST_GUESSES
+from tests.serving.live import SECONDS
 
 ONE = {"inputs": "the cat"}  # four tokens
 BODY = json.dumps(ONE).encode()
@@ -31,17 +32,17 @@ class Gate:
     def __call__(self, call, items):
         self.texts += [text for text, _ in items]
         self.begun.set()
-        assert self.opened.wait(20)
+        assert self.opened.wait(SECONDS)
         return self.compute(call, items)
 
 
 async def begun(gate):
-    assert await asyncio.to_thread(gate.begun.wait, 20)
+    assert await asyncio.to_thread(gate.begun.wait, SECONDS)
 
 
 async def until(condition):
-    """Wait for what the server does in its own time; fails after 20 seconds."""
-    async with asyncio.timeout(20):
+    """Wait for what the server does in its own time; hangs if it does not."""
+    async with asyncio.timeout(SECONDS):
         while not condition():
             await asyncio.sleep(0.001)
 

@@ -19,7 +19,7 @@ from bothways.serving.workers import ProcessWorker, Workers
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 ITEMS = [("the cat sat", None), ("a dog ran on the mat", None)]
 EMBED = Call(calls.embed, options=(("normalize", True),))
-SECONDS = 30.0
+SECONDS = 250.0
 
 # Forks from a separate process: torch's threads, which this one may have started, do not survive a fork.
 PROGRAM = """

@@ -315,17 +315,11 @@ def test_importing_and_encoding_loads_no_torch_and_no_numpy():
     assert run(code, *SPECIAL_TOKENS) == ["False", "False"]
 
 
-def test_importing_takes_no_time():
-    code = "from time import perf_counter; start = perf_counter(); import bothways; print(perf_counter() - start)"
-    assert min(float(run(code)[0]) for _ in range(3)) < 0.05
-
-
-@pytest.mark.slow
-def test_a_full_vocabulary_is_loaded_and_used_in_a_fifth_of_a_second(tmp_path):
+def test_a_full_vocabulary_is_loaded_without_torch_and_numpy(tmp_path):
     filling = [f"word{number}" for number in range(30522 - len(TOKENS))]
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS + filling), encoding="utf-8")
     code = (
-        "import sys, time, bothways; bothways.Tokenizer.load(sys.argv[1]).encode('The cats and dogs.');"
-        "print(time.process_time())"  # of all the process, from its start
+        "import sys, bothways; print(len(bothways.Tokenizer.load(sys.argv[1]).tokens),"
+        "*(name for name in ('torch', 'numpy', 'tokenizers') if name in sys.modules))"
     )
-    assert min(float(run(code, str(tmp_path))[0]) for _ in range(3)) < 0.2
+    assert run(code, str(tmp_path)) == ["30522"]

@@ -431,7 +431,7 @@ def test_timing_steps_leaves_the_model_as_it_was(make_model, monkeypatch):
     model = make_model("bert", HEADS)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     speed = seconds_per_step(model, LOSSES, OBJECTIVE.counts, endless, TrainingOptions(steps=5, learning_rate=1e-2))
-    assert 0 < speed < 10
+    assert speed > 0
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 

@@ -20,31 +20,70 @@ from bothways.training import run_lock as locking
 from bothways.training.run import Run
 from bothways.training.run_lock import LOCK, Lock, current_process, is_alive
 
-BEAT, PATIENCE = 0.05, 1.5
 SETTINGS = Classify(model=Path("m"), train=Path("t.csv"), out=Path("o"))
-ELSEWHERE = f"""
-import sys, time
+ELSEWHERE = """
+import sys
 from pathlib import Path
 from bothways.training import run_lock as lock
-lock.machine, lock.BEAT = lambda: "another machine", {BEAT}
+lock.machine = lambda: "another machine"
 held = lock.Lock(Path(sys.argv[1]))
-held.start()
 print("held", flush=True)
-time.sleep(60)
+for line in sys.stdin:
+    held._beat()
+    print("beaten", flush=True)
+"""
+RACER = """
+import sys
+from pathlib import Path
+from bothways.training.run_lock import Lock
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    held = Lock(Path(sys.argv[1]))
+    print("held", flush=True)
+except ValueError:
+    print("refused", flush=True)
+sys.stdin.readline()
 """
 
 
+class Clock:
+    """Takes the place of `time`: it passes by sleeping only, and `on_sleep` is what happens meanwhile."""
+
+    def __init__(self):
+        self.now, self.on_sleep = 1000.0, lambda: None
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        self.on_sleep()
+
+
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    for name, seconds in (("BEAT", BEAT), ("PATIENCE", PATIENCE), ("POLL", 0.02)):
-        monkeypatch.setattr(locking, name, seconds)
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(locking, "time", clock)
+    return clock
+
+
+def start(code, directory):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    return subprocess.Popen([sys.executable, "-c", code, str(directory)], **pipes)
 
 
 @pytest.fixture
-def elsewhere(tmp_path):
-    """A process on "another machine" that holds the lock of tmp_path."""
-    with subprocess.Popen([sys.executable, "-c", ELSEWHERE, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+def elsewhere(tmp_path, clock):
+    """A process on "another machine" that holds the lock of tmp_path; its heart beats while this one sleeps."""
+
+    def beat():
+        other.stdin.write("\n")
+        assert other.stdout.readline() == "beaten\n"
+
+    with start(ELSEWHERE, tmp_path) as other:
         assert other.stdout.readline() == "held\n"
+        clock.on_sleep = beat
         yield other
         other.kill()
 
@@ -59,21 +98,19 @@ def test_an_active_run_on_another_machine_is_refused_and_left_alone(elsewhere, t
     assert json.loads((tmp_path / LOCK).read_text())["id"] == elsewhere.pid
 
 
-@pytest.mark.slow
-def test_a_run_killed_on_another_machine_is_taken_over_once_its_heartbeat_stops(elsewhere, tmp_path):
+def test_a_run_killed_on_another_machine_is_taken_over_once_its_heartbeat_stops(elsewhere, tmp_path, clock):
     elsewhere.kill()
     elsewhere.wait()
-    messages, began = [], time.monotonic()
+    clock.on_sleep, began, messages = lambda: None, clock.now, []
     with messages_to(messages.append):
         lock = Lock(tmp_path)
-    assert PATIENCE <= time.monotonic() - began < PATIENCE + 5
+    assert clock.now - began == locking.PATIENCE
     assert len(messages) == 2 and f"process {elsewhere.pid} on " in messages[1] and "taking over" in messages[1]
     lock.release()
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
-def test_a_process_that_was_suspended_finds_its_run_taken_over_and_writes_nothing_more(tmp_path, monkeypatch):
+def test_a_process_that_was_suspended_finds_its_run_taken_over_and_writes_nothing_more(tmp_path, monkeypatch, clock):
     with pytest.raises(InputError, match=f"process {os.getpid()} on .* took this run over"):  # noqa: SIM117
         with Run(tmp_path / "run", "finetune classify", SETTINGS) as run:
             run.log_metrics(step=1, split="train", loss=1.0)
@@ -81,7 +118,7 @@ def test_a_process_that_was_suspended_finds_its_run_taken_over_and_writes_nothin
             monkeypatch.setattr(locking, "machine", lambda: "another machine")
             new = Run(tmp_path / "run", "finetune classify", SETTINGS, resume=True)
             files = {path.name: path.read_bytes() for path in new.directory.iterdir()}
-            time.sleep(3 * BEAT)
+            clock.sleep(3 * locking.BEAT)
             run.log_metrics(step=2, split="train", loss=0.5)
     assert {path.name: path.read_bytes() for path in new.directory.iterdir()} == files
     assert json.loads(files["bothways.json"])["status"] == "running"
@@ -90,17 +127,14 @@ def test_a_process_that_was_suspended_finds_its_run_taken_over_and_writes_nothin
 @pytest.mark.slow
 def test_of_many_processes_that_take_over_a_dead_lock_at_once_one_gets_it(tmp_path):
     (tmp_path / LOCK).write_text(json.dumps({**current_process(), "id": 2**22 - 1, "token": "gone", "count": 3}))
-    racer = (
-        "import sys, time; from pathlib import Path; from bothways.training.run_lock import Lock\n"
-        "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
-        "try: held = Lock(Path(sys.argv[1]))\n"
-        "except ValueError: sys.exit(1)\n"
-        "time.sleep(3)"
-    )
-    order = [sys.executable, "-c", racer, str(tmp_path), str(time.time() + 4)]
-    racers = [subprocess.Popen(order) for _ in range(6)]
-    assert sorted(process.wait() for process in racers) == [0, 1, 1, 1, 1, 1]
+    racers = [start(RACER, tmp_path) for _ in range(6)]
+    assert [racer.stdout.readline() for racer in racers] == ["ready\n"] * 6
+    for racer in racers:
+        racer.stdin.write("\n")
+    assert sorted(racer.stdout.readline() for racer in racers) == ["held\n", *["refused\n"] * 5]
     assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+    for racer in racers:
+        racer.communicate("\n")
 
 
 def test_a_lock_with_a_heartbeat_during_a_takeover_is_restored(tmp_path):
@@ -115,7 +149,17 @@ def test_a_lock_with_a_heartbeat_during_a_takeover_is_restored(tmp_path):
     assert not live.lost_to and [path.name for path in tmp_path.iterdir()] == [LOCK]
 
 
-@pytest.mark.slow
+def test_the_heart_beats_until_the_lock_is_released(tmp_path, monkeypatch):
+    monkeypatch.setattr(locking, "BEAT", 0.001)
+    lock = Lock(tmp_path)
+    lock.start()
+    while lock.count < 3:
+        time.sleep(0.001)
+    lock.stop()
+    assert json.loads((tmp_path / LOCK).read_text())["count"] == lock.count and not lock.thread.is_alive()
+    lock.release()
+
+
 def test_a_lock_cut_off_by_a_power_failure_is_taken_over_after_watching(tmp_path):
     (tmp_path / LOCK).write_bytes(b"")
     messages = []

@@ -46,7 +46,7 @@ CONFIG = EncoderConfig(
     vocab_size=97, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=40,
     max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
 )  # fmt: skip
-SECONDS = 40  # a hang fails a test before pytest's own limit
+SECONDS = 250  # a hang fails a test before pytest's own limit
 
 
 @dataclass(frozen=True)
