@@ -2,7 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+# Prints each package that is fetched or installed. Left out: packages that are there, and places pip looks in.
+SHOWN := 2>&1 | awk '!/^(WARNING: Location|Looking in|Requirement already|  (Downloading|Using cached|Preparing|Getting|Installing build|Checking|Building|Created|Stored))/ { print; fflush() }'
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --constraint constraints.txt
 DEMO ?= bothways-demo
 # Tests run in as many processes as there are cores, at most 8; `make test WORKERS=0` runs them in one.
 WORKERS ?= logical
@@ -14,13 +18,15 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else f"Bothways needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}: make PYTHON=/path/to/python3.11")'
+	@echo "Installing into $(VENV): PyTorch and what the package needs (1.3 GB)"
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) torch==2.13.0
-	$(INSTALL) --editable .
+	@$(INSTALL) torch==2.13.0 $(SHOWN)
+	@$(INSTALL) --editable . $(SHOWN)
 	@touch $@
 
 $(VENV)/installed-tests: $(VENV)/installed
-	$(INSTALL) --editable '.[test,check]'
+	@echo "Installing what the tests need, among them libraries that results are compared with (1.5 GB)"
+	@$(INSTALL) --editable '.[test,check]' $(SHOWN)
 	@touch $@
 
 demo: $(VENV)/installed
@@ -47,7 +53,7 @@ check: $(VENV)/installed-tests
 	$(BIN)/mypy
 
 $(VENV)/installed-docs: $(VENV)/installed
-	$(INSTALL) --editable '.[docs]'
+	@$(INSTALL) --editable '.[docs]' $(SHOWN)
 	@touch $@
 
 # The site, in build/docs/index.html. Needs no network once the packages are there; a broken link is an error.
