@@ -140,7 +140,7 @@ class StoreWriter:
             for root, path in (*removed, *((file.root, file.path) for file in files)):
                 self._remove(root, path)
             ids = {id(file): self._add_file(file) for file in files}
-            self.database.connection.executemany(
+            self.database.executemany(
                 "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (one.row(slot, ids[id(file)]) for slot, (file, one) in enumerate(passages, first)),
             )
