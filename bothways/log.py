@@ -95,7 +95,7 @@ logger.addHandler(logging.NullHandler())  # else Python prints warnings if loggi
 
 
 def _word_for_caller(record: logging.LogRecord) -> bool:
-    """Let every record pass, with flags as arguments outside the command line, and in characters that a file can hold."""
+    """Let every record pass, with flags as arguments outside the command line, in characters that a file can hold."""
     record.msg, record.args = escape_controls(for_caller(record.getMessage())), None
     return True
 

@@ -9,7 +9,9 @@ import pytest
 
 from bothways.errors import InputError
 from bothways.search import indexing, spaces
+from bothways.search.database import Database
 from bothways.search.indexing import index
+from bothways.search.readers import DocumentPart
 from bothways.search.store import Store
 from bothways.search.writing import StoreWriter, writer_lock
 from tests.search.tables import small_static
@@ -98,6 +100,54 @@ def test_words_vectors_and_both(models, folder, tmp_path):
         assert texts(store, "zzz", how="words") == []
         # No word in common, but near by vectors.
         assert texts(store, "fees", how="vectors", top=2)[-1] in ("late payment", FILES["fees.txt"])
+
+
+def test_an_index_with_the_words_of_another_version_is_noticed_and_made_anew(models, folder, tmp_path, caplog):
+    build(folder, tmp_path / "store")
+    before = contents(tmp_path / "store")
+    assert not caplog.messages
+    database = Database(tmp_path / "store")
+    database.execute("DELETE FROM lists")
+    database.execute("DELETE FROM meta WHERE key = 'words'")  # as the first version left it
+    database.close()
+    Store(tmp_path / "store").close()
+    assert "words" in caplog.messages[0]
+    result = build(folder, tmp_path / "store")
+    assert (result.unchanged, result.changed) == (1, 2)  # front matter and cells were read otherwise
+    caplog.clear()
+    assert contents(tmp_path / "store") == before
+    assert not caplog.messages
+
+
+def test_passages_without_lines_have_neighbours(models, folder, tmp_path):
+    words = [f"<h2>{word}</h2><p>{'mat ' * 150}</p>" for word in ("kitten", "invoice", "annual")]
+    (folder / "page.html").write_text("".join(words))
+    build(folder, tmp_path / "store")
+    with Store(tmp_path / "store") as store:
+        (hit,) = store.search("invoice", how="words", globs=["*.html"])
+        before, after = store.neighbours(hit, 1)
+        assert [(one.heading, one.line) for one in (*before, hit, *after)] == [
+            ("kitten", None),
+            ("invoice", None),
+            ("annual", None),
+        ]
+
+
+def test_pages_have_neighbours_on_other_pages(models, folder, tmp_path, monkeypatch):
+    pages = [DocumentPart(word, page=page, first_line=None) for page, word in enumerate(("kitten", "fee", "mat"), 1)]
+    (folder / "a.pdf").write_bytes(b"")
+    monkeypatch.setattr(indexing.Readers, "read", lambda self, path: pages)
+    build(folder / "a.pdf", tmp_path / "store")
+    with Store(tmp_path / "store") as store:
+        (hit,) = store.search("fee", how="words")
+        assert [[one.page for one in side] for side in store.neighbours(hit, 2)] == [[1], [3]]
+
+
+def test_the_path_of_a_single_file_can_be_filtered(models, folder, tmp_path):
+    build(folder / "fees.txt", tmp_path / "store")
+    with Store(tmp_path / "store") as store:
+        assert texts(store, "cat", how="words", condition="path = 'fees.txt'")
+        assert not texts(store, "cat", how="words", condition="path != 'fees.txt'")
 
 
 def test_filters_and_globs(models, folder, tmp_path):
