@@ -25,8 +25,9 @@ from typing import Any
 from bothways.errors import for_caller
 from bothways.io import to_json
 
-# C0 (except tab and line feed) and C1 control characters, line separators, and marks that change the text direction.
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# C0 (except tab and line feed) and C1 control characters, line separators, marks that change the text direction, and
+# lone surrogates, which UTF-8 cannot encode: a file name that is not UTF-8 has some.
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 NOTEBOOK_SECONDS = 0.25  # at least, between two updates of a bar
 
@@ -37,9 +38,8 @@ def escape_controls(text: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    """Like `escape_controls`, with line feeds escaped as well, so that a label cannot fake a line of output, and lone
-    surrogates, which UTF-8 cannot encode."""
-    return escape_controls(text).replace("\n", "\\n").encode(errors="backslashreplace").decode()
+    """Like `escape_controls`, with line feeds escaped as well, so that a label cannot fake a line of output."""
+    return escape_controls(text).replace("\n", "\\n")
 
 
 def print_lines(*lines: str) -> None:
@@ -95,8 +95,8 @@ logger.addHandler(logging.NullHandler())  # else Python prints warnings if loggi
 
 
 def _word_for_caller(record: logging.LogRecord) -> bool:
-    """Let every record pass, with flags as arguments outside the command line."""
-    record.msg, record.args = for_caller(record.getMessage()), None
+    """Let every record pass, with flags as arguments outside the command line, in characters that a file can hold."""
+    record.msg, record.args = escape_controls(for_caller(record.getMessage())), None
     return True
 
 

@@ -91,7 +91,7 @@ def test_torchruns_variables_may_be_empty_and_must_be_numbers(name, value, monke
 
 def test_every_character_that_acts_is_escaped_and_no_other():
     escaped = {sign for sign in map(chr, range(0x110000)) if log.escape_controls(sign) != sign}
-    assert escaped == ACTING - {"\t"}
+    assert escaped == {*map(chr, range(0xD800, 0xE000)), *ACTING} - {"\t"}  # UTF-8 cannot encode the first
     text = "".join(sorted(ACTING)) + "é中😀\u200d"
     assert json.loads(f'"{log.escape_controls(text)}"', strict=False) == text
 
@@ -180,3 +180,8 @@ def test_sigterm_while_a_model_is_exported_leaves_nothing_behind(classifier, tmp
     assert completed.returncode == 1 and completed.stderr == "bothways export: stopped\n"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # `main` in a process of another leaves it alone
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_message_about_any_file_can_be_written_to_a_log_in_utf8(caplog):
+    log.logger.warning("%s: skipped", os.fsdecode(b"caf\xe9.txt"))
+    assert caplog.messages == ["caf\\udce9.txt: skipped"]

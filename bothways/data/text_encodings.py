@@ -20,6 +20,12 @@ def bom_encoding(start: bytes) -> str | None:
     return next((name for mark, name in BYTE_ORDER_MARKS if start.startswith(mark)), None)
 
 
+def decode_marked(content: bytes, errors: str) -> str:
+    """Bytes as their byte-order mark says, without it; UTF-8 if there is none."""
+    name = bom_encoding(content) or "utf-8"
+    return content.decode(name, errors if name == "utf-8" else "replace").removeprefix("\ufeff")
+
+
 def guess_utf16(start: bytes) -> str | None:
     """utf-16-le or utf-16-be if most even or odd bytes are zero, as in European text without a byte-order mark."""
     for name, zeros, others in (("utf-16-le", start[1::2], start[::2]), ("utf-16-be", start[::2], start[1::2])):

@@ -5,6 +5,7 @@ tried in lower case.
 """
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -50,9 +51,11 @@ def open_static(path: Path) -> StaticVectors:
 def read_word_vectors(path: Path) -> StaticVectors:
     """The vectors of a file. InputError if it is neither Word2Vec nor GloVe, or damaged."""
     with path.open("rb") as file:
+        start = len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0
+        file.seek(start)
         head = file.read(SAMPLE)
         header = HEADER.match(head)
-        file.seek(header.end() if header else 0)
+        file.seek(start + (header.end() if header else 0))
         size = int(header[2]) if header else len(head.split(b"\n")[0].split(b" ")) - 1
         if size < 2:
             raise InputError(f"{path}: no word vectors; expected a file of Word2Vec (.bin, .txt) or GloVe (.txt)")

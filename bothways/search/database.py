@@ -6,6 +6,7 @@ numbers, slots, that only grow: slot n has row n of each vector file.
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,11 +16,17 @@ from typing import Any
 import numpy as np
 
 from bothways.errors import InputError
+from bothways.io import SURROGATES
 from bothways.search.words import InvertedList
 
 DATABASE = "store.db"
 FORMAT = 1
 BUSY_SECONDS = 30.0  # that a process waits for the end of another one's commit
+# SQLite holds UTF-8 only. A byte of a file name that is not (a surrogate in Python) is kept as a private character; the
+# private characters themselves, as those of their bytes, so that every name is found again as it was.
+PRIVATE = 0x10F700
+UNSAFE = re.compile("[\U0010f780-\U0010f7ff\udc80-\udcff]")
+PRIVATE_RUN = re.compile("[\U0010f780-\U0010f7ff]+")
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
@@ -57,6 +64,7 @@ class Database:
                 check_same_thread=False,
                 uri=True,
             )
+            self.connection.text_factory = from_stored
             self.connection.execute("PRAGMA synchronous = FULL")
             if create:
                 self._create()
@@ -79,8 +87,11 @@ class Database:
     def close(self) -> None:
         self.connection.close()
 
-    def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
-        return self.connection.execute(sql, values)
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        return self.connection.execute(sql, to_stored(values))
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        self.connection.executemany(sql, map(to_stored, rows))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -116,7 +127,7 @@ class Database:
 
     def put(self, **values: Any) -> None:
         rows = [(key, json.dumps(value)) for key, value in values.items()]
-        self.connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+        self.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
     # --- words --------------------------------------------------------------------------------------------------------
 
@@ -125,7 +136,7 @@ class Database:
         that there are never more than the logarithm of the number of passages."""
         batch = self.execute("INSERT INTO batches (first, lengths) VALUES (?, ?)", (first, lengths.tobytes())).lastrowid
         rows = ((batch, term, lists[term].slots.tobytes(), lists[term].counts.tobytes()) for term in sorted(lists))
-        self.connection.executemany("INSERT INTO lists VALUES (?, ?, ?, ?)", rows)
+        self.executemany("INSERT INTO lists VALUES (?, ?, ?, ?)", rows)
         sizes = self.execute("SELECT id, length(lengths) FROM batches ORDER BY first").fetchall()
         while len(sizes) > 1 and sizes[-2][1] < 2 * sizes[-1][1]:
             (into, size), (other, more) = sizes[-2:]
@@ -173,3 +184,25 @@ class Database:
         rows = self.execute("SELECT slot FROM passages").fetchall()
         alive[np.fromiter((slot for (slot,) in rows), np.int64, len(rows))] = True
         return alive
+
+
+def to_stored(values: Iterable[Any]) -> list[Any]:
+    """Values of SQLite, with every text in characters that UTF-8 can encode."""
+    return [_to_stored(value) if isinstance(value, str) and not value.isascii() else value for value in values]
+
+
+def _to_stored(text: str) -> str:
+    escaped = UNSAFE.sub(
+        lambda match: "".join(chr(PRIVATE + byte) for byte in match[0].encode(errors="surrogateescape")), text
+    )
+    return SURROGATES.sub("\ufffd", escaped)
+
+
+def from_stored(content: bytes) -> str:
+    """The text that `to_stored` has made storable."""
+    text = content.decode(errors="replace")
+    if text.isascii():
+        return text
+    return PRIVATE_RUN.sub(
+        lambda match: bytes(ord(character) - PRIVATE for character in match[0]).decode(errors="surrogateescape"), text
+    )

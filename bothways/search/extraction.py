@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.checkpoint import hub
 from bothways.errors import InputError
-from bothways.io import fsync, full_disk_named
-from bothways.log import ProgressBar, logger
+from bothways.io import SURROGATES, fsync, full_disk_named, to_json
+from bothways.log import ProgressBar, escape_controls, logger
 from bothways.search.commands import check_folders
+from bothways.search.database import from_stored, to_stored
 from bothways.search.folder import FoundFile, find_documents
 from bothways.search.groups import group_document
 from bothways.search.indexing import file_digest
@@ -156,6 +157,7 @@ def fingerprint(settings: Extract) -> str:
 def open_state(path: Path, models: str) -> sqlite3.Connection:
     """The database of the facts so far. InputError if they are of other models or another question."""
     database = sqlite3.connect(path, isolation_level=None)
+    database.text_factory = from_stored
     database.execute("PRAGMA synchronous = FULL")
     database.execute(SCHEMA.format("run", "models TEXT NOT NULL"))
     database.execute(SCHEMA.format("files", "path TEXT PRIMARY KEY, digest BLOB NOT NULL, facts TEXT, error TEXT"))
@@ -179,7 +181,9 @@ def extract_batch(
         name, parts, error = str(found.path), list[DocumentPart](), None
         try:
             digest = file_digest(found.path)
-            if database.execute("SELECT 1 FROM files WHERE path = ? AND digest = ?", (name, digest)).fetchone():
+            if database.execute(
+                "SELECT 1 FROM files WHERE path = ? AND digest = ?", to_stored((name, digest))
+            ).fetchone():
                 continue
             parts = [part for part in readers.read(found.path) if part.text.strip()]
             if file_digest(found.path) != digest:
@@ -201,7 +205,7 @@ def extract_batch(
             place += 1
         rows.append((name, digest, json.dumps(grouped(facts)), error))
     database.execute("BEGIN IMMEDIATE")
-    database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
+    database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", map(to_stored, rows))
     database.execute("COMMIT")
 
 
@@ -227,7 +231,7 @@ def write_table(out: Path, files: Sequence[FoundFile], database: sqlite3.Connect
     skipped: dict[str, str] = {}
     for found in files:
         name = str(found.path)
-        facts, error = database.execute("SELECT facts, error FROM files WHERE path = ?", (name,)).fetchone()
+        facts, error = database.execute("SELECT facts, error FROM files WHERE path = ?", to_stored((name,))).fetchone()
         rows += [{"path": name, **fact} for fact in json.loads(facts)]
         if error:
             skipped[name] = error
@@ -250,12 +254,15 @@ def write_rows(rows: Sequence[dict[str, Any]], path: Path, kind: str) -> None:
     schema = pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS])
     if kind == ".jsonl":
         with path.open("w", encoding="utf-8") as file:
-            file.writelines(
-                json.dumps({name: row[name] for name in COLUMNS}, ensure_ascii=False) + "\n" for row in rows
-            )
+            file.writelines(to_json({name: row[name] for name in COLUMNS}) + "\n" for row in rows)
         return
-    table = pa.Table.from_pylist([{name: row[name] for name in COLUMNS} for row in rows], schema)
+    table = pa.Table.from_pylist([{name: _encodable(row[name]) for name in COLUMNS} for row in rows], schema)
     if kind == ".parquet":
         parquet.write_table(table, path, compression="zstd")
     else:
         csv.write_csv(table, path)
+
+
+def _encodable(value: Any) -> Any:
+    """A value of a column. Only JSON can hold the bytes of a file name that are not UTF-8; here they are escaped."""
+    return SURROGATES.sub(lambda match: escape_controls(match[0]), value) if isinstance(value, str) else value

@@ -1,10 +1,13 @@
 """Filters of a search: conditions such as "year > 2010 and author = 'Smith'" on metadata, as SQL with parameters.
 
-Names are columns of tables and keys of front matter; `path`, `page` and `heading` are those of the passage. Values are
-never part of the SQL, so a filter from a stranger can only compare.
+Names are columns of tables and keys of front matter, in quotes if they are not one word; `path`, `page` and `heading`
+are those of the passage. A value is compared with a number if it reads as one ("01234", "1.10" too), and with a text as
+it is written. Names and values are never part of the SQL, so a filter from a stranger can only compare.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,11 +17,19 @@ TOKEN = re.compile(
     r"\s*(?:(?P<number>-?\d+(?:\.\d+)?(?![\w.-]))|(?P<text>'(?:[^']|'')*'|\"[^\"]*\")|"
     r"(?P<operator><=|>=|!=|<>|==|=|<|>|\(|\))|(?P<name>[^\W\d][\w.-]*))"
 )
+METADATA = "(SELECT value FROM json_each(passages.metadata) WHERE key = ?)"
 OPERATORS = {"=": "IS", "==": "IS", "!=": "IS NOT", "<>": "IS NOT", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-COLUMNS = {"path": "files.path", "page": "passages.page", "heading": "passages.heading"}
+FILE_NAME = "replace(roots.path, rtrim(roots.path, replace(roots.path, '/', '')), '')"
+PATH = f"CASE files.path WHEN '' THEN {FILE_NAME} ELSE files.path END"  # "": the root is the file
+COLUMNS = {"path": PATH, "page": "passages.page", "heading": "passages.heading"}
 WORDS = {"true": 1, "false": 0, "null": None}
 EXAMPLE = "\"year > 2010 and author = 'Smith'\""
 MOST_PARTS = 200  # tokens of a filter
+DEEPEST = 20  # parentheses and `not` within each other; SQLite's parser may have room for 100 symbols
+LONGEST_NUMBER = 18  # characters of an integer of SQLite; longer ones are approximate
+LONGEST_TEXT = 10_000  # characters
+NUMBER = "CAST(? AS NUMERIC)"  # with it SQLite compares a text that reads as a number as one, others are greater
+LARGEST = "CAST(9e999 AS REAL)"
 
 
 @dataclass
@@ -26,6 +37,7 @@ class _Parser:
     text: str
     tokens: list[tuple[str, str]] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
+    depth: int = 0
 
     def parse(self) -> str:
         position = 0
@@ -45,45 +57,70 @@ class _Parser:
         parts = [self.all_of()]
         while self.take("or"):
             parts.append(self.all_of())
-        return f"({' OR '.join(parts)})"
+        return f"({' OR '.join(parts)})" if len(parts) > 1 else parts[0]
 
     def all_of(self) -> str:
         parts = [self.condition()]
         while self.take("and"):
             parts.append(self.condition())
-        return f"({' AND '.join(parts)})"
+        return f"({' AND '.join(parts)})" if len(parts) > 1 else parts[0]
 
     def condition(self) -> str:
         if self.take("not"):
-            return f"(NOT ifnull({self.condition()}, 0))"
+            with self.nested():
+                return f"({self.condition()} IS NOT TRUE)"
         if self.take("("):
-            sql = self.any_of()
+            with self.nested():
+                sql = self.any_of()
             if not self.take(")"):
                 raise self.error("a closing parenthesis is missing")
             return sql
+        column, names = self.column()
+        operator = "LIKE" if self.take("like") else self.operator()
+        value = self.value()
+        if isinstance(value, str):
+            self.values += [*names, value]
+            return f"CAST({column} AS TEXT) {operator} ?"
+        if operator in ("IS", "IS NOT") or value is None:
+            self.values += [*names, value]
+            return f"{column} {operator} {'?' if value is None else NUMBER}"
+        self.values += [*names, value, *names]
+        return f"({column} {operator} {NUMBER} AND {column} <= {LARGEST})"
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise self.error(f"more than {DEEPEST} parentheses and `not` within each other")
+        yield
+        self.depth -= 1
+
+    def column(self) -> tuple[str, list[str]]:
+        """The SQL of what a name stands for, and its parameters."""
         kind, name = self.next("a name")
-        if kind != "name":
+        if kind == "name" and name in COLUMNS:
+            return COLUMNS[name], []
+        if kind not in ("name", "text"):
             raise self.error(f"expected a name before a comparison, not {name}")
-        column = COLUMNS.get(name)
-        if column is None:
-            self.values.append(f'$."{name}"')
-            column = "json_extract(passages.metadata, ?)"
-        if self.take("like"):
-            operator = "LIKE"
-        else:
-            _, sign = self.next("a comparison")
-            if sign not in OPERATORS:
-                raise self.error(f"{sign!r} is no comparison; there are {', '.join(OPERATORS)}, like")
-            operator = OPERATORS[sign]
-        self.values.append(self.value())
-        return f"{column} {operator} ?"
+        return METADATA, [name if kind == "name" else self.unquoted(name)]
+
+    def operator(self) -> str:
+        _, sign = self.next("a comparison")
+        if sign not in OPERATORS:
+            raise self.error(f"{sign!r} is no comparison; there are {', '.join(OPERATORS)}, like")
+        return OPERATORS[sign]
+
+    def unquoted(self, word: str) -> str:
+        if len(word) > LONGEST_TEXT:
+            raise self.error(f"a text of {len(word):,} characters, of {LONGEST_TEXT:,} at most")
+        return word[1:-1].replace("''", "'") if word[0] == "'" else word[1:-1]
 
     def value(self) -> Any:
         kind, word = self.next("a value")
         if kind == "number":
-            return float(word) if "." in word else int(word)
+            return int(word) if "." not in word and len(word) <= LONGEST_NUMBER else float(word)
         if kind == "text":
-            return word[1:-1].replace("''", "'") if word[0] == "'" else word[1:-1]
+            return self.unquoted(word)
         if kind == "name" and word.lower() in WORDS:
             return WORDS[word.lower()]
         raise self.error(f"expected a number or a text in quotes, not {word}; write '{word}'")

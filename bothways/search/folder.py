@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bothways.data.text_files import is_compressed
 from bothways.errors import MissingFile
+from bothways.log import logger
 from bothways.search.ignore_files import (
     GIT,
     GITIGNORE,
@@ -51,9 +52,18 @@ def find_documents(
     walk = _Walk(roots, glob, hidden, Counter() if skipped is None else skipped)
     if skip is not None and skip.exists():
         walk.is_new(skip.stat())
-    files: list[list[FoundFile]] = [[*walk.files(index, root)] for index, root in enumerate(roots)]
+    files: list[list[FoundFile]] = []
+    reasons: list[Counter[str]] = []
+    for index, root in enumerate(roots):
+        before = Counter(walk.skipped)
+        files.append([*walk.files(index, root)])
+        reasons.append(walk.skipped - before)
     for index, file in walk.linked_files():  # last, when it is known what is found without links
         files[index].append(file)
+    for root, root_files, skipped_files in zip(roots, files, reasons, strict=True):
+        if skipped_files and not root_files:
+            counts = ", ".join(f"{count:,} {reason}" for reason, count in skipped_files.most_common())
+            logger.warning(f"{root}: no document (left out: {counts}); name a file or another folder")
     for root_files in files:
         yield from sorted(root_files, key=lambda file: file.relative.split("/"))
 
@@ -87,7 +97,7 @@ class _Walk:
         except OSError as error:
             raise MissingFile(f"{root}: no such file or folder ({error.strerror}); check the path") from None
         if root.is_dir():
-            yield from self._walk(_Folder(os.fspath(root), index, "", tuple(ignore_files_above(root))))
+            yield from self._walk(_Folder(os.fspath(root), index, "", (*ignore_files_above(root),)))
         elif self.is_new(status):
             yield FoundFile(root, root.name, status.st_size, status.st_mtime_ns)
 

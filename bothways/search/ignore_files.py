@@ -1,11 +1,13 @@
 """Ignored files: the patterns of .gitignore files, nested and above a folder, by pathspec."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bothways.data.text_encodings import decode_marked
 from bothways.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,14 +33,19 @@ class IgnoreFile:
         if not os.path.isfile(path):
             return
         try:
-            with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                lines = file.read().split("\n")
+            text = decode_marked(Path(path).read_bytes(), "surrogateescape")
         except OSError:
             return
+        lines = re.split("\r\n?|\n", text)
         try:
             yield cls(compile_patterns(lines), prefix, skip)
         except InputError:
             yield cls(compile_patterns([line for line in lines if _is_pattern(line)]), prefix, skip)
+
+    def without(self, path: str) -> "IgnoreFile":
+        """The file without the patterns that ignore a path."""
+        kept = [one for one in self.patterns.patterns if not (one.include and one.match_file(path))]
+        return replace(self, patterns=type(self.patterns)(kept))
 
 
 def is_ignored(relative: str, ignore_files: Sequence[IgnoreFile]) -> bool:
@@ -47,13 +54,19 @@ def is_ignored(relative: str, ignore_files: Sequence[IgnoreFile]) -> bool:
     return next((answer for answer in answers if answer is not None), False)
 
 
-def ignore_files_above(root: Path) -> Iterator[IgnoreFile]:
-    """The .gitignore files in the folders above a root, up to the top of its git repository, if it is in one."""
+def ignore_files_above(root: Path) -> list[IgnoreFile]:
+    """The .gitignore files in the folders above a root, up to the top of its git repository, if it is in one, outermost
+    first."""
     root = root.absolute()
     folders = [root, *root.parents]
     top = next((index for index, folder in enumerate(folders) if (folder / GIT).exists()), 0)
-    for folder in reversed(folders[1 : top + 1]):
-        yield from IgnoreFile.read(os.fspath(folder), prefix=f"{root.relative_to(folder).as_posix()}/")
+    above = [
+        file
+        for folder in reversed(folders[1 : top + 1])
+        for file in IgnoreFile.read(os.fspath(folder), prefix=f"{root.relative_to(folder).as_posix()}/")
+    ]
+    # Who names a folder wants it: what ignores the folder itself does not count, other patterns do.
+    return [file.without(file.prefix) for file in above] if is_ignored("", above) else above
 
 
 def choose(patterns: "GitIgnoreSpec", relative: str, default: bool) -> bool:

@@ -68,7 +68,7 @@ def index(
         try:
             result = Indexed(store)
             _index_files(writer, folders, globs, language, result)
-            if writer.dead() > writer.slots // 2:
+            if writer.has_old_words() or writer.dead() > writer.slots // 2:
                 writer.compact()
             # A model takes seconds to load, so it is loaded only if there is something to compute.
             if encoder is not None and not writer.has_all_vectors(encoder):

@@ -99,14 +99,15 @@ def _simple_values(lines: list[str]) -> Iterator[tuple[str, Scalar]]:
 
 
 def read_scalar(value: str) -> Scalar:
-    """The value of a word as YAML reads it: a number, true, false, or text, without its quotes."""
+    """The value of a word as YAML reads it: a number that is written so, true, false, or text, without its quotes."""
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
         return value[1:-1]
     if value.lower() in ("true", "false"):
         return value.lower() == "true"
     if not NUMBER.fullmatch(value):
         return value
-    return float(value) if "." in value else int(value)
+    number = float(value) if "." in value else int(value)
+    return number if str(number) == value else value  # 01234 is a code, 1.10 a version
 
 
 def _too_large(path: Path, size: str) -> InputError:

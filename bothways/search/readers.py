@@ -2,12 +2,13 @@
 
 import codecs
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from bothways.data.text_files import file_type
 from bothways.errors import InputError, MissingFile
+from bothways.io import SURROGATES
 from bothways.search.plain_text import (
     LARGEST_FILE,
     Scalar,
@@ -79,7 +80,7 @@ def read_parts(path: Path, *, encoding: str | None = None) -> Iterator[DocumentP
         raise InputError(f"encoding ({encoding}) must be a codec of Python, such as cp1252 or shift_jis") from None
     try:
         check_regular_file(path)
-        yield from _parts(path, document_kind(path) or "text", encoding)
+        yield from map(_encodable, _parts(path, document_kind(path) or "text", encoding))
     except FileNotFoundError as error:
         if isinstance(error, MissingFile):
             raise
@@ -89,6 +90,18 @@ def read_parts(path: Path, *, encoding: str | None = None) -> Iterator[DocumentP
         raise InputError(f"{path}: cannot be read ({reason}); fix its permissions or copy it again") from None
     except UnicodeError as error:
         raise InputError(f"{path}: cannot be decoded ({error}); give its --encoding") from None
+
+
+def _encodable(part: DocumentPart) -> DocumentPart:
+    """The part with U+FFFD in place of lone surrogates, as JSON may hold, which no database or output can."""
+    metadata = {
+        _sound(name): _sound(value) if isinstance(value, str) else value for name, value in part.metadata.items()
+    }
+    return replace(part, text=_sound(part.text), metadata=metadata)
+
+
+def _sound(text: str) -> str:
+    return text if text.isascii() else SURROGATES.sub("\ufffd", text)
 
 
 def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[DocumentPart]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from bothways.errors import InputError
+from bothways.log import logger
 from bothways.search import spaces
 from bothways.search.database import Database
 from bothways.search.filters import parse_filter
@@ -26,7 +27,7 @@ from bothways.search.ignore_files import matches
 from bothways.search.ranking import fuse
 from bothways.search.spaces import Space, VectorModel
 from bothways.search.vector_file import map_vectors
-from bothways.search.words import Analyzer, Bm25
+from bothways.search.words import WORDS_VERSION, Analyzer, Bm25
 from bothways.settings.base import How
 
 FILES = "files JOIN roots ON roots.id = files.root"
@@ -71,6 +72,11 @@ class Store:
         self.directory = Path(directory)
         self.database = Database(self.directory)
         self.analyzer = Analyzer(self.database.get("language", "en"))
+        if self.database.get("slots", 0) and self.database.get("words") != WORDS_VERSION:
+            logger.warning(
+                f"{self.directory}: its words are those of another version, so some are not found; run `bothways "
+                "index` with its folders again"
+            )
         self._lock, self._snapshot = Lock(), Snapshot(-1, Bm25(np.zeros(0, np.uint32), np.zeros(0, bool)), {})
 
     def __repr__(self) -> str:
@@ -176,7 +182,7 @@ class Store:
             return alive_N
         sql, values = parse_filter(condition) if condition is not None else ("1", [])
         rows = self.database.execute(
-            "SELECT passages.slot, passages.file FROM passages JOIN files ON files.id = passages.file WHERE " + sql,
+            f"SELECT passages.slot, passages.file FROM passages JOIN ({FILES}) ON files.id = passages.file WHERE {sql}",
             values,
         ).fetchall()
         if globs:
@@ -211,19 +217,19 @@ class Store:
         return np.asarray(vectors_NH @ model.embed([query])[0])
 
     def neighbours(self, hit: Hit, number: int) -> tuple[list[Hit], list[Hit]]:
-        """The passages before and after a passage in its file (or page), at most `number` of each, in their order."""
+        """The passages before and after a passage in its file, at most `number` of each, in their order."""
         with self._lock, self.database.snapshot():
             row = self.database.execute(
-                f"SELECT slot, passages.file, page FROM passages JOIN ({FILES}) ON files.id = passages.file "
-                f"WHERE {LOCATED} = ? AND first = ? AND line = ? AND page IS ?",
+                f"SELECT slot, passages.file FROM passages JOIN ({FILES}) ON files.id = passages.file "
+                f"WHERE {LOCATED} = ? AND first = ? AND line IS ? AND page IS ?",
                 (str(hit.path), hit.start, hit.line, hit.page),
             ).fetchone()
             if row is None:  # the file has changed
                 return [], []
-            slot, *place = row
-            query = "SELECT slot FROM passages WHERE file = ? AND page IS ? AND slot {} ? ORDER BY slot {} LIMIT ?"
-            before = self.database.execute(query.format("<", "DESC"), (*place, slot, number)).fetchall()
-            after = self.database.execute(query.format(">", "ASC"), (*place, slot, number)).fetchall()
+            slot, file = row
+            query = "SELECT slot FROM passages WHERE file = ? AND slot {} ? ORDER BY slot {} LIMIT ?"
+            before = self.database.execute(query.format("<", "DESC"), (file, slot, number)).fetchall()
+            after = self.database.execute(query.format(">", "ASC"), (file, slot, number)).fetchall()
             return [self._hit(other) for (other,) in before[::-1]], [self._hit(other) for (other,) in after]
 
     def passages_from(self, path: str, line: int, number: int) -> list[Hit]:

@@ -1,4 +1,7 @@
-"""Word documents (.docx) as Markdown: paragraphs, headings by style, and tables as tab-separated rows."""
+"""Word documents (.docx) as Markdown: paragraphs with their notes, headings by style, and tables as tab-separated rows.
+
+What was deleted or moved away is left out, as are comments, headers and footers, which are no part of the text.
+"""
 
 import re
 import zlib
@@ -16,6 +19,9 @@ BLOCK = 1 << 16  # bytes per read
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 STRICT_WORD = "{http://purl.oclc.org/ooxml/wordprocessingml/main}"
 FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"  # repeats what is beside it
+SKIPPED = {FALLBACK, *(namespace + name for namespace in (WORD, STRICT_WORD) for name in ("del", "moveFrom"))}
+SIGNS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+NOTES = ("footnote", "endnote")
 HEADING_STYLE = re.compile(r"heading ([1-6])$", re.IGNORECASE)
 MARKDOWN_MARK = re.compile(r"#{1,6}(?:\s|$)|```|~~~")
 
@@ -25,10 +31,11 @@ def word_to_markdown(path: Path) -> str:
     check_size(path)
     try:
         with ZipFile(path) as archive:
-            styles = _Styles()
-            if "word/styles.xml" in archive.namelist():
-                _parse(path, archive, "word/styles.xml", styles)
-            body = _Body(styles.levels())
+            styles, notes, names = _Styles(), _Notes(), archive.namelist()
+            for name, target in (("styles", styles), *((f"{note}s", notes) for note in NOTES)):
+                if f"word/{name}.xml" in names:
+                    _parse(path, archive, f"word/{name}.xml", target)
+            body = _Body(styles.levels(), notes.text_by_note)
             _parse(path, archive, "word/document.xml", body)
     except KeyError:
         raise InputError(f"{path}: not a Word document (no word/document.xml); save it again as .docx") from None
@@ -104,8 +111,9 @@ class _Styles(_Target):
 class _Body(_Target):
     """The blocks of a document. Paragraphs and tables may be nested, as in text boxes."""
 
-    def __init__(self, level_by_style: dict[str, int]) -> None:
-        self.level_by_style = level_by_style
+    def __init__(self, level_by_style: dict[str, int], text_by_note: dict[tuple[str, str], str]) -> None:
+        self.level_by_style, self.text_by_note = level_by_style, text_by_note
+        self.notes: list[str] = []  # of the open paragraph or table
         self.blocks: list[str] = []
         self.paragraphs: list[list[str]] = []  # parts of the open ones
         self.cells: list[list[str]] = []
@@ -113,12 +121,12 @@ class _Body(_Target):
         self.table: list[str] = []  # finished rows of the outermost table
         self.level = 0  # of the heading
         self.in_text = self.in_run = self.is_hidden = False
-        self.fallbacks = 0
+        self.skipped = 0
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        self.fallbacks += tag == FALLBACK
+        self.skipped += tag in SKIPPED
         name = _local(tag)
-        if self.fallbacks or not name:
+        if self.skipped or not name:
             return
         if name == "p":
             self.paragraphs.append([])
@@ -133,21 +141,24 @@ class _Body(_Target):
             self.level = int(_value(attributes)) + 1
         elif name == "t":
             self.in_text = not self.is_hidden
-        elif name in ("tab", "br", "cr") and self.in_run and self.paragraphs:
-            self.paragraphs[-1].append("\t" if name == "tab" else "\n")
+        elif name in SIGNS and self.in_run and not self.is_hidden and self.paragraphs:
+            self.paragraphs[-1].append(SIGNS[name])
+        elif name.removesuffix("Reference") in NOTES and not self.is_hidden:
+            note = self.text_by_note.pop((name.removesuffix("Reference"), _attribute(attributes, "id")), "")
+            self.notes += [note] if note else []
         elif name == "tr":
             self.rows.append([])
         elif name == "tc":
             self.cells.append([])
 
     def data(self, text: str) -> None:
-        if self.in_text and self.paragraphs and not self.fallbacks:
+        if self.in_text and self.paragraphs and not self.skipped:
             self.paragraphs[-1].append(text)
 
     def end(self, tag: str) -> None:
         name = _local(tag)
-        if self.fallbacks or not name:
-            self.fallbacks -= tag == FALLBACK
+        if self.skipped or not name:
+            self.skipped -= tag in SKIPPED
         elif name == "p":
             self._end_paragraph("".join(self.paragraphs.pop()).strip())
         elif name == "t":
@@ -160,8 +171,8 @@ class _Body(_Target):
             row = "\t".join(self.rows.pop())
             (self.cells[-1] if self.cells else self.table).append(row)
         elif name == "tbl" and not self.rows:
-            self.blocks += ["\n".join(filter(str.strip, self.table))]
-            self.table = []
+            self.blocks += ["\n".join(filter(str.strip, self.table)), *self.notes]
+            self.table, self.notes = [], []
 
     def _end_paragraph(self, text: str) -> None:
         if text and self.cells:
@@ -170,7 +181,27 @@ class _Body(_Target):
             self.blocks.append(f"{'#' * self.level} {' '.join(text.split())}")
         elif text:
             self.blocks.append("\n".join(_lines(text)))
+        if not self.cells:
+            self.blocks += self.notes
+            self.notes = []
         self.level = 0
+
+
+class _Notes(_Body):
+    """The texts of footnotes and endnotes, by kind and id."""
+
+    def __init__(self) -> None:
+        super().__init__({}, {})
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        super().start(tag, attributes)
+        if (name := _local(tag)) in NOTES:
+            self.note, self.blocks = (name, _attribute(attributes, "id")), []
+
+    def end(self, tag: str) -> None:
+        super().end(tag)
+        if _local(tag) in NOTES:
+            self.text_by_note[self.note] = "\n".join(self.blocks)
 
 
 def _lines(text: str) -> Iterator[str]:

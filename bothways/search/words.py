@@ -5,6 +5,7 @@ Letters: N passages (slots). An inverted list is the slots that contain a term, 
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,15 @@ import numpy as np
 
 from bothways.settings.base import LANGUAGES
 
-WORD = re.compile(r"[^\W_]+")
+WORDS_VERSION = 2  # of how a text becomes terms; an index of another one is made anew
+# Where the marks that belong to a letter are: vowels of Hindi, Tamil or Thai, accents in the names of macOS.
+MARK_BLOCKS = ((0x300, 0x3100), (0xA600, 0xAC00), (0xFB00, 0xFE30), (0x10000, 0x12000), (0x13000, 0x13500),
+               (0x16000, 0x17000), (0x1B000, 0x1F000), (0xE0100, 0xE01F0))  # fmt: skip
+MARKS = "".join(chr(c) for b in MARK_BLOCKS for c in range(*b) if unicodedata.category(chr(c)) in ("Mn", "Mc"))
+# Characters within a word that show nothing: soft hyphen, joiners, variants of a letter.
+INVISIBLE = "\u00ad\u034f\u180b-\u180f\u200c\u200d\u2060\ufe00-\ufe0f\U000e0100-\U000e01ef"
+UNSEEN = re.compile(f"[{INVISIBLE}]+")
+WORD = re.compile(rf"[^\W_](?:[^\W_]+|[{MARKS}{INVISIBLE}]+)*")
 K1, B = 1.5, 0.75  # saturation of counts, and how much the length of a passage matters
 LONGEST_TERM = 64  # characters; longer ones are data, not words
 # Snowball's names of the languages; texts in others are not stemmed.
@@ -44,15 +53,26 @@ class Analyzer:
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text, in order."""
-        words = [word for word in WORD.findall(text.lower()) if word not in self.stop_words]
+        words = WORD.findall(text.lower())
         stems = self.stems
         for word in words:
             if word not in stems:
                 stems[word] = self._stem(word)
-        return [stems[word] for word in words]
+        return [stem for word in words if (stem := stems[word])]
 
     def _stem(self, word: str) -> str:
-        return word[:LONGEST_TERM] if self.stemmer is None else str(self.stemmer.stemWord(word[:LONGEST_TERM]))
+        """ "" for a stop word."""
+        term = normal_word(word)[:LONGEST_TERM]
+        if term in self.stop_words:
+            return ""
+        return term if self.stemmer is None else str(self.stemmer.stemWord(term))
+
+
+def normal_word(word: str) -> str:
+    """A word in lower case and Unicode's form NFKC, which knows one spelling of a letter with its marks, and without
+    what is not seen."""
+    composed = unicodedata.normalize("NFKC", UNSEEN.sub("", word)).lower()
+    return composed if composed.isascii() else unicodedata.normalize("NFKC", composed)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from bothways.search.database import Database
 from bothways.search.passages import Passage
 from bothways.search.spaces import Space, VectorModel
 from bothways.search.vector_file import append_vectors, map_vectors
-from bothways.search.words import Analyzer, invert
+from bothways.search.words import WORDS_VERSION, Analyzer, invert
 
 LOCK = "lock"
+REREAD = ("md", "markdown", "docx", "csv", "tsv", "csv.%", "tsv.%")  # numbers are kept as written, notes are read
 COMPACT_PASSAGES = 16_384  # passages that are read at a time
 
 
@@ -92,6 +93,11 @@ class StoreWriter:
         self.analyzer = Analyzer(self._fixed("language", language))
         self._fixed("static_fingerprint", static.fingerprint)
         self.database.put(static_model=static_model)
+        if not self.slots:
+            self.database.put(words=WORDS_VERSION)
+        elif self.has_old_words():  # whose version read these otherwise, too; "" may be one of them
+            changed = " OR ".join(["path = ''", *(f"path LIKE '%.{suffix}'" for suffix in REREAD)])
+            self.database.execute(f"UPDATE files SET modified = -1, digest = x'' WHERE {changed}")
 
     def close(self) -> None:
         self.database.close()
@@ -140,7 +146,7 @@ class StoreWriter:
             for root, path in (*removed, *((file.root, file.path) for file in files)):
                 self._remove(root, path)
             ids = {id(file): self._add_file(file) for file in files}
-            self.database.connection.executemany(
+            self.database.executemany(
                 "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (one.row(slot, ids[id(file)]) for slot, (file, one) in enumerate(passages, first)),
             )
@@ -209,6 +215,10 @@ class StoreWriter:
 
     # --- compaction ---------------------------------------------------------------------------------------------------
 
+    def has_old_words(self) -> bool:
+        """Whether words of passages were found in another way, which `compact` mends."""
+        return bool(self.database.get("words") != WORDS_VERSION)
+
     def dead(self) -> int:
         """Number of slots whose passage was removed."""
         return self.slots - int(self.database.execute("SELECT count(*) FROM passages").fetchone()[0])
@@ -240,7 +250,7 @@ class StoreWriter:
                 )
                 database.add_batch(first, *invert([self.analyzer.terms(text) for (text,) in texts], first))
             database.execute("DROP TABLE old")
-            self._changed(slots=len(order))
+            self._changed(slots=len(order), words=WORDS_VERSION)
         for name in filter(None, old_names):
             with suppress(OSError):  # it is only of use to searches that began before
                 os.unlink(self.directory / name)

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bothways.data.text_encodings import decode_marked
 from bothways.errors import InputError, UsageError
 from bothways.log import logger, print_json, print_message
 from bothways.pretrained import DEFAULT
@@ -163,7 +164,7 @@ def read_keys(file: Path | None, environment: Mapping[str, str]) -> list[str]:
         source, keys = KEY_VARIABLE, environment.get(KEY_VARIABLE, "").split()
     else:
         source = f"api_key_file ({file})"
-        keys = file.read_text(encoding="utf-8", errors="replace").split()
+        keys = decode_marked(file.read_bytes(), "replace").split()
         if not keys:
             raise InputError(f"{source} has no key; write one per line")
     if wrong := [number for number, key in enumerate(keys, 1) if not key.isascii()]:

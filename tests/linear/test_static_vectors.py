@@ -173,6 +173,14 @@ def test_word_vectors(tmp_path, kind):
     np.testing.assert_allclose(model.embed("CAT, Dog zebra"), vector / np.linalg.norm(vector), atol=1e-6)
 
 
+@pytest.mark.parametrize("has_header", [True, False])
+def test_a_byte_order_mark_is_no_part_of_the_first_word_vector(tmp_path, has_header):
+    path = tmp_path / "vectors.txt"
+    path.write_bytes(as_text(WORDS, has_header).encode("utf-8-sig"))
+    static = open_static(path)
+    assert static.tokenizer.tokens == [*WORDS]
+
+
 @pytest.mark.parametrize("content", [b"", b"no vectors here\n", b"2 3\ncat 1 2 3\ndog 1 2\n", as_binary(WORDS)[:-6]])
 def test_damaged_word_vectors_are_refused(tmp_path, content):
     path = tmp_path / "vectors.txt"

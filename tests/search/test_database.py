@@ -1,12 +1,15 @@
 """The database of a store: transactions, inverted lists, refusals."""
 
+import os
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bothways.errors import InputError
-from bothways.search.database import DATABASE, Database
+from bothways.search.database import DATABASE, Database, from_stored, to_stored
 from bothways.search.words import invert
 
 
@@ -62,3 +65,9 @@ def test_another_version_is_refused(tmp_path):
     Database(tmp_path, create=True).put(format=99)
     with pytest.raises(InputError, match="version 99"):
         Database(tmp_path)
+
+
+@given(st.binary() | st.text(st.characters(min_codepoint=0x10F700, max_codepoint=0x10F800)).map(str.encode))
+def test_every_name_of_a_file_is_stored_as_utf8_and_read_as_it_was(content):
+    (stored,) = to_stored([os.fsdecode(content)])
+    assert from_stored(stored.encode()) == os.fsdecode(content)

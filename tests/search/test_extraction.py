@@ -86,6 +86,21 @@ def test_other_formats_have_the_same_rows(models, folder, tmp_path, capsys, suff
     assert [*rows[0]] == [*extraction.COLUMNS]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_file_whose_name_is_not_utf8_has_rows_too(models, tmp_path, capsys, suffix):
+    try:
+        (tmp_path / os.fsdecode(b"\xe9.txt")).write_text("the cat sat")
+    except OSError:
+        pytest.skip("this file system has names in UTF-8 only")
+    out = tmp_path / f"facts{suffix}"
+    assert run(capsys, tmp_path, "-o", out, "--classify", models / "sorter")["facts"] == 1
+    if suffix == ".parquet":
+        (row,) = pq.read_table(out).to_pylist()
+    else:
+        (row,) = csv.DictReader(out.read_text().splitlines()) if suffix == ".csv" else [json.loads(out.read_text())]
+    assert Path(row["path"]).name == (os.fsdecode(b"\xe9.txt") if suffix == ".jsonl" else "\\udce9.txt")
+
+
 @pytest.mark.slow
 def test_after_a_kill_the_bytes_are_the_same(models, folder, tmp_path, capsys):
     for number in range(6):

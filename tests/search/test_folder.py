@@ -130,3 +130,33 @@ def test_patterns_are_imported_only_if_there_are_any(tmp_path):
     code += f"print(len([*find_documents([Path({str(tmp_path)!r})])]), *sys.modules)"
     number, *loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
     assert number == "1" and not {"pathspec", "torch", "numpy", "pyarrow", "tyro"} & {*loaded}
+
+
+def test_a_folder_that_is_named_is_read_although_it_is_ignored_above(tmp_path):
+    make(tmp_path, "build/docs/a.md", "build/docs/b.log", "build/docs/c.md", "other/d.md")
+    (tmp_path / ".git").mkdir()
+    ignore(tmp_path, "build/", "*.log", "b*")
+    ignore(tmp_path / "build" / "docs", "c.md")
+    assert found(tmp_path) == ["other/d.md"]
+    assert found(tmp_path / "build" / "docs") == ["a.md"]
+    ignore(tmp_path, "/build", "*.log")
+    assert found(tmp_path / "build") == ["docs/a.md"]
+
+
+def test_a_folder_without_a_document_says_what_was_left_out(tmp_path, caplog):
+    make(tmp_path, "a/one.md", "a/two.md", "a/c.exe", "b/d.md", "c/.hidden.md")
+    ignore(tmp_path / "a", "*.md")
+    (tmp_path / "empty").mkdir()
+    assert found(*(tmp_path / name for name in ("a", "b", "c", "empty", "b"))) == ["d.md"]
+    assert [("2 named in .gitignore" in text, "1 hidden" in text) for text in caplog.messages] == [
+        (True, True),  # .gitignore itself
+        (False, True),
+    ]
+    assert found(tmp_path / "b", glob=["*.txt"]) == [] and "not chosen by a pattern" in caplog.messages[-1]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_byte_order_mark_does_not_hide_the_first_line_of_gitignore(tmp_path, encoding):
+    make(tmp_path, "private.md", "secret.md", "public.md")
+    (tmp_path / ".gitignore").write_bytes("private.md\r\nsecret.md\r\n".encode(encoding))
+    assert found(tmp_path) == ["public.md"]

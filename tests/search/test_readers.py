@@ -37,10 +37,12 @@ def pdf(*pages, page_type="Page"):
     return data + f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
-def docx(path, body, *, styles="", before=""):
+def docx(path, body, *, styles="", before="", **others):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, root, content in (("styles", "styles", styles), ("document", "document", f"<w:body>{body}</w:body>")):
             archive.writestr(f"word/{name}.xml", f'{before}<w:{root} xmlns:w="{WORD}">{content}</w:{root}>')
+        for name, content in others.items():
+            archive.writestr(f"word/{name}.xml", f'<w:{name} xmlns:w="{WORD}">{content}</w:{name}>')
     return path
 
 
@@ -183,6 +185,32 @@ def test_a_word_document_is_read_as_headings_paragraphs_and_tables(tmp_path):
     assert part.is_markdown
 
 
+def test_text_that_was_moved_or_deleted_is_only_where_it_is_now(tmp_path):
+    run = "<w:r><w:t>{}</w:t><w:tab/></w:r>".format
+    body = f"""<w:p>{run("one")}<w:moveFrom w:id="1">{run("two")}</w:moveFrom><w:del>{run("three")}</w:del>{run("four")}
+      </w:p><w:p><w:pPr><w:rPr><w:moveFrom/><w:del/></w:rPr></w:pPr><w:moveFrom>{run("five")}</w:moveFrom></w:p>
+      <w:p><w:moveTo>{run("two")}</w:moveTo><w:ins>{run("six")}</w:ins></w:p>"""
+    assert text_of(docx(tmp_path / "a.docx", body)).split("\n\n") == ["one\tfour", "two\tsix"]
+
+
+def test_hyphens_of_word_that_hold_numbers_together_are_hyphens(tmp_path):
+    body = """<w:p><w:r><w:t>2010</w:t><w:noBreakHyphen/><w:t>2015</w:t><w:softHyphen/><w:t>b</w:t><w:ptab/>
+      <w:t>c</w:t></w:r><w:r><w:rPr><w:vanish/></w:rPr><w:noBreakHyphen/><w:tab/></w:r><w:r><w:t>d</w:t></w:r></w:p>"""
+    assert text_of(docx(tmp_path / "a.docx", body)) == "2010-2015b\tcd"
+
+
+def test_notes_of_word_follow_the_paragraph_or_table_that_names_them(tmp_path):
+    note = '<w:{0} w:id="{1}"><w:p><w:r><w:{0}Ref/><w:t>{2}</w:t></w:r></w:p></w:{0}>'.format
+    named = '<w:r><w:{}Reference w:id="{}"/></w:r>'.format
+    table = f"<w:tbl><w:tr><w:tc>{paragraph('cell')}<w:p>{named('footnote', 2)}</w:p></w:tc></w:tr></w:tbl>"
+    body = f"<w:p><w:r><w:t>one</w:t></w:r>{named('footnote', 1)}{named('endnote', 1)}{named('endnote', 8)}"
+    body += f"<w:del>{named('footnote', 3)}</w:del></w:p>{table}{paragraph('two')}"
+    separator = '<w:footnote w:type="separator" w:id="0"><w:p><w:r><w:separator/></w:r></w:p></w:footnote>'
+    footnotes = separator + note("footnote", 1, "first") + note("footnote", 2, "second") + note("footnote", 3, "gone")
+    path = docx(tmp_path / "a.docx", body, footnotes=footnotes, endnotes=note("endnote", 1, "# last"))
+    assert text_of(path).split("\n\n") == ["one", "first", "\\# last", "cell", "second", "two"]
+
+
 def test_a_document_type_in_a_word_document_is_refused(tmp_path):
     path = docx(tmp_path / "a.docx", paragraph("&x;"), before='<!DOCTYPE x [<!ENTITY x "boom">]>')
     with pytest.raises(InputError, match="document type"):
@@ -222,6 +250,19 @@ def test_rows_of_csv_are_located_by_their_first_line(tmp_path):
         ("one\ntwo", 2, {"year": 1999}),
         ("three", 4, {"year": 2000}),
     ]
+
+
+def test_cells_that_a_number_would_change_stay_texts(tmp_path):
+    header, cells = "text,zip,version,amount,year,share\n", ["01234", "1.10", "-0", 2015, 1.5]
+    (part,) = read(write(tmp_path / "a.csv", f"{header}x,{','.join(map(str, cells))}"))
+    assert [*part.metadata.values()] == cells
+    (part,) = read(write(tmp_path / "a.md", "---\nversion: 1.10\nzip: 007\nyear: 7\n---\ntext"))
+    assert part.metadata == {"version": "1.10", "zip": "007", "year": 7}
+
+
+def test_lone_surrogates_become_one_character_each(tmp_path):
+    (part,) = read(write(tmp_path / "a.jsonl", '{"text": "a\\ud83d\\udc00b\\ud83d", "k\\udc80": "\\udfff"}'))
+    assert (part.text, part.metadata) == ("a\U0001f400b\ufffd", {"k\ufffd": "\ufffd"})
 
 
 def test_without_a_text_column_all_strings_are_the_text(tmp_path):

@@ -9,7 +9,9 @@ import pytest
 
 from bothways.errors import InputError
 from bothways.search import indexing, spaces
+from bothways.search.database import Database
 from bothways.search.indexing import index
+from bothways.search.readers import DocumentPart
 from bothways.search.store import Store
 from bothways.search.writing import StoreWriter, writer_lock
 from tests.search.tables import small_static
@@ -98,6 +100,54 @@ def test_words_vectors_and_both(models, folder, tmp_path):
         assert texts(store, "zzz", how="words") == []
         # No word in common, but near by vectors.
         assert texts(store, "fees", how="vectors", top=2)[-1] in ("late payment", FILES["fees.txt"])
+
+
+def test_an_index_with_the_words_of_another_version_is_noticed_and_made_anew(models, folder, tmp_path, caplog):
+    build(folder, tmp_path / "store")
+    before = contents(tmp_path / "store")
+    assert not caplog.messages
+    database = Database(tmp_path / "store")
+    database.execute("DELETE FROM lists")
+    database.execute("DELETE FROM meta WHERE key = 'words'")  # as the first version left it
+    database.close()
+    Store(tmp_path / "store").close()
+    assert "words" in caplog.messages[0]
+    result = build(folder, tmp_path / "store")
+    assert (result.unchanged, result.changed) == (1, 2)  # front matter and cells were read otherwise
+    caplog.clear()
+    assert contents(tmp_path / "store") == before
+    assert not caplog.messages
+
+
+def test_passages_without_lines_have_neighbours(models, folder, tmp_path):
+    words = [f"<h2>{word}</h2><p>{'mat ' * 150}</p>" for word in ("kitten", "invoice", "annual")]
+    (folder / "page.html").write_text("".join(words))
+    build(folder, tmp_path / "store")
+    with Store(tmp_path / "store") as store:
+        (hit,) = store.search("invoice", how="words", globs=["*.html"])
+        before, after = store.neighbours(hit, 1)
+        assert [(one.heading, one.line) for one in (*before, hit, *after)] == [
+            ("kitten", None),
+            ("invoice", None),
+            ("annual", None),
+        ]
+
+
+def test_pages_have_neighbours_on_other_pages(models, folder, tmp_path, monkeypatch):
+    pages = [DocumentPart(word, page=page, first_line=None) for page, word in enumerate(("kitten", "fee", "mat"), 1)]
+    (folder / "a.pdf").write_bytes(b"")
+    monkeypatch.setattr(indexing.Readers, "read", lambda self, path: pages)
+    build(folder / "a.pdf", tmp_path / "store")
+    with Store(tmp_path / "store") as store:
+        (hit,) = store.search("fee", how="words")
+        assert [[one.page for one in side] for side in store.neighbours(hit, 2)] == [[1], [3]]
+
+
+def test_the_path_of_a_single_file_can_be_filtered(models, folder, tmp_path):
+    build(folder / "fees.txt", tmp_path / "store")
+    with Store(tmp_path / "store") as store:
+        assert texts(store, "cat", how="words", condition="path = 'fees.txt'")
+        assert not texts(store, "cat", how="words", condition="path != 'fees.txt'")
 
 
 def test_filters_and_globs(models, folder, tmp_path):
@@ -292,3 +342,53 @@ def test_an_empty_folder(models, tmp_path):
     with Store(tmp_path / "store") as store:
         assert store.search("cat") == []
     assert np.array_equal(small_static().embed([""]), np.zeros((1, 8)))
+
+
+# --- text from outside that UTF-8 cannot encode -----------------------------------------------------------------------
+
+
+def test_file_names_that_are_not_utf8_are_indexed_found_and_removed(models, folder, tmp_path):
+    names = [b"caf\xe9.txt", "caf\U0010f7e9.txt".encode(), b"\xe9\xf4\x8f\x9f\xa9.html"]  # the second is another one
+    for number, name in enumerate(names):
+        write_raw(folder, name, f"cat {'mat ' * number}")
+    assert build(folder, tmp_path / "store").new == 6
+    assert build(folder, tmp_path / "store").unchanged == 6
+    with Store(tmp_path / "store") as store:
+        found = {os.fsencode(hit.path.name): hit for hit in store.search("cat", how="words", top=9)}
+        assert {*names} < {*found}
+        assert [found[name].path.read_text().strip() for name in names] == ["cat", "cat mat", "cat mat mat"]
+        assert texts(store, "cat", globs=["!*.*", os.fsdecode(names[0])]) == ["cat"]
+        assert texts(store, "cat", condition=f"path = '{os.fsdecode(names[0])}'") == ["cat"]
+    for name in names:
+        os.unlink(os.path.join(os.fsencode(folder), name))
+    assert build(folder, tmp_path / "store").deleted == 3
+
+
+def test_a_folder_and_an_error_may_have_a_name_that_is_not_utf8(models, tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff\xfe")
+    write_raw(folder, b"a.txt", "cat")
+    write_raw(folder, b"\x80.docx", "no Word document")
+    result = build(folder, tmp_path / "store")
+    assert [os.fsencode(Path(path).name) for path in result.skipped] == [b"\x80.docx"]
+    assert build(folder, tmp_path / "store").skipped == result.skipped
+    build(folder / "a.txt", tmp_path / "one")
+    with Store(tmp_path / "one") as store:
+        assert [hit.path for hit in store.search("cat", how="words")] == [folder / "a.txt"]
+
+
+def test_lone_surrogates_of_rows_queries_and_filters_are_harmless(models, tmp_path):
+    path = write_raw(tmp_path, b"a.jsonl", '{"text": "cat \\ud83d sat", "k\\udc80": "\\udfff", "title": "# \\ud800"}')
+    build(path, tmp_path / "store")
+    with Store(tmp_path / "store") as store:
+        (hit,) = store.search("cat \udc80", how="words", globs=["!\udfff"], condition="heading != '\ud800 \udc80'")
+        assert (hit.text, hit.metadata) == ("# \ufffd\n\ncat \ufffd sat", {"k\ufffd": "\ufffd"})
+
+
+def write_raw(folder: Path, name: bytes, text: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / os.fsdecode(name)
+    try:
+        path.write_text(text)
+    except OSError:
+        pytest.skip("this file system has names in UTF-8 only")
+    return path

@@ -1,11 +1,13 @@
 """Word search: terms, inverted lists, BM25."""
 
 import math
+import unicodedata
 
 import numpy as np
 import pytest
 
-from bothways.search.words import K1, Analyzer, B, Bm25, InvertedList, invert
+from bothways.search.highlight import matching_words
+from bothways.search.words import K1, MARKS, Analyzer, B, Bm25, InvertedList, invert
 
 DOCUMENTS = [["fee", "late", "fee"], ["invoice"], [], ["late", "invoice", "fee", "fee", "fee", "paid"]]
 
@@ -73,3 +75,42 @@ def test_nothing_to_invert(documents):
     lists, lengths = invert(documents)
     assert not lists
     assert len(lengths) == len(documents)
+
+
+# --- Unicode ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+@pytest.mark.parametrize(
+    "word", ["café", "Ångström", "naïve", "Việt", "हिन्दी", "தமிழ்", "ภาษาไทย", "한국어", "ﬁle", "ｆｅｅ", "क़लम", "ガム"]
+)
+def test_a_word_is_one_term_in_every_form_of_unicode(word, form):
+    for language in ("en", "hi", "ta", "ja"):
+        terms = Analyzer(language).terms(f"({unicodedata.normalize(form, word)})")
+        assert len(terms) == 1
+        assert terms == Analyzer(language).terms(word.upper() if word.isascii() else word)
+
+
+@pytest.mark.parametrize(("tea", "knife"), [("चाय", "चाकू"), ("தேநீர்", "தேள்"), ("ชา", "มีดชุด"), ("ច", "ចាន")])
+def test_words_that_share_letters_only_are_others(tea, knife):
+    analyzer = Analyzer("en")
+    assert not {*analyzer.terms(tea)} & {*analyzer.terms(knife)}
+    assert matching_words(knife, tea, analyzer) == []
+
+
+def test_what_is_not_seen_in_a_word_does_not_part_it():
+    terms = Analyzer("en").terms
+    assert terms("in\u00advoice") == terms("in\u2060voice") == terms("invoice")
+    assert terms("क्\u200dष") == terms("क्ष")
+    assert terms("1\ufe0f\u20e3") == terms("1") and terms("葛\U000e0100") == terms("葛")
+    assert terms("the\u00ad \u0301 \u200d") == []
+
+
+def test_highlighted_words_keep_their_place_in_the_text():
+    text = unicodedata.normalize("NFD", "Le café, un cafard.")
+    assert [text[start:end] for start, end in matching_words(text, "CAFÉ", Analyzer("fr"))] == ["cafe\u0301"]
+
+
+def test_the_blocks_of_marks_hold_every_mark_of_unicode():
+    marks = {c for c in map(chr, range(0x110000)) if unicodedata.category(c) in ("Mn", "Mc")}
+    assert marks == {*MARKS}

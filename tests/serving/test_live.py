@@ -266,6 +266,9 @@ def test_keys_are_read_from_a_file_or_the_environment(tmp_path):
     file = tmp_path / "keys"
     file.write_text("one\n\ntwo\n")
     assert server.read_keys(file, {server.KEY_VARIABLE: "three"}) == ["one", "two"]
+    for encoding in ("utf-8-sig", "utf-16"):  # as editors of Windows write it
+        file.write_bytes("one\r\ntwo".encode(encoding))
+        assert server.read_keys(file, {}) == ["one", "two"]
     assert server.read_keys(None, {server.KEY_VARIABLE: "three four"}) == ["three", "four"]
     assert server.read_keys(None, {}) == []
     file.write_text("\n")
