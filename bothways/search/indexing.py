@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bothways.errors import InputError
 from bothways.log import ProgressBar, draws_bars, logger
+from bothways.search.database import DATABASE, check_is_store
 from bothways.search.folder import FoundFile, find_documents
 from bothways.search.passages import split_passages
 from bothways.search.reader_process import Readers
@@ -59,6 +60,8 @@ def index(
     """Bring a store up to date with folders (or single files). encoder: the model of the second vectors; None: only
     static ones. InputError if another process writes the store."""
     started = time.monotonic()
+    if (store / DATABASE).exists():
+        check_is_store(store)  # before anything is written beside it
     with writer_lock(store) as is_locked:
         if not is_locked:
             raise InputError(f"{store}: another process is indexing into it; wait for it to end, or name another --out")

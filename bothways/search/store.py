@@ -88,13 +88,13 @@ class Store:
     @property
     def passages(self) -> int:
         """Number of passages."""
-        with self._lock:
+        with self._lock, self.database.snapshot():
             return int(self.database.execute("SELECT count(*) FROM passages").fetchone()[0])
 
     @property
     def files(self) -> int:
         """Number of files that were read."""
-        with self._lock:
+        with self._lock, self.database.snapshot():
             return int(self.database.execute("SELECT count(*) FROM files WHERE error IS NULL").fetchone()[0])
 
     def space(self) -> Space:

@@ -9,6 +9,7 @@ import pytest
 
 from bothways.errors import InputError
 from bothways.search import indexing, spaces
+from bothways.search.database import DATABASE, Database
 from bothways.search.indexing import index
 from bothways.search.store import Store
 from bothways.search.writing import StoreWriter, writer_lock
@@ -222,6 +223,37 @@ def test_a_store_that_cannot_be_written_is_searched(models, folder, tmp_path, mo
         assert texts(store, "kitten", how="words") == ["# Cat\n\nA kitten sat a mat."]
         with pytest.raises(InputError, match="readonly"), store.database.transaction():
             store.database.put(slots=0)
+
+
+def test_what_another_user_commits_is_seen(models, folder, tmp_path, monkeypatch):
+    build(folder, tmp_path / "store")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    with Store(tmp_path / "store") as before:  # opened when nobody writes, so that there is no log
+        writer = Database(tmp_path / "store", create=True)  # which keeps the log of commits
+        (folder / "zebra.txt").write_text("a zebra")
+        build(folder, tmp_path / "store")
+        for store in (before, Store(tmp_path / "store")):
+            assert texts(store, "zebra", how="words") == ["a zebra"]
+            assert (store.passages, store.files) == (6, 4)
+        writer.close()
+        store.close()
+        (folder / "zebra.txt").write_text("an okapi")
+        build(folder, tmp_path / "store")
+        for store in (before, Store(tmp_path / "store")):  # when the log is gone
+            assert texts(store, "okapi", how="words") == ["an okapi"]
+        store.close()
+
+
+def test_a_change_while_a_file_is_read_without_locks_is_no_damage(models, folder, tmp_path, monkeypatch):
+    build(folder, tmp_path / "store")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    database = Database(tmp_path / "store")
+    with pytest.raises(InputError, match="try again"), database.snapshot():
+        with (tmp_path / "store" / DATABASE).open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * 100_000)
+        database.execute("SELECT text FROM passages").fetchall()
+    database.close()
 
 
 def test_a_single_file_and_several_folders(models, folder, tmp_path):
