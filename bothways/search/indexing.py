@@ -174,6 +174,8 @@ def _passages(part: DocumentPart, count_tokens: Callable[[str], int], language: 
         first_line=part.first_line or 1,
         page=part.page,
     )
+    if part.is_row:
+        passages = [replace(passage, line=part.first_line or 1) for passage in passages]
     has_lines = part.first_line is not None
     return [IndexedPassage(passage, has_lines, part.metadata, part.offset) for passage in passages]
 
