@@ -51,6 +51,7 @@ def run_index(settings: Index) -> Indexed:
         encoder=model_name(settings.model) if settings.encoder else None,
         language=settings.language,
         globs=settings.glob,
+        remove=[Path(root) for root in settings.remove],
         device=settings.device,
         dtype=settings.dtype,
     )
