@@ -52,8 +52,9 @@ def _describe(path: Path) -> CachedIndex:
     try:
         database = Database(path)
         try:
-            folders = tuple(folder for (folder,) in database.execute("SELECT path FROM roots ORDER BY id"))
-            return CachedIndex(path, size, folders, database.execute("SELECT count(*) FROM passages").fetchone()[0])
+            with database.snapshot():
+                folders = tuple(folder for (folder,) in database.execute("SELECT path FROM roots ORDER BY id"))
+                return CachedIndex(path, size, folders, database.execute("SELECT count(*) FROM passages").fetchone()[0])
         finally:
             database.close()
     except InputError:

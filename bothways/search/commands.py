@@ -11,7 +11,7 @@ from bothways.errors import MissingFile
 from bothways.log import logger
 from bothways.pretrained import locate
 from bothways.search.cached import index_directory
-from bothways.search.database import DATABASE
+from bothways.search.database import is_store
 from bothways.search.indexing import Indexed, index
 from bothways.search.reranking import RERANKED, pair_relevance
 from bothways.search.spaces import open_vectors
@@ -51,6 +51,7 @@ def run_index(settings: Index) -> Indexed:
         encoder=model_name(settings.model) if settings.encoder else None,
         language=settings.language,
         globs=settings.glob,
+        remove=[Path(root) for root in settings.remove],
         device=settings.device,
         dtype=settings.dtype,
     )
@@ -74,11 +75,6 @@ def run_search(settings: Search) -> SearchResult:
     around = [store.neighbours(hit, settings.context) for hit in hits] if settings.context else []
     answers = find_answers(settings.query, hits, model_name(settings.answer), settings) if settings.answer else None
     return SearchResult(store, hits, around, answers)
-
-
-def is_store(path: Path) -> bool:
-    """Whether a directory is an index rather than a folder to search."""
-    return (path / DATABASE).is_file()
 
 
 def check_folders(folders: Sequence[Path]) -> None:

@@ -21,6 +21,8 @@ from bothways.search.words import InvertedList
 
 DATABASE = "store.db"
 FORMAT = 1
+MAGIC, HEAD_BYTES = b"SQLite format 3\0", 1 << 14  # of a database; the first page, which holds the schema
+LOGS = ("-wal", "-shm")  # that SQLite keeps beside a database
 BUSY_SECONDS = 30.0  # that a process waits for the end of another one's commit
 # SQLite holds UTF-8 only. A byte of a file name that is not (a surrogate in Python) is kept as a private character; the
 # private characters themselves, as those of their bytes, so that every name is found again as it was.
@@ -46,43 +48,99 @@ CREATE TABLE lists (
 """
 
 
+def check_is_store(directory: Path) -> None:
+    """InputError if there is no store in a directory, or a database that is not known to be one. It is neither opened
+    nor locked, as SQLite would repair that of another program."""
+    if not (directory / DATABASE).exists():
+        raise InputError(f"{directory}: no search index; make one with `bothways index FOLDER -o {directory}`")
+    if not is_store(directory):
+        raise InputError(
+            f"{directory / DATABASE}: not known to be a search index, so it is left as it is; index into another "
+            "directory with --out"
+        )
+
+
+def is_store(directory: Path) -> bool:
+    """Whether the database in a directory has the tables of a store, by its first page, or that in its log."""
+    file = directory / DATABASE
+    heads = [_head(file), _head(_beside(file, "-wal"))]
+    lines = [line.rstrip(";").encode() for line in SCHEMA.splitlines() if line.startswith("CREATE")]
+    return heads[0].startswith(MAGIC) and any(all(line in head for line in lines) for head in heads)
+
+
+def _head(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(HEAD_BYTES)
+    except (FileNotFoundError, IsADirectoryError):
+        return b""
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror}); fix its permissions") from None
+
+
+def _beside(file: Path, suffix: str) -> Path:
+    return file.with_name(f"{file.name}{suffix}")
+
+
 class Database:
     """A connection to the database of a store. Only one thread may use it at a time."""
 
+    _state: tuple[int, int, int] | None = None  # of a file that is read as if nobody changed it
+
     def __init__(self, directory: Path, *, create: bool = False) -> None:
-        """InputError if there is no store in the directory, or one of a newer version."""
-        self.directory, file = directory, directory / DATABASE
-        if not create and not file.is_file():
-            raise InputError(f"{directory}: no search index; make one with `bothways index FOLDER -o {directory}`")
-        try:
-            # A store in a place that cannot be written is one that nobody changes.
-            is_fixed = not create and not os.access(directory, os.W_OK)
+        """InputError if there is no store in the directory, or one of another version."""
+        self.directory, self.file, self._is_writer = directory, directory / DATABASE, create
+        if create and not self.file.exists():
+            self._create()
+        check_is_store(directory)
+        self._open()
+        if (version := self.get("format", 0)) != FORMAT:
+            reason = f"a search index of version {version}, expected {FORMAT}"
+            raise InputError(f"{directory}: {reason}; index again into another directory")
+
+    def _create(self) -> None:
+        """Make the database under another name, so that one of this name is whole, even after a kill."""
+        part = _beside(self.file, ".part")
+        for left in (part, *(_beside(self.file, suffix) for suffix in LOGS)):  # SQLite would apply them
+            left.unlink(missing_ok=True)
+        self.connection = sqlite3.connect(part, isolation_level=None)
+        with self.transaction():
+            for statement in SCHEMA.split(";"):
+                self.execute(statement)
+            self.put(format=FORMAT)
+        self.execute("PRAGMA journal_mode = WAL")  # readers and a writer do not wait for each other
+        self.close()
+        os.replace(part, self.file)
+
+    def _open(self) -> None:
+        """Connect. Where the directory cannot be written, SQLite can follow the log of a writer, but not make one:
+        without a log the file is read as if nobody changed it, until it does change."""
+        self._mode, self._state = "mode=rw", None
+        if not self._is_writer and not os.access(self.directory, os.W_OK):
+            self._state = self._current_state()
+            self._mode = "immutable=1" if self._state else "mode=ro"
+        with self._errors_named():
             self.connection = sqlite3.connect(
-                f"{file.resolve().as_uri()}{'?immutable=1' if is_fixed else ''}",
+                f"{self.file.resolve().as_uri()}?{self._mode}",
                 timeout=BUSY_SECONDS,
                 isolation_level=None,
                 check_same_thread=False,
                 uri=True,
             )
             self.connection.text_factory = from_stored
-            self.connection.execute("PRAGMA synchronous = FULL")
-            if create:
-                self._create()
-            version = self.get("format", 0)
-        except sqlite3.DatabaseError as error:
-            raise InputError(
-                f"{file}: not a search index, or a damaged one ({error}); delete it, index again"
-            ) from None
-        if version != FORMAT:
-            raise InputError(f"{directory}: a search index of version {version}, expected {FORMAT}; index again")
+            self.execute("PRAGMA synchronous = FULL")
+            self.get("format")
 
-    def _create(self) -> None:
-        self.connection.execute("PRAGMA journal_mode = WAL")  # readers and a writer do not wait for each other
-        with self.transaction():
-            if not self.execute("SELECT name FROM sqlite_master LIMIT 1").fetchone():
-                for statement in SCHEMA.split(";"):
-                    self.execute(statement)
-                self.put(format=FORMAT)
+    def _current_state(self) -> tuple[int, int, int] | None:
+        """What changes when somebody writes the file; None if there is a log."""
+        if any(_beside(self.file, suffix).exists() for suffix in LOGS):
+            return None
+        status = self.file.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def _is_outdated(self) -> bool:
+        """Whether the file is read as if nobody changed it, and somebody does."""
+        return self._state is not None and self._state != self._current_state()
 
     def close(self) -> None:
         self.connection.close()
@@ -102,12 +160,15 @@ class Database:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Inside the block the store does not change for this connection."""
+        if self._mode == "mode=ro" or self._is_outdated():  # the next writer may make another log, which is not seen
+            self.close()
+            self._open()
         with self._block("BEGIN"):
             yield
 
     @contextmanager
     def _block(self, begin: str) -> Iterator[None]:
-        try:
+        with self._errors_named():
             self.execute(begin)
             try:
                 yield
@@ -116,8 +177,18 @@ class Database:
                     self.execute("ROLLBACK")
                 raise
             self.execute("COMMIT")
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
         except sqlite3.OperationalError as error:
-            raise InputError(f"{self.directory / DATABASE}: {error}; free disk space or try again later") from None
+            way_out = "free disk space, check its permissions, or try again later"
+            raise InputError(f"{self.file}: {error}; {way_out}") from None
+        except sqlite3.DatabaseError as error:
+            if self._is_outdated():
+                raise InputError(f"{self.file}: changed while it was read; try again") from None
+            raise InputError(f"{self.file}: damaged ({error}); delete it and index again") from None
 
     # --- values -------------------------------------------------------------------------------------------------------
 

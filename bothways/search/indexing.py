@@ -4,18 +4,19 @@ Words and static vectors come first, so that one can search soon; the vectors of
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
 from bothways.errors import InputError
 from bothways.log import ProgressBar, draws_bars, logger
+from bothways.search.database import DATABASE, check_is_store
 from bothways.search.folder import FoundFile, find_documents
 from bothways.search.passages import split_passages
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
-from bothways.search.spaces import EncoderVectors, open_vectors
+from bothways.search.spaces import EncoderVectors, files_state, open_vectors
 from bothways.search.writing import FileState, IndexedFile, IndexedPassage, StoreWriter, writer_lock
 
 PASSAGE_TOKENS = 200
@@ -53,12 +54,15 @@ def index(
     encoder: str | None,
     language: str = "en",
     globs: Sequence[str] = (),
+    remove: Sequence[Path] = (),
     device: str = "auto",
     dtype: str = "auto",
 ) -> Indexed:
     """Bring a store up to date with folders (or single files). encoder: the model of the second vectors; None: only
-    static ones. InputError if another process writes the store."""
+    static ones. remove: folders to forget. InputError if another process writes the store."""
     started = time.monotonic()
+    if remove or (store / DATABASE).exists():
+        check_is_store(store)  # before anything is written beside it
     with writer_lock(store) as is_locked:
         if not is_locked:
             raise InputError(f"{store}: another process is indexing into it; wait for it to end, or name another --out")
@@ -67,12 +71,14 @@ def index(
         )
         try:
             result = Indexed(store)
+            folders = [*(folder.resolve() for folder in folders), *_forget(writer, remove, result)]
             _index_files(writer, folders, globs, language, result)
             if writer.has_old_words() or writer.dead() > writer.slots // 2:
                 writer.compact()
             # A model takes seconds to load, so it is loaded only if there is something to compute.
-            if encoder is not None and not writer.has_all_vectors(encoder):
-                _index_vectors(writer, EncoderVectors(encoder, device=device, dtype=dtype))
+            state = files_state(encoder) if encoder is not None else ""
+            if encoder is not None and not writer.has_all_vectors(encoder, state):
+                _index_vectors(writer, EncoderVectors(encoder, device=device, dtype=dtype), state)
             execute = writer.database.execute
             result.files = execute("SELECT count(*) FROM files WHERE error IS NULL").fetchone()[0]
             result.passages = execute("SELECT count(*) FROM passages").fetchone()[0]
@@ -87,21 +93,29 @@ def _index_files(
 ) -> None:
     batch = _Batch(writer)
     todo: list[tuple[int, FoundFile, FileState | None]] = []
-    for folder in folders:
-        root = writer.root(folder.resolve())
-        known = writer.known_files(root)
-        is_file = folder.is_file()
-        for found in find_documents([folder.resolve()], glob=globs, skip=writer.directory):
-            found = replace(found, relative="") if is_file else found
-            state = known.pop(found.relative, None)
-            if state is None or (state.size, state.modified) != (found.size, found.modified_ns):
-                todo.append((root, found, state))
-                continue
-            result.unchanged += 1
-            if state.error:
-                result.skipped[str(found.path)] = state.error
-        batch.removed += [(root, path) for path in known]
-        result.deleted += len(known)
+    folders = _overlapping(writer, folders, result)
+    roots, known = {folder: writer.root(folder) for folder in folders}, writer.known_files()
+    for found in find_documents(folders, glob=globs, skip=writer.directory):
+        folder, relative = _place(found, roots)
+        root, others = roots[folder], known.pop(found.path, [])
+        same = [one for one in others if one[:2] == (root, relative)] or others[:1]
+        batch.removed += [one[:2] for one in others if one not in same]
+        before, path, state = same[0] if same else (root, relative, None)
+        if before not in roots.values():  # of a folder around the one that is named
+            root, relative = before, path
+        elif (before, path) != (root, relative):
+            writer.move((before, path), (root, relative))
+        if state is None or (state.size, state.modified) != (found.size, found.modified_ns):
+            todo.append((root, replace(found, relative=relative), state))
+            continue
+        result.unchanged += 1
+        if state.error:
+            result.skipped[str(found.path)] = state.error
+    for path, gone in known.items():
+        is_inside = any(folder in path.parents for folder in folders)
+        files = [one[:2] for one in gone if one[0] in roots.values() or (is_inside and not path.exists())]
+        batch.removed += files
+        result.deleted += bool(files)
     if not todo:  # a bar would cost more time than a search
         batch.commit()
         return
@@ -122,6 +136,34 @@ def _index_files(
                     logger.warning(f"{file.state.error}; skipped")
             progress.show(number, f"{batch.total:,} passages")
     batch.commit()
+
+
+def _forget(writer: StoreWriter, remove: Sequence[Path], result: Indexed) -> list[Path]:
+    """Forget folders. Returns those inside them that were named too, whose files may have been forgotten with them."""
+    paths = [path if path in writer.roots() else path.resolve() for path in map(Path.absolute, remove)]
+    for path in paths:
+        result.deleted += writer.remove_root(path)
+    return [root for root in writer.roots() if any(path in root.parents for path in paths) and root.exists()]
+
+
+def _overlapping(writer: StoreWriter, folders: Sequence[Path], result: Indexed) -> list[Path]:
+    """The folders, and those of the store inside them, outer ones first, so that each file is found in one place."""
+    inside = []
+    for root in writer.roots():
+        if any(folder in root.parents for folder in folders):
+            if root.exists():
+                inside.append(root)
+            else:
+                result.deleted += writer.remove_root(root)
+        elif root not in folders and not root.exists():
+            logger.warning(f"{root}: no longer there; its files stay in the index until --remove {root}")
+    return sorted(dict.fromkeys([*folders, *inside]), key=lambda path: len(path.parts))
+
+
+def _place(found: FoundFile, roots: Mapping[Path, int]) -> tuple[Path, str]:
+    """The folder in which a file was found, and its path below it: "" if the file itself was named."""
+    folder = found.path.parents[found.relative.count("/")]
+    return (folder, found.relative) if folder in roots else (found.path, "")
 
 
 def _read(
@@ -171,6 +213,8 @@ def _passages(part: DocumentPart, count_tokens: Callable[[str], int], language: 
         first_line=part.first_line or 1,
         page=part.page,
     )
+    if part.is_row:
+        passages = [replace(passage, line=part.first_line or 1) for passage in passages]
     has_lines = part.first_line is not None
     return [IndexedPassage(passage, has_lines, part.metadata, part.offset) for passage in passages]
 
@@ -196,9 +240,9 @@ class _Batch:
         self.files, self.removed, self.waiting, self.since = [], [], 0, time.monotonic()
 
 
-def _index_vectors(writer: StoreWriter, encoder: EncoderVectors) -> None:
+def _index_vectors(writer: StoreWriter, encoder: EncoderVectors, state: str) -> None:
     """Compute the vectors of the encoder that are missing."""
-    writer.use_encoder(encoder.model, encoder.fingerprint)
+    writer.use_encoder(encoder.model, encoder.fingerprint, state)
     first, slots = int(writer.database.get("encoder_rows", 0)), writer.slots
     with _Progress("vectors", "passages", slots, done=first) as progress:
         while texts := writer.missing_vectors(ENCODER_PASSAGES):

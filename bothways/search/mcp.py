@@ -6,7 +6,7 @@ hand: the protocol's own package would bring a web server and 20 more packages.
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,13 +14,15 @@ from bothways import __version__
 from bothways.errors import InputError, shorten
 from bothways.log import print_json_line
 from bothways.search.commands import hit_json
+from bothways.search.passages import SURROGATE
 from bothways.search.spaces import Space, VectorModel, open_vectors
 from bothways.search.store import Store
 from bothways.settings import Mcp
 
 VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")  # of the protocol, the newest first
-PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
-MOST_HITS = 100
+BATCHES = "2025-03-26"  # the only version in which a line may be a list of messages
+PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+MOST_HITS, LARGEST = 100, (1 << 53) - 1
 SEARCH_TOOL: dict[str, Any] = {
     "name": "search",
     "description": "Search the indexed documents by words and by meaning. Returns the best passages with their file, "
@@ -39,12 +41,15 @@ SEARCH_TOOL: dict[str, Any] = {
 }
 READ_TOOL: dict[str, Any] = {
     "name": "read",
-    "description": "The passages of an indexed file in their order, from the one that contains a line.",
+    "description": "The passages of an indexed file in their order, from a place on: line, page and start as in the "
+    "result of search, or some of them; without any, from the beginning.",
     "inputSchema": {
         "type": "object",
         "properties": {
             "path": {"type": "string", "description": "The path of the file, as in the result of search."},
-            "line": {"type": "integer", "minimum": 1, "default": 1},
+            "line": {"type": "integer", "minimum": 1, "maximum": LARGEST},
+            "page": {"type": "integer", "minimum": 1, "maximum": LARGEST},
+            "start": {"type": "integer", "minimum": 0, "maximum": LARGEST, "description": "A character."},
             "passages": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "default": 3},
         },
         "required": ["path"],
@@ -59,83 +64,131 @@ class _Refused(Exception):
 def run(settings: Mcp) -> None:
     """Answer messages until standard input ends."""
     with Store(settings.store) as store:
-        for answer in answer_messages(
-            sys.stdin, store, partial(open_vectors, device=settings.device, dtype=settings.dtype)
-        ):
+        vectors = partial(open_vectors, device=settings.device, dtype=settings.dtype)
+        for answer in answer_messages(sys.stdin.buffer, store, vectors):
             print_json_line(answer)
 
 
 def answer_messages(
-    lines: Iterable[str], store: Store, vectors: Callable[[Space, str], VectorModel] = open_vectors
+    lines: Iterable[str | bytes], store: Store, vectors: Callable[[Space, str], VectorModel] = open_vectors
 ) -> Iterator[str]:
     """An answer for each line that needs one. vectors: opens the models of the index."""
+    session = _Session(store, vectors)
     for line in lines:
-        if not line.strip():
-            continue
-        number = None
-        try:
-            try:
-                message = json.loads(line)
-            except ValueError:
-                raise _Refused(PARSE_ERROR, "not JSON") from None
-            if not isinstance(message, dict) or not isinstance(message.get("method"), str):
-                raise _Refused(INVALID_REQUEST, "expected an object with a method")
-            if "id" not in message:  # a notification
-                continue
-            number = message["id"]
-            answer: dict[str, Any] = {"result": _result(message["method"], message.get("params") or {}, store, vectors)}
-        except _Refused as refused:
-            answer = {"error": {"code": refused.args[0], "message": refused.args[1]}}
-        yield json.dumps({"jsonrpc": "2.0", "id": number, **answer})
+        if line.strip() and (answer := session.answer_line(line)):
+            yield json.dumps(answer)
 
 
-def _result(method: str, params: dict[str, Any], store: Store, vectors: Callable[..., VectorModel]) -> dict[str, Any]:
-    if method == "initialize":
-        asked = params.get("protocolVersion")
-        return {
-            "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
-            "capabilities": {"tools": {}},
-            "serverInfo": {"name": "bothways", "version": __version__},
+class _Session:
+    """Answers to one client. version: of the protocol, once it is agreed on."""
+
+    def __init__(self, store: Store, vectors: Callable[[Space, str], VectorModel]) -> None:
+        self.tools: dict[Any, Callable[..., dict[str, Any]]] = {
+            "search": partial(_search, store, vectors=vectors),
+            "read": partial(_read, store),
         }
-    if method == "ping":
-        return {}
-    if method == "tools/list":
-        return {"tools": [SEARCH_TOOL, READ_TOOL]}
-    if method == "tools/call":
-        tools: dict[Any, Callable[..., dict[str, Any]]] = {"search": partial(_search, vectors=vectors), "read": _read}
-        tool = tools.get(params.get("name"))
-        if tool is None:
+        self.version = ""
+
+    def answer_line(self, line: str | bytes) -> Any:
+        """The answer to a message, or those to a batch of them; nothing if none needs one."""
+        try:
+            message = json.loads(line, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            return _error(None, PARSE_ERROR, "not JSON, or nested too deeply")
+        if self.version == BATCHES and isinstance(message, list) and message:
+            return [answer for answer in map(self._answer, message) if answer]
+        return self._answer(message)
+
+    def _answer(self, message: Any) -> dict[str, Any] | None:
+        number = message.get("id") if isinstance(message, dict) else None
+        number = number if isinstance(number, str | int) and not isinstance(number, bool) else None
+        try:
+            if not isinstance(message, dict) or not isinstance(message.get("method"), str):
+                raise _Refused(INVALID_REQUEST, f"expected an object with a method; only {BATCHES} has lists of them")
+            if "id" not in message:  # a notification
+                return None
+            if number is None:
+                raise _Refused(INVALID_REQUEST, "id must be a string or an integer")
+            result = self._result(message["method"], _object(message, "params"))
+            return {"jsonrpc": "2.0", "id": number, "result": result}
+        except _Refused as refused:
+            return _error(number, *refused.args)
+        except Exception as error:  # one message never ends the session
+            return _error(number, INTERNAL_ERROR, shorten(f"{type(error).__name__}: {error}", 200))
+
+    def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method == "initialize":
+            asked = params.get("protocolVersion")
+            self.version = asked if asked in VERSIONS else VERSIONS[0]
+            return {
+                "protocolVersion": self.version,
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "bothways", "version": __version__},
+            }
+        if method == "ping":
+            return {}
+        if method == "tools/list":
+            return {"tools": [SEARCH_TOOL, READ_TOOL]}
+        if method == "tools/call":
+            return self._call(params)
+        raise _Refused(NO_METHOD, f"no method {shorten(method)}")
+
+    def _call(self, params: dict[str, Any]) -> dict[str, Any]:
+        for tool in (SEARCH_TOOL, READ_TOOL):
+            if tool["name"] == params.get("name"):
+                arguments = _arguments(tool["inputSchema"], _object(params, "arguments"))
+                break
+        else:
             raise _Refused(INVALID_PARAMS, f"no tool {shorten(params.get('name'))}; there are search and read")
         try:
-            content, is_error = tool(store, **_arguments(params)), False
+            content, is_error = self.tools[tool["name"]](**arguments), False
         except InputError as error:
             content, is_error = {"error": str(error)}, True
         text = json.dumps(content, ensure_ascii=False)
         result = {"content": [{"type": "text", "text": text}], "isError": is_error}
         return result if is_error else {**result, "structuredContent": content}
-    raise _Refused(NO_METHOD, f"no method {shorten(method)}")
 
 
-def _arguments(params: dict[str, Any]) -> dict[str, Any]:
+def _error(number: str | int | None, code: int, message: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}}
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _object(message: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = {} if message.get(name) is None else message[name]
+    if not isinstance(value, dict):
+        raise _Refused(INVALID_PARAMS, f"{name} must be an object")
+    return value
+
+
+def _arguments(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call, checked by the schema of the tool. _Refused names the one that is wrong."""
-    (tool,) = (tool for tool in (SEARCH_TOOL, READ_TOOL) if tool["name"] == params["name"])
-    schema: Any = tool["inputSchema"]
-    given = params.get("arguments") or {}
-    if not isinstance(given, dict):
-        raise _Refused(INVALID_PARAMS, "arguments must be an object")
-    if missing := [name for name in schema["required"] if name not in given]:
+    properties = schema["properties"]
+    for name in given:
+        if name not in properties:
+            raise _Refused(INVALID_PARAMS, f"no argument {shorten(name)}; there are {', '.join(properties)}")
+    arguments = {name: _value(name, value, properties[name]) for name, value in given.items() if value is not None}
+    if missing := [name for name in schema["required"] if name not in arguments]:
         raise _Refused(INVALID_PARAMS, f"argument {missing[0]} is missing")
-    for name, value in given.items():
-        expected = schema["properties"].get(name)
-        if expected is None:
-            raise _Refused(INVALID_PARAMS, f"no argument {name!r}; there are {', '.join(schema['properties'])}")
-        kind = str if expected["type"] == "string" else int
-        least, most = expected.get("minimum", 0), expected.get("maximum", 1 << 31)
-        if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not least <= value <= most):
-            raise _Refused(INVALID_PARAMS, f"argument {name} ({shorten(value)}) must be a {expected['type']}")
-        if value not in expected.get("enum", [value]):
-            raise _Refused(INVALID_PARAMS, f"argument {name} ({shorten(value)}) must be one of {expected['enum']}")
-    return given
+    return arguments
+
+
+def _value(name: str, value: Any, expected: Mapping[str, Any]) -> Any:
+    if expected["type"] == "string":
+        options = expected.get("enum")
+        if isinstance(value, str) and value in (options or [value]):
+            return value if name == "path" else SURROGATE.sub("\ufffd", value)
+        wanted = f"one of {', '.join(options)}" if options else "a string"
+    else:
+        least, most = expected["minimum"], expected["maximum"]
+        value = int(value) if isinstance(value, float) and value.is_integer() else value  # 2.0 is an integer in JSON
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        wanted = f"an integer from {least} to {most}"
+    raise _Refused(INVALID_PARAMS, f"argument {name} ({shorten(value)}) must be {wanted}")
 
 
 def _search(
@@ -152,5 +205,16 @@ def _search(
     return {"hits": [hit_json(hit) for hit in hits]}
 
 
-def _read(store: Store, path: str, line: int = 1, passages: int = 3) -> dict[str, Any]:
-    return {"passages": [hit_json(hit) for hit in store.passages_from(path, line, passages)]}
+def _read(
+    store: Store,
+    path: str,
+    line: int | None = None,
+    page: int | None = None,
+    start: int | None = None,
+    passages: int = 3,
+) -> dict[str, Any]:
+    try:
+        found = store.passages_from(path, line, passages, page=page, start=start)
+    except UnicodeEncodeError:  # a lone surrogate
+        raise InputError(f"{path!a}: no file of the index; search for it first") from None
+    return {"passages": [hit_json(hit) for hit in found]}

@@ -52,7 +52,7 @@ class DocumentPart:
 
     page: from 1, of a PDF. first_line: where the text starts in the file (in Parquet: the number of the row); None if
     the file has other lines than the text: HTML, PDF, Word. metadata: front matter, title, or other columns.
-    offset: number of characters of the file before the text (front matter).
+    offset: number of characters of the file before the text (front matter). is_row: of a table, all on its line.
     """
 
     text: str
@@ -61,6 +61,7 @@ class DocumentPart:
     first_line: int | None = 1
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     offset: int = 0
+    is_row: bool = False
 
 
 def document_kind(path: Path) -> DocumentKind | None:
@@ -131,6 +132,8 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
         from bothways.search.table_rows import table_rows
 
         rows = table_rows(path, encoding)
-        yield from (DocumentPart(text, first_line=line, metadata=metadata) for text, line, metadata in rows)
+        yield from (
+            DocumentPart(text, first_line=line, metadata=metadata, is_row=True) for text, line, metadata in rows
+        )
         return
     yield from (part for part in parts if part.text and not part.text.isspace())

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -48,6 +49,14 @@ class EncoderVectors:
 def open_vectors(space: Space, model: str, *, device: str = "auto", dtype: str = "auto") -> VectorModel:
     """The static vectors or the encoder of this name or directory; each is loaded once."""
     return _encoder(model, device, dtype) if space == "encoder" else _static(model)
+
+
+def files_state(model: str) -> str:
+    """A hash of the names, sizes and times of a model's files, which changes when it is trained anew in its place."""
+    top = locate(model) or Path(model)
+    states = {str(path.relative_to(top)): path.stat() for path in (top, *top.rglob("*")) if path.is_file()}
+    facts = sorted((name, state.st_size, state.st_mtime_ns) for name, state in states.items())
+    return blake2b(repr(facts).encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 @lru_cache(4)

@@ -94,13 +94,13 @@ class Store:
     @property
     def passages(self) -> int:
         """Number of passages."""
-        with self._lock:
+        with self._lock, self.database.snapshot():
             return int(self.database.execute("SELECT count(*) FROM passages").fetchone()[0])
 
     @property
     def files(self) -> int:
         """Number of files that were read."""
-        with self._lock:
+        with self._lock, self.database.snapshot():
             return int(self.database.execute("SELECT count(*) FROM files WHERE error IS NULL").fetchone()[0])
 
     def space(self) -> Space:
@@ -232,18 +232,29 @@ class Store:
             after = self.database.execute(query.format(">", "ASC"), (file, slot, number)).fetchall()
             return [self._hit(other) for (other,) in before[::-1]], [self._hit(other) for (other,) in after]
 
-    def passages_from(self, path: str, line: int, number: int) -> list[Hit]:
-        """The passages of a file in their order, from the one that holds a line on. InputError if it is not indexed."""
+    def passages_from(
+        self, path: str, line: int | None, number: int, *, page: int | None = None, start: int | None = None
+    ) -> list[Hit]:
+        """The passages of a file in their order, from a place on: that of a hit, by its line, page and start, or by
+        some of them. What a file does not have, such as lines in HTML, counts for nothing. InputError if it is not
+        indexed."""
         with self._lock, self.database.snapshot():
             row = self.database.execute(
-                f"SELECT files.id FROM {FILES} WHERE {LOCATED} = ? OR files.path = ?", (path, path)
+                f"SELECT files.id FROM {FILES} WHERE {LOCATED} = :path OR nullif(files.path, '') = :path "
+                f"ORDER BY {LOCATED} != :path LIMIT 1",
+                {"path": path},
             ).fetchone()
             if row is None:
                 raise InputError(f"{path}: no file of the index; search for it first")
+            place = {"file": row[0], "page": page, "line": line, "start": start, "number": number}
+            # The first passage at the place; if none starts on its line, the last one before it.
             slots = self.database.execute(
-                "SELECT slot FROM passages WHERE file = ? AND slot >= ifnull((SELECT max(slot) FROM passages "
-                "WHERE file = ? AND line <= ?), 0) ORDER BY slot LIMIT ?",
-                (row[0], row[0], line, number),
+                "SELECT slot FROM passages WHERE file = :file AND slot >= coalesce("
+                "(SELECT min(slot) FROM passages WHERE file = :file AND ifnull(page = :page, 1) "
+                "AND ifnull(line = :line, 1) AND ifnull(last > :start, 1)), "
+                "(SELECT max(slot) FROM passages WHERE file = :file AND ifnull(page <= :page, 1) "
+                "AND ifnull(line <= :line, 1) AND ifnull(first <= :start, 1)), 0) ORDER BY slot LIMIT :number",
+                place,
             ).fetchall()
             return [self._hit(slot) for (slot,) in slots]
 

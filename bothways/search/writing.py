@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError
+from bothways.errors import InputError, join_names
+from bothways.log import logger
 from bothways.search.database import Database
 from bothways.search.passages import Passage
 from bothways.search.spaces import Space, VectorModel
@@ -58,6 +59,9 @@ class IndexedFile:
     path: str
     state: FileState
     passages: Sequence[IndexedPassage] = ()
+
+
+KnownFile = tuple[int, str, FileState]  # number of the folder, path below it, state
 
 
 @contextmanager
@@ -128,10 +132,33 @@ class StoreWriter:
         row = self.database.execute("SELECT id FROM roots WHERE path = ?", (str(path),)).fetchone()
         return int(row[0])
 
-    def known_files(self, root: int) -> dict[str, FileState]:
-        """The files of a folder that the store has, by path."""
-        rows = self.database.execute("SELECT path, size, modified, digest, error FROM files WHERE root = ?", (root,))
-        return {path: FileState(*state) for path, *state in rows}
+    def roots(self) -> list[Path]:
+        """The folders (or files) that are indexed."""
+        return [Path(path) for (path,) in self.database.execute("SELECT path FROM roots ORDER BY id")]
+
+    def remove_root(self, path: Path) -> int:
+        """Forget a folder. Returns the number of its files. InputError if it is not one of the store."""
+        roots = self.roots()
+        if path not in roots:
+            raise InputError(f"{path}: no folder of the index; it has {join_names([*map(str, roots)]) or 'none'}")
+        number = self.root(path)
+        with self.database.transaction():
+            self.database.execute("DELETE FROM passages WHERE file IN (SELECT id FROM files WHERE root = ?)", (number,))
+            files = self.database.execute("DELETE FROM files WHERE root = ?", (number,)).rowcount
+            self.database.execute("DELETE FROM roots WHERE id = ?", (number,))
+            self._changed()
+        return files
+
+    def known_files(self) -> dict[Path, list[KnownFile]]:
+        """The files that the store has, by where they are; one may be there twice, below two folders."""
+        rows = self.database.execute(
+            "SELECT roots.path, root, files.path, size, modified, digest, error "
+            "FROM files JOIN roots ON roots.id = files.root"
+        )
+        known: dict[Path, list[KnownFile]] = {}
+        for folder, root, path, *state in rows:
+            known.setdefault(Path(folder, path), []).append((root, path, FileState(*state)))
+        return known
 
     # --- commits ------------------------------------------------------------------------------------------------------
 
@@ -162,6 +189,10 @@ class StoreWriter:
             (state.size, state.modified, root, path),
         )
 
+    def move(self, before: tuple[int, str], after: tuple[int, str]) -> None:
+        """Note that a file is now found below another folder."""
+        self.database.execute("UPDATE files SET root = ?, path = ? WHERE root = ? AND path = ?", (*after, *before))
+
     def _remove(self, root: int, path: str) -> None:
         row = self.database.execute("SELECT id FROM files WHERE root = ? AND path = ?", (root, path)).fetchone()
         if row is not None:
@@ -186,15 +217,31 @@ class StoreWriter:
 
     # --- vectors of the encoder ---------------------------------------------------------------------------------------
 
-    def use_encoder(self, name: str, fingerprint: str) -> None:
-        """Choose the encoder whose vectors the store shall have. InputError if it has those of another."""
+    def use_encoder(self, name: str, fingerprint: str, state: str) -> None:
+        """Choose the encoder whose vectors the store shall have. InputError if it has those of another; those of the
+        same name, trained anew, are dropped. state: of its files."""
+        known = self.database.get("encoder_fingerprint")
+        if known not in (None, fingerprint) and name == self.database.get("encoder_model"):
+            logger.warning(f"{name}: trained anew since it was indexed; computing all vectors again")
+            self._drop_vectors(fingerprint)
         self._fixed("encoder_fingerprint", fingerprint)
-        self.database.put(encoder_model=name)
+        self.database.put(encoder_model=name, encoder_state=state)
 
-    def has_all_vectors(self, name: str) -> bool:
-        """Whether every passage has a vector of the encoder of this name, as far as the name says."""
-        rows = int(self.database.get("encoder_rows", -1))
-        return rows >= self.slots and bool(name == self.database.get("encoder_model"))
+    def _drop_vectors(self, fingerprint: str) -> None:
+        old = self.database.get("encoder_file")
+        with self.database.transaction():
+            if old is not None:
+                self.database.put(encoder_file=_next_name(old), encoder_rows=0)
+            self.database.put(encoder_fingerprint=fingerprint)
+            self._changed()
+        if old is not None:
+            with suppress(OSError):  # it is only of use to searches that began before
+                os.unlink(self.directory / old)
+
+    def has_all_vectors(self, name: str, state: str) -> bool:
+        """Whether every passage has a vector of the encoder of this name, whose files are as they were."""
+        rows, get = int(self.database.get("encoder_rows", -1)), self.database.get
+        return rows >= self.slots and (name, state) == (get("encoder_model"), get("encoder_state"))
 
     def missing_vectors(self, number: int) -> list[str]:
         """The texts of the next slots without a vector of the encoder; "" for a slot that no longer has a passage."""
@@ -261,8 +308,7 @@ class StoreWriter:
         if name is None:
             return None
         vectors_NH = map_vectors(self.directory / name, rows, self.database.get(f"{space}_dimension"))
-        stem, _, number = name.removesuffix(".f32").rpartition("-")
-        new = f"{stem}-{int(number) + 1}.f32"
+        new = _next_name(name)
         # An encoder that has not read all passages starts over at the first one that it lacks.
         kept = (
             order
@@ -277,3 +323,9 @@ class StoreWriter:
             (self.directory / new).touch()
         self.database.put(**{f"{space}_file": new, f"{space}_rows": len(kept)})
         return str(name)
+
+
+def _next_name(name: str) -> str:
+    """The name of the file of vectors that takes the place of one."""
+    stem, _, number = name.removesuffix(".f32").rpartition("-")
+    return f"{stem}-{int(number) + 1}.f32"

@@ -41,11 +41,13 @@ class Index(SearchModels, Checked, Compute, Printed):
     """Embedding model: checkpoint, run, or name of a model on the hub."""
     encoder: bool = True
     """Also compute the vectors of --model, which find more than static ones, and take a hundred times as long."""
+    remove: Annotated[UseAppendAction[tuple], arg(metavar="ROOT")] = ()  # type: ignore[type-arg]
+    """Forget a folder that was indexed, which may be gone. May be given several times."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.folders:
-            raise InputError("folders is empty; name at least one folder")
+        if not self.folders and not self.remove:
+            raise InputError("folders is empty; name at least one folder, or one to forget with --remove")
 
 
 @settings

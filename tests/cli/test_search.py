@@ -2,8 +2,10 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -113,6 +115,12 @@ def test_an_index_of_its_own(folder, output_of, tmp_path):
     for path in folder.iterdir():  # the passages are in the index
         path.unlink()
     assert "Rossini" in output_of("search", "barber opera", tmp_path / "index")
+
+
+def test_a_folder_with_a_database_of_another_program_is_searched_as_a_folder(folder, output_of):
+    with closing(sqlite3.connect(folder / "store.db")) as theirs:
+        theirs.execute("CREATE TABLE accounts (name TEXT)")
+    assert output_of("search", "barber", folder, "-l", "--how", "words") == "documents/opera.txt\n"
 
 
 def test_answers_are_exact_and_a_pair_model_orders_anew(folder, output_of, tmp_path, make_model, tokenizer):

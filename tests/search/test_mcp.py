@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from bothways.search.indexing import index
 from bothways.search.mcp import answer_messages
 from bothways.search.store import Store
+from tests.search.test_readers import docx, pdf
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,16 @@ def ask(directory):
             (answer,) = map(json.loads, answer_messages([line], store))
         assert (answer["jsonrpc"], answer["id"]) == ("2.0", 7)
         return answer
+
+    return send
+
+
+@pytest.fixture
+def answers_to(directory):
+    def send(*messages):
+        lines = [one if isinstance(one, str | bytes) else json.dumps({"jsonrpc": "2.0", **one}) for one in messages]
+        with Store(directory) as store:
+            return [*map(json.loads, answer_messages(lines, store))]
 
     return send
 
@@ -75,6 +88,13 @@ def test_mistakes_in_the_input_are_results_that_say_so(ask):
         ("tools/call", {"name": "search", "arguments": {"query": "x", "how": "magic"}}, -32602),
         ("tools/call", {"name": "search", "arguments": {"query": "x", "folder": "/"}}, -32602),
         ("tools/call", {"name": "search", "arguments": []}, -32602),
+        ("tools/call", {"name": "search", "arguments": {"query": None}}, -32602),
+        ("tools/call", {"name": "search", "arguments": {"query": "x", "top": 2.5}}, -32602),
+        ("tools/call", {"name": "search", "arguments": {"query": "x", "top": True}}, -32602),
+        ("tools/call", {"name": ["search"]}, -32602),
+        ("tools/call", [1], -32602),
+        ("tools/call", "search", -32602),
+        ("initialize", [1], -32602),
     ],
 )
 def test_wrong_messages_are_errors(ask, method, params, code):
@@ -86,6 +106,121 @@ def test_notifications_have_no_answer_and_what_is_no_message_has(directory):
         lines = ['{"jsonrpc": "2.0", "method": "notifications/initialized"}', "", "no json", "[1]", '{"id": 3}']
         answers = [*map(json.loads, answer_messages(lines, store))]
     assert [answer["error"]["code"] for answer in answers] == [-32700, -32600, -32600]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("[" * 100_000, -32700),
+        ('{"method": "ping", "id": 1, "params": {"a": ' + "[" * 100_000, -32700),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "\xff\xfe"}', -32700),
+        ('{"jsonrpc": "2.0", "id": NaN, "method": "ping"}', -32700),
+        ('{"jsonrpc": "2.0", "id": 1e999, "method": "ping"}', -32600),
+        ('{"jsonrpc": "2.0", "id": [1], "method": "ping"}', -32600),
+        ('{"jsonrpc": "2.0", "id": 1, "method": "\\ud800"}', -32601),
+    ],
+)
+def test_a_broken_line_ends_nothing(answers_to, line, code):
+    broken, pong = answers_to(line, {"id": "after", "method": "ping"})
+    assert broken["error"]["code"] == code
+    assert pong == {"jsonrpc": "2.0", "id": "after", "result": {}}
+
+
+def test_half_characters_are_searched_without_them_and_name_no_file(ask):
+    hits = call(ask, "search", query="late payment \ud800", glob="*", filter="path != '\udfff'")["structuredContent"][
+        "hits"
+    ]
+    assert hits[0]["heading"] == "Late fees"
+    assert call(ask, "read", path="\udcff.md")["isError"]
+
+
+def test_a_fault_of_a_model_is_an_answer(directory):
+    def broken(space, model):
+        raise RuntimeError("no memory")
+
+    line = (
+        '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search", "arguments": {"query": "x"}}}'
+    )
+    with Store(directory) as store:
+        (answer,) = map(json.loads, answer_messages([line], store, broken))
+    assert (answer["id"], answer["error"]["code"]) == (1, -32603)
+
+
+def test_whole_floats_are_integers_and_null_is_not_given(ask):
+    one = call(ask, "search", query="cat fee", top=1.0, how=None, glob=None, filter=None)
+    assert len(one["structuredContent"]["hits"]) == 1
+    assert (
+        "from 1 to 100"
+        in ask("tools/call", {"name": "search", "arguments": {"query": "x", "top": 0}})["error"]["message"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "is_supported"), [("2025-03-26", True), ("2025-06-18", False), ("2024-11-05", False)]
+)
+def test_batches_are_those_of_one_version(answers_to, version, is_supported):
+    first = {"id": 1, "method": "initialize", "params": {"protocolVersion": version}}
+    notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    batch = json.dumps([{"jsonrpc": "2.0", "id": 2, "method": "ping"}, notice, 3])
+    _, answer, *more = answers_to(first, batch, json.dumps([notice]), "[]")
+    if is_supported:
+        assert [(one["id"], "error" in one) for one in answer] == [(2, False), (None, True)]
+    codes = [one["error"]["code"] for one in ([] if is_supported else [answer]) + more]
+    assert codes == ([-32600] if is_supported else [-32600] * 3)
+
+
+WORDS = " ".join(f"fee{number}" for number in range(900))
+LONG_ROW = json.dumps({"title": "Fees", "text": WORDS, "year": 1})
+
+
+@pytest.fixture(scope="module")
+def files_of_all_readers(tmp_path_factory):
+    pytest.importorskip("pypdfium2")
+    folder = tmp_path_factory.mktemp("readers")
+    contents = {
+        "one-line.txt": WORDS,
+        "code.py": "\n".join(WORDS.split()),
+        "front.md": f"---\ntitle: fees\n---\n\n# Fees\n\n{WORDS}\n\n{WORDS}",
+        "page.html": f"<h1>Fees</h1><p>{WORDS}</p><p>{WORDS}</p>",
+        "rows.csv": f'title,text\n"A\nfee","{WORDS}"\nB,{WORDS}\n',
+        "rows.tsv": f"text\tyear\n{WORDS}\t1\nfee\t2\n",
+        "rows.jsonl": f"{LONG_ROW}\n" * 5,
+    }
+    for name, content in contents.items():
+        (folder / name).write_text(content)
+    (folder / "pages.pdf").write_bytes(pdf(WORDS, WORDS))
+    docx(folder / "word.docx", f"<w:p><w:r><w:t>{WORDS}</w:t></w:r></w:p>" * 2)
+    pyarrow.parquet.write_table(pyarrow.table({"title": ["a", "b"], "text": [WORDS, WORDS]}), folder / "rows.parquet")
+    index([folder], folder / "store", static_model="bothways-en-static", encoder=None)
+    return folder / "store", {path.name for path in folder.iterdir() if path.is_file()}
+
+
+def test_each_hit_is_the_first_passage_that_is_read_at_its_place(files_of_all_readers):
+    directory, names = files_of_all_readers
+    with Store(directory) as store:
+        hits = store.search("fee", how="vectors", top=store.passages)
+        assert {hit.path.name for hit in hits} == names
+        assert len(hits) == store.passages > 50
+        for hit in hits:
+            (first,) = store.passages_from(str(hit.path), hit.line, 1, page=hit.page, start=hit.start)
+            assert (first.text, first.line, first.page, first.start) == (hit.text, hit.line, hit.page, hit.start)
+
+
+def test_a_line_or_a_page_alone_is_read_from_its_beginning(files_of_all_readers):
+    directory, _ = files_of_all_readers
+    with Store(directory) as store:
+        by_name = {hit.path.name: str(hit.path) for hit in store.search("fee", how="vectors", top=store.passages)}
+
+        def place(name, line=None, **options):
+            (first, *_) = store.passages_from(by_name[name], line, 3, **options)
+            return first.line, first.page, first.start
+
+        assert place("one-line.txt", 1) == place("one-line.txt") == (1, None, 0)
+        assert place("pages.pdf", page=2) == (None, 2, 0)
+        assert place("rows.jsonl", 4) == (4, None, 0)
+        assert place("page.html", 4) == (None, None, 0)
+        assert place("code.py", 10**6)[0] > 700
+        assert place("front.md", 1)[0] == 5
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from bothways.errors import InputError
 from bothways.search import indexing, spaces
-from bothways.search.database import Database
+from bothways.search.database import DATABASE, Database
 from bothways.search.indexing import index
 from bothways.search.readers import DocumentPart
 from bothways.search.store import Store
@@ -274,6 +274,37 @@ def test_a_store_that_cannot_be_written_is_searched(models, folder, tmp_path, mo
             store.database.put(slots=0)
 
 
+def test_what_another_user_commits_is_seen(models, folder, tmp_path, monkeypatch):
+    build(folder, tmp_path / "store")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    with Store(tmp_path / "store") as before:  # opened when nobody writes, so that there is no log
+        writer = Database(tmp_path / "store", create=True)  # which keeps the log of commits
+        (folder / "zebra.txt").write_text("a zebra")
+        build(folder, tmp_path / "store")
+        for store in (before, Store(tmp_path / "store")):
+            assert texts(store, "zebra", how="words") == ["a zebra"]
+            assert (store.passages, store.files) == (6, 4)
+        writer.close()
+        store.close()
+        (folder / "zebra.txt").write_text("an okapi")
+        build(folder, tmp_path / "store")
+        for store in (before, Store(tmp_path / "store")):  # when the log is gone
+            assert texts(store, "okapi", how="words") == ["an okapi"]
+        store.close()
+
+
+def test_a_change_while_a_file_is_read_without_locks_is_no_damage(models, folder, tmp_path, monkeypatch):
+    build(folder, tmp_path / "store")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    database = Database(tmp_path / "store")
+    with pytest.raises(InputError, match="try again"), database.snapshot():
+        with (tmp_path / "store" / DATABASE).open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * 100_000)
+        database.execute("SELECT text FROM passages").fetchall()
+    database.close()
+
+
 def test_a_single_file_and_several_folders(models, folder, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
@@ -282,6 +313,90 @@ def test_a_single_file_and_several_folders(models, folder, tmp_path):
     with Store(tmp_path / "store") as store:
         assert {hit.path for hit in store.search("zebra fee", how="words")} == {folder / "fees.txt", other / "a.txt"}
         assert [hit.path for hit in store.search("fee", globs=["fees.*"])] == [folder / "fees.txt"]
+
+
+def rebuilt(store: Path, *folders: Path, **options) -> indexing.Indexed:
+    return index(folders, store, static_model="small", encoder=None, **options)
+
+
+@pytest.mark.parametrize("names", [("", "sub"), ("sub", ""), ("", "sub", "sub/deep", "sub/a.txt", "")])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_overlapping_folders_have_each_file_once(models, folder, tmp_path, names, at_once):
+    (folder / "sub" / "deep").mkdir(parents=True)
+    (folder / "sub" / "a.txt").write_text("a kitten")
+    (folder / "sub" / "deep" / "b.txt").write_text("the fee")
+    paths = [folder / name for name in names]
+    for some in [paths] if at_once else [*([path] for path in paths), [folder]]:
+        rebuilt(tmp_path / "store", *some)
+    assert rebuilt(tmp_path / "store", folder).unchanged == 5
+    assert rebuilt(tmp_path / "fresh", folder).files == 5
+    assert contents(tmp_path / "store") == contents(tmp_path / "fresh")
+    with Store(tmp_path / "store") as store:
+        assert {hit.path.name for hit in store.search("kitten", globs=["sub/"], top=50)} == {"a.txt", "b.txt"}
+    (folder / "sub" / "a.txt").unlink()
+    assert rebuilt(tmp_path / "store", folder / "sub").deleted == 1
+
+
+def test_a_folder_that_is_ignored_but_was_named_stays(models, folder, tmp_path):
+    (folder / ".gitignore").write_text("fees.txt")
+    rebuilt(tmp_path / "store", folder, folder / "fees.txt")
+    assert (rebuilt(tmp_path / "store", folder).deleted, rebuilt(tmp_path / "store", folder).files) == (0, 3)
+
+
+def test_a_folder_that_is_gone_is_forgotten_when_asked(models, folder, tmp_path, caplog):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.txt").write_text("zebra")
+    rebuilt(tmp_path / "store", folder, other)
+    other.rename(tmp_path / "moved")
+    assert rebuilt(tmp_path / "store", folder).files == 4
+    result = rebuilt(tmp_path / "store", remove=[other])
+    assert (result.deleted, result.files) == (1, 3)
+    with Store(tmp_path / "store") as store:
+        assert texts(store, "zebra", how="words") == []
+    with pytest.raises(InputError, match="no folder of the index"):
+        rebuilt(tmp_path / "store", remove=[other])
+    with pytest.raises(InputError, match="no search index"):
+        rebuilt(tmp_path / "none", remove=[folder])
+
+
+def test_to_forget_a_folder_keeps_those_inside_that_were_named(models, folder, tmp_path):
+    (folder / "sub").mkdir()
+    (folder / "sub" / "a.txt").write_text("zebra")
+    rebuilt(tmp_path / "store", folder, folder / "sub")
+    result = rebuilt(tmp_path / "store", remove=[folder])
+    assert (result.deleted, result.new, result.files) == (4, 1, 1)
+
+
+def test_an_inner_folder_that_is_gone_goes_with_the_outer(models, folder, tmp_path):
+    (folder / "sub").mkdir()
+    (folder / "sub" / "a.txt").write_text("zebra")
+    rebuilt(tmp_path / "store", folder / "sub")
+    (folder / "sub").rename(tmp_path / "moved")
+    assert (rebuilt(tmp_path / "store", folder).deleted, rebuilt(tmp_path / "store", folder).files) == (1, 3)
+
+
+def test_an_encoder_that_is_trained_anew_in_its_place_computes_all_vectors_again(models, folder, tmp_path):
+    _, encoder = models
+    model = tmp_path / "model"
+    model.mkdir()
+    encoder.model = str(model)
+    for number in (1, 2):
+        (model / "weights").write_text("w" * number)
+        encoder.fingerprint = f"training {number}"
+        encoder.texts.clear()
+        build(folder, tmp_path / "store", encoder=str(model))
+        with Store(tmp_path / "store") as store:
+            assert store.space() == "encoder"
+            assert len(encoder.texts) == store.passages
+            assert store.search("kitten", how="vectors")
+    encoder.texts.clear()
+    (model / "notes").write_text("other files, the same model")
+    build(folder, tmp_path / "store", encoder=str(model))
+    assert encoder.texts == []
+    encoder.fingerprint = encoder.model = "another"
+    with pytest.raises(InputError, match="encoder fingerprint"):
+        build(folder, tmp_path / "store", encoder="another")
 
 
 def test_compaction_keeps_what_can_be_found(models, folder, tmp_path):
