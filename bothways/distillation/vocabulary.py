@@ -15,7 +15,8 @@ ALPHABET = string.ascii_letters + string.digits  # always kept, at the start and
 
 
 def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int | None = None) -> Tokenizer:
-    """A tokenizer with the `size` most frequent entries of a WordPiece vocabulary, in their order; None: all that occur.
+    """A tokenizer with the `size` most frequent entries of a WordPiece vocabulary, in their order; None: all that
+    occur.
 
     words: count of each word of the text. Special tokens, Latin letters and digits always stay, and without a size
     every single character, so that a word whose entry is gone is split into smaller pieces instead of becoming [UNK].
