@@ -114,7 +114,8 @@ def accepted_rows(
     used: the columns named for other uses, which `answer` may be. InputError if no row is left.
     """
     answers = [row.get("answer") for _, row in located_rows if isinstance(row, Mapping)]
-    has_answers = "answer" not in used and all(one is None or one in ("accept", *REFUSED) for one in answers)
+    values = {one for one in answers if isinstance(one, str)}
+    has_answers = "answer" not in used and values <= {"accept", *REFUSED}
     left_out = [where for where, row in located_rows if isinstance(row, Mapping) and _is_refused(row, has_answers)]
     if not left_out:
         return located_rows
@@ -129,7 +130,8 @@ def accepted_rows(
 def _is_refused(row: TableRow, has_answers: bool) -> bool:
     if _is_task(row):
         return all(isinstance(one, Mapping) and bool(one.get("was_cancelled")) for one in row["annotations"])
-    return has_answers and row.get("answer") in REFUSED
+    answer = row.get("answer")
+    return has_answers and isinstance(answer, str) and answer in REFUSED
 
 
 def annotated_sentences(

@@ -217,8 +217,8 @@ def test_rows_that_prodigy_rejects_or_ignores_are_left_out_and_counted(answer, n
 
 
 def test_words_with_tags_that_are_rejected_are_left_out(file):
-    rows = [{"tokens": ["Rome"], "tags": ["B-LOC"], "answer": one} for one in ("reject", "accept", None)]
-    assert len(read_tagged(file(*rows))) == 2
+    rows = [{"tokens": ["Rome"], "tags": ["B-LOC"], "answer": one} for one in ("reject", "accept", None, [])]
+    assert len(read_tagged(file(*rows))) == 3
 
 
 @pytest.mark.parametrize(
