@@ -281,6 +281,12 @@ def test_a_reduced_vocabulary_keeps_letters_and_the_states_of_kept_texts(teacher
     assert batch.input_ids.tolist() == words.encode(text).ids  # so that hidden states are the same too
 
 
+def test_a_reduced_cased_vocabulary_keeps_capitals():
+    tokens = [*SPECIAL_TOKENS, *"QUIZcat", *(f"##{letter}" for letter in "QUIZcat"), "cat", "QUIZ"]
+    cased = Tokenizer({token: index for index, token in enumerate(tokens)}, lowercase=False)
+    assert reduce_vocabulary(cased, {"cat": 9, "QUIZ": 1}, len(tokens) - 1).tokens == tokens[:-1]
+
+
 def test_the_teacher_reads_texts_in_its_own_pieces(words):
     small = reduce_vocabulary(words, {"king": 5, "the": 9, ".": 7}, 85)
     ids = TeacherIds(small, words)
