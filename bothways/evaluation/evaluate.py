@@ -104,7 +104,7 @@ def choose_evaluation(model: Predictor, settings: Evaluate) -> "Evaluation":
         return vectors
     way = "name an embedding model; --rerank MODEL orders its results anew" if is_search else "use a model that answers"
     if is_search or (model.task != "answer" and any(map(is_squad_file, settings.file))):
-        data = NAMES["search" if is_search else "questions"]
+        data = NAMES["search"] if is_search else NAMES["questions"]
         raise InputError(f"{settings.file[0]}: {data}, but {settings.model} is fine-tuned to {model.task}; {way}")
     return EVALUATIONS[model.task]
 
@@ -116,7 +116,7 @@ def choose_untrained(model: Predictor, settings: Evaluate) -> "Evaluation":
         raise InputError(
             f"{', '.join(f'{file} has {NAMES[kinds[file]]}' for file in kinds)}; evaluate one kind at a time"
         )
-    kind = next(iter(kinds.values()), "texts")
+    kind: DataKind = next(iter(kinds.values()), "texts")
     heads, asks_words = model.backend.heads, asked_for(settings, OPTIONS[masked_words][0]) != ""
     if asked_for(settings, OPTIONS[vectors][0]) or (kind == "pairs" and not asks_words):
         return vectors
