@@ -88,6 +88,7 @@ def summary(name: str, out: Path) -> Line:
     """The results in a run's directory: scores, simple models, seconds, and the metric on dev at each evaluation."""
     metadata = json.loads((out / "bothways.json").read_text(encoding="utf-8"))
     result, rows = metadata["result"], read_metrics(out)
+    result |= result.get("encoder", {})  # fine-tuning is compared, whatever the run delivers
     last = {row["seed"]: row for row in rows if row["split"] == "train"}  # the last row of each seed
     steps, seconds = (sum(row[key] for row in last.values()) for key in ("step", "seconds"))
     curve = [(row["seed"], row["step"], row[result["metric"]]) for row in rows if row["split"] == "heldout"]

@@ -137,13 +137,15 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
                 "baselines": result.baselines,
                 "verdict": result.verdict,
                 "frozen": result.frozen,
-                **({"delivered": result.delivered} if result.delivered else {}),
+                **({"delivered": result.delivered, "encoder": result.encoder} if result.delivered else {}),
                 **({"teacher": result.teacher} if result.teacher else {}),
             }
         )
         return
     name, unit = ("cross-validated", "folds") if result.split == "folds" else (result.split, "seeds")
     spread = f" +- {result.std:.2%} over {n} {unit}" if n > 1 else ", one seed (no standard deviation)"
+    if result.delivered:
+        spread = f"{spread if n > 1 else ''}, {result.delivered}"
     pooled = "" if result.pooled is None else f"; all rows together {result.pooled:.2%}"
     low, high = result.interval or (None, None)
     rows = format_count(result.rows or 0, "row")
@@ -152,11 +154,21 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
     selected = " (the model was selected on this set, so new text may score lower)" if result.split == "dev" else ""
     print_lines(
         f"{name} {result.metric} {result.mean:.2%}{spread}{interval}{failed}{selected}",
+        *format_encoder(result),
         *format_teacher(result),
         *format_table(result.metric, name, result.baselines),
         f"model in {result.model}{f', {result.delivered}' if result.delivered else ''}",
         *([result.verdict] if result.verdict else []),
     )
+
+
+def format_encoder(result: "FineTuneResult") -> list[str]:
+    """The score of the fine-tuned encoder, if it is not the model of the run."""
+    if not result.encoder:
+        return []
+    low, high = result.encoder["interval"]
+    score = f"{result.metric} {result.encoder['mean']:.2%} (95 % interval {low:.2%} to {high:.2%})"
+    return [f"for comparison, the fine-tuned encoder, which is not in {result.model}: {score}"]
 
 
 def format_teacher(result: "FineTuneResult") -> list[str]:
@@ -189,7 +201,8 @@ def glue(settings: "Glue", table: "GlueTable") -> None:
         failed = f"  {result.failed} failed" if result.failed else ""
         interval = f"  95 %: {result.interval[0]:.2%} to {result.interval[1]:.2%}" if result.interval else ""
         spread = _spread(result.std, len(result.scores))
-        print_lines(f"{name:8} {result.metric:10} {result.mean:7.2%} {spread}{interval}{failed}")
+        delivered = f"  {result.delivered}" if result.delivered else ""
+        print_lines(f"{name:8} {result.metric:10} {result.mean:7.2%} {spread}{interval}{failed}{delivered}")
     spread = _spread(table.std, len(table.by_seed))
     print_lines(f"{'average':19} {table.average:7.2%} {spread}  (on dev, which the models were selected on)")
 

@@ -2,18 +2,33 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from re import fullmatch
 
 from bothways.data.tables import RowErrorHandler, raise_error
 from bothways.data.tagged_words import Sentence
-from bothways.data.text_files import Line, decoded_lines
+from bothways.data.tags import is_entity_tag
+from bothways.data.text_files import Line, decoded_lines, file_type
 from bothways.errors import InputError, format_count
 
 DOCSTART = "-DOCSTART-"  # marks a document boundary
 COLUMN_SEPARATORS = " \t"  # other white space can be part of a word
 CONLL_U_COLUMNS = 10
+FIRST_LINES = 64  # that tell a file with tags from plain text
 NON_WORD_ID = r"\d+[-.]\d+"  # 3-4: a multiword token, whose words follow; 3.1: an empty node
+
+
+def looks_tagged(path: Path, encoding: str | None = None) -> bool:
+    """Whether the first lines of a text file are words, each with a tag of entities or the ten columns of CoNLL-U."""
+    if file_type(path) not in (".txt", ".conll", ".conllu") or not path.is_file():
+        return False
+    lines = [line.text for line in islice(decoded_lines(path, encoding), FIRST_LINES) if not line.error]
+    rows = [line.split() for line in lines if line.strip() and not line.startswith(("#", DOCSTART))]
+    return bool(rows) and all(
+        (len(row) > 1 and is_entity_tag(row[-1])) or (len(row) == CONLL_U_COLUMNS and row[0][0].isdigit())
+        for row in rows
+    )
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def find_illegal_tag(tags: Sequence[str], scheme: Scheme) -> IllegalTag | None:
     if scheme == "plain":
         return None
     for index, tag in enumerate(tags):
-        if not _is_readable(tag):
+        if not is_entity_tag(tag):
             return IllegalTag(index, _unknown_tag(tag))
     for index, (tag, written) in enumerate(
         zip(tags, spans_to_tags(_prefixed_spans(tags), len(tags), scheme), strict=True)
@@ -120,7 +120,8 @@ def find_illegal_tag(tags: Sequence[str], scheme: Scheme) -> IllegalTag | None:
     return None
 
 
-def _is_readable(tag: str) -> bool:
+def is_entity_tag(tag: str) -> bool:
+    """Whether a tag is O or has a prefix, as those of entities."""
     return tag == OUTSIDE or SPAN_TAG.fullmatch(tag) is not None
 
 
@@ -135,7 +136,7 @@ def detect_scheme(sequences: Sequence[Sequence[str]]) -> Scheme:
         return "plain"
     if prefixes & {"E", "S"}:
         return "bioes"
-    readable = [sequence for sequence in sequences if all(map(_is_readable, sequence))]
+    readable = [sequence for sequence in sequences if all(map(is_entity_tag, sequence))]
     return "iob1" if _num_illegal(readable, "iob1") < _num_illegal(readable, "iob2") else "iob2"
 
 

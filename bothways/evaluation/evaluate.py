@@ -1,10 +1,11 @@
 """Evaluate a model on labelled data (classes, numbers, tags, answers, vectors) or plain text."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, replace
 from itertools import chain
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,8 +13,14 @@ from bothways import metrics
 from bothways.corpus.documents import Corpus
 from bothways.corpus.sentence_pairs import PairTask
 from bothways.corpus.store import build_in_memory
-from bothways.data.datasets import unread_splits
+from bothways.data.annotations import is_annotation_file
+from bothways.data.beir import is_beir_dataset
+from bothways.data.columns import LABEL_NAMES, find_column, find_text_columns
+from bothways.data.conll import looks_tagged
+from bothways.data.datasets import arrow_files, is_dataset, unread_splits
 from bothways.data.squad import read_squad
+from bothways.data.stream import first_columns, resolve_columns
+from bothways.data.text_files import file_type
 from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import AnswerEvaluator
 from bothways.evaluation.predictions import count_skipped, score_file
@@ -26,6 +33,23 @@ from bothways.inference.predictor import Predictor
 from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut
 from bothways.settings import Evaluate
+from bothways.settings.tables_in_memory import TableSource
+
+TAG_COLUMNS = {"tags", "ner_tags", "pos_tags", "labels"}
+DataKind = Literal["search", "pairs", "questions", "tags", "labels", "texts"]
+NAMES: Mapping[DataKind, str] = {
+    "search": "a BEIR directory",
+    "pairs": "pairs of texts",
+    "questions": "questions with answers",
+    "tags": "tagged words",
+    "labels": "texts with labels",
+    "texts": "texts without labels",
+}
+WAYS: Mapping[DataKind, str] = {  # to a score, for models that were not fine-tuned
+    "questions": "fine-tune it with finetune answer",
+    "tags": "fine-tune it with finetune tag",
+    "labels": "fine-tune it with finetune classify or regress, or name --text-column for the perplexity of the texts",
+}
 
 
 def run(settings: Evaluate) -> Scores:
@@ -62,18 +86,86 @@ def measure(settings: Evaluate) -> Scores:
         if splits := unread_splits(file):
             raise InputError(f"{file}: has several splits; name one of them, such as {file}/{splits[0]}")
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
-    heads = model.backend.heads
-    if settings.on_error == "skip" and not {"spans", "masked_words"} & {*heads}:
+    evaluate = choose_evaluation(model, settings)
+    if settings.on_error == "skip" and evaluate not in (answers, masked_words):
         raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, so fix it")
-    if model.task in EVALUATIONS:
-        evaluate = EVALUATIONS[model.task]
-    elif "masked_words" in heads:
-        evaluate = masked_words
-    elif not heads:
-        evaluate = vectors
-    else:
-        raise InputError(f"{settings.model}: no head that can be evaluated (heads: {', '.join(heads)}); fine-tune it")
+    for chosen, (names, use) in OPTIONS.items():
+        if evaluate is not chosen and (asked := asked_for(settings, names)):
+            raise InputError(f"{asked} is for {use}; leave it out, or name such data")
     return add_counts(evaluate(model, settings), selected_on(model, settings.file))
+
+
+def choose_evaluation(model: Predictor, settings: Evaluate) -> "Evaluation":
+    """What the data and the options ask for, if the model can do it; else an InputError that names the choice."""
+    is_search = any(isinstance(file, Path) and is_beir_dataset(file) for file in settings.file)
+    if model.task not in EVALUATIONS:
+        return vectors if is_search else choose_untrained(model, settings)
+    if is_search and settings.how == "words":
+        return vectors
+    way = "name an embedding model; --rerank MODEL orders its results anew" if is_search else "use a model that answers"
+    if is_search or (model.task != "answer" and any(map(is_squad_file, settings.file))):
+        data = NAMES["search"] if is_search else NAMES["questions"]
+        raise InputError(f"{settings.file[0]}: {data}, but {settings.model} is fine-tuned to {model.task}; {way}")
+    return EVALUATIONS[model.task]
+
+
+def choose_untrained(model: Predictor, settings: Evaluate) -> "Evaluation":
+    """The evaluation of a model that was not fine-tuned to predict anything."""
+    kinds = {file: data_kind(file, settings, model.description.settings) for file in settings.file}
+    if len({*kinds.values()}) > 1:
+        raise InputError(
+            f"{', '.join(f'{file} has {NAMES[kinds[file]]}' for file in kinds)}; evaluate one kind at a time"
+        )
+    kind: DataKind = next(iter(kinds.values()), "texts")
+    heads, asks_words = model.backend.heads, asked_for(settings, OPTIONS[masked_words][0]) != ""
+    if asked_for(settings, OPTIONS[vectors][0]) or (kind == "pairs" and not asks_words):
+        return vectors
+    names_text = settings.text_column is not None and settings.label_column is None
+    if "masked_words" in heads and (kind == "texts" or (kind in ("pairs", "labels") and (asks_words or names_text))):
+        return masked_words
+    if kind in WAYS:
+        raise InputError(
+            f"{settings.file[0]}: {NAMES[kind]}, which {settings.model} was not fine-tuned to predict; {WAYS[kind]}"
+        )
+    if not heads:
+        return vectors
+    raise InputError(f"{settings.model}: no head that can be evaluated (heads: {', '.join(heads)}); fine-tune it")
+
+
+def asked_for(settings: Evaluate, names: Collection[str]) -> str:
+    """The first of some settings that is not its default; "" if all are."""
+    defaults = {field.name: field.default for field in fields(settings)}
+    return next((name for name in names if getattr(settings, name) != defaults[name]), "")
+
+
+def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any]) -> DataKind:
+    """What a file holds, by its format and the names of its columns. trained: the columns of the model's own data."""
+    if is_squad_file(file):
+        return "questions"
+    if isinstance(file, Path) and (is_annotation_file(file) or looks_tagged(file, settings.encoding)):
+        return "tags"
+    if isinstance(file, Path) and not (is_dataset(file) or file.is_file()):
+        return "texts"  # a pattern of plain text
+    if isinstance(file, Path) and file.is_dir() and not arrow_files(file):
+        return "texts"
+    columns = first_columns(file, settings.encoding)
+    named = resolve_columns(file, settings, trained)
+    if named["text"] is None:
+        known = {name.strip().lower() for name in columns}
+        if known >= {"question", "context", "answers"}:
+            return "questions"
+        if known & {"entities", "spans"} or (known & {"words", "tokens"} and known & TAG_COLUMNS):
+            return "tags"
+    try:
+        _, pair = find_text_columns(file, columns, named["text"], named["pair"])
+        label = find_column(file, columns, "label", settings.label_column, ["label"], LABEL_NAMES)
+    except InputError:  # the evaluation says what is missing
+        return "texts"
+    return "pairs" if pair else "labels" if label else "texts"
+
+
+def is_squad_file(file: TableSource) -> bool:
+    return isinstance(file, Path) and file_type(file) == ".json" and not is_annotation_file(file)
 
 
 # The name of the row count in the scores, and the plural noun for the rows.
@@ -160,7 +252,13 @@ def masked_words(model: Predictor, settings: Evaluate) -> Scores:
     return Scores("perplexity", {**scores}, {"tokens": store.num_tokens, **count_skipped(skipped)})
 
 
-EVALUATIONS: dict[str, Callable[[Predictor, Evaluate], Scores]] = {
+Evaluation = Callable[[Predictor, Evaluate], Scores]
+# Settings that only one evaluation reads, and its data.
+OPTIONS: Mapping[Evaluation, tuple[Collection[str], str]] = {
+    vectors: (("how", "rerank", "round", "dimensions"), "pairs of texts or a BEIR directory"),
+    masked_words: (("documents", "max_length"), "masked words of plain text"),
+}
+EVALUATIONS: dict[str, Evaluation] = {
     "classify": texts,
     "regress": texts,
     "tag": tags,

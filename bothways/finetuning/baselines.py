@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
 from statistics import fmean
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from bothways import metrics
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.formats.tfidf import ENCODER, write_tfidf
+from bothways.checkpoint.formats.tfidf import ENCODER
 from bothways.errors import format_count
+from bothways.evaluation.scores import Predictions
 from bothways.finetuning.task import RESAMPLES, Baseline, Task, resamples_of
 from bothways.io import write_atomic
 from bothways.log import command_name, logger
@@ -32,7 +32,7 @@ TRAIN_HEAD_ONLY = {
 }
 COSINE = "cosine of frozen vectors"
 MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
-MODEL, SAVED = "model", "tfidf"  # directories of a run: what it delivers, and a baseline that is as good
+MODEL, SAVED = "model", "tfidf"  # directories of a run: what it delivers, and a baseline that may be as good
 BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
 
 
@@ -59,12 +59,13 @@ class Resamples:
 
 @dataclass(frozen=True)
 class BaselineScore:
-    """The metric of a baseline, with its 95 % interval and resamples if known."""
+    """The metric of a baseline, with its 95 % interval and resamples if known. predictions: if it can be saved."""
 
     name: str
     value: float
     interval: Interval | None
     resamples: Resamples | None = None
+    predictions: Predictions | None = None
 
     def difference(self, value: float, resamples: Resamples) -> Interval:
         """95 % interval of the difference between another score on the same rows and this one."""
@@ -84,7 +85,6 @@ class Comparison:
 
     scores: Sequence[BaselineScore]
     verdict: str
-    is_tfidf_delivered: bool = False
 
     @property
     def warnings(self) -> list[str]:
@@ -98,7 +98,8 @@ def score(task: Task, split: str, file: Path) -> list[BaselineScore]:
         for baseline in task.baselines(split):
             scores = task.scoring.score_predictions(baseline.predictions)
             interval = scores[f"{task.metric}_interval"]
-            rows.append([baseline.name, scores[task.metric], interval, resamples_of(scores, task.metric)])
+            predictions = asdict(baseline.predictions) if baseline.model else None
+            rows.append([baseline.name, scores[task.metric], interval, resamples_of(scores, task.metric), predictions])
             if (seconds := time.monotonic() - start) > SLOW:
                 logger.info(f"baseline {baseline.name}: {task.metric} {scores[task.metric]:.4f} ({seconds:.0f} s)")
             start = time.monotonic()
@@ -110,8 +111,10 @@ def score(task: Task, split: str, file: Path) -> list[BaselineScore]:
 def read(file: Path) -> list[BaselineScore]:
     rows = json.loads(file.read_text(encoding="utf-8"))
     return [
-        BaselineScore(name, value, (low, high), Resamples.from_json(resamples))
-        for name, value, (low, high), resamples in rows
+        BaselineScore(
+            name, value, (low, high), Resamples.from_json(resamples), predictions and Predictions(**predictions)
+        )
+        for name, value, (low, high), resamples, predictions in rows
     ]
 
 
@@ -145,12 +148,10 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None, *, model: str,
         f"{result['mean']:.2%} ({kind}) against {score:.2%}, {format_count(result['rows'], 'row')}; the difference is "
         f"{100 * low:+.1f} to {100 * high:+.1f} points (95 % interval)"
     )
-    if is_clearly_better(result, name) and not result.get("delivered"):
+    if is_clearly_better(result, name):
         return f"{BETTER} the best baseline, {name}: {numbers}"
     usage = ""
-    if result.get("delivered"):
-        usage = f"; delivered: {result['delivered']}, clearly better on dev too; the encoder is in {ENCODER}"
-    elif name.startswith(TFIDF) and saved:
+    if name.startswith(TFIDF) and saved:
         usage = f"; to use it instead: {command_name()} predict {quote(str(saved))} FILE"
     if high >= -metrics.TIE:
         rows = rows_needed(result["mean"] - score, (low, high), result["rows"])
@@ -184,32 +185,18 @@ def is_clearly_better(result: Mapping[str, Any], baseline: str) -> bool:
     return bool(low > metrics.TIE)
 
 
-def save_unless_better(
-    task: Task, result: Mapping[str, Any], dev: Mapping[str, Any], run_directory: Path, final: Checkpoint
-) -> tuple[Path | None, bool]:
-    """Save the TF-IDF model unless the fine-tuned one is clearly better on the reported rows.
-
-    If TF-IDF is better on dev by more than a standard error, it is delivered as the model of the run. Returns its
-    directory, if it was saved, and whether it is delivered. dev: metrics of the saved model with their resamples.
-    final: labels and metadata for the TF-IDF model.
-    """
-    names = [name for name in result["baselines"] if name.startswith(TFIDF)]
-    if not names:
-        return None, False
-    baseline = next(task.baselines("dev"))  # fitted again: it takes seconds, and nothing is kept in memory
-    is_delivered = is_better_on_dev(task, baseline, dev)
-    if not is_delivered and is_clearly_better(result, names[0]):
-        return None, False
-    assert baseline.model is not None
-    directory = run_directory / (MODEL if is_delivered else SAVED)
-    write_tfidf(baseline.model, final, directory)
-    return directory, is_delivered
+def delivered_verdict(name: str, lead: Interval, rows: int, encoder: str) -> str:
+    """Why TF-IDF is the model of a run. lead: of TF-IDF on dev. encoder: the verdict on the fine-tuned encoder."""
+    low, high = lead
+    return (
+        f"delivered: {name}, better than the fine-tuned encoder on dev by {100 * low:.1f} to {100 * high:.1f} points "
+        f"(95 % interval, {format_count(rows, 'row')}); the encoder, in {ENCODER}: {encoder}"
+    )
 
 
-def is_better_on_dev(task: Task, baseline: Baseline, dev: Mapping[str, Any]) -> bool:
-    """Whether a baseline is better on dev by more than a standard error of the difference."""
-    scores, resamples = task.scoring.score_predictions(baseline.predictions), Resamples.from_json(dev[RESAMPLES])
+def lead_on_dev(task: Task, baseline: Baseline, dev: Mapping[str, Any]) -> Interval:
+    """95 % interval of how much better a baseline is on dev than the model with the metrics and resamples `dev`."""
+    scores = task.scoring.score_predictions(baseline.predictions)
     own = Resamples.from_json(resamples_of(scores, task.metric))
-    score = BaselineScore(baseline.name, scores[task.metric], None, own)
-    low, high = score.difference(dev[task.metric], resamples)
-    return bool(scores[task.metric] - dev[task.metric] > (high - low) / (2 * metrics.Z))
+    model = BaselineScore(MODEL, dev[task.metric], None, Resamples.from_json(dev[RESAMPLES]))
+    return model.difference(scores[task.metric], own)

@@ -18,7 +18,7 @@ from bothways.evaluation.scores import Predictions
 from bothways.finetuning import baselines as baseline_scores
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Resamples
 from bothways.finetuning.setup import FineTuneSetup
-from bothways.finetuning.task import Metrics, resamples_of
+from bothways.finetuning.task import Metrics, Task, baseline_metrics, resamples_of
 from bothways.io import write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
@@ -74,6 +74,19 @@ class CrossValidation:
             "interval": self.scores[f"{metric}_interval"],
             "rows": sum(len(predictions.where) for predictions in self.predictions),
         }
+
+    def of_baseline(self, task: Task, name: str) -> "CrossValidation":
+        """That of a baseline whose predictions are stored."""
+        chosen = [score for scores in self.baselines for score in scores if score.name == name]
+        predictions = [score.predictions for score in chosen if score.predictions]
+        by_fold = [task.scoring.score_predictions(rows) for rows in predictions]
+        fold_metrics = [
+            {**baseline_metrics(values, scores), "failed": scores[task.metric] <= values["baseline"]}
+            for values, scores in zip(self.metrics, by_fold, strict=True)
+        ]
+        scores = task.scoring.score_predictions(Predictions.joined(predictions))
+        resamples = [score.resamples for score in chosen if score.resamples]
+        return CrossValidation(fold_metrics, (), predictions, scores, Resamples.mean(resamples, same_rows=False))
 
     def write_predictions(self, directory: Path) -> None:
         """Write the out-of-fold prediction for every row as JSON lines."""

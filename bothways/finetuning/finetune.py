@@ -24,24 +24,33 @@ from bothways.batch import Batch
 from bothways.batching import batch_fingerprint
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
-from bothways.checkpoint.formats.tfidf import ENCODER
+from bothways.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.checkpoint.metadata import read_metadata
 from bothways.checkpoint.readers import unread_warning
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory
 from bothways.errors import InputError, for_caller
+from bothways.evaluation.scores import Predictions
 from bothways.finetuning import baselines
 from bothways.finetuning.averaging import select_fraction, trained_state
-from bothways.finetuning.baselines import BASELINES, MODEL, BaselineScore, Comparison, Resamples
-from bothways.finetuning.cross_validation import FOLDS, cross_validate
+from bothways.finetuning.baselines import BASELINES, MODEL, SAVED, TFIDF, BaselineScore, Comparison, Resamples
+from bothways.finetuning.cross_validation import FOLDS, CrossValidation, cross_validate
 from bothways.finetuning.quantized import train_int8
 from bothways.finetuning.recipe import format_learning_rates
 from bothways.finetuning.rehearsal import Rehearsal, read_or_make_plan
 from bothways.finetuning.report import write_report
 from bothways.finetuning.resume import LinearStart, check_unchanged, fingerprint_examples
 from bothways.finetuning.setup import FineTuneSetup, build_setup
-from bothways.finetuning.task import RESAMPLES, Metrics, Summary, Task, calibration_errors, metrics_with_intervals
+from bothways.finetuning.task import (
+    RESAMPLES,
+    Metrics,
+    Summary,
+    Task,
+    baseline_metrics,
+    calibration_errors,
+    metrics_with_intervals,
+)
 from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
 from bothways.inference.prediction_sets import CALIBRATION
 from bothways.io import reserve_space, write_atomic
@@ -62,19 +71,22 @@ if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
 SEEDS, SCORES, PLAN, INT8 = "seeds", "scores.json", "plan.json", "int8"
+ENCODER_FACTS = ("mean", "std", "n", "failed", "interval", "scores", "pooled")  # beside the result of TF-IDF
 RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
 
 
 @dataclass(frozen=True)
 class FineTuneResult:
-    """Result of a run: mean and standard deviation of the metric on `split`, over seeds or folds.
+    """Result of a run: mean and standard deviation of the metric on `split`, over seeds or folds, for the kind of model
+    that is in `model`.
 
     failed: number of seeds or folds no better than the trivial baseline. interval: 95 % interval (bounds averaged over
     seeds). rows: number of rows in the split. pooled: in cross-validation, the metric of all rows together, to which
     the interval belongs. baselines: the metric of simple models on the same rows; verdict: whether fine-tuning beats
     the best of them. frozen: whether the encoder of the saved model is the pre-trained one, since training it was not
-    better on dev. delivered: name of the baseline that is in `model` instead, since it was better on dev by more than a
-    standard error; the encoder is beside it. teacher: the teacher's own metric by split, if there is a teacher.
+    better on dev. delivered: name of the baseline that is in `model` instead, since the 95 % interval of its lead on
+    dev is above 0; the encoder is beside it, and `encoder` has its mean, std, interval and scores. teacher: the
+    teacher's own metric by split, if there is a teacher.
     """
 
     directory: Path
@@ -93,6 +105,7 @@ class FineTuneResult:
     verdict: str = ""
     frozen: bool = False
     delivered: str = ""
+    encoder: dict[str, Any] = field(default_factory=dict)
     teacher: dict[str, float] = field(default_factory=dict)
 
     def load(self, **options: Any) -> "Predictor":
@@ -112,6 +125,7 @@ class FineTuneResult:
         """The scores as a table, in notebooks."""
         low, high = self.interval or (self.mean, self.mean)
         rows = [("this model", self.mean, f"{low:.4f} to {high:.4f}")]
+        rows += [("fine-tuned encoder", self.encoder["mean"], "")] if self.encoder else []
         rows += [(name, score, "") for name, score in self.baselines.items()]
         body = "".join(
             f"<tr><td>{escape(name)}</td><td>{score:.4f}</td><td>{interval}</td></tr>" for name, score, interval in rows
@@ -197,44 +211,42 @@ def run_seeds(
     if calibration:
         DivideScores(calibration["temperature"]).finalize(initial.model)
 
-    result = summarize(task, split, metrics_by_seed, kept)
+    outcome = encoder = Outcome(task, split, metrics_by_seed, kept, folds)
     if lessons:
-        result["teacher"] = {name: score.value for name, score in lessons.scores.items()}
-    if folds:
-        result |= folds.summary(task.metric) | {"scores": {FOLDS: folds.values(task.metric), **result["scores"]}}
-        folds.write_predictions(run.directory)
+        encoder.result["teacher"] = {name: score.value for name, score in lessons.scores.items()}
     comparison = None
     if setup.compares:
         trivial = fmean(folds.values("baseline")) if folds else metrics_by_seed[kept][split]["baseline"]
-        comparison = compare_with_baselines(
-            setup,
-            result,
-            [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores],
-            folds.resamples if folds else resamples,
-            dev,
-            replace(initial, metadata=task.metadata(metrics_by_seed[kept])),
-            run,
-        )
+        rivals = [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores]
+        encoder.compare(rivals, folds.resamples if folds else resamples)
+        described = replace(initial, metadata=task.metadata(metrics_by_seed[kept]))
+        with run.timed("baselines"):
+            outcome = choose_model(setup, encoder, rivals, dev, described, run)
+        comparison = Comparison(rivals, outcome.result["verdict"])
+    if outcome.folds:
+        outcome.folds.write_predictions(run.directory)
     write_report(
         setup,
         run,
         initial.model,
-        metrics_by_seed,
+        outcome.metrics_by_seed,
         kept=kept,
-        failed=failed_seeds(task, split, metrics_by_seed),
-        folds=folds,
+        failed=failed_seeds(task, split, outcome.metrics_by_seed),
+        folds=outcome.folds,
         comparison=comparison,
+        delivered=outcome.predictions,
+        result=outcome.result,
         teacher=lessons.scores if lessons else {},
     )
     stored = finalize_all(setup.transforms, initial.model)
-    metadata = {**run.origin, "result": result, **task.metadata(metrics_by_seed[kept]), **stored}
+    metadata = {**run.origin, "result": encoder.result, **task.metadata(metrics_by_seed[kept]), **stored}
     if calibration:
         metadata[CALIBRATION] = calibration
     saved = replace(initial, metadata=metadata)
-    checkpoint.save(saved, run.directory / (ENCODER if comparison and comparison.is_tfidf_delivered else MODEL))
+    checkpoint.save(saved, run.directory / (MODEL if outcome is encoder else ENCODER))
     if line := unread_warning(saved):
         logger.info(line)
-    run.update_metadata(result=result, figures=metrics_by_seed[kept])  # last: it marks the run as done
+    run.update_metadata(result=outcome.result, figures=outcome.metrics_by_seed[kept])  # last: it marks the run as done
     shutil.rmtree(run.directory / SEEDS)
     return read_result(run, task.name)
 
@@ -442,32 +454,83 @@ def without_details(metrics_by_split: Mapping[str, Metrics]) -> dict[str, Metric
     }
 
 
-def compare_with_baselines(
-    setup: FineTuneSetup,
-    result: dict[str, Any],
-    scores: Sequence[BaselineScore],
-    resamples: Resamples,
-    dev: Mapping[str, Any],
-    final: Checkpoint,
-    run: Run,
-) -> Comparison:
-    """Add the baselines' scores and the verdict to the result; save the TF-IDF model unless fine-tuning is clearly
-    better.
+class Outcome:
+    """What is reported of a model: metrics by seed and split, the `result` of bothways.json, and the folds of
+    cross-validation. predictions: those of a baseline by split, which the report shows instead of the encoder's."""
 
-    resamples: of the model's score. dev: its metrics on dev, with their resamples. final: a checkpoint with the labels
-    of the model and the metadata of its task.
+    def __init__(
+        self,
+        task: Task,
+        split: str,
+        metrics_by_seed: Mapping[int, dict[str, Metrics]],
+        kept: int,
+        folds: CrossValidation | None,
+        predictions: Mapping[str, Predictions] | None = None,
+    ) -> None:
+        self.metrics_by_seed, self.kept, self.folds, self.predictions = metrics_by_seed, kept, folds, predictions
+        self.result = summarize(task, split, metrics_by_seed, kept)
+        if folds:
+            scores = {FOLDS: folds.values(task.metric), **self.result["scores"]}
+            self.result |= folds.summary(task.metric) | {"scores": scores}
+
+    def compare(self, scores: Sequence[BaselineScore], resamples: Resamples) -> None:
+        """Add the baselines' scores to the result. resamples: of the model's score."""
+        self.result["baselines"] = {score.name: score.value for score in scores}
+        self.result["baseline_intervals"] = {score.name: score.interval for score in scores if score.interval}
+        self.result["differences"] = {score.name: score.difference(self.result["mean"], resamples) for score in scores}
+
+    def of_baseline(self, task: Task, score: BaselineScore, dev: Predictions) -> "Outcome":
+        """That of a baseline whose predictions are stored. dev: its predictions on dev."""
+        by_split, split = self.metrics_by_seed[self.kept], self.result["split"]
+        folds = self.folds and self.folds.of_baseline(task, score.name)
+        predictions = {"dev": dev}
+        if not folds and score.predictions:
+            predictions[split] = score.predictions
+        values = {
+            name: baseline_metrics(by_split[name], task.scoring.score_predictions(rows))
+            for name, rows in predictions.items()
+        }
+        return Outcome(task, "dev" if folds else split, {self.kept: values}, self.kept, folds, predictions)
+
+
+def choose_model(
+    setup: FineTuneSetup,
+    encoder: Outcome,
+    scores: Sequence[BaselineScore],
+    dev: Mapping[str, Any],
+    described: Checkpoint,
+    run: Run,
+) -> Outcome:
+    """The outcome of the model that the run delivers, with the verdict: the encoder, or TF-IDF where it is clearly
+    better on dev. TF-IDF is also saved beside the encoder, unless that is clearly better on the reported rows.
+
+    dev: metrics of the encoder on dev, with their resamples. described: has the labels and the metadata of the task.
     """
-    result["baselines"] = {score.name: score.value for score in scores}
-    result["baseline_intervals"] = {score.name: score.interval for score in scores if score.interval}
-    result["differences"] = {score.name: score.difference(result["mean"], resamples) for score in scores}
-    metadata = {**run.origin, "result": result, **final.metadata}
-    with run.timed("baselines"):
-        final = replace(final, metadata=metadata)
-        saved, is_delivered = baselines.save_unless_better(setup.task, result, dev, run.directory, final)
+    task, result = setup.task, encoder.result
+    verdict = partial(baselines.verdict, result, model=str(setup.sources["model"]), few=setup.stays_frozen)
+    score = next((score for score in scores if score.name.startswith(TFIDF)), None)
+    if score is None or score.resamples is None:
+        result["verdict"] = verdict()
+        return encoder
+    baseline = next(task.baselines("dev"))  # fitted again: it takes seconds, and nothing is kept in memory
+    assert baseline.model is not None
+    lead = baselines.lead_on_dev(task, baseline, dev)
+    is_delivered = setup.delivers_tfidf and lead[0] > metrics.TIE
+    is_saved = not is_delivered and not baselines.is_clearly_better(result, score.name)
+    result["verdict"] = verdict(run.directory / SAVED if is_saved else None)
+    if not is_delivered and not is_saved:
+        return encoder
+    tfidf = encoder.of_baseline(task, score, baseline.predictions)
+    tfidf.compare(scores, score.resamples)
     if is_delivered:
-        result["delivered"] = scores[1].name
-    result["verdict"] = baselines.verdict(result, saved, model=str(setup.sources["model"]), few=setup.stays_frozen)
-    return Comparison(scores, result["verdict"], is_delivered)
+        facts = {name: result[name] for name in ENCODER_FACTS if name in result}
+        text = baselines.delivered_verdict(score.name, lead, dev["rows"], result["verdict"])
+        tfidf.result |= {"delivered": score.name, "encoder": facts, "verdict": text}
+    metadata = {**run.origin, "result": tfidf.result, **described.metadata}
+    write_tfidf(
+        baseline.model, replace(described, metadata=metadata), run.directory / (MODEL if is_delivered else SAVED)
+    )
+    return tfidf if is_delivered else encoder
 
 
 def read_result(run: Run, task: str) -> FineTuneResult:
@@ -475,7 +538,9 @@ def read_result(run: Run, task: str) -> FineTuneResult:
     result = run.metadata["result"]
     values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
     optional = {
-        name: result[name] for name in ("pooled", "baselines", "verdict", "delivered", "teacher") if name in result
+        name: result[name]
+        for name in ("pooled", "baselines", "verdict", "delivered", "encoder", "teacher")
+        if name in result
     }
     return FineTuneResult(
         run.directory,

@@ -36,11 +36,14 @@ def write_report(
     folds: CrossValidation | None = None,
     comparison: Comparison | None = None,
     teacher: Mapping[str, BaselineScore],
+    delivered: Mapping[str, Predictions] | None,
+    result: Mapping[str, Any],
 ) -> None:
     """Write curves.png, report.html and predictions.csv.
 
     model: that of the kept seed. failed: seeds no better than the trivial baseline. With folds, the page shows the
-    cross-validation. teacher: its own scores by split; empty without a teacher.
+    cross-validation. teacher: its own scores by split; empty without a teacher. delivered: predictions by split of the
+    baseline that is delivered instead of the model. result: that of the run.
     """
     task, rows = setup.task, run.metrics()
     levels = {"baseline": metrics_by_seed[kept]["dev"]["baseline"]}
@@ -50,7 +53,8 @@ def write_report(
     if folds:
         content = folds_content(task, folds)
     else:
-        content = seeds_content(task, setup.inference_copy(model), metrics_by_seed, kept=kept, failed=failed)
+        by_split = delivered or predict_splits(task, setup.inference_copy(model), metrics_by_seed[kept])
+        content = seeds_content(task, by_split, metrics_by_seed, kept=kept, failed=failed)
     issues = page.LabelIssues(
         task.view.label_issues(content.unseen), len(content.unseen.where), content.note, task.view.label_issue_criterion
     )
@@ -62,7 +66,7 @@ def write_report(
         )
     sections: list[page.Section] = [
         *([content.table] if len(content.table.seeds) > 1 else []),
-        *([compare(task, content.scores[0], comparison, teacher)] if comparison else []),
+        *([compare(task, content.scores[0], comparison, teacher, result)] if comparison else []),
         page.TrainingCurves(rows, task.metric, task.metric, unit),
         *task.view.sections(content.predictions),
         *([issues] if task.view.label_issue_criterion else []),
@@ -73,9 +77,10 @@ def write_report(
     columns = task.view.columns(content.predictions)
     split = content.scores[0].split
     rows_of = "every row, by the model of the other folds" if folds else f"each row of {split}"
+    train = setup.sources["train"]
     report = page.Page(
         f"{run.directory.name}: {task.name}",
-        f"{setup.sources['model']} fine-tuned on {setup.sources['train']}",
+        f"{result['delivered']} fitted to {train}" if delivered else f"{setup.sources['model']} fine-tuned on {train}",
         content.scores,
         sections,
         warnings,
@@ -88,13 +93,23 @@ def write_report(
 
 
 def compare(
-    task: Task, score: page.ScoreSummary, comparison: Comparison, teacher: Mapping[str, BaselineScore]
+    task: Task,
+    score: page.ScoreSummary,
+    comparison: Comparison,
+    teacher: Mapping[str, BaselineScore],
+    result: Mapping[str, Any],
 ) -> page.BaselineComparison:
-    """The main score, that of the teacher on the same split, and those of the baselines."""
-    fine_tuned = page.ModelScore("fine-tuned", score.mean, None if score.over == "folds" else score.interval)
+    """The main score, that of the fine-tuned encoder if it is not delivered, that of the teacher on the same split, and
+    those of the baselines."""
+    is_interval_pooled, delivered = score.over == "folds", result.get("delivered")
+    models = [page.ModelScore(delivered or "fine-tuned", score.mean, None if is_interval_pooled else score.interval)]
+    if delivered:
+        encoder = result["encoder"]
+        interval = None if is_interval_pooled else encoder["interval"]
+        models.append(page.ModelScore("fine-tuned encoder (not delivered)", encoder["mean"], interval))
     others = [*([teacher[score.split]] if score.split in teacher else []), *comparison.scores]
-    baselines = (page.ModelScore(score.name, score.value, score.interval) for score in others)
-    return page.BaselineComparison(task.metric, [fine_tuned, *baselines], comparison.verdict, metric_unit(task.metric))
+    models += [page.ModelScore(other.name, other.value, other.interval) for other in others if other.name != delivered]
+    return page.BaselineComparison(task.metric, models, comparison.verdict, metric_unit(task.metric))
 
 
 @dataclass(frozen=True)
@@ -114,12 +129,16 @@ class Content:
 
 
 def seeds_content(
-    task: Task, model: Model, metrics_by_seed: MetricsBySeed, *, kept: int, failed: Sequence[int]
+    task: Task,
+    by_split: Mapping[str, Predictions],
+    metrics_by_seed: MetricsBySeed,
+    *,
+    kept: int,
+    failed: Sequence[int],
 ) -> Content:
-    """model: that of the kept seed."""
+    """by_split: predictions of the model."""
     values, unit = metrics_by_seed[kept], metric_unit(task.metric)
     splits = sorted(values, key=lambda split: split != "test")  # the reported one first
-    by_split = predict_splits(task, model, values)
     unseen, note = Predictions.joined(by_split.values()), "--folds 5 examines all rows"
     if kept in failed:
         unseen, note = Predictions.joined([]), "the model is no better than the trivial baseline"

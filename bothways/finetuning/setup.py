@@ -37,7 +37,8 @@ class FineTuneSetup:
     stays_frozen: whether the encoder is not trained, since there are few examples. skips_training: whether the
     model is the linear start, for that reason or because of a learning rate of 0. uses_default_rate: whether the
     learning rate was not requested. tries_rates: whether trials choose it. quantizes: whether the last part of the
-    training is with int8 layers. compares: whether baselines are fitted.
+    training is with int8 layers. compares: whether baselines are fitted. delivers_tfidf: whether TF-IDF may be
+    the model of the run; not if an option asks for a kind of encoder.
     window, truncates: how long texts are read. sources: names of the model and the data, for messages. defaults: of
     the settings, for the report.
     """
@@ -60,6 +61,7 @@ class FineTuneSetup:
     keep_seed: Literal["best", "median"]
     folds: int
     compares: bool
+    delivers_tfidf: bool
     window: int
     truncates: bool
     sources: Mapping[str, Any]
@@ -132,6 +134,7 @@ def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
         keep_seed=settings.keep_seed,
         folds=settings.folds or 0,
         compares=settings.baselines,
+        delivers_tfidf=not (settings.adapter or settings.quantize or settings.teacher),
         window=settings.window,
         truncates=settings.long == "truncate",
         sources={name: getattr(settings, name) for name in ("model", "teacher", "train", "dev", "test")},

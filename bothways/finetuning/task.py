@@ -268,6 +268,15 @@ def metrics_with_intervals(scoring: Scoring, split: str, outputs: Any) -> Metric
     }
 
 
+def baseline_metrics(values: Metrics, scores: Scores) -> Metrics:
+    """The metrics of a baseline that a model has too. values: of the model, on the same rows."""
+    return {
+        name: scores.get(name, value)
+        for name, value in values.items()
+        if name in (*scores, "rows", "baseline", "best_step")
+    }
+
+
 def calibration_errors(scoring: Scoring, split: str, outputs: Any, calibration: Calibration | None) -> Metrics:
     """The expected calibration error of a split before and after calibration; nothing for tasks without one."""
     if calibration is None:

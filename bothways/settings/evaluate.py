@@ -31,7 +31,7 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     """Checkpoint, run, or name of a model on the hub. With --predictions: the file with the gold labels or answers, and
     no further PATH."""
     file: Positional[DataList] = ()
-    """Labelled data; pre-trained models: plain text (masked words); embedding models: pairs or a BEIR directory."""
+    """Labelled data; for models that are not fine-tuned: pairs, a BEIR directory, or plain text (masked words)."""
     predictions: Location | None = None
     """Predictions to score: a label per line, a table, CoNLL columns, SQuAD's {id: answer}, or a TREC run."""
     group_column: str | None = None

@@ -128,6 +128,98 @@ def test_skipped_rows_are_counted_and_labelled_rows_are_never_skipped(make, outp
             evaluate.run(Evaluate(**options, file=(tmp_path / "text.jsonl",), on_error="skip"))
 
 
+DATA = {
+    "pairs.csv": "sentence1,sentence2,score\nthe cat,a cat,4\na dog,the mat,1\non a mat,a mat,5\nran,sat,2\n",
+    "faq.csv": "question,answer\nthe cat,a cat\na dog,the mat\non a mat,a mat\n",
+    "labels.jsonl": '{"text": "the cat", "label": "a"}\n{"text": "a dog", "label": "b"}\n',
+    "tags.txt": CONLL,
+    "words.jsonl": '{"words": ["the", "cat"], "tags": ["O", "B-X"]}\n',
+    "spans.json": '[{"text": "the cat", "entities": [[4, 7, "X"]]}]',
+    "squad.json": json.dumps(SQUAD),
+    "squad.jsonl": json.dumps({"id": "1", "question": "who", "context": PASSAGE, "answers": {"text": []}}),
+    "text.txt": "the cat sat on a mat and a dog ran\n\n" * 20,
+    "text.jsonl": '{"text": "the cat sat on a mat and a dog ran"}\n' * 20,
+    "rated.csv": "title,rating\nthe cat sat on a mat and a dog ran,1\n" + "the cat sat on a mat,2\n" * 20,
+}
+BEIR = {
+    "corpus.jsonl": '{"_id": "1", "text": "the cat"}\n{"_id": "2", "text": "a dog"}\n{"_id": "3", "text": "a mat"}\n',
+    "queries.jsonl": '{"_id": "q", "text": "dog"}\n',
+    "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq\t2\t1\n",
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("data")
+    (directory / "beir" / "qrels").mkdir(parents=True)
+    for name, content in {**DATA, **{f"beir/{name}": content for name, content in BEIR.items()}}.items():
+        (directory / name).write_text(content, encoding="utf-8")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "metric"),
+    [
+        ("beir", {}, "ndcg@10"),
+        ("beir", {"how": "hybrid"}, "ndcg@10"),
+        ("pairs.csv", {}, "spearman"),
+        ("faq.csv", {}, "ndcg@10"),
+        ("faq.csv", {"text_column": "answer"}, "perplexity"),
+        ("labels.jsonl", {"text_column": "text"}, "perplexity"),
+        ("labels.jsonl", {"max_length": 64}, "perplexity"),
+        ("rated.csv", {"text_column": "title"}, "perplexity"),
+        ("text.txt", {}, "perplexity"),
+        ("text.jsonl", {}, "perplexity"),
+    ],
+)
+@pytest.mark.parametrize("pooling", [None, "mean"])
+def test_the_data_and_the_options_decide_what_a_pretrained_model_is_scored_by(
+    name, options, metric, pooling, make, data
+):
+    model = make("masked_words", 0, pooling=pooling)
+    assert evaluate.run(Evaluate(model=model, file=(data / name,), dtype="float32", **options)).primary == metric
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "way"),
+    [
+        ("labels.jsonl", {}, "finetune classify"),
+        ("labels.jsonl", {"text_column": "text", "label_column": "label"}, "finetune classify"),
+        *((name, {}, "finetune tag") for name in ("tags.txt", "words.jsonl", "spans.json")),
+        *((name, {}, "finetune answer") for name in ("squad.json", "squad.jsonl")),
+        ("text.txt", {"how": "hybrid"}, "how is for a BEIR directory"),
+        ("pairs.csv", {"dimensions": 4, "max_length": 64}, "max_length is for masked words"),
+        ("beir", {"documents": "line"}, "documents is for masked words"),
+        ("pairs.csv", {"on_error": "skip"}, "on_error skip"),
+    ],
+)
+def test_data_that_a_pretrained_model_cannot_be_scored_by_are_an_error_that_names_the_way(
+    name, options, way, make, data
+):
+    with pytest.raises(InputError, match=way):
+        evaluate.run(Evaluate(model=make("masked_words", 0), file=(data / name,), dtype="float32", **options))
+
+
+def test_a_fine_tuned_model_is_not_scored_by_data_and_options_of_another_task(make, data):
+    model = make("classes", 2, labels=("a", "b"))
+    for name, options, way in [
+        ("beir", {}, "embedding model"),
+        ("beir", {"how": "hybrid"}, "embedding model"),
+        ("squad.json", {}, "questions"),
+        ("labels.jsonl", {"how": "words"}, "how is for"),
+        ("labels.jsonl", {"dimensions": 4}, "dimensions is for"),
+        ("labels.jsonl", {"max_length": 64}, "max_length is for"),
+    ]:
+        with pytest.raises(InputError, match=way):
+            evaluate.run(Evaluate(model=model, file=(data / name,), **options))
+    assert evaluate.run(Evaluate(model=model, file=(data / "beir",), how="words"))["ndcg@10"] == 1
+
+
+def test_data_of_several_kinds_are_evaluated_one_kind_at_a_time(make, data):
+    with pytest.raises(InputError, match="one kind at a time"):
+        evaluate.run(Evaluate(model=make("masked_words", 0), file=(data / "text.txt", data / "pairs.csv")))
+
+
 @pytest.mark.parametrize("kind", ["entities", "vectors"])
 def test_rows_of_two_texts_need_the_name_of_a_column(kind, make, tmp_path, output_of):
     model = make("tokens", 3, labels=("O", "B-X", "I-X")) if kind == "entities" else make("classes", 1)

@@ -1,5 +1,6 @@
 """Baselines: equal to scikit-learn's on the same rows, and the verdict of a run."""
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -20,18 +21,22 @@ from bothways.data.squad import Question
 from bothways.data.tagged_words import Sentence
 from bothways.errors import InputError
 from bothways.evaluation.evaluators import ClassEvaluator
+from bothways.evaluation.scores import Predictions
 from bothways.finetuning import (
     baseline_models,
     baselines,
     classify,
     cross_validation,
     embed,
+    finetune,
     regress,
     report,
     tag,
 )
+from bothways.finetuning.baselines import BaselineScore
+from bothways.finetuning.setup import build_setup
 from bothways.finetuning.tag_examples import read_splits
-from bothways.finetuning.task import resamples_of
+from bothways.finetuning.task import Baseline, resamples_of
 from bothways.finetuning.tasks import run as run_task
 from bothways.inference.predictor import Predictor
 from bothways.linear import (
@@ -319,10 +324,20 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
 
 @pytest.mark.slow
 def test_the_better_model_is_saved_and_read_like_any_other(settings, files, capsys):
-    result = run_task(settings)
+    main.main(["finetune", "classify", *arguments(replace(settings, linear_start=False))])
+    printed = capsys.readouterr().out
+    result = run_task(replace(settings, linear_start=False, resume=True))
     saved = result.model
     assert result.delivered == TFIDF and f"delivered: {TFIDF}" in result.verdict
-    assert result.baselines[TFIDF] > result.mean and not (settings.out / "tfidf").exists()
+    assert result.baselines[TFIDF] == result.mean > result.encoder["mean"] and not (settings.out / "tfidf").exists()
+    assert printed.startswith(f"test accuracy {result.mean:.2%}") and f"{result.encoder['mean']:.2%}" in printed
+    low, high = result.interval
+    assert low < result.mean <= high + 1e-9 and result.scores == [result.mean] and result.failed == 0
+    page = (settings.out / "report.html").read_text(encoding="utf-8")
+    assert f"{TFIDF} fitted to" in page and f"{result.mean:.1%}" in page.split("<nav")[0]
+    assert "fine-tuned encoder (not delivered)" in page
+    stored = {name: read_facts(settings.out / name)["result"] for name in ("", "model", "encoder")}
+    assert [stored[name]["mean"] for name in stored] == [result.mean, result.mean, result.encoder["mean"]]
     assert checkpoint.load(settings.out / "encoder").model.config.num_hidden_layers == 3  # beside it
     with pytest.raises(InputError, match=f"no encoder.*pass {settings.out / 'encoder'}"):
         checkpoint.load(saved)
@@ -330,6 +345,8 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
     model = bothways.load(saved)
     texts, labels, _ = read(files["test"])
     predicted = model.classify(texts)
+    with (settings.out / "predictions.csv").open(encoding="utf-8-sig") as file:
+        assert [row["predicted"] for row in csv.DictReader(file)] == [one.label for one in predicted]
     right = sum(one.label == label for one, label in zip(predicted, labels, strict=True))
     assert right / 90 == pytest.approx(result.baselines[TFIDF])
     assert sum(predicted[0].scores.values()) == pytest.approx(1) and {*predicted[0].scores} == {"feline", "canine"}
@@ -343,6 +360,73 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
     for call in (model.embed, model.tag, lambda texts: model.classify(texts, texts)):
         with pytest.raises(InputError):
             call(texts[:2])
+
+
+def read_facts(directory):
+    return json.loads((directory / "bothways.json").read_text(encoding="utf-8"))
+
+
+def arguments(settings):
+    named = {"--train": settings.train, "--dev": settings.dev, "--test": settings.test, "--model": settings.model}
+    named |= {"-o": settings.out, "--epochs": settings.epochs, "--dtype": settings.dtype, "--checkpoint-every": 1}
+    return [
+        *(str(part) for pair in named.items() for part in pair),
+        *["--no-linear-start"] * (not settings.linear_start),
+    ]
+
+
+@pytest.mark.slow
+def test_folds_are_scored_by_the_kind_of_model_that_is_delivered(settings, files):
+    options = {"dev": None, "test": None, "folds": 2, "linear_start": False}
+    records = [*rows(200)]
+    result = run_task(replace(settings, train=write_rows(settings.out.with_name("t.jsonl"), records), **options))
+    assert result.delivered == TFIDF and result.mean == pytest.approx(result.baselines[TFIDF])
+    assert len(result.scores) == 2 and result.mean > result.encoder["mean"]
+    lines = (settings.out / "out-of-fold.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [json.loads(line) for line in lines]
+    assert sum(row["gold"] == row["predicted"] for row in found) / len(found) == pytest.approx(result.pooled)
+
+
+@pytest.mark.parametrize("option", [{"adapter": "lora"}, {"quantize": "int8"}, {"teacher": Path("teacher")}, {}])
+def test_who_asks_for_a_kind_of_encoder_gets_it(option, settings, files):
+    """Whatever the scores: TF-IDF is far better on dev."""
+    task = mock.Mock(metric="accuracy", scoring=mock.Mock(score_predictions=scores_of))
+    task.baselines.return_value = iter([Baseline(TFIDF, one_sided(300, 300), mock.Mock())])
+    real = classify.Classification.build(settings, checkpoint.load(settings.model), split_tables.read_tables(settings))
+    setup = replace(build_setup(replace(settings, **option), real), task=task)
+    own = scores_of(one_sided(300, 150))
+    dev = {"accuracy": 0.5, "resamples": resamples_of(own, "accuracy"), "rows": 300}
+    rival = BaselineScore(TFIDF, 1.0, (0.99, 1.0), baselines.Resamples(np.ones(50), 300), one_sided(300, 300))
+    facts = {"accuracy": 0.5, "accuracy_interval": [0.4, 0.6], "rows": 300, "baseline": 0.5, "best_step": 1}
+    encoder = finetune.Outcome(task, "test", {0: {"dev": facts, "test": facts}}, 0, None)
+    encoder.compare([rival], baselines.Resamples.from_json(dev["resamples"]))
+    run = mock.Mock(directory=settings.out, origin={})
+    with mock.patch.object(finetune, "write_tfidf") as write:
+        outcome = finetune.choose_model(setup, encoder, [rival], dev, checkpoint.load(settings.model), run)
+    assert (outcome is encoder) == bool(option)
+    assert write.call_args.args[2] == settings.out / ("tfidf" if option else "model")
+    assert write.call_args.args[1].metadata["result"]["mean"] == 1.0
+
+
+def scores_of(predictions):
+    return ClassEvaluator().compare(predictions.gold, predictions.predicted, predictions.groups)
+
+
+def one_sided(number, right):
+    """Predictions of a model that has the first `right` of some rows right."""
+    gold = ["a"] * number
+    predicted = [*["a"] * right, *["b"] * (number - right)]
+    return Predictions([*map(str, range(number))], gold, predicted, [*map(str, range(number))], [None] * number)
+
+
+@pytest.mark.parametrize(("number", "is_clear"), [(12, False), (300, True)])
+def test_a_lead_on_a_few_rows_of_dev_is_not_clear(number, is_clear):
+    """Of 12 rows the rival has 3 more right; of 300, 75."""
+    task = mock.Mock(metric="accuracy", scoring=mock.Mock(score_predictions=scores_of))
+    own = scores_of(one_sided(number, number // 2))
+    dev = {"accuracy": own["accuracy"], "resamples": resamples_of(own, "accuracy")}
+    low, high = baselines.lead_on_dev(task, Baseline(TFIDF, one_sided(number, 3 * number // 4)), dev)
+    assert (low > 0) == is_clear and low < 0.25 < high
 
 
 @pytest.mark.slow
