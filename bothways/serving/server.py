@@ -225,7 +225,7 @@ def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
 
     config: Any = uvicorn.Config(
         serving.app,
-        http=timed_protocol(settings.read_timeout),
+        http=timed_protocol(settings.read_timeout, settings.max_body),
         ws="none",
         lifespan="off",
         log_config=None,
