@@ -32,6 +32,7 @@ def directories(predictors, tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     for name, model in predictors.items():
         model.save(root / name)
+    (root / "encoder" / "config_sentence_transformers.json").write_text('{"prompts": {"query": "the cat "}}')
     return root
 
 
@@ -57,6 +58,9 @@ def test_the_client_of_openai(live, predictors):
         assert len(client.embeddings.create(input="a", model="encoder", dimensions=5).data[0].embedding) == 5
         with pytest.raises(NotFoundError, match="the models are encoder, classifier"):
             client.embeddings.create(input="a", model="gpt")
+        assert client.models.retrieve("tagger").id == "tagger"
+        with pytest.raises(NotFoundError, match="the models are encoder, classifier"):
+            client.models.retrieve("gpt")
 
 
 def test_the_client_of_hugging_face(live, predictors, monkeypatch):
@@ -69,6 +73,8 @@ def test_the_client_of_hugging_face(live, predictors, monkeypatch):
     np.testing.assert_allclose(
         scores, predictors["encoder"].embed(TEXTS) @ predictors["encoder"].embed("cat"), atol=1e-5
     )
+    prompted = client.feature_extraction("sat", prompt_name="query")
+    np.testing.assert_allclose(prompted, [predictors["encoder"].embed("the cat sat")], atol=1e-5)
     labels = InferenceClient(f"{live.url}/models/classifier/predict", timeout=SECONDS).text_classification(TEXTS[0])
     expected = predictors["classifier"].classify(TEXTS[0])
     assert (labels[0].label, labels[0].score) == (
@@ -129,7 +135,9 @@ def head(length, path="/embed"):
         (b"nonsense\r\n\r\n", b"400"),
         (b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", b"400"),
         (head(10**12), b"413"),
-        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000, b"400"),
+        (b"GET /caf\xe9 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"400"),
+        (b"GET /models/%ff%00/info HTTP/1.1\r\nHost: localhost\r\nX-A: \xff\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000, b""),  # a head without an end
     ],
 )
 def test_broken_and_slow_clients_are_answered_or_closed(live, sent, answer):
@@ -382,6 +390,9 @@ def test_models_have_the_names_of_their_directories_or_given_ones():
     assert [*server.model_names([])] == ["bothways-en"]
     with pytest.raises(InputError, match="two are named 'b'"):
         server.model_names(["a/b", "c/b"])
+    for argument in ("a/caf\udcff", "caf\udcff=a"):
+        with pytest.raises(InputError, match="not UTF-8"):
+            server.model_names([argument])
     with pytest.raises(InputError, match="must follow"):
         server.model_names(["a="])
 
