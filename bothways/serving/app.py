@@ -181,7 +181,7 @@ class Site:
     async def health(self, request: Request) -> Response:
         if all(served.queue.is_alive for served in self.models.values()):
             return json_response({"status": "ok"})
-        return error_response(Refusal(503, "a model no longer computes"), request.url.path)
+        return error_response(Refusal(503, "a model no longer computes"), request.scope["path"])
 
     async def openapi(self, request: Request) -> Response:
         return json_response(self.document)
@@ -204,5 +204,7 @@ def _openai_model(name: str) -> dict[str, Any]:
 async def _http_error(request: Request, error: Exception) -> Response:
     """No such route, or another method: an error of one line."""
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path[:100]}: {error.detail}; /docs lists all routes"
-    return error_response(Refusal(error.status_code, message, "NotFound", dict(error.headers or {})), request.url.path)
+    message = f"{request.method} {request.scope['path'][:100]}: {error.detail}; /docs lists all routes"
+    return error_response(
+        Refusal(error.status_code, message, "NotFound", dict(error.headers or {})), request.scope["path"]
+    )

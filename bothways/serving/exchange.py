@@ -164,4 +164,4 @@ async def answered(handler: Callable[[], Awaitable[Response]], request: Request)
     except InputError as error:
         refusal = as_refusal(error)
         record.error_type = refusal.error_type
-        return error_response(refusal, request.url.path)
+        return error_response(refusal, request.scope["path"])

@@ -276,13 +276,17 @@ def test_prompts_are_read_from_the_files_of_sentence_transformers(tmp_path):
             read_prompts(tmp_path)
 
 
-def test_lone_surrogates_never_break_an_answer(serve, make_predictor):
+def test_lone_surrogates_and_broken_headers_never_break_an_answer(serve, make_predictor):
     lines = []
     client = serve({"model": make_predictor(heads={"classes": 2}, labels=("a\ud800", "b"))}, write_log=lines.append)
     assert {one["label"] for one in client.post("/predict", {"inputs": "the cat"}).json()} == {"a\ufffd", "b"}
     assert client.get("/info").json()["labels"] == ["a\ufffd", "b"]
     assert client.post("/embed", {"inputs": "\ud800"}).status == 400
     assert client.post("/embed", {"inputs": "a", "model": "\udcff"}).status == 400
+    anybody = serve({"model": make_predictor()}, access=Access(hosts=("*",)))
+    for host in ("[::1", "[", "a:b:c", "\xff"):
+        assert anybody.post("/nowhere", {}, host=host).status == 404, host
+        assert anybody.post("/embed", {"inputs": 7}, host=host).status == 422, host
 
 
 def test_attention_rows_are_distributions(client, predictors):
