@@ -86,7 +86,7 @@ def compile_patterns(lines: Sequence[str]) -> "GitIgnoreSpec":
 
     try:
         return GitIgnoreSpec.from_lines(lines)
-    except ValueError as error:
+    except (ValueError, re.error) as error:
         raise InputError(f"--glob {' '.join(lines)!r}: not a pattern ({error}); write it like *.md") from None
 
 
