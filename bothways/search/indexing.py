@@ -100,11 +100,11 @@ def _index_files(
         root, others = roots[folder], known.pop(found.path, [])
         same = [one for one in others if one[:2] == (root, relative)] or others[:1]
         batch.removed += [one[:2] for one in others if one not in same]
-        before, path, state = same[0] if same else (root, relative, None)
-        if before not in roots.values():  # of a folder around the one that is named
-            root, relative = before, path
-        elif (before, path) != (root, relative):
-            writer.move((before, path), (root, relative))
+        old_root, old_relative, state = same[0] if same else (root, relative, None)
+        if old_root not in roots.values():  # of a folder around the one that is named
+            root, relative = old_root, old_relative
+        elif (old_root, old_relative) != (root, relative):
+            writer.move((old_root, old_relative), (root, relative))
         if state is None or (state.size, state.modified) != (found.size, found.modified_ns):
             todo.append((root, replace(found, relative=relative), state))
             continue
