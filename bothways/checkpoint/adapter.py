@@ -7,6 +7,7 @@ written lacks it.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from bothways.adapters.lora import LoraLinear
 from bothways.adapters.spec import AdapterSpec, check_supported
 from bothways.checkpoint.contents import ADAPTER_CONFIG, METADATA_FILE, Checkpoint, is_adapter
 from bothways.checkpoint.metadata import read_metadata
-from bothways.checkpoint.state_dict import find_heads, shorten
+from bothways.checkpoint.state_dict import BIAS, BIAS_COPY, TABLE_COPIES, find_heads, not_finite_error, shorten
 from bothways.checkpoint.weights import is_finite, open_safetensors, write_weights
 from bothways.config import EncoderConfig
 from bothways.errors import InputError, MissingFile
@@ -29,22 +30,31 @@ from bothways.families.spec import CLASS_SUFFIXES
 from bothways.io import get_object, read_json, write_json
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import NUM_OUTPUTS, Model
-from bothways.model.modules import retype, set_module, share
+from bothways.model.modules import share
 from bothways.model.parameters import no_init
 from bothways.model.pooler import NO_POOLER
 
 PEFT_WEIGHTS, OWN_WEIGHTS = "adapter_model.safetensors", "adapter.safetensors"
 PREFIX = "base_model.model."  # of names in peft's files
 TASK_TYPES = {"classes": "SEQ_CLS", "tokens": "TOKEN_CLS", "spans": "QUESTION_ANS"}  # peft's, by head
-UNSUPPORTED = (
-    "use_dora",
-    "fan_in_fan_out",
-    "lora_bias",
-    "megatron_config",
-    "layer_replication",
-    "trainable_token_indices",
+# Keys of adapter_config.json that do not change the result, or of which the tensors say what they say (which modules).
+IGNORED_KEYS = frozenset(
+    "adapter_type auto_mapping base_model_name_or_path corda_config eva_config exclude_modules inference_mode"
+    " layers_pattern layers_to_transform loftq_config lora_dropout lora_ga_config megatron_core modules_to_save"
+    " peft_type peft_version qalora_group_size readers revision runtime_config target_modules task_type".split()
 )
+SCALE_KEYS = frozenset({"alpha_pattern", "lora_alpha", "r", "rank_pattern"})  # read and checked with the tensors
+SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
+    "bias": ("none", "all", "lora_only"),
+    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),  # others change the model's weights as well
+    "use_rslora": (True, False),
+}
+DEFAULT_SCALE = 8  # peft's rank, and its alpha
 MAX_RANK = 4096
+LORA_PART = re.compile(r"(.*)\.(lora_(?:embedding_)?[AB])(?:\.weight)?")
+MAX_REPEATS, MAX_PATTERN = 4, 200  # of a pattern in a file, which could take very long to compare
+TABLE = "encoder.embeddings.words.weight"
+BUFFERS = ("position_ids", "token_type_ids")  # of embeddings that were trained as a whole
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -57,7 +67,8 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
     config: dict[str, Any] = {"base_model_name_or_path": spec.base}
     state = {name: value.detach().float().cpu().contiguous() for name, value in own_state(model).items()}
     if spec.kind == "lora":
-        prefix = PREFIX if model.num_outputs else PREFIX + family.prefix
+        stored = _head_names(checkpoint)
+        prefix = PREFIX if stored and model.num_outputs else PREFIX + family.prefix
         tensors, targets = {}, []
         for name, part in model.named_modules():
             if isinstance(part, LoraLinear):
@@ -68,14 +79,12 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
                     targets.append(module.removeprefix(family.prefix))
                     tensors[f"{PREFIX}{module}.lora_A.weight"] = down
                     tensors[f"{PREFIX}{module}.lora_B.weight"] = up
-        modules: list[str] = []
-        if state and (stored := _head_names(checkpoint, state)):
-            tensors |= {f"{PREFIX}{hf_name}": state.pop(name) for name, hf_name in stored.items()}
-            modules = sorted({hf_name.removeprefix(family.prefix).split(".")[0] for hf_name in stored.values()})
+        tensors |= {f"{PREFIX}{hf_name}": state.pop(name) for name, hf_name in stored.items()}
+        modules = sorted({hf_name.removeprefix(family.prefix).split(".")[0] for hf_name in stored.values()})
         if prefix != PREFIX:
             tensors = {f"{PREFIX}{name.removeprefix(prefix)}": value for name, value in tensors.items()}
         write_weights({name: value.contiguous().clone() for name, value in tensors.items()}, directory / PEFT_WEIGHTS)
-        heads = [TASK_TYPES[head] for head in model.num_outputs if head in TASK_TYPES]
+        heads = [TASK_TYPES[head] for head in model.num_outputs if head in TASK_TYPES and stored]
         config |= {
             "peft_type": "LORA",
             "task_type": heads[0] if heads else "FEATURE_EXTRACTION",
@@ -89,6 +98,8 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
         }
     else:
         config["adapter_type"] = spec.kind
+    if line := readers(checkpoint):
+        config["readers"] = line
     if state:
         write_weights({name: value.clone() for name, value in state.items()}, directory / OWN_WEIGHTS)
     described = {
@@ -105,13 +116,28 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
     write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata, "adapter": described})
 
 
-def _head_names(checkpoint: Checkpoint, state: Mapping[str, Tensor]) -> dict[str, str]:
+def readers(checkpoint: Checkpoint) -> str | None:
+    """A line for an adapter that peft does not compute whole over transformers' model; None for all others."""
+    model, family = checkpoint.model, FAMILIES[checkpoint.model_type]
+    if model.adapter.kind != "lora":
+        return f"only Bothways reads an adapter of this kind ({model.adapter.kind})"
+    if model.num_outputs and not _head_names(checkpoint):
+        way_out = "; --pooling cls gives a head that peft reads too" if "classes" in model.num_outputs else ""
+        return f"peft reads the LoRA of the encoder, only Bothways the head{way_out}"
+    if "classes" in model.num_outputs and family.supports_mean_pooling:
+        pooling = "cls" if model.config.pooling == "first" else model.config.pooling
+        return f"peft reads it over a model whose config.json has classifier_pooling={pooling!r}"
+    return None
+
+
+def _head_names(checkpoint: Checkpoint) -> dict[str, str]:
     """Hugging Face's names of the parameters outside the encoder; none if its layout does not have this head."""
     model, family = checkpoint.model, FAMILIES[checkpoint.model_type]
     is_supported = frozenset(model.num_outputs) in family.architectures
     if model.config.pooler_act in NO_POOLER or not is_supported:
         return {}
-    names = {name: family.hf_names(name, model.num_outputs) for name in state}
+    outside = [name for name in model.state_dict() if not name.startswith("encoder.")]
+    names = {name: family.hf_names(name, model.num_outputs) for name in outside}
     return {} if any(len(found) != 1 for found in names.values()) else {name: found[0] for name, found in names.items()}
 
 
@@ -144,21 +170,24 @@ class AdapterFiles:
         kind = config.get("peft_type", "LORA")
         if kind != "LORA":
             raise InputError(f"{file}: peft_type {kind!r:.40} is not supported (supported: LORA); merge it with peft")
-        for name in UNSUPPORTED:
-            if config.get(name):
-                raise InputError(f"{file}: {name}={config[name]!r:.60} is not supported; merge it with peft")
+        for name in config.keys() - IGNORED_KEYS - SCALE_KEYS:
+            value, known = config[name], SUPPORTED_VALUES.get(name, ())
+            is_neutral = value is None or value is False or value in ("", [], {})
+            if not is_neutral and not any(type(value) is type(one) and value == one for one in known):
+                raise InputError(f"{file}: {name!s:.60}={value!r:.60} is not supported; merge it with peft")
         return AdapterFiles(directory, config, read_metadata(directory / METADATA_FILE))
 
     @property
     def base(self) -> str:
         """The directory or name of the model that it belongs to. InputError if the file does not say it."""
-        base = self.config.get("base_model_name_or_path")
+        base, revision = self.config.get("base_model_name_or_path"), self.config.get("revision")
         if not isinstance(base, str) or not base:
             raise InputError(
                 f"{self.directory / ADAPTER_CONFIG}: base_model_name_or_path is missing; name the model: "
                 "bothways merge ADAPTER --base MODEL, or bothways.load(MODEL, adapter=...)"
             )
-        return base
+        is_of_hub = isinstance(revision, str) and revision and "@" not in base and not Path(base).exists()
+        return f"{base}@{revision}" if is_of_hub else base
 
     def load(self, base: Checkpoint | None, load_base: Callable[[str], Checkpoint]) -> Checkpoint:
         """The model with the adapter, merged if its kind can be.
@@ -224,30 +253,48 @@ class AdapterFiles:
         return NUM_OUTPUTS[head] if head in NUM_OUTPUTS else len(labels) or 1
 
     def _own_tensors(self, model: Model, family: FamilySpec, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors of both files by our names."""
+        """The tensors of both files by our names. InputError if one is left over, or scales are not those that we
+        know."""
         tensors: dict[str, Tensor] = {}
         if (self.directory / OWN_WEIGHTS).exists():
             tensors |= open_safetensors(self.directory / OWN_WEIGHTS)
-        if model.adapter.kind != "lora":
-            return tensors
-        stored = self._peft_tensors(family)
-        for name, part in model.named_modules():
-            if isinstance(part, LoraLinear):
-                modules = [hf_name.removesuffix(".weight") for hf_name in family.hf_names(f"{name}.weight", ())]
-                names = [modules[index] for index in part.adapted]
-                tensors[f"{name}.lora_down"] = torch.cat(self._take(stored, [f"{one}.lora_A" for one in names]))
-                tensors[f"{name}.lora_up"] = torch.stack(self._take(stored, [f"{one}.lora_B" for one in names]))
-        for name in state.keys() - tensors.keys():
-            hf_names = family.hf_names(name, model.num_outputs)
-            tensors |= {name: stored[hf_names[0]]} if hf_names and hf_names[0] in stored else {}
+        if model.adapter.kind == "lora":
+            stored, prefix = self._peft_tensors(family)
+            for name, part in model.named_modules():
+                if isinstance(part, LoraLinear):
+                    modules = [hf_name.removesuffix(".weight") for hf_name in family.hf_names(f"{name}.weight", ())]
+                    names = [modules[index] for index in part.adapted]
+                    for one in names:
+                        self._check_own_scale(one.removeprefix(prefix), model.adapter)
+                    tensors[f"{name}.lora_down"] = torch.cat(self._take(stored, [f"{one}.lora_A" for one in names]))
+                    tensors[f"{name}.lora_up"] = torch.stack(self._take(stored, [f"{one}.lora_B" for one in names]))
+            for name in state.keys() - tensors.keys():
+                hf_names = family.hf_names(name, model.num_outputs)
+                tensors |= {name: stored.pop(hf_names[0])} if hf_names and hf_names[0] in stored else {}
+            tensors |= stored
+        if unknown := [name for name in tensors if name not in state and "pooler." not in name]:
+            raise self._unused_error(unknown)
         return tensors
 
-    def _take(self, stored: Mapping[str, Tensor], names: list[str]) -> list[Tensor]:
+    def _check_own_scale(self, name: str, spec: AdapterSpec) -> None:
+        if self._scale(name, spec.rank) != spec.scale:
+            raise InputError(
+                f"{self.directory / ADAPTER_CONFIG}: r and lora_alpha differ from those in {METADATA_FILE}; remove "
+                f"{METADATA_FILE} if peft has written the adapter"
+            )
+
+    def _unused_error(self, names: list[str]) -> InputError:
+        return InputError(
+            f"{self.directory}: no part of the model uses {shorten(sorted(names))}; pass the model that the adapter "
+            "was trained on, or merge it with peft"
+        )
+
+    def _take(self, stored: dict[str, Tensor], names: list[str]) -> list[Tensor]:
         if missing := [name for name in names if name not in stored]:
             raise InputError(
                 f"{self.directory / PEFT_WEIGHTS}: missing: {shorten(missing)}; download the adapter again"
             )
-        return [stored[name] for name in names]
+        return [stored.pop(name) for name in names]
 
     def _check(self, tensors: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) -> None:
         """InputError names tensors that are missing, misshapen or not finite."""
@@ -267,100 +314,156 @@ class AdapterFiles:
 
     # --- files that peft has written ----------------------------------------------------------------------------------
 
-    def _peft_tensors(self, family: FamilySpec) -> dict[str, Tensor]:
-        """The tensors of peft's file by Hugging Face's names of their modules, `.lora_A` or `.lora_B` behind them."""
+    def _peft_tensors(self, family: FamilySpec) -> tuple[dict[str, Tensor], str]:
+        """The tensors of peft's file by Hugging Face's names of their modules, `.lora_A` or the like behind them; and
+        the prefix that these names have but the file lacks, since it is of an encoder alone."""
         file = self.directory / PEFT_WEIGHTS
         if not file.exists():
             raise MissingFile(f"{file}: not found; save the adapter again, as safetensors")
-        named = {}
-        for name, value in open_safetensors(file).items():
-            short = name.removeprefix(PREFIX)
-            for kind in ("lora_A", "lora_B"):
-                short = (
-                    short.removesuffix(f".{kind}.weight") + f".{kind}" if short.endswith(f".{kind}.weight") else short
-                )
+        named: dict[str, Tensor] = {}
+        tensors = open_safetensors(file)
+        for name in sorted(tensors, key=lambda name: ".modules_to_save." in name):
+            value = tensors[name]
+            short = name.removeprefix(PREFIX).replace(".base_layer.", ".")
+            if ".original_module." in short or short.endswith(BUFFERS):
+                continue  # what modules_to_save replaces
+            again = re.sub(r"\.modules_to_save\.\w+\.", ".", short)  # bias="all" stores a head's biases twice
+            short = again if again in named else short.replace(".modules_to_save.", ".")
+            if (part := LORA_PART.fullmatch(short)) is not None:
+                short = f"{part[1]}.{part[2]}"
+            if short in named and not torch.equal(named[short], value):
+                raise self._unused_error([name])
             named[short] = value
-        is_bare = not any(name.startswith(family.prefix) for name in named)
-        return {
-            family.prefix + name if is_bare and _is_encoder(name, family) else name: value
-            for name, value in named.items()
-        }
+        if broken := [name for name, value in named.items() if not value.is_floating_point() or not is_finite(value)]:
+            raise not_finite_error(file, broken)
+        if any(name.startswith(family.prefix) for name in named):
+            return named, ""
+        is_part = {name: _is_encoder(name, family) for name in named}
+        return {family.prefix * is_part[name] + name: value for name, value in named.items()}, family.prefix
 
     def _attach_peft(self, base: Checkpoint) -> Checkpoint:
-        """LoRA that peft has trained: A and B of any linear map are added to the weights."""
-        file, family = self.directory / ADAPTER_CONFIG, FAMILIES[base.model_type]
+        """LoRA that peft has trained, and the parameters that it has trained as a whole, in copies of the weights."""
+        family = FAMILIES[base.model_type]
         check_supported(AdapterSpec("lora"), base.model.config, base.model_type)
-        stored = self._peft_tensors(family)
-        changes = {name.removesuffix(".lora_A"): value for name, value in stored.items() if name.endswith(".lora_A")}
-        plain = {name: value for name, value in stored.items() if not name.endswith((".lora_A", ".lora_B"))}
-        model, labels = self._with_stored_head(base, plain, family)
-        modules = {
-            hf_name.removesuffix(".weight"): (name, index, len(hf_names))
-            for name, part in model.named_modules()
-            if isinstance(part, nn.Linear)
-            for hf_names in [family.hf_names(f"{name}.weight", model.num_outputs)]
-            for index, hf_name in enumerate(hf_names)
-        }
-        if unknown := sorted(changes.keys() - modules.keys()):
-            raise InputError(
-                f"{self.directory / PEFT_WEIGHTS}: LoRA on {shorten(unknown)}, which the model does not have as a "
-                "linear map; merge it with peft"
-            )
-        for hf_name, down_RI in changes.items():
-            (up_OR,) = self._take(stored, [f"{hf_name}.lora_B"])
-            name, index, num_parts = modules[hf_name]
-            linear = model.get_submodule(name)
-            assert isinstance(linear, nn.Linear)
-            rows = linear.out_features // num_parts
-            shapes = {"A": [len(down_RI), linear.in_features], "B": [rows, len(down_RI)]}
-            for kind, value in (("A", down_RI), ("B", up_OR)):
-                if [*value.shape] != shapes[kind]:
-                    raise InputError(
-                        f"{self.directory / PEFT_WEIGHTS}: {hf_name}.lora_{kind} is {[*value.shape]}, the model needs "
-                        f"{shapes[kind]}; pass the model that the adapter was trained on"
-                    )
-            scale = self._scale(hf_name, len(down_RI), file)
-            change = scale * (up_OR.double() @ down_RI.double())
-            weight = linear.weight.detach().clone()
-            weight[index * rows : (index + 1) * rows] += change.to(weight)
-            replacement = retype(linear, nn.Linear)
-            replacement.weight = nn.Parameter(weight, requires_grad=False)
-            set_module(model, name, replacement)
+        stored, prefix = self._peft_tensors(family)
+        model, labels = self._with_stored_head(base, stored, family, is_bare=bool(prefix))
+        changed: dict[str, Tensor] = {}
+        for name, parameter in [*model.named_parameters()]:
+            owner = model.get_submodule(name.rpartition(".")[0])
+            hf_names = family.hf_names(name, model.num_outputs)
+            for index, hf_name in enumerate(hf_names):
+                module, kind = hf_name.removesuffix(".weight"), "embedding_" if isinstance(owner, nn.Embedding) else ""
+                pair = [f"{module}.lora_{kind}{letter}" for letter in "AB"]
+                can_have_pair = isinstance(owner, nn.Embedding | nn.Linear) and module != hf_name
+                has_pair = can_have_pair and not stored.keys().isdisjoint(pair)
+                if hf_name not in stored and not has_pair:
+                    continue
+                weight = changed.setdefault(name, parameter.detach().clone())
+                rows = weight.chunk(len(hf_names))[index]
+                if hf_name in stored:
+                    self._check({hf_name: stored[hf_name]}, {hf_name: rows.shape})
+                    rows.copy_(stored.pop(hf_name))
+                if has_pair:
+                    down, up = self._take(stored, pair)
+                    shape = rows.T.shape if kind else rows.shape
+                    self._check_pair(pair, down, up, shape)
+                    change = self._scale(module.removeprefix(prefix), len(down)) * (up.double() @ down.double())
+                    rows += (change.T if kind else change).to(rows)
+        self._check_tied({**model.state_dict(), **changed}, model.state_dict(), stored)
+        for name, weight in changed.items():
+            module, _, attribute = name.rpartition(".")
+            replacement = nn.Parameter(weight, requires_grad=model.get_parameter(name).requires_grad)
+            setattr(model.get_submodule(module), attribute, replacement)
         return replace(base, model=model.eval(), labels=labels, metadata=self.metadata)
 
-    def _scale(self, hf_name: str, rank: int, file: Path) -> float:
-        """alpha / rank of a map. InputError if the config has no number."""
-        patterns = get_object(self.config, "alpha_pattern", file)
-        alpha = next((value for key, value in patterns.items() if hf_name.endswith(key)), self.config.get("lora_alpha"))
-        if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0 < rank <= MAX_RANK:
-            raise InputError(f"{file}: lora_alpha ({alpha!r:.40}) must be a number")
+    def _check_tied(self, new: Mapping[str, Tensor], old: Mapping[str, Tensor], left: Mapping[str, Tensor]) -> None:
+        """InputError if a tensor is left over that is no copy of a tied one, or if the token table has changed, but not
+        the output embeddings."""
+        ends = {TABLE: TABLE_COPIES, BIAS: (BIAS_COPY,)}
+        copies = {
+            name: tied
+            for tied in ends.keys() & new.keys()
+            for name, value in left.items()
+            if name.endswith(ends[tied]) and torch.equal(value.to(new[tied]), new[tied])
+        }
+        if unused := left.keys() - copies.keys():
+            raise self._unused_error([*unused])
+        if BIAS in new and TABLE not in copies.values() and not torch.equal(new[TABLE], old[TABLE]):
+            raise InputError(
+                f"{self.directory}: changes the token table, but not the output embeddings, which is not supported; "
+                "train it with the encoder alone"
+            )
+
+    def _check_pair(self, names: list[str], down: Tensor, up: Tensor, shape: torch.Size) -> None:
+        """InputError names a matrix that does not fit a weight of this shape."""
+        rank = down.shape[0] if down.ndim else 0
+        for name, value, needed in zip(names, (down, up), ([rank, shape[1]], [shape[0], rank]), strict=True):
+            if [*value.shape] != needed or not 0 < rank <= MAX_RANK:
+                raise InputError(
+                    f"{self.directory / PEFT_WEIGHTS}: {name} is {[*value.shape]}, the model needs {needed}; pass the "
+                    "model that the adapter was trained on"
+                )
+
+    def _scale(self, name: str, rank: int) -> float:
+        """alpha / rank of a module. InputError if the config has no number, or another rank."""
+        file = self.directory / ADAPTER_CONFIG
+        alpha, stated = self._value("alpha_pattern", "lora_alpha", name), self._value("rank_pattern", "r", name)
+        if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not math.isfinite(alpha):
+            raise InputError(f"{file}: lora_alpha or alpha_pattern of {name} ({alpha!r:.40}) must be a number")
+        if stated != rank:
+            raise InputError(
+                f"{file}: r or rank_pattern of {name} is {stated!r:.40}, its tensors have {rank}; save it again"
+            )
         return float(alpha) / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
 
+    def _value(self, patterns: str, default: str, name: str) -> Any:
+        """What the first pattern that matches the end of a module's name says, or else the key for all modules."""
+        file = self.directory / ADAPTER_CONFIG
+        for pattern, value in get_object(self.config, patterns, file).items():
+            is_slow = len(pattern) > MAX_PATTERN or len(re.findall(r"[*+{]", pattern)) > MAX_REPEATS
+            try:
+                if is_slow or re.search(r"\)[*+{]", pattern):
+                    raise re.error("too many repetitions")
+                if re.fullmatch(rf"(.*\.)?({pattern})", name):
+                    return value
+            except re.error as error:
+                raise InputError(f"{file}: {patterns} {pattern!r:.60}: {error}; write out the modules") from None
+        return self.config.get(default, DEFAULT_SCALE)
+
     def _with_stored_head(
-        self, base: Checkpoint, plain: Mapping[str, Tensor], family: FamilySpec
+        self, base: Checkpoint, stored: Mapping[str, Tensor], family: FamilySpec, *, is_bare: bool
     ) -> tuple[Model, tuple[str, ...]]:
-        """The base with the head that is in the file, or its own if there is none; and the names of the classes."""
-        task = next((head for head, name in TASK_TYPES.items() if name == self.config.get("task_type")), "")
-        heads = find_heads(family, plain, f"For{CLASS_SUFFIXES.get(task)}")
-        config = base.model.config
-        outside = {name: value for name, value in base.model.state_dict().items() if not name.startswith("encoder.")}
-        if not heads:
-            model = _with_encoder_of(base.model, config, base.model.num_outputs)
-            model.load_state_dict(outside, strict=False)
-            return model, base.labels
-        head = min(heads)
-        last = plain.get(f"{family.head_names[head].get('output')}.weight")
-        size = NUM_OUTPUTS.get(head, 0 if last is None else len(last))
-        model = _with_encoder_of(base.model, config, {head: size})
+        """The base with the heads that are in the file, or its own if there is none; and the names of the classes."""
+        sizes: dict[str, int] = {}
+        for head in find_heads(family, stored, self._architecture(base)):
+            last = stored.get(f"{family.head_names[head].get('output')}.weight")
+            sizes[head] = NUM_OUTPUTS.get(head, 0 if last is None or not last.numel() or not last.ndim else len(last))
+        own = base.model.num_outputs
+        keeps_own = all(own.get(head) == size for head, size in sizes.items())
+        if is_bare and any(name.startswith(family.hf_names(TABLE, ())[0].removesuffix("weight")) for name in stored):
+            own = {head: size for head, size in own.items() if head != "masked_words"}  # it was tied to another table
+        model = _with_encoder_of(base.model, base.model.config, own if keeps_own else sizes)
         shapes = {name: value.shape for name, value in model.state_dict().items() if not name.startswith("encoder.")}
-        state = {name: outside[name] for name in shapes if name.startswith("pooler.") and name in outside}
+        outside, state = base.model.state_dict(), {}
         for name in shapes:
-            (hf_name, *_) = family.hf_names(name, model.num_outputs)
-            state |= {name: plain[hf_name]} if hf_name in plain else {}
+            if name in outside and (keeps_own or name.startswith("pooler.")):
+                state[name] = outside[name]
+            for hf_name in stored.keys() & {*family.hf_names(name, model.num_outputs)}:
+                state[name] = stored[hf_name]
         self._check(state, shapes)
         model.load_state_dict(state, strict=False)
-        has_labels = head in ("classes", "tokens") and size > 1
-        return model, tuple(f"LABEL_{index}" for index in range(size)) if has_labels else ()
+        size = sizes.get("classes", sizes.get("tokens"))
+        if size is None:
+            return model, base.labels if keeps_own else ()
+        return model, tuple(f"LABEL_{index}" for index in range(size)) if size > 1 else ()
+
+    def _architecture(self, base: Checkpoint) -> str:
+        """The classes of transformers that tell apart heads with the same names of parameters."""
+        task = next((head for head, name in TASK_TYPES.items() if name == self.config.get("task_type")), None)
+        mapping = get_object(self.config, "auto_mapping", self.directory / ADAPTER_CONFIG)
+        heads = [task] if task else [*base.model.num_outputs]
+        suffixes = " ".join(f"For{CLASS_SUFFIXES.get(head)}" for head in heads)
+        return suffixes if task else str(mapping.get("base_model_class") or suffixes)
 
 
 def _is_encoder(name: str, family: FamilySpec) -> bool:
@@ -372,7 +475,7 @@ def _is_encoder(name: str, family: FamilySpec) -> bool:
 def _with_encoder_of(base: Model, config: EncoderConfig, heads: Mapping[str, int]) -> Model:
     """A model with these heads, uninitialized, and an encoder that shares the weights of `base`."""
     with no_init(base.encoder.embeddings.words.weight.dtype):
-        model = Model(config, heads, pooler=not heads and base.pooler is not None)
+        model = Model(config, heads, pooler=base.pooler is not None and dict(heads) in ({}, base.num_outputs))
     for head in model.heads.values():
         if isinstance(head, ClassificationHead):
             head.output.float()  # as `move_model` does

@@ -1,5 +1,6 @@
 """Which other libraries read a checkpoint that Bothways saves."""
 
+from bothways.checkpoint.adapter import readers
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats import format_of
 from bothways.checkpoint.formats.linear import LinearFormat
@@ -7,12 +8,15 @@ from bothways.model.pooler import encodes_separately
 
 
 def unread_warning(checkpoint: Checkpoint) -> str | None:
-    """A line for a classifier whose scores transformers does not compute; None for all others."""
+    """A line for a classifier whose scores transformers does not compute, and an adapter of which peft does not compute
+    all; None for all others."""
+    if checkpoint.model.adapter is not None:
+        return readers(checkpoint)
     if not isinstance(format_of(checkpoint), LinearFormat):
         return None
-    readers = (
+    computing = (
         "Bothways computes"
         if encodes_separately(checkpoint.model.config)
         else ("Bothways and sentence-transformers compute")
     )
-    return f"only {readers} the scores of this model; --pooling cls gives a head that transformers reads too"
+    return f"only {computing} the scores of this model; --pooling cls gives a head that transformers reads too"
