@@ -145,7 +145,9 @@ class Database:
     def close(self) -> None:
         self.connection.close()
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+    def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
+        if isinstance(values, Mapping):
+            return self.connection.execute(sql, dict(zip(values, to_stored(values.values()), strict=True)))
         return self.connection.execute(sql, to_stored(values))
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:

@@ -240,8 +240,8 @@ def test_rows_are_parts_with_metadata(tmp_path):
         '{"id": 7, "title": "A", "text": "one", "tags": ["x"], "none": null}\n\n{"text": "two", "ok": true, "f": 0.5}'
     )
     first, second = read(write(tmp_path / "a.jsonl", rows))
-    assert first == DocumentPart("A\n\none", first_line=1, metadata={"id": 7})
-    assert second == DocumentPart("two", first_line=3, metadata={"ok": True, "f": 0.5})
+    assert first == DocumentPart("A\n\none", first_line=1, metadata={"id": 7}, is_row=True)
+    assert second == DocumentPart("two", first_line=3, metadata={"ok": True, "f": 0.5}, is_row=True)
 
 
 def test_rows_of_csv_are_located_by_their_first_line(tmp_path):
@@ -268,7 +268,7 @@ def test_lone_surrogates_become_one_character_each(tmp_path):
 def test_without_a_text_column_all_strings_are_the_text(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"city": "Oslo", "size": 5, "land": "Norway"}')
     assert read(path) == [
-        DocumentPart("city: Oslo\nland: Norway", metadata={"city": "Oslo", "size": 5, "land": "Norway"})
+        DocumentPart("city: Oslo\nland: Norway", metadata={"city": "Oslo", "size": 5, "land": "Norway"}, is_row=True)
     ]
 
 
