@@ -12,9 +12,9 @@ from typing import Any
 
 from bothways import __version__
 from bothways.errors import InputError, shorten
+from bothways.io import SURROGATES
 from bothways.log import print_json_line
 from bothways.search.commands import hit_json
-from bothways.search.passages import SURROGATE
 from bothways.search.spaces import Space, VectorModel, open_vectors
 from bothways.search.store import Store
 from bothways.settings import Mcp
@@ -180,7 +180,7 @@ def _value(name: str, value: Any, expected: Mapping[str, Any]) -> Any:
     if expected["type"] == "string":
         options = expected.get("enum")
         if isinstance(value, str) and value in (options or [value]):
-            return value if name == "path" else SURROGATE.sub("\ufffd", value)
+            return value if name == "path" else SURROGATES.sub("\ufffd", value)
         wanted = f"one of {', '.join(options)}" if options else "a string"
     else:
         least, most = expected["minimum"], expected["maximum"]

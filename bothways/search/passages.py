@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bothways.errors import InputError
+from bothways.io import SURROGATES
 
 MAX_TOKEN_CHARACTERS = 16  # so long a text counts as a token at least: a word of 1 MB may be one [UNK]
 SENTENCE_WINDOW = 4000  # characters given to sentencex at once: its time is quadratic for some texts
 WORD = re.compile(r"\S+")
-SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 CountTokens = Callable[[str], int]
 Span = tuple[int, int]  # start and end of a slice
@@ -196,7 +197,7 @@ def _sentences(text: str, start: int, end: int, language: str) -> Iterator[Span]
         try:
             starts = _sentence_starts(window, segment(language, window))
         except UnicodeEncodeError:
-            window = SURROGATE.sub("\ufffd", window)
+            window = SURROGATES.sub("\ufffd", window)
             starts = _sentence_starts(window, segment(language, window))
         if start + len(window) == end:
             starts.append(len(window))

@@ -474,6 +474,9 @@ def test_file_names_that_are_not_utf8_are_indexed_found_and_removed(models, fold
         assert [found[name].path.read_text().strip() for name in names] == ["cat", "cat mat", "cat mat mat"]
         assert texts(store, "cat", globs=["!*.*", os.fsdecode(names[0])]) == ["cat"]
         assert texts(store, "cat", condition=f"path = '{os.fsdecode(names[0])}'") == ["cat"]
+        assert [store.passages_from(str(found[name].path), 1, 9)[0].path for name in names] == [
+            found[name].path for name in names
+        ]
     for name in names:
         os.unlink(os.path.join(os.fsencode(folder), name))
     assert build(folder, tmp_path / "store").deleted == 3
