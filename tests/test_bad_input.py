@@ -120,7 +120,7 @@ def commands_on(file, filler, classifier, out):
     """A command of every verb that reads a file."""
     commands = [("predict", classifier, file), ("embed", filler, file, "-o", out.with_suffix(".npy"))]
     if file.suffix in (".txt", ".jsonl"):
-        commands += [("vocab", file, "-o", out), short(file, out), ("evaluate", filler, file)]
+        commands += [("vocab", file, "-o", out), short(file, out), ("evaluate", filler, file, "--documents", "line")]
     if file.suffix in (".csv", ".jsonl"):
         tuning = ("finetune", "classify", "--model", filler, "-o", out, "--train")
         commands += [("evaluate", classifier, file), (*tuning, file)]

@@ -30,7 +30,7 @@ def prepack(model: Model) -> Callable[[Batch], Tensor]:
         return model
     weight = model.encoder.embeddings.words.weight
     is_bf16_on_cpu = weight.device.type == "cpu" and weight.dtype is torch.bfloat16
-    if not is_bf16_on_cpu or is_int8(model) or not torch.backends.mkldnn.is_available():
+    if not is_bf16_on_cpu or is_int8(model) or not can_prepack():
         return model
     encoder, activation = model.encoder, model.config.hidden_act
     # Layers that do more than `Layer` stay as they are (DeBERTa's convolution).
@@ -50,6 +50,11 @@ def prepack(model: Model) -> Callable[[Batch], Tensor]:
         return last_TH
 
     return forward
+
+
+def can_prepack() -> bool:
+    """Whether oneDNN has bf16 products for this processor; it has none for those with AVX2 alone."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def is_plain(layer: Layer) -> bool:
