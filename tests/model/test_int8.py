@@ -67,7 +67,8 @@ def test_extremes_neither_overflow_nor_saturate_on_the_way():
     made.weight_int8.copy_(torch.tensor([127, -127, 127, -127, 1])[:, None].expand(-1, 3077))
     integers_TI = torch.tensor([[255], [0], [255]], dtype=torch.uint8).expand(-1, 3077).contiguous()
     found_TO = made.product(integers_TI, torch.float32)
-    np.testing.assert_allclose(found_TO.numpy(), by_integers(made, integers_TI), rtol=1e-6)
+    # Saturation would lose half; sums above 2**24 are rounded where oneDNN adds in float32 (AVX2 alone).
+    np.testing.assert_allclose(found_TO.numpy(), by_integers(made, integers_TI), rtol=1e-4)
 
 
 @pytest.mark.parametrize("activation", ["", *POST_OPERATIONS])
@@ -213,7 +214,7 @@ def test_an_int8_model_refuses_to_be_trained(quantized):
 def test_a_model_whose_numbers_overflow_is_refused(make_model, tokenizer):
     model = make_model("bert")
     with torch.no_grad():
-        model.encoder.layers[1].feed_forward.inner.weight.mul_(1e38)
+        model.encoder.layers[1].feed_forward.inner.weight.mul_(3e38)
     batch = Batch.from_encodings([tokenizer.encode(text) for text in TEXTS])
     seen = observe(model, lambda: model(batch))
     with pytest.raises(InputError, match="feed_forward.output .*float32"):
