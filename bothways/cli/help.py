@@ -12,7 +12,7 @@ OPTIONS, OTHER = "options", "other"  # titles: of tyro's box, and of the group o
 GROUPS = {
     "data": "train dev test unlabelled heldout heldout-examples text pair text-column pair-column label-column "
     "group-column words-column tags-column negative-column scheme documents drop-duplicates merge-labels encoding "
-    "language on-error token-store folds tasks predictions with texts lengths batches glob filter",
+    "language on-error token-store folds tasks predictions with texts lengths batches glob filter remove",
     "task": "how fast objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher "
     "alpha temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
     "passage-vectors max-answer-tokens matryoshka-dims dimensions speed magnitude parts drop-layers cuts best "
