@@ -117,6 +117,16 @@ def test_an_index_of_its_own(folder, output_of, tmp_path):
     assert "Rossini" in output_of("search", "barber opera", tmp_path / "index")
 
 
+def test_a_folder_that_is_gone_is_removed_from_an_index(folder, output_of, tmp_path):
+    index = ("index", "-o", tmp_path / "index", "--no-encoder", "--json")
+    output_of(*index, folder)
+    folder.rename(tmp_path / "gone")
+    facts = json.loads(output_of(*index, "--remove", folder))
+    assert (facts["deleted"], facts["files"], facts["passages"]) == (3, 0, 0)
+    assert "no folder of the index" in output_of(*index, "--remove", folder, status=1)
+    assert "name at least one folder" in output_of(*index, status=2)
+
+
 def test_a_folder_with_a_database_of_another_program_is_searched_as_a_folder(folder, output_of):
     with closing(sqlite3.connect(folder / "store.db")) as theirs:
         theirs.execute("CREATE TABLE accounts (name TEXT)")
