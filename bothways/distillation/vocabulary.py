@@ -24,7 +24,8 @@ def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int)
     for word, count in words.items():
         for piece in tokenizer.ids(word):
             counts[piece] += count
-    needed = {*tokenizer.special_ids}
+    assert isinstance(tokenizer.backend, BertBackend)
+    needed = {*tokenizer.special_ids, *(tokenizer.vocab[token.content] for token in tokenizer.backend.added)}
     needed |= {
         tokenizer.vocab[text] for char in ALPHABET for text in (char, CONTINUATION + char) if text in tokenizer.vocab
     }
@@ -32,7 +33,6 @@ def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int)
         raise InputError(f"vocab_size ({size}) must be at least {len(needed)}: special tokens, letters and digits")
     ranked = sorted(counts.keys() - needed, key=lambda index: (-counts[index], index))
     kept = sorted(needed.union(ranked[: size - len(needed)]))
-    assert isinstance(tokenizer.backend, BertBackend)
     return Tokenizer({tokenizer.tokens[index]: new for new, index in enumerate(kept)}, **tokenizer.backend.rules)
 
 
