@@ -57,6 +57,18 @@ def warn_of_text_changes(directory: Path, tokenizer: Tokenizer, warn: Callable[[
         warn(f"{file}: texts are not lower-cased (do_lower_case); pass them in lower case")
 
 
+def read_prompts(directory: Path) -> dict[str, str]:
+    """The prompts of sentence-transformers by name, which its clients may ask for; none if there are none, or if the
+    pooling leaves their tokens out."""
+    file, pooling = directory / "config_sentence_transformers.json", directory / POOLING / "config.json"
+    if not file.exists() or (pooling.exists() and read_json(pooling).get("include_prompt") is False):
+        return {}
+    prompts = get_object(read_json(file), "prompts", file)
+    if not all(isinstance(prompt, str) for prompt in prompts.values()):
+        raise InputError(f"{file}: prompts ({prompts!r:.60}) must be texts by name; correct or remove them")
+    return prompts
+
+
 def read_pooling(directory: Path) -> str | None:
     """The pooling of 1_Pooling: mean, cls or max; None without that directory. InputError for other types."""
     file = directory / POOLING / "config.json"

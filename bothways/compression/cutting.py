@@ -94,12 +94,12 @@ def _cut_neurons(value: Tensor, module: str, kind: str, neurons: Sequence[int], 
 
 
 def cut_vocabulary(source: Checkpoint, words: Mapping[str, int]) -> Checkpoint:
-    """A checkpoint with only the entries that these words need, and letters and digits; texts of these words have the
-    same pieces and the same hidden states.
+    """A checkpoint with only the entries that these words need, and all single characters; texts of these words have
+    the same pieces and the same hidden states.
 
     InputError if the vocabulary is not WordPiece."""
     tokenizer, old = source.need_tokenizer(), source.model
-    smaller = reduce_vocabulary(tokenizer, words, len(tokenizer))
+    smaller = reduce_vocabulary(tokenizer, words)
     ids_V = torch.tensor([tokenizer.vocab[token] for token in smaller.tokens])
     config = old.config.replace(vocab_size=len(smaller), pad_token_id=smaller.pad_id)
     with no_init(old.encoder.embeddings.words.weight.dtype):

@@ -6,7 +6,10 @@ Offsets count characters (code points), [start, end). The text is split into BER
 import json
 from bisect import bisect_left, bisect_right
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +23,7 @@ from bothways.tokenizer.basic import Splitter
 
 SPAN_KEYS = ("entities", "spans", "label", "labels")
 BOUND_KEYS = {"start": ("start", "start_offset"), "end": ("end", "end_offset")}  # the second ones are doccano's
+REFUSED = ("reject", "ignore")  # values of Prodigy's column `answer`
 LAYOUTS = (
     '{"words": ["In", "Rome"], "tags": ["O", "B-CITY"]}',
     '{"text": "In Rome", "entities": [{"start": 3, "end": 7, "label": "CITY"}]} (or spans, label, labels)',
@@ -101,6 +105,35 @@ def text_rows(path: Path) -> Iterator[tuple[str, TableRow]]:
         yield where, {**row, "text": _task_text(where, row["data"])} if is_task else row
 
 
+def accepted_rows(
+    path: TableSource, located_rows: list[tuple[str, Any]], errors: RowErrors, *used: str | None
+) -> list[tuple[str, Any]]:
+    """The rows without those that Prodigy's `answer` rejects or ignores, and without tasks of Label Studio that have no
+    annotation, or only cancelled ones. `errors` receives a note with their number.
+
+    used: the columns named for other uses, which `answer` may be. InputError if no row is left.
+    """
+    answers = [row.get("answer") for _, row in located_rows if isinstance(row, Mapping)]
+    values = {one for one in answers if isinstance(one, str)}
+    has_answers = "answer" not in used and values <= {"accept", *REFUSED}
+    left_out = [where for where, row in located_rows if isinstance(row, Mapping) and _is_refused(row, has_answers)]
+    if not left_out:
+        return located_rows
+    shown = f"rows that their annotators rejected, ignored or left without annotation: {len(left_out):,}"
+    if len(left_out) == len(located_rows):
+        raise InputError(f"{path}: holds only {shown}; give rows with the answer 'accept'")
+    errors.remarks.append(f"left out {shown}, such as {left_out[0]}")
+    refused = {*left_out}
+    return [(where, row) for where, row in located_rows if where not in refused]
+
+
+def _is_refused(row: TableRow, has_answers: bool) -> bool:
+    if _is_task(row):
+        return all(isinstance(one, Mapping) and bool(one.get("was_cancelled")) for one in row["annotations"])
+    answer = row.get("answer")
+    return has_answers and isinstance(answer, str) and answer in REFUSED
+
+
 def annotated_sentences(
     located_rows: Iterable[tuple[str, TableRow]], errors: RowErrors, scheme: Scheme = "iob2"
 ) -> list[Sentence]:
@@ -114,7 +147,7 @@ def annotated_sentences(
     changes = Changes()
     for where, row in located_rows:
         try:
-            text, spans = read_annotation(where, row)
+            text, spans = read_annotation(where, row, changes)
             words = split_words(text)
             if words:
                 tags = spans_to_tags(changes.fit(where, words, spans), len(words), scheme)
@@ -143,6 +176,8 @@ class Changes:
         self.moved: list[str] = []
         self.dropped: list[str] = []
         self.blank: list[str] = []  # locations of texts without words
+        self.converted: list[str] = []  # locations of rows whose offsets count UTF-16 units
+        self.others = Counter[str]()  # regions of other types
 
     def fit(self, where: str, words: TextWords, spans: Sequence[TextSpan]) -> list[Span]:
         """The spans of words that cover the spans of characters, without overlaps. InputError if one covers no word."""
@@ -170,19 +205,27 @@ class Changes:
             (self.moved, "entities that begin or end inside a word, extended to whole words"),
             (self.dropped, "entities left out because they overlap a longer or earlier one"),
             (self.blank, "texts left out because they have no words"),
+            (self.converted, "texts whose offsets count UTF-16 units, read as characters"),
         )
-        return [f"{kind}: {len(examples):,}, such as {examples[0]}" for examples, kind in kinds if examples]
+        others = ", ".join(f"{number:,} {kind}" for kind, number in self.others.items())
+        return [
+            *(f"{kind}: {len(examples):,}, such as {examples[0]}" for examples, kind in kinds if examples),
+            *([f"left out regions that are no spans with labels: {others}"] if others else []),
+        ]
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def read_annotation(where: str, row: Any) -> tuple[str, list[TextSpan]]:
-    """The text of a row and its spans, without white space at their borders. InputError if they are not valid."""
+def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[TextSpan]]:
+    """The text of a row and its spans, without white space at their borders. InputError if they are not valid.
+
+    Where spans carry their own text and do not have it at their offsets, the offsets may count UTF-16 units.
+    """
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
     if _is_task(row):
-        text, name, values = _task_text(where, row["data"]), "result", list(_task_values(where, row))
+        text, name, values = _task_text(where, row["data"]), "result", list(_task_values(where, row, changes))
     elif (key := _spans_key(row)) is not None and "text" in row:
         text, name, values = row["text"], key, row[key]
     else:
@@ -194,7 +237,23 @@ def read_annotation(where: str, row: Any) -> tuple[str, list[TextSpan]]:
         raise InputError(f"{where}: 'text' holds {shorten(repr(text))}, not text; fix the row or drop it")
     if not isinstance(values, list):
         raise InputError(f"{where}: {name!r} holds {shorten(repr(values))}, not a list; {layouts_message()}")
-    return text, [_span(f"{where}: {name}[{index}]", value, text) for index, value in enumerate(values)]
+    places = [f"{where}: {name}[{index}]" for index in range(len(values))]
+    spans = [_span(place, value) for place, value in zip(places, values, strict=True)]
+    own = [value.get("text") if isinstance(value, Mapping) else None for value in values]
+    try:
+        return text, [*map(_placed, places, spans, own, [text] * len(spans))]
+    except InputError:
+        if any(isinstance(one, str) for one in own):
+            units = accumulate((1 + (character > "\uffff") for character in text), initial=0)
+            characters = {unit: index for index, unit in enumerate(units)}
+            converted = [
+                TextSpan(characters.get(start, -1), characters.get(end, -1), label) for start, end, label in spans
+            ]
+            with suppress(InputError):
+                placed = [*map(_placed, places, converted, own, [text] * len(spans))]
+                changes.converted.append(where)
+                return text, placed
+        raise
 
 
 def _task_text(where: str, data: Mapping[str, Any]) -> Any:
@@ -207,22 +266,23 @@ def _task_text(where: str, data: Mapping[str, Any]) -> Any:
     return data[strings[0]]
 
 
-def _task_values(where: str, task: TableRow) -> Iterator[Any]:
-    """The spans of the first annotation that was not cancelled; relations and choices are left out."""
+def _task_values(where: str, task: TableRow, changes: Changes) -> Iterator[Any]:
+    """The spans of the first annotation that was not cancelled; others, such as relations and choices, are counted."""
     for annotation in task["annotations"]:
         if not isinstance(annotation, Mapping) or not isinstance(annotation.get("result"), list):
             raise InputError(f"{where}: an annotation has no list 'result'; {layouts_message()}")
         if annotation.get("was_cancelled"):
             continue
         for result in annotation["result"]:
-            value = result.get("value") if isinstance(result, Mapping) else None
-            is_other = isinstance(result, Mapping) and result.get("type", "labels") != "labels"
-            if not is_other:
-                yield value
+            kind = result.get("type", "labels") if isinstance(result, Mapping) else "labels"
+            if kind != "labels":
+                changes.others[str(kind)] += 1
+            else:
+                yield result.get("value") if isinstance(result, Mapping) else None
         return
 
 
-def _span(where: str, value: Any, text: str) -> TextSpan:
+def _span(where: str, value: Any) -> TextSpan:
     """A span from an object with start, end and label (or labels, a list of one), or from a list of the three."""
     if isinstance(value, list):
         if len(value) != 3:
@@ -241,7 +301,12 @@ def _span(where: str, value: Any, text: str) -> TextSpan:
     if not isinstance(label, str) or not label.strip():
         problem = "is missing" if label is None else f"holds {shorten(repr(label))}, not a name"
         raise InputError(f"{where}: 'label' {problem}; give the name of one label")
-    start, end = bounds["start"], bounds["end"]
+    return TextSpan(bounds["start"], bounds["end"], label)
+
+
+def _placed(where: str, span: TextSpan, own: Any, text: str) -> TextSpan:
+    """A span without white space at its borders. own: what it says to be its text. InputError if it is not there."""
+    start, end, label = span
     if not 0 <= start < end <= len(text):
         raise InputError(
             f"{where}: characters {start} to {end} are not in the text, which has {len(text):,}; give 0 <= start < end "
@@ -250,4 +315,9 @@ def _span(where: str, value: Any, text: str) -> TextSpan:
     inside = text[start:end]
     if inside.isspace():
         raise InputError(f"{where}: characters {start} to {end} are white space; correct the offsets or remove it")
+    if isinstance(own, str) and inside.split() not in (own.split(), own.replace("\\n", "\n").split()):
+        raise InputError(
+            f"{where}: characters {start} to {end} are {shorten(repr(inside))}, but its text is {shorten(repr(own))}; "
+            "count the offsets in characters (code points) of 'text'"
+        )
     return TextSpan(start + len(inside) - len(inside.lstrip()), end - len(inside) + len(inside.rstrip()), label)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from bothways.data.annotations import (
+    accepted_rows,
     annotated_sentences,
     has_annotations,
     layouts_message,
@@ -54,6 +55,8 @@ def read_table(
         located_rows = read_rows(path, on_row_error=errors, encoding=encoding)
         if not located_rows:
             errors.notes(0)
+        if need_labels:
+            located_rows = accepted_rows(path, located_rows, errors, text, pair, label)
         if group is not None and any(group in row for _, row in located_rows):
             columns["group"] = group
         table = build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=errors, check=check)
@@ -97,9 +100,10 @@ def read_tagged(
     row_errors = errors or RowErrors()
     if isinstance(path, MemoryTable) or has_named_columns(path):
         rows = read_rows(path, on_row_error=row_errors, encoding=encoding)
-        sentences = _tagged_rows(path, rows, words, tags, row_errors, scheme)
+        sentences = _tagged_rows(path, accepted_rows(path, rows, row_errors, tags), words, tags, row_errors, scheme)
     elif file_type(path) == ".json":
-        sentences = annotated_sentences(read_annotation_file(path), row_errors, scheme)
+        rows = accepted_rows(path, read_annotation_file(path), row_errors)
+        sentences = annotated_sentences(rows, row_errors, scheme)
     else:
         columns = {"words": _column_number(words, "words", 0), "tags": _column_number(tags, "tags", -1)}
         sentences = read_conll(path, **columns, on_row_error=row_errors, encoding=encoding)

@@ -1,5 +1,6 @@
 """Vocabulary of the student: the teacher's most frequent entries, and how the teacher reads the student's tokens."""
 
+import string
 from collections import Counter
 from collections.abc import Mapping
 
@@ -10,14 +11,16 @@ from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.tokenizer.wordpiece import CONTINUATION
 
-ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"  # always kept, at the start and inside of words
+ALPHABET = string.ascii_letters + string.digits  # always kept, at the start and inside of words
 
 
-def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int) -> Tokenizer:
-    """A tokenizer with the `size` most frequent entries of a WordPiece vocabulary, in their order.
+def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int | None = None) -> Tokenizer:
+    """A tokenizer with the `size` most frequent entries of a WordPiece vocabulary, in their order; None: all that
+    occur.
 
-    words: count of each word of the text. Special tokens, Latin letters and digits always stay, so that a word whose
-    entry is gone is split into smaller pieces instead of becoming [UNK].
+    words: count of each word of the text. Special and added tokens, Latin letters and digits always stay, and without a
+    size every single character, so that a word whose entry is gone is split into smaller pieces instead of becoming
+    [UNK].
     """
     check_word_pieces(tokenizer, f"vocab_size ({size})")
     counts: Counter[int] = Counter()
@@ -25,10 +28,14 @@ def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int)
         for piece in tokenizer.ids(word):
             counts[piece] += count
     assert isinstance(tokenizer.backend, BertBackend)
+    characters = {token: token.removeprefix(CONTINUATION) for token in tokenizer.tokens}
     needed = {*tokenizer.special_ids, *(tokenizer.vocab[token.content] for token in tokenizer.backend.added)}
     needed |= {
-        tokenizer.vocab[text] for char in ALPHABET for text in (char, CONTINUATION + char) if text in tokenizer.vocab
+        tokenizer.vocab[token]
+        for token, char in characters.items()
+        if len(char) == 1 and (size is None or char in ALPHABET)
     }
+    size = len(tokenizer) if size is None else size
     if size < len(needed):
         raise InputError(f"vocab_size ({size}) must be at least {len(needed)}: special tokens, letters and digits")
     ranked = sorted(counts.keys() - needed, key=lambda index: (-counts[index], index))

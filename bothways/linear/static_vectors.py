@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, format_count
 from bothways.io import atomic_directory, read_json, write_json
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -76,6 +76,19 @@ class StaticVectors:
         self.tokenizer, self.table, self.normalize, self.facts = tokenizer, table, normalize, facts or {}
         self.unknown = np.array(sorted(unknown), np.int64)
         self.texts = 0  # so far; once they are many, the table is unpacked
+
+    def checked(self, file: Path) -> "StaticVectors":
+        """These vectors of a file. InputError names the first token whose vector has values that are no numbers."""
+        table = self.table
+        rows = table.rows if table.scales_V is None else table.scales_V[:, None]
+        with np.errstate(all="ignore"):
+            broken = np.flatnonzero(~np.isfinite(rows.sum(1, dtype=np.float64)))
+        if not len(broken):
+            return self
+        raise InputError(
+            f"{file}: NaN or infinite values in {format_count(len(broken), 'vector')}, such as that of "
+            f"{self.tokenizer.tokens[broken[0]]!r:.80}; copy the file again, or make it again"
+        )
 
     @property
     def dimension(self) -> int:
@@ -170,9 +183,7 @@ def read_static(path: Path) -> StaticVectors:
     unknown = unknown_ids(tokenizer)
     normalize = bool(config.get("normalize", _has_normalize(path)))
     facts = {name: value for name, value in config.items() if name not in ("model_type", "normalize")}
-    if not np.isfinite(table.rows[:1]).all():
-        raise InputError(f"{file}: the table has values that are no numbers; make it again")
-    return StaticVectors(tokenizer, table, unknown=unknown, normalize=normalize, facts=facts)
+    return StaticVectors(tokenizer, table, unknown=unknown, normalize=normalize, facts=facts).checked(file)
 
 
 def _table(file: Path, tensors: dict[str, np.ndarray]) -> VectorTable:

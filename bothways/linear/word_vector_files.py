@@ -74,7 +74,7 @@ def read_word_vectors(path: Path) -> StaticVectors:
         raise InputError(f"{path}: has no word vectors; copy it again")
     tokenizer: Any = WordTokenizer(words)
     typed: Tokenizer = tokenizer
-    return StaticVectors(typed, VectorTable(np.stack(vectors)), facts={"base_model": path.name})
+    return StaticVectors(typed, VectorTable(np.stack(vectors)), facts={"base_model": path.name}).checked(path)
 
 
 def _binary_rows(file: IO[bytes], number: int, size: int) -> Iterator[tuple[str, np.ndarray]]:

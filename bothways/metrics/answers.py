@@ -136,20 +136,21 @@ def best_threshold(
     """The no-answer threshold with the best score, as in the SQuAD 2.0 scorer; ties go to the lowest.
 
     predictions: the best non-empty answer to each question. no_answer_scores: higher means that "" is preferred.
-    Questions with equal no-answer scores are treated alike, so that `answer_scores` at this threshold equals `score`.
-    (The official scorer adds questions one by one and may report a score that no threshold reaches.)
+    A question without accepted answers is right if none is given, any other only by an answer, even if normalization
+    leaves nothing of them (which `answer_scores`, like the official scorer, takes for "").
+    Questions with equal no-answer scores are treated alike, so that this threshold reaches `score`. (The official
+    scorer adds questions one by one and may report a score that no threshold reaches.)
     """
     if missing := gold.keys() - (predictions.keys() & no_answer_scores.keys()):
         raise InputError(
             f"question {min(missing)}: a threshold needs an answer and a no-answer score for each question"
         )
     answered = _best_scores(gold, predictions, metric, "2.0")
-    unanswered = _best_scores(gold, dict.fromkeys(gold, ""), metric, "2.0")
     gain_by_score: dict[float, float] = {}
-    for id in gold:
-        score = no_answer_scores[id]
-        gain_by_score[score] = gain_by_score.get(score, 0.0) + answered[id] - unanswered[id]
-    total = best = sum(unanswered.values())
+    for id, accepted in gold.items():
+        gain = answered[id] if accepted else float(not predictions[id]) - 1
+        gain_by_score[no_answer_scores[id]] = gain_by_score.get(no_answer_scores[id], 0.0) + gain
+    total = best = float(sum(not accepted for accepted in gold.values()))
     value = math.nextafter(min(gain_by_score), -math.inf)  # below every score: no question is answered
     for score in sorted(gain_by_score):
         total += gain_by_score[score]

@@ -19,6 +19,7 @@ COLUMNS = {"path": "files.path", "page": "passages.page", "heading": "passages.h
 WORDS = {"true": 1, "false": 0, "null": None}
 EXAMPLE = "\"year > 2010 and author = 'Smith'\""
 MOST_PARTS = 200  # tokens of a filter
+LARGEST = 1 << 63  # beyond the whole numbers of SQLite
 
 
 @dataclass
@@ -81,7 +82,8 @@ class _Parser:
     def value(self) -> Any:
         kind, word = self.next("a value")
         if kind == "number":
-            return float(word) if "." in word else int(word)
+            number = float(word)
+            return int(word) if "." not in word and abs(number) < LARGEST else number
         if kind == "text":
             return word[1:-1].replace("''", "'") if word[0] == "'" else word[1:-1]
         if kind == "name" and word.lower() in WORDS:

@@ -1,6 +1,7 @@
 """Ignored files: the patterns of .gitignore files, nested and above a folder, by pathspec."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ def compile_patterns(lines: Sequence[str]) -> "GitIgnoreSpec":
 
     try:
         return GitIgnoreSpec.from_lines(lines)
-    except ValueError as error:
+    except (ValueError, re.error) as error:
         raise InputError(f"--glob {' '.join(lines)!r}: not a pattern ({error}); write it like *.md") from None
 
 

@@ -85,6 +85,7 @@ def build_app(
         Route("/info", site.info),
         Route("/models/{model}/info", site.info),
         Route("/v1/models", site.list_models),
+        Route("/v1/models/{model}", site.show_model),
         Route("/health", site.health),
         Route("/ping", site.health),
         Route("/metrics", metrics_text),
@@ -116,7 +117,7 @@ class Site:
     ) -> None:
         self.models = {served.name: served for served in models}
         self.default, self.limits, self.version, self.search = models[0], limits, version, search
-        self.root = "/rerank" if self.default.reads_pairs else ROUTE_BY_TASK[self.default.model.task]
+        self.root = "/rerank" if self.default.is_ranker else ROUTE_BY_TASK[self.default.model.task]
         self.document = openapi.description(version, root=self.root, has_store=search is not None)
 
     def choose(self, name: Any) -> ServedModel:
@@ -144,15 +145,13 @@ class Site:
                 content = await handler(exchange)
                 return json_response(content, headers=exchange.headers)
 
-            return await answered(handle, record, openai=handler is handlers.embeddings)
+            return await answered(handle, request)
 
         return respond
 
     # --- routes without a body ----------------------------------------------------------------------------------------
 
     async def info(self, request: Request) -> Response:
-        record: Record = request.scope["record"]
-
         async def handle() -> Response:
             served = self.choose(request.path_params.get("model", request.query_params.get("model")))
             limits = self.limits
@@ -168,16 +167,21 @@ class Site:
             }
             return json_response(facts)
 
-        return await answered(handle, record)
+        return await answered(handle, request)
 
     async def list_models(self, request: Request) -> Response:
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "bothways"} for name in self.models]
-        return json_response({"object": "list", "data": data})
+        return json_response({"object": "list", "data": [*map(_openai_model, self.models)]})
+
+    async def show_model(self, request: Request) -> Response:
+        async def handle() -> Response:
+            return json_response(_openai_model(self.choose(request.path_params["model"]).name))
+
+        return await answered(handle, request)
 
     async def health(self, request: Request) -> Response:
         if all(served.queue.is_alive for served in self.models.values()):
             return json_response({"status": "ok"})
-        return error_response(Refusal(503, "a model no longer computes"))
+        return error_response(Refusal(503, "a model no longer computes"), request.scope["path"])
 
     async def openapi(self, request: Request) -> Response:
         return json_response(self.document)
@@ -193,8 +197,14 @@ class Site:
         return respond
 
 
+def _openai_model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "bothways"}
+
+
 async def _http_error(request: Request, error: Exception) -> Response:
     """No such route, or another method: an error of one line."""
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path[:100]}: {error.detail}; /docs lists all routes"
-    return error_response(Refusal(error.status_code, message, "NotFound", dict(error.headers or {})))
+    message = f"{request.method} {request.scope['path'][:100]}: {error.detail}; /docs lists all routes"
+    return error_response(
+        Refusal(error.status_code, message, "NotFound", dict(error.headers or {})), request.scope["path"]
+    )

@@ -75,7 +75,7 @@ class DocumentSearch:
             seconds = time.monotonic() - started
             return json_response({"hits": hits, "passages": self.store.passages, "seconds": round(seconds, 4)})
 
-        return await answered(handle, record)
+        return await answered(handle, request)
 
     async def _vectors(self, request: Request, query: str, record: Record) -> tuple[Any, bool]:
         """How the models of the store are opened, and whether the query is read by static vectors."""

@@ -1,7 +1,9 @@
 """A request and its answer: the body is read within limits, texts go through the model's queue, errors become JSON."""
 
 import asyncio
+import json
 import math
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +14,7 @@ from starlette.responses import Response
 
 from bothways.errors import InputError
 from bothways.inference.windows import Long
+from bothways.io import SURROGATES
 from bothways.log import logger
 from bothways.serving.bodies import Body, Refusal, read_bool, read_choice, read_object
 from bothways.serving.calls import Call, Item
@@ -24,6 +27,7 @@ FINGERPRINT, TRUNCATED = "x-vector-space", "x-truncated-texts"
 LONGEST_RETRY = 60  # seconds
 CLOSE = {"connection": "close"}  # headers of an answer to a request that is not read to its end
 LEFT = 499  # the status in the log if the client has left
+OPENAI_PATHS = re.compile(r"(/models/[^/]*)?/(v1(/.*)?|embeddings)", re.DOTALL)  # whose errors have OpenAI's form
 
 
 @dataclass
@@ -121,13 +125,18 @@ async def read_body(request: Request, limits: Limits) -> Body:
 
 
 def json_response(content: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    data = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    try:
+        data = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    except orjson.JSONEncodeError:  # a lone surrogate, such as of a file's name or of a label
+        text = json.dumps(content, ensure_ascii=False, default=lambda array: array.tolist())
+        data = SURROGATES.sub("\ufffd", text).encode()
     return Response(data, status, headers, "application/json")
 
 
-def error_response(error: Refusal, *, openai: bool = False) -> Response:
+def error_response(error: Refusal, path: str) -> Response:
+    """The answer for an error: one line, in the form that clients of this path expect."""
     message = " ".join(str(error).split())
-    if openai:
+    if OPENAI_PATHS.fullmatch(path):
         content: dict[str, Any] = {"message": message, "code": error.status, "type": error.error_type}
     else:
         content = {"error": message, "error_type": error.error_type}
@@ -144,8 +153,9 @@ def as_refusal(error: Exception) -> Refusal:
     return Refusal(422, str(error))
 
 
-async def answered(handler: Callable[[], Awaitable[Response]], record: Record, *, openai: bool = False) -> Response:
+async def answered(handler: Callable[[], Awaitable[Response]], request: Request) -> Response:
     """The response of a handler, or that of its error."""
+    record: Record = request.scope["record"]
     try:
         return await handler()
     except ClientDisconnect:
@@ -154,4 +164,4 @@ async def answered(handler: Callable[[], Awaitable[Response]], record: Record, *
     except InputError as error:
         refusal = as_refusal(error)
         record.error_type = refusal.error_type
-        return error_response(refusal, openai=openai)
+        return error_response(refusal, request.scope["path"])

@@ -102,7 +102,7 @@ class Guard:
                 await self.app(scope, receive, send_with_id)
             else:
                 record.error_type = refusal.error_type
-                response = error_response(refusal, openai=scope["path"].startswith("/v1/"))
+                response = error_response(refusal, scope["path"])
                 await response(scope, receive, send_with_id)
         finally:
             self.in_flight -= is_counted

@@ -39,14 +39,12 @@ MOST_GUESSES = 1000
 async def embed(exchange: Exchange) -> Any:
     texts, _ = read_inputs(exchange.body)
     normalize = read_bool(exchange.body, "normalize", True)
-    _no_prompt(exchange)
-    return [*await embed_texts(exchange, _from_ids(exchange, texts), normalize=normalize)]
+    return [*await embed_texts(exchange, _prompted(exchange, _from_ids(exchange, texts)), normalize=normalize)]
 
 
 async def embed_all(exchange: Exchange) -> Any:
     texts, _ = read_inputs(exchange.body)
-    _no_prompt(exchange)
-    strings = _from_ids(exchange, texts)
+    strings = _prompted(exchange, _from_ids(exchange, texts))
     served = exchange.served
     numbers = sum(served.count_tokens(_singles(strings))) * served.model.module.config.hidden_size
     if numbers > served.limits.max_numbers:
@@ -75,11 +73,11 @@ async def rerank(exchange: Exchange) -> Any:
     if not texts:
         raise Refusal(400, "`texts` is empty; give at least one text")
     is_raw, with_text = read_bool(body, "raw_scores", False), read_bool(body, "return_text", False)
-    if served.reads_pairs:
+    if "classes" in served.model.backend.heads:
         pairs = await exchange.run(calls.class_scores, [(query, text) for text in texts])
         scores = [_relevance(exchange, torch.from_numpy(scores_C), is_raw=is_raw) for scores_C in pairs]
     else:
-        scores = await _cosines(exchange, query, texts)
+        scores = await _cosines(exchange, query, *texts)
     order = sorted(range(len(texts)), key=lambda index: -scores[index])
     return [
         {"index": index, **({"text": texts[index]} if with_text else {}), "score": scores[index]} for index in order
@@ -96,14 +94,13 @@ async def similarity(exchange: Exchange) -> Any:
     parameters = exchange.body.get("parameters")
     if parameters is not None:
         exchange.body = {**exchange.body, **read_object(parameters, "`parameters`")}
-    _no_prompt(exchange)
-    return await _cosines(exchange, source, sentences)
+    return await _cosines(exchange, *_prompted(exchange, [source, *sentences]))
 
 
 async def tokenize(exchange: Exchange) -> Any:
     texts, _ = read_strings(exchange.body, "inputs")
     with_special = read_bool(exchange.body, "add_special_tokens", True)
-    _no_prompt(exchange)
+    texts = _prompted(exchange, texts)
     exchange.served.count_tokens(_singles(texts))  # the limits
     return [_tokens(exchange, text, with_special=with_special) for text in texts]
 
@@ -172,7 +169,7 @@ async def embed_texts(exchange: Exchange, texts: Sequence[str], *, normalize: bo
     return [part / max(float(np.linalg.norm(part)), 1e-12) for part in cut] if normalize else cut
 
 
-async def _cosines(exchange: Exchange, source: str, others: Sequence[str]) -> list[float]:
+async def _cosines(exchange: Exchange, source: str, *others: str) -> list[float]:
     first, *rest = await embed_texts(exchange, [source, *others])
     return [float(first @ other) for other in rest]
 
@@ -186,9 +183,16 @@ def _singles(texts: Sequence[str]) -> list[Item]:
     return [(text, None) for text in texts]
 
 
-def _no_prompt(exchange: Exchange) -> None:
-    if (name := exchange.body.get("prompt_name")) is not None:
+def _prompted(exchange: Exchange, texts: list[str]) -> list[str]:
+    """The texts with the prompt that the body names."""
+    name, prompts = exchange.body.get("prompt_name"), exchange.served.prompts
+    if name is None:
+        return texts
+    if not prompts:
         raise Refusal(422, f"`prompt_name` ({name!r:.40}): the model has no prompts; put the prompt into the text")
+    if not isinstance(name, str) or name not in prompts:
+        raise wrong("prompt_name", name, f"one of {', '.join(prompts)}")
+    return [text and prompts[name] + text for text in texts]  # an empty one stays so, and is refused
 
 
 def _from_ids(exchange: Exchange, inputs: Sequence[str | list[int]]) -> list[str]:
@@ -215,19 +219,21 @@ def _labelled(exchange: Exchange, scores_C: Tensor, *, is_raw: bool) -> list[dic
     if not model.labels:
         return [{"label": "score", "score": scores_C[0].item()}]
     if not is_raw:
-        scores_C = scores_C.sigmoid() if model.description.multi_label else scores_C.softmax(-1)
+        scores_C = _probabilities(exchange, scores_C)
     rows = zip(model.labels, scores_C.tolist(), strict=True)
     return [{"score": score, "label": label} for label, score in sorted(rows, key=lambda row: -row[1])]
+
+
+def _probabilities(exchange: Exchange, scores_C: Tensor) -> Tensor:
+    return scores_C.sigmoid() if exchange.served.model.description.multi_label else scores_C.softmax(-1)
 
 
 def _relevance(exchange: Exchange, scores_C: Tensor, *, is_raw: bool) -> float:
     """The score of a pair: a regression's number, the probability of the second of two labels, or, of a published model
     with one output, its sigmoid."""
     model = exchange.served.model
-    if len(scores_C) > 2:
-        raise Refusal(424, f"model {exchange.served.name!r} has {len(scores_C)} labels for a pair, not a relevance")
     if len(scores_C) == 2:
-        return float(scores_C[1] if is_raw else scores_C.softmax(-1)[1])
+        return float(scores_C[1] if is_raw else _probabilities(exchange, scores_C)[1])
     return float(scores_C[0].sigmoid() if model.reads_pairs is None and not is_raw else scores_C[0])
 
 
@@ -251,7 +257,7 @@ async def embeddings(exchange: Exchange) -> Any:
     """OpenAI's embeddings: float or base64, cut to `dimensions`."""
     texts, _ = read_inputs(exchange.body, "input")
     encoding = read_choice(exchange.body, "encoding_format", ("float", "base64"))
-    vectors = await embed_texts(exchange, _from_ids(exchange, texts))
+    vectors = await embed_texts(exchange, _prompted(exchange, _from_ids(exchange, texts)))
     data = [
         {
             "object": "embedding",

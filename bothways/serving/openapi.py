@@ -100,6 +100,7 @@ SEARCH: tuple[str, dict[str, Schema], Schema] = (
 GETS = {
     "/info": "The model: task, heads, labels, limits, fingerprint of its vectors",
     "/v1/models": "OpenAI's list of models",
+    "/v1/models/{model}": "A model of this list",
     "/health": "Status 200 if the server answers requests, else 503",
     "/ping": "As /health",
     "/metrics": "Metrics for Prometheus",
@@ -129,7 +130,8 @@ DOCS_POLICY = f"default-src 'none'; style-src 'sha256-{b64encode(sha256(STYLE.en
 def description(version: str, *, root: str = "/embed", has_store: bool = False) -> dict[str, Any]:
     """The OpenAPI document. root: the route that POST / is. has_store: whether the server searches an index."""
     paths: dict[str, Any] = {
-        path: {"get": {"summary": text, "responses": _answers(None)}} for path, text in GETS.items()
+        path: {"get": _get(text, is_named="{model}" in path)}
+        for path, text in (GETS | {"/models/{model}/info": GETS["/info"]}).items()
     }
     for path, (summary, fields, answer) in POSTS.items():
         for full in (path, f"/models/{{model}}{path}"):
@@ -138,8 +140,6 @@ def description(version: str, *, root: str = "/embed", has_store: bool = False) 
         paths["/search"] = {"post": _post(*SEARCH, is_named=True)}
     paths["/"]["post"] = _post(f"As {root}", *POSTS[root][1:], is_named=False)
     paths["/embeddings"] = {"post": _post("As /v1/embeddings", *POSTS["/v1/embeddings"][1:], is_named=False)}
-    named = {"get": {"summary": GETS["/info"], "parameters": [PARAMETER], "responses": _answers(None)}}
-    paths["/models/{model}/info"] = named
     scheme = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0",
@@ -151,6 +151,11 @@ def description(version: str, *, root: str = "/embed", has_store: bool = False) 
 
 
 PARAMETER: Schema = {"name": "model", "in": "path", "required": True, "schema": TEXT}
+
+
+def _get(summary: str, *, is_named: bool) -> dict[str, Any]:
+    parameters = {"parameters": [PARAMETER]} if is_named else {}
+    return {"summary": summary, **parameters, "responses": _answers(None)}
 
 
 def _post(summary: str, fields: Mapping[str, Schema], answer: Schema, *, is_named: bool) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A model behind the server: its name, what it can do, its queue, and how requests become texts in it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bothways.errors import InputError
@@ -23,10 +23,12 @@ HEADS = {  # by route: the head that it needs, and how a model gets one
     "fill": ("masked_words", "use a model pre-trained with masked words"),
     "next": ("next_sentence", "use a model pre-trained with next sentences"),
 }
-VECTOR_ROUTES = ("embed", "embed_all", "rerank", "similarity", "tokenize", "decode", "attention")
+VECTOR_ROUTES = ("embed", "embed_all", "similarity", "tokenize", "decode", "attention")
 
 
 class ServedModel:
+    """prompts: by name, for requests that name one."""
+
     def __init__(
         self,
         name: str,
@@ -34,9 +36,10 @@ class ServedModel:
         limits: Limits,
         *,
         workers: Workers | None = None,
+        prompts: Mapping[str, str] | None = None,
         on_batch: Callable[[int, int, float], object] = lambda texts, tokens, seconds: None,
     ) -> None:
-        self.name, self.model, self.limits = name, model, limits
+        self.name, self.model, self.limits, self.prompts = name, model, limits, prompts or {}
         self.workers = workers or Workers.local({name: model})
         self.fingerprint = vector_space(model)
         self.queue = InferenceQueue(
@@ -58,18 +61,28 @@ class ServedModel:
         """The names of the routes that the model answers."""
         names = [*VECTOR_ROUTES] if self.fingerprint else []
         names += [name for name, (head, _) in HEADS.items() if head in self.model.backend.heads]
-        if self.reads_pairs and "rerank" not in names:
+        if not self.cannot_rank:
             names.append("rerank")
         if self.fingerprint and self.model.module.config.direction != "both" and "fill" in names:
             names.remove("fill")
         return sorted(names)
 
     @property
-    def reads_pairs(self) -> bool:
-        """Whether the model scores a pair of texts: fine-tuned on pairs, or a published one with a single output."""
+    def cannot_rank(self) -> str:
+        """Why the model does not rank texts; "" if it does: by its classes of pairs or, if it has none, by vectors."""
+        outputs = self.model.backend.heads.get("classes")
+        if outputs is None:
+            return "" if self.fingerprint else "has no vectors"
+        if self.model.reads_pairs is False:
+            return "has classes of single texts, not of pairs,"
+        return f"has {outputs} labels for a pair, not a relevance," if outputs > 2 else ""
+
+    @property
+    def is_ranker(self) -> bool:
+        """Whether ranking is what its classes are for: fine-tuned on pairs, or a published one with a single output."""
         outputs = self.model.backend.heads.get("classes")
         trained = self.model.reads_pairs
-        return outputs is not None and (trained is True or (trained is None and outputs == 1))
+        return not self.cannot_rank and outputs is not None and (trained is True or outputs == 1)
 
     def need(self, route: str) -> None:
         """Refusal, with what the model can do, if it does not answer a route."""
@@ -77,6 +90,8 @@ class ServedModel:
             return
         head, remedy = HEADS.get(route, ("", "name a model that has vectors"))
         lacks = f"has no head `{head}`" if head else "has no vectors"
+        if route == "rerank":
+            lacks, remedy = self.cannot_rank, "name a model of vectors, or one of pairs with one or two labels"
         raise Refusal(424, f"model {self.name!r} {lacks} for /{route} (it can: {', '.join(self.routes)}); {remedy}")
 
     @property
@@ -111,7 +126,7 @@ class ServedModel:
         if "classes" in model.backend.heads:
             id2label = {str(index): label for index, label in enumerate(model.labels or ("score",))}
             label2id = {label: int(index) for index, label in id2label.items()}
-            return {"reranker" if self.reads_pairs else "classifier": {"id2label": id2label, "label2id": label2id}}
+            return {"reranker" if self.is_ranker else "classifier": {"id2label": id2label, "label2id": label2id}}
         return {"embedding": {"pooling": model.description.pooling or "mean"}}
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -121,12 +136,15 @@ class ServedModel:
         return self.queue.submit(call, items, tokens)
 
     def count_tokens(self, items: Sequence[Item]) -> list[int]:
-        """Tokens of each text (or pair), special tokens included. Refusal if one is too long, or they are too many."""
+        """Tokens of each text (or pair), special tokens included. Refusal if one is empty or too long, or they are too
+        many."""
         limits = self.limits
         if len(items) > limits.max_texts:
             raise Refusal(413, f"{len(items):,} texts are more than the {limits.max_texts:,} of a request; send fewer")
         counts = []
         for number, item in enumerate(items, 1):
+            if not any(item):
+                raise Refusal(400, f"text {number:,} of {len(items):,} is empty; leave it out")
             counts.append(sum(map(self._length, filter(None, item))) + 2)
             if counts[-1] > limits.max_text_tokens:
                 most = f"the {limits.max_text_tokens:,} that are allowed; shorten it"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError, UsageError
+from bothways.io import SURROGATES
 from bothways.log import logger, print_json, print_message
 from bothways.pretrained import DEFAULT
 from bothways.settings import Serve
@@ -73,6 +74,8 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
     """Load the models, start processes that compute, and build the application. inherited: sockets that the processes
     are to close."""
     import bothways
+    from bothways.checkpoint import hub
+    from bothways.checkpoint.sentence_transformers import read_prompts
     from bothways.inference.backends.static import StaticBackend
     from bothways.search.store import Store
     from bothways.serving.app import build_app
@@ -92,8 +95,9 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
         read_timeout=settings.read_timeout,
         max_wait=settings.max_wait / 1000,
     )
+    places = model_names(settings.models)
     loaded = load_models(
-        model_names(settings.models),
+        places,
         dtype=settings.dtype,
         device=settings.device,
         window=settings.window,
@@ -107,7 +111,8 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
     metrics, models = Metrics(), []
     for name, model in loaded.items():
         on_batch = metrics.on_batch(name, limits.batch_tokens)
-        models.append(ServedModel(name, model, limits, workers=workers, on_batch=on_batch))
+        prompts = read_prompts(hub.locate(places[name]))
+        models.append(ServedModel(name, model, limits, workers=workers, prompts=prompts, on_batch=on_batch))
     app = build_app(
         models,
         limits=limits,
@@ -150,6 +155,8 @@ def model_names(arguments: Sequence[str]) -> dict[str, str]:
             name, place = Path(argument).name or Path(argument).resolve().name, argument
         if not place:
             raise InputError(f"models ({argument}): a directory must follow the name")
+        if SURROGATES.search(name):
+            raise InputError(f"models ({argument}): the name is not UTF-8; name it otherwise: NAME={place}")
         if name in named:
             raise InputError(f"models: two are named {name!r}; name one of them otherwise: NAME={place}")
         named[name] = place
@@ -225,7 +232,7 @@ def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
 
     config: Any = uvicorn.Config(
         serving.app,
-        http=timed_protocol(settings.read_timeout),
+        http=timed_protocol(settings.read_timeout, settings.max_body),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -84,7 +84,11 @@ def read_bert_json(content: dict[str, Any], file: Path) -> TokenizerData:
     ):
         if unknown := [key for key, value in values.items() if key not in known and value is not None]:
             raise InputError(f"{file}: {name}{shorten(unknown[0])} is not a setting of BERT's; remove it")
-    if template and _tokens_around(template) != TEMPLATE:
+    try:
+        around = _tokens_around(template) if template else TEMPLATE
+    except (AttributeError, TypeError):  # of values of other types
+        around = []
+    if around != TEMPLATE:
         raise InputError(f"{file}: post_processor must add [CLS] A [SEP] B [SEP], as BERT's does")
     for name, value, expected in (
         ("normalizer", rules.get("type"), "BertNormalizer"),
@@ -104,6 +108,11 @@ def read_bert_json(content: dict[str, Any], file: Path) -> TokenizerData:
             f"{file}: max_input_chars_per_word ({short_repr(max_word_length)}) must be a whole number of at least 1"
         )
     added = content.get("added_tokens") or []
+    if not isinstance(added, list):
+        raise InputError(f"{file}: added_tokens ({short_repr(added)}) must be a list; download the file again")
+    added = content.get("added_tokens") or []
+    if not isinstance(added, list):
+        raise InputError(f"{file}: added_tokens ({short_repr(added)}) must be a list; download the file again")
     return _data(entries, added, read_flags(rules, file), {"max_word_length": max_word_length}, file)
 
 
@@ -206,6 +215,9 @@ def _text_of(value: Any) -> Any:
 
 def check_vocab(vocab: Mapping[Any, Any], file: Path) -> dict[str, int]:
     """The vocabulary. InputError if an entry is not text or an id is not a whole number."""
+    kinds = {*map(type, vocab)}, {*map(type, vocab.values())}
+    if kinds == ({str}, {int}) and not SURROGATES.search("".join(vocab)):
+        return dict(vocab)
     for token, index in vocab.items():
         if type(index) is not int:
             raise InputError(f"{file}: id of {short_repr(token)} must be a whole number, found {short_repr(index)}")

@@ -1,13 +1,16 @@
 """A saved TF-IDF model in every verb: described by info, and named where an encoder is needed."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from bothways.checkpoint.contents import Description
-from bothways.checkpoint.formats.tfidf import write_tfidf
+from bothways.checkpoint.formats.tfidf import read_tfidf, write_tfidf
 from bothways.cli.main import main
+from bothways.errors import InputError
 from bothways.linear import tfidf
 
 TEXTS = ["a cat ran", "the cat sat", "a cat", "cats", "a dog ran", "the dog sat", "a dog"]
@@ -59,3 +62,14 @@ def test_verbs_that_need_an_encoder_name_the_kind_of_model(command, task, direct
     assert stopped.value.code == 1 and error.count("\n") == 1
     assert f"{directories[task]}: a TF-IDF model" in error
     assert ("regression" in error) == (task == "regress") and "predict" in error and "evaluate" in error
+
+
+@pytest.mark.parametrize("name", ["idf", "weight", "bias"])
+def test_weights_that_are_no_numbers_are_refused_by_name(name, directories, tmp_path):
+    shutil.copytree(directories["classify"], tmp_path / "model")
+    file = tmp_path / "model" / "tfidf.safetensors"
+    weights = load_file(file)
+    weights[name][-1:] = np.nan
+    save_file(weights, file)
+    with pytest.raises(InputError, match=rf"tfidf\.safetensors: NaN .*{name}"):
+        read_tfidf(tmp_path / "model")

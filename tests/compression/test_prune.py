@@ -18,6 +18,7 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.finetuning.classify import Classification
 from bothways.settings import Classify, Prune
+from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 TEXTS = ["the cat sat on the mat", "a dog", "dogs ran and ran and sat on the mat , the cat", "b"]
 
@@ -75,6 +76,24 @@ def test_a_smaller_vocabulary_leaves_its_texts_unchanged(made):
     ids = torch.tensor([whole.tokenizer.vocab[token] for token in small.tokenizer.tokens])
     scores = [loaded.model.word_scores(hidden(loaded, texts)) for loaded in (small, whole)]
     assert torch.allclose(scores[0], scores[1][:, ids], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("lowercase", "text"),
+    [
+        (True, "never? (yes!) it's 5-7: \u201cno\u201d"),
+        (False, "QUIZ McD USA zoO"),
+        (False, "\u0939\u093f\u0928\u094d\u0926\u0940 \u0416\u0443\u043a \u6771\u4eac \u20ac5 \u00e9t\u00e9"),
+    ],
+)
+def test_a_text_that_was_spelled_out_is_still_after_the_vocabulary_is_cut(lowercase, text, make_model):
+    characters = sorted({*text.replace(" ", ""), *"cat"})
+    tokens = [*SPECIAL_TOKENS, *characters, *(f"##{one}" for one in characters), "cat", "##at", "no", "USA"]
+    words = Tokenizer({token: index for index, token in enumerate(tokens)}, lowercase=lowercase)
+    whole = Checkpoint(make_model("bert", {"classes": 3}, vocab_size=len(words)), words, model_type="bert")
+    small = cut_vocabulary(whole, {"cat": 1}).need_tokenizer()
+    assert words.unknown_id not in words.ids(text) and small.tokens == [*tokens[:-3]]
+    assert small.unknown_id not in small.ids(text)
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert"])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.data.annotations import LAYOUTS, is_annotation_file, split_words
-from bothways.data.examples import read_tagged
+from bothways.data.annotations import LAYOUTS, Changes, is_annotation_file, read_annotation, split_words
+from bothways.data.examples import read_table, read_tagged
 from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import join_words, word_starts
 from bothways.data.tags import tags_to_spans
@@ -68,7 +68,11 @@ def task(*spans, text=TEXT):
             "answer": "accept",
         },
         {"text": TEXT, "label": [{"start": a, "end": b, "labels": [label]} for a, b, label in SPANS]},
-        {"row": 0, "entities": [{**one, "text": "...", "score": 0.9} for one in objects()], "text": TEXT},
+        {
+            "row": 0,
+            "entities": [{**one, "text": TEXT[one["start"] : one["end"]], "score": 0.9} for one in objects()],
+            "text": TEXT,
+        },
         task(*SPANS),
     ],
 )
@@ -175,7 +179,7 @@ def test_texts_without_words_are_left_out_with_a_note(file):
         ({"text": 5, "spans": []}, "'text' holds 5"),
         ({"row": 3, "entities": [{"start": 0, "end": 1, "label": "X"}]}, "no 'text' next to 'entities'"),
         ({"text": "a cat"}, "no text with a list of entities (there are: text)"),
-        ({"data": {"id": 4}, "annotations": []}, "no 'text' in data (there are: id)"),
+        ({"data": {"id": 4}, "annotations": [{"result": []}]}, "no 'text' in data (there are: id)"),
         ({"data": {"text": "a"}, "annotations": [{}]}, "an annotation has no list 'result'"),
     ],
 )
@@ -198,6 +202,96 @@ def test_an_unknown_layout_lists_the_layouts(row, file):
         path.write_text(content, encoding="utf-8")
         with pytest.raises(InputError, match=r"t\.json: "):
             read_tagged(path)
+
+
+# --- what annotators refused, and what lies elsewhere -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", ["reject", "ignore"])
+@pytest.mark.parametrize("name", ["train.jsonl", "train.json", None])
+def test_rows_that_prodigy_rejects_or_ignores_are_left_out_and_counted(answer, name, file):
+    rows = [{"text": TEXT, "spans": objects(), "answer": one} for one in ("accept", answer, answer)]
+    errors = RowErrors()
+    sentences = read_tagged(file(*rows, name=name) if name else as_source("train", rows), errors=errors)
+    assert len(sentences) == 1 and len(errors.remarks) == 1 and ": 2, such as " in errors.remarks[0]
+
+
+def test_words_with_tags_that_are_rejected_are_left_out(file):
+    rows = [{"tokens": ["Rome"], "tags": ["B-LOC"], "answer": one} for one in ("reject", "accept", None, [])]
+    assert len(read_tagged(file(*rows))) == 3
+
+
+@pytest.mark.parametrize(
+    ("answers", "label", "labels"),
+    [
+        (["accept", "reject", "ignore"], None, ["A"]),
+        (["accept", "reject", "yes"], None, ["A", "A", "A"]),  # a column of something else
+        (["accept", "reject", "accept"], "answer", ["accept", "reject", "accept"]),
+    ],
+)
+def test_texts_whose_label_is_rejected_are_left_out_unless_the_answer_is_the_label(answers, label, labels, file):
+    path = file(*({"text": TEXT, "label": "A", "answer": one} for one in answers))
+    table = read_table(path, label=label, need_labels=True)
+    assert table.labels == labels and len(table.notes) == (len(labels) < 3)
+    assert len(read_table(path, need_labels=False)) == 3
+
+
+def test_a_file_of_refused_rows_only_is_an_error(file):
+    with pytest.raises(InputError, match=r"train\.jsonl: .*: 1; "):
+        read_tagged(file({"text": TEXT, "spans": objects(), "answer": "ignore"}))
+
+
+@pytest.mark.parametrize("annotations", [[], [{"result": [], "was_cancelled": True}]])
+def test_tasks_without_an_annotation_are_not_texts_without_entities(annotations, file):
+    errors = RowErrors()
+    (sentence,) = read_tagged(file(task(*SPANS), {"data": {"text": "a"}, "annotations": annotations}), errors=errors)
+    assert sentence.words.text == TEXT and ": 1, such as " in errors.remarks[0]
+
+
+def test_regions_of_other_types_are_counted_by_type(file):
+    row = task(*SPANS)
+    row["annotations"][1]["result"] += [{"type": one, "value": {}} for one in ("choices", "choices", "hypertextlabels")]
+    errors = RowErrors()
+    assert len(read_tagged(file(row), errors=errors)) == 1
+    assert [one.partition(": ")[2] for one in errors.remarks] == ["1 relation, 2 choices, 1 hypertextlabels"]
+
+
+EMOJI = "\U0001f600 Zoe was\nin \U0001f3d9 Rome"  # of 1 unit more at Zoe, of 2 at Rome
+
+
+@pytest.mark.parametrize(
+    ("text", "spans", "expected", "is_converted"),
+    [
+        (EMOJI, [[3, 6, "Zoe"], [17, 21, "Rome"]], ["Zoe", "Rome"], True),
+        (EMOJI, [[2, 5, "Zoe"], [15, 19, "Rome"]], ["Zoe", "Rome"], False),
+        (EMOJI, [[3, 6, "Zoe"], [17, 21, None]], ["Zoe", "Rome"], True),  # by the texts of the others
+        (EMOJI, [[7, 13, "was\\nin"]], ["was\nin"], True),  # a line feed as two characters
+        ("\U0001f600\U0001f600", [[2, 4, "\U0001f600"]], ["\U0001f600"], True),
+        (" Rome ", [[0, 6, "Rome"]], ["Rome"], False),
+    ],
+)
+def test_offsets_that_count_utf_16_units_are_converted_where_the_texts_of_spans_say_so(
+    text, spans, expected, is_converted
+):
+    values = [{"start": start, "end": end, "label": "X", "text": own} for start, end, own in spans]
+    changes = Changes()
+    found, placed = read_annotation("here", {"text": text, "spans": values}, changes)
+    assert [found[span.start : span.end] for span in placed] == expected
+    assert changes.converted == ["here"] * is_converted
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        (TEXT, [[0, 3, "Ada"], [20, 24, "rome"]]),
+        (EMOJI, [[2, 5, "Zoe"], [17, 21, "Rome"]]),  # one counts characters, one units
+        (EMOJI, [[0, 1, "\U0001f600"], [1, 6, "oe"]]),  # half a character
+    ],
+)
+def test_a_span_whose_text_is_elsewhere_is_an_error_with_row_and_span(text, spans, file):
+    row = {"text": text, "spans": [{"start": a, "end": b, "label": "X", "text": own} for a, b, own in spans]}
+    with pytest.raises(InputError, match=r"train\.jsonl:2: spans\[1\]: "):
+        read_tagged(file({"text": "a", "spans": []}, row))
 
 
 @settings(max_examples=60, deadline=None)

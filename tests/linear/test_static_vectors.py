@@ -6,12 +6,12 @@ import sys
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 import bothways
 from bothways.errors import InputError
 from bothways.linear import static_vectors
-from bothways.linear.static_vectors import StaticVectors, VectorTable, packed_table, read_static, write_static
+from bothways.linear.static_vectors import WEIGHTS, StaticVectors, VectorTable, packed_table, read_static, write_static
 from bothways.linear.word_vector_files import open_static
 
 TEXTS = ["the cat sat on the mat", "", "a dog ran, and ran!", "\U0001f98a", "mat"]
@@ -147,6 +147,25 @@ def test_damaged_directories_are_refused(static, tmp_path, damage):
         read_static(tmp_path / "static")
 
 
+@pytest.mark.parametrize("part", ["embeddings", "weights", "embeddings.scales"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_values_that_are_no_numbers_are_refused_with_the_token(static, tmp_path, part, value):
+    write_static(static, tmp_path / "static", packed=part.endswith("scales"))
+    (file,) = (tmp_path / "static").glob("*.safetensors")
+    tensors = load_file(file)
+    tensors["weights"] = np.ones(len(static.tokenizer), np.float16)
+    tensors[part][40:42, ...] = value
+    save_file(tensors, file)
+    with pytest.raises(InputError, match=rf"\.safetensors: .* 2 vectors, .*'{static.tokenizer.tokens[40]}'"):
+        read_static(tmp_path / "static")
+
+
+def test_large_values_of_16_bits_are_numbers(static, tmp_path):
+    write_static(static, tmp_path / "static")
+    save_file({"embeddings": np.full((len(static.tokenizer), 9), 6e4, np.float16)}, tmp_path / "static" / WEIGHTS)
+    assert np.isfinite(read_static(tmp_path / "static").embed(TEXTS)).all()
+
+
 # --- files of word vectors --------------------------------------------------------------------------------------------
 
 WORDS = {"cat": [1.0, 0.0, 2.0], "Dog": [0.0, 1.0, -1.0], ",": [0.5, 0.5, 0.5]}
@@ -178,6 +197,15 @@ def test_damaged_word_vectors_are_refused(tmp_path, content):
     path = tmp_path / "vectors.txt"
     path.write_bytes(content)
     with pytest.raises(InputError, match="vectors.txt"):
+        open_static(path)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("kind", ["glove", "binary"])
+def test_word_vectors_that_are_no_numbers_are_refused_with_the_word(tmp_path, kind, value):
+    path, words = tmp_path / "vectors.bin", {**WORDS, "Dog": [0.0, float(value), 1.0]}
+    path.write_bytes(as_binary(words) if kind == "binary" else as_text(words, header=False).encode())
+    with pytest.raises(InputError, match=r"vectors\.bin: .* 1 vector, .*'Dog'"):
         open_static(path)
 
 

@@ -74,8 +74,12 @@ def test_the_version_follows_from_the_questions_and_can_be_set():
     assert answer_scores({}, {})["f1"] == 0
 
 
-def silenced(predictions, scores, threshold):
-    return {key: "" if scores[key] > threshold else answer for key, answer in predictions.items()}
+def score_at(threshold, gold, predictions, scores, metric):
+    """An answer that is withheld is right if there is none; one that is given, if there is one and it is right."""
+    given = [key for key in gold if gold[key] and scores[key] <= threshold]
+    right = [answer_scores({key: gold[key]}, predictions, "2.0")[metric] for key in given]
+    withheld = [100.0 for key in gold if not gold[key] and scores[key] > threshold]
+    return sum(right + withheld) / len(gold)
 
 
 @pytest.mark.parametrize("metric", ["f1", "exact_match"])
@@ -90,14 +94,28 @@ def test_the_best_threshold_is_the_best_of_all(metric):
         scores = {key: chance.choice([-2.5, -1.0, 0.0, 0.5, 3.0, 7.0]) for key in gold} | {"4": -2.5}
         value, best = best_threshold(gold, predictions, scores, metric)
         tried = {
-            threshold: answer_scores(gold, silenced(predictions, scores, threshold), "2.0")[metric]
+            threshold: score_at(threshold, gold, predictions, scores, metric)
             for threshold in (-3, -2.5, -1.0, 0.0, 0.5, 3.0, 7.0)
         }
         assert best == pytest.approx(max(tried.values()))
-        assert answer_scores(gold, silenced(predictions, scores, value), "2.0")[metric] == pytest.approx(best)
+        assert score_at(value, gold, predictions, scores, metric) == pytest.approx(best)
         assert min(t for t, score in tried.items() if score > best - 1e-6) == (value if value >= -2.5 else -3)
         thresholds.add(value)
     assert len(thresholds) > 3
+
+
+@pytest.mark.parametrize(
+    ("gold", "predictions", "expected"),
+    [
+        ({"1": ["the"], "2": []}, {"1": "The", "2": "x"}, (1, 100)),  # only an answer is right for "the"
+        ({"1": ["..."], "2": ["cat"]}, {"1": "cat", "2": "cat"}, (2, 50)),
+        ({"1": [], "2": ["cat"]}, {"1": "the", "2": "cat"}, (1 - 1e-9, 50)),  # any answer is wrong without one
+        ({"1": [], "2": ["cat"]}, {"1": "", "2": "cat"}, (2, 100)),
+    ],
+)
+@pytest.mark.parametrize("metric", ["f1", "exact_match"])
+def test_a_threshold_asks_whether_there_is_an_answer_not_what_is_left_of_it(gold, predictions, expected, metric):
+    assert best_threshold(gold, predictions, {"1": 1.0, "2": 2.0}, metric) == pytest.approx(expected)
 
 
 def test_a_threshold_needs_every_question():

@@ -1,5 +1,7 @@
 """A server in a separate process: clients that people have, signals, slow and broken clients, errors at the start."""
 
+import asyncio
+import http.client
 import json
 import os
 import socket
@@ -8,12 +10,16 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
 
 from bothways.errors import InputError, UsageError
 from bothways.serving import server
+from bothways.serving.guard import Access
+from bothways.serving.protocol import MOST_DROPPED, timed_protocol
 from bothways.settings import Serve
 from tests.serving.live import SECONDS, Server, serving
 
@@ -26,6 +32,7 @@ def directories(predictors, tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     for name, model in predictors.items():
         model.save(root / name)
+    (root / "encoder" / "config_sentence_transformers.json").write_text('{"prompts": {"query": "the cat "}}')
     return root
 
 
@@ -51,6 +58,9 @@ def test_the_client_of_openai(live, predictors):
         assert len(client.embeddings.create(input="a", model="encoder", dimensions=5).data[0].embedding) == 5
         with pytest.raises(NotFoundError, match="the models are encoder, classifier"):
             client.embeddings.create(input="a", model="gpt")
+        assert client.models.retrieve("tagger").id == "tagger"
+        with pytest.raises(NotFoundError, match="the models are encoder, classifier"):
+            client.models.retrieve("gpt")
 
 
 def test_the_client_of_hugging_face(live, predictors, monkeypatch):
@@ -63,6 +73,8 @@ def test_the_client_of_hugging_face(live, predictors, monkeypatch):
     np.testing.assert_allclose(
         scores, predictors["encoder"].embed(TEXTS) @ predictors["encoder"].embed("cat"), atol=1e-5
     )
+    prompted = client.feature_extraction("sat", prompt_name="query")
+    np.testing.assert_allclose(prompted, [predictors["encoder"].embed("the cat sat")], atol=1e-5)
     labels = InferenceClient(f"{live.url}/models/classifier/predict", timeout=SECONDS).text_classification(TEXTS[0])
     expected = predictors["classifier"].classify(TEXTS[0])
     assert (labels[0].label, labels[0].score) == (
@@ -101,9 +113,8 @@ def test_the_page_is_served_with_a_policy_that_allows_this_server_alone(live):
 def read_all(connection):
     """What the server sends until it closes the connection."""
     parts = []
-    with suppress(ConnectionResetError):  # it did not read all that was sent
-        while part := connection.recv(65536):
-            parts.append(part)
+    while part := connection.recv(65536):
+        parts.append(part)
     return b"".join(parts)
 
 
@@ -124,7 +135,9 @@ def head(length, path="/embed"):
         (b"nonsense\r\n\r\n", b"400"),
         (b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", b"400"),
         (head(10**12), b"413"),
-        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000, b"400"),
+        (b"GET /caf\xe9 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"400"),
+        (b"GET /models/%ff%00/info HTTP/1.1\r\nHost: localhost\r\nX-A: \xff\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000, b""),  # a head without an end
     ],
 )
 def test_broken_and_slow_clients_are_answered_or_closed(live, sent, answer):
@@ -132,7 +145,7 @@ def test_broken_and_slow_clients_are_answered_or_closed(live, sent, answer):
         with suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(sent)
         received = read_all(connection)
-    assert received.split(b" ")[1:2] == ([answer] if answer else []) or (answer == b"400" and not received)
+    assert received.split(b" ")[1:2] == ([answer] if answer else [])
     assert live.post("/embed", {"inputs": "a"})[0] == 200
 
 
@@ -144,6 +157,123 @@ def test_clients_that_are_killed_leave_the_server_whole(live):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by a reset
     assert live.post("/embed", {"inputs": TEXTS})[0] == 200
     assert live.get("/health")[0] == 200
+
+
+# --- answers to requests that are not read to their end ---------------------------------------------------------------
+
+LARGE = b" " * (8 << 20)  # more than the buffers of a connection hold
+
+
+def on_port(app, use, *, seconds=SECONDS):
+    """What `use` returns for the port at which the application listens in this process."""
+    import uvicorn
+    from uvicorn.server import ServerState
+
+    async def run():
+        config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False)
+        config.load()
+        protocol, state = timed_protocol(seconds, max_body=1000), ServerState()
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
+        async with listening:
+            result = await asyncio.to_thread(use, listening.sockets[0].getsockname()[1])
+        while state.connections:
+            for one in [*state.connections]:
+                one.connection.abort()
+            await asyncio.sleep(0)
+        return result
+
+    return asyncio.run(run())
+
+
+def sends_until_closed(connection, part):
+    """The bytes that a client without end could send."""
+    sent = 0
+    with suppress(BrokenPipeError, ConnectionResetError):
+        while True:
+            sent += connection.send(part)
+    return sent
+
+
+@pytest.fixture(scope="module")
+def early():
+    """Requests that are answered before their body is read: status, method, path, headers."""
+    kind = {"Content-Type": "application/json"}
+    key = {"Authorization": "Bearer key"}
+    return [
+        (401, "POST", "/embed", kind), (403, "POST", "/embed", kind | key | {"Origin": "http://evil.example.org"}),
+        (404, "POST", "/nowhere", kind | key), (405, "PUT", "/embed", kind | key), (413, "POST", "/embed", kind | key),
+        (415, "POST", "/embed", key), (200, "GET", "/health", {}),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def guarded(serve, predictors):
+    return serve({"encoder": predictors["encoder"]}, access=Access(keys=("key",)), max_body=1000, max_requests=1).app
+
+
+@pytest.mark.parametrize("connection", ["close", "keep-alive"])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_early_answers_reach_clients_that_send_all_of_a_large_body_first(guarded, early, connection, is_chunked):
+    def use(port):
+        client, statuses = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS), []
+        for _, method, path, headers in early:  # on one connection, where the server keeps it
+            body = iter([LARGE]) if is_chunked else LARGE
+            client.request(method, path, body, headers | {"Connection": connection})
+            answer = client.getresponse()
+            assert answer.read()
+            statuses.append(answer.status)
+        client.close()
+        return statuses
+
+    assert on_port(guarded, use) == [status for status, *_ in early]
+
+
+def test_urllib_and_an_overloaded_server_give_the_status_too(guarded):
+    def use(port):
+        statuses = []
+        for guarded.in_flight in (0, 1):
+            with pytest.raises(HTTPError) as raised:
+                urlopen(
+                    Request(f"http://127.0.0.1:{port}/embed", LARGE, {"Authorization": "Bearer key"}), timeout=SECONDS
+                )
+            statuses.append(raised.value.code)
+            raised.value.close()
+        return statuses
+
+    assert on_port(guarded, use) == [415, 429]
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
+def test_a_client_that_never_ends_its_body_is_closed_by_time_and_by_size(guarded, more):
+    request = head(10**12).replace(b"\r\n\r\n", b"\r\n" + more + b"\r\n")
+
+    def use(port):
+        with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
+            connection.sendall(request)
+            assert connection.recv(12) == b"HTTP/1.1 401"
+            return sends_until_closed(connection, part)
+
+    part = b" " * (1 << 20)
+    assert MOST_DROPPED // 2 < on_port(guarded, use) < 2 * MOST_DROPPED
+    part = b" "
+    assert on_port(guarded, use, seconds=0.05) < MOST_DROPPED
+
+
+def test_a_client_that_waits_for_leave_to_send_gets_it_or_the_final_answer_alone(guarded):
+    def use(port):
+        received = []
+        for key in (b"key", b"none"):
+            lines = b"Expect: 100-continue\r\nConnection: close\r\nAuthorization: Bearer " + key + b"\r\n\r\n"
+            with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
+                connection.sendall(head(17)[:-2] + lines)
+                if key == b"key":
+                    received.append(connection.recv(65536))
+                    connection.sendall(b'{"inputs": "cat"}')
+                received.append(read_all(connection).partition(b"\r\n")[0])
+        return received
+
+    assert on_port(guarded, use) == [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK", b"HTTP/1.1 401 Unauthorized"]
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
@@ -260,6 +390,9 @@ def test_models_have_the_names_of_their_directories_or_given_ones():
     assert [*server.model_names([])] == ["bothways-en"]
     with pytest.raises(InputError, match="two are named 'b'"):
         server.model_names(["a/b", "c/b"])
+    for argument in ("a/caf\udcff", "caf\udcff=a"):
+        with pytest.raises(InputError, match="not UTF-8"):
+            server.model_names([argument])
     with pytest.raises(InputError, match="must follow"):
         server.model_names(["a="])
 

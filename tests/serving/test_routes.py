@@ -8,8 +8,13 @@ import random
 import numpy as np
 import pytest
 
+from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.sentence_transformers import read_prompts
+from bothways.errors import InputError
+from bothways.inference.predictor import Predictor
 from bothways.serving import openapi
 from bothways.serving.app import HANDLERS
+from bothways.serving.guard import Access
 
 TEXTS = ["the cat sat", "a dog ran on the mat, and sat", "cats"]
 
@@ -92,6 +97,45 @@ def test_reranking_by_pairs_and_by_vectors(client, predictors):
     assert sigmoid == pytest.approx(1 / (1 + np.exp(-numbers.max())), rel=1e-5)
 
 
+def classifier(make_model, tokenizer, labels, **description):
+    model = make_model("bert", {"classes": max(1, len(labels))})
+    return Predictor(Checkpoint(model=model, tokenizer=tokenizer, labels=labels, **description), device="cpu")
+
+
+@pytest.mark.parametrize("reads_pairs", [None, True])
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_a_classifier_with_two_labels_ranks_by_the_probability_of_the_second(
+    serve, make_model, tokenizer, reads_pairs, multi_label
+):
+    metadata = {} if reads_pairs is None else {"reads_pairs": reads_pairs}
+    model = classifier(make_model, tokenizer, ("no", "yes"), metadata=metadata, multi_label=multi_label)
+    client = serve({"model": model})
+    ranked = client.post("/rerank", {"query": "cat", "texts": TEXTS}).json()
+    probabilities = [one.scores["yes"] for one in model.classify(["cat"] * 3, TEXTS)]
+    assert [one["index"] for one in ranked] == np.argsort(probabilities)[::-1].tolist()
+    assert [one["score"] for one in ranked] == pytest.approx(sorted(probabilities, reverse=True), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("labels", "metadata", "reason"),
+    [
+        (("a", "b", "c"), {}, "3 labels"),
+        (("a", "b", "c"), {"reads_pairs": True}, "3 labels"),
+        (("a", "b", "c", "d"), {}, "4 labels"),
+        (("a", "b"), {"reads_pairs": False}, "single texts"),
+        ((), {"reads_pairs": False}, "single texts"),
+    ],
+)
+def test_a_classifier_that_cannot_rank_says_why(serve, make_model, tokenizer, labels, metadata, reason):
+    client = serve({"model": classifier(make_model, tokenizer, labels, metadata=metadata)})
+    reply = client.post("/rerank", {"query": "cat", "texts": TEXTS})
+    assert reply.status == 424 and reason in reply.json()["error"]
+    info = client.get("/info").json()
+    assert "rerank" not in info["routes"] and [*info["model_type"]] == ["classifier"]
+    inputs = [TEXTS[:2] if metadata.get("reads_pairs") else TEXTS[:1]]
+    assert client.post("/", {"inputs": inputs}).json() == client.post("/predict", {"inputs": inputs}).json()
+
+
 def test_similarity_is_the_cosine(client, predictors):
     reply = client.post("/similarity", {"inputs": {"source_sentence": "cat", "sentences": TEXTS}})
     expected = predictors["encoder"].embed(TEXTS) @ predictors["encoder"].embed("cat")
@@ -142,6 +186,107 @@ def test_openai_embeddings_in_both_encodings(client, predictors):
     assert [one["id"] for one in client.get("/v1/models").json()["data"]] == [*predictors]
     short = client.post("/v1/embeddings", {"input": "a", "dimensions": 5}).json()["data"][0]["embedding"]
     assert len(short) == 5 and np.linalg.norm(short) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_every_error_of_a_path_of_openai_has_its_form(client, serve, predictors, method):
+    paths = ["/v1", "/v1/nowhere", "/v1/models/gpt", "/v1/embeddings", "/embeddings", "/models/encoder/v1/embeddings"]
+    closed = serve({"encoder": predictors["encoder"]}, access=Access(keys=("key",)))
+    for path in [*paths, "/v1/models", "/nowhere", "/embed", "/models/v1/embed"]:
+        if (path, method) != ("/v1/models", "GET"):
+            reply = asyncio.run(client.send(method, path, b"{}"))
+            is_openai = path in (*paths, "/v1/models")
+            assert {*reply.json()} == ({"message", "code", "type"} if is_openai else {"error", "error_type"}), path
+            assert reply.json().get("code", reply.status) == reply.status >= 400
+        assert {*reply.json()} == {*asyncio.run(closed.send(method, path, b"{}")).json()}
+
+
+def test_a_model_of_the_list_of_openai(client, predictors):
+    listed = client.get("/v1/models").json()["data"]
+    assert [client.get(f"/v1/models/{name}").json() for name in predictors] == listed
+    assert client.get("/v1/models/gpt").json()["type"] == "ModelNotFound"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/embed", {"inputs": ""}), ("/embed", {"inputs": ["a", ""]}), ("/embed", {"inputs": [2, 3]}),
+        ("/embed_all", {"inputs": [""]}), ("/v1/embeddings", {"input": ""}), ("/v1/embeddings", {"input": ["a", ""]}),
+        ("/embed", {"inputs": "", "prompt_name": "query"}), ("/tokenize", {"inputs": ""}), ("/fill", {"inputs": ""}),
+        ("/similarity", {"inputs": {"source_sentence": "", "sentences": ["a"]}}), ("/next", {"inputs": ["", ""]}),
+        ("/models/classifier/predict", {"inputs": ""}), ("/models/ranker/rerank", {"query": "", "texts": [""]}),
+    ],
+)  # fmt: skip
+def test_an_empty_text_is_refused_with_its_number(client, path, body):
+    client.models["encoder"].prompts = {"query": "the "}
+    reply = client.post(path, body)
+    assert reply.status == 400 and "Empty" in reply.json().values() and " is empty" in str(reply.json())
+    assert client.post("/embed", {"inputs": " "}).status == 200
+
+
+def test_a_prompt_stands_before_each_text(client, predictors):
+    client.models["encoder"].prompts = {"query": "the cat ", "none": ""}
+    prompted, encoder = ["the cat " + text for text in TEXTS], predictors["encoder"]
+    query = {"prompt_name": "query"}
+    np.testing.assert_allclose(
+        client.post("/embed", {"inputs": TEXTS} | query).json(), encoder.embed(prompted), atol=1e-6
+    )
+    ids = [encoder.tokenizer.encode(text).ids for text in TEXTS]
+    np.testing.assert_allclose(
+        client.post("/embed", {"inputs": ids} | query).json(), encoder.embed(prompted), atol=1e-6
+    )
+    plain = client.post("/embed", {"inputs": TEXTS, "prompt_name": "none"}).json()
+    np.testing.assert_allclose(plain, encoder.embed(TEXTS), atol=1e-6)
+    openai = client.post("/v1/embeddings", {"input": TEXTS[0]} | query).json()["data"][0]["embedding"]
+    np.testing.assert_allclose(openai, encoder.embed(prompted[0]), atol=1e-6)
+    assert [len(row) for row in client.post("/embed_all", {"inputs": TEXTS} | query).json()] == [
+        len(encoder.tokenizer.encode(text)) for text in prompted
+    ]
+    same = {"source_sentence": TEXTS[0], "sentences": TEXTS}
+    cosines = client.post("/similarity", {"inputs": same, "parameters": query}).json()
+    np.testing.assert_allclose(cosines, encoder.embed(prompted) @ encoder.embed(prompted[0]), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["passage", "", 7, ["query"], {}, True])
+def test_an_unknown_prompt_is_refused_with_the_names_that_there_are(client, name):
+    client.models["encoder"].prompts = {"query": "the ", "document": ""}
+    reply = client.post("/embed", {"inputs": "a", "prompt_name": name})
+    assert reply.status == 422 and "query, document" in reply.json()["error"]
+    client.models["encoder"].prompts = {}
+    assert "no prompts" in client.post("/embed", {"inputs": "a", "prompt_name": name}).json()["error"]
+
+
+def test_prompts_are_read_from_the_files_of_sentence_transformers(tmp_path):
+    assert read_prompts(tmp_path) == {}
+    file, pooling = tmp_path / "config_sentence_transformers.json", tmp_path / "1_Pooling" / "config.json"
+    for content, prompts in {
+        "{}": {},
+        '{"prompts": null}': {},
+        '{"prompts": {"query": "q: "}}': {"query": "q: "},
+    }.items():
+        file.write_text(content)
+        assert read_prompts(tmp_path) == prompts
+    pooling.parent.mkdir()
+    pooling.write_text('{"include_prompt": false}')
+    assert read_prompts(tmp_path) == {}
+    pooling.write_text("{}")
+    for content in ('{"prompts": {"query": 7}}', '{"prompts": ["query"]}', '{"prompts": "query"}'):
+        file.write_text(content)
+        with pytest.raises(InputError, match="prompts"):
+            read_prompts(tmp_path)
+
+
+def test_lone_surrogates_and_broken_headers_never_break_an_answer(serve, make_predictor):
+    lines = []
+    client = serve({"model": make_predictor(heads={"classes": 2}, labels=("a\ud800", "b"))}, write_log=lines.append)
+    assert {one["label"] for one in client.post("/predict", {"inputs": "the cat"}).json()} == {"a\ufffd", "b"}
+    assert client.get("/info").json()["labels"] == ["a\ufffd", "b"]
+    assert client.post("/embed", {"inputs": "\ud800"}).status == 400
+    assert client.post("/embed", {"inputs": "a", "model": "\udcff"}).status == 400
+    anybody = serve({"model": make_predictor()}, access=Access(hosts=("*",)))
+    for host in ("[::1", "[", "a:b:c", "\xff"):
+        assert anybody.post("/nowhere", {}, host=host).status == 404, host
+        assert anybody.post("/embed", {"inputs": 7}, host=host).status == 422, host
 
 
 def test_attention_rows_are_distributions(client, predictors):
@@ -209,7 +354,7 @@ def test_concurrent_clients_get_the_vectors_of_the_predictor(client, predictors)
     draw = random.Random(5)
     words = "the cat sat on mat dog and ran a b".split()
     requests = [
-        [" ".join(draw.choices(words, k=draw.randint(0, 40))) for _ in range(draw.randint(1, 5))] for _ in range(64)
+        [" ".join(draw.choices(words, k=draw.randint(1, 40))) for _ in range(draw.randint(1, 5))] for _ in range(64)
     ]
 
     async def run():

@@ -70,6 +70,21 @@ def test_wrong_bodies_are_one_line(client, body):
     assert "\n" not in reply.json()["error"]
 
 
+def test_strings_from_outside_never_break_the_route(client):
+    large = "9" * 400
+    for how in ("words", "vectors"):
+        for query in ("cat\0", "\0", "%", '"', "\uffff \U0010ffff"):
+            assert client.post("/search", {"query": query, "how": how}).status == 200, query
+        for condition in (f"year < {large}", f"year > -{large}.5", "year < " + "9" * 5000, f"year like {large}"):
+            found = client.post("/search", {"query": "cat report", "how": how, "filter": condition}).json()["hits"]
+            assert len(found) == (0 if "like" in condition else 2), condition
+        for glob in ("\0", "[", "!", "[!", "\\", "[z-a]", "/", ".."):
+            reply = client.post("/search", {"query": "cat", "how": how, "glob": glob})
+            assert reply.status in (200, 422), glob
+        for field in ("query", "glob", "filter"):
+            assert client.post("/search", {"query": "a", "how": how, field: "\ud800"}).status == 400
+
+
 def test_the_route_is_described_and_there_only_with_an_index(client, serve, predictors):
     assert "/search" in client.get("/openapi.json").json()["paths"]
     assert client.get("/info").json()["store"] == {"files": 2, "passages": 4}

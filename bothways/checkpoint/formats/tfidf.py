@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from bothways.checkpoint.contents import CONFIG, METADATA_FILE, MULTI_LABEL, Description, problem_type
 from bothways.checkpoint.formats.format import Format, StoredModel
 from bothways.checkpoint.metadata import read_metadata
+from bothways.checkpoint.state_dict import not_finite_error
 from bothways.checkpoint.weights import write_weights
 from bothways.errors import InputError
 from bothways.io import atomic_directory, read_json, write_json
@@ -56,6 +57,8 @@ def read_tfidf(directory: Path) -> tuple[TfidfModel, Description]:
     """InputError if terms, weights and labels do not belong together."""
     config, file = read_json(directory / CONFIG), directory / WEIGHTS
     terms, weights = read_json(directory / TERMS), dict[str, np.ndarray](load_file(file))
+    if broken := [name for name, value in weights.items() if not np.isfinite(value).all()]:
+        raise not_finite_error(file, broken)
     words, characters = ({term: index for index, term in enumerate(terms[name])} for name in ("words", "characters"))
     size = len(words) + len(characters)
     num_outputs, num_features = weights["weight"].shape
