@@ -59,6 +59,15 @@ class LibraryBackend:
     def __reduce__(self) -> tuple[Callable[..., "LibraryBackend"], tuple[str, dict[str, int], str, dict[str, Any]]]:
         return LibraryBackend, (self.content, self.vocab, self.space_symbol, self.config)
 
+    def lowercased(self) -> "LibraryBackend":
+        """The same with texts in lower case."""
+        content = json.loads(self.content)
+        old = content.get("normalizer") or {"type": "Sequence", "normalizers": []}
+        steps = old["normalizers"] if old["type"] == "Sequence" else [old]
+        content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
+        config = {**self.config, "tokenizer_class": "PreTrainedTokenizerFast"}  # which keeps the normalizer
+        return LibraryBackend(json.dumps(content), self.vocab, self.space_symbol, config)
+
     def ids(self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False) -> list[int]:
         library, id_map = self._encoder(tuple(special_tokens))
         try:

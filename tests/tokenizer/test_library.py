@@ -529,3 +529,11 @@ def test_the_config_of_a_model_has_the_ids_of_bos_and_eos(ours, make_model, tmp_
     expected = {role: getattr(peer, f"{role}_token_id") for role in roles}
     assert {role: getattr(config, f"{role}_token_id") for role in roles} == expected
     assert None not in expected.values()
+
+
+def test_texts_are_lower_cased_before_the_normalizer(ours, saved):
+    lowered = ours.lowercased()
+    assert lowered.ids("THE Cat") == ours.ids("the cat")
+    lowered.save(saved)
+    assert Tokenizer.load(saved).ids("THE Cat") == lowered.ids("THE Cat")
+    assert AutoTokenizer.from_pretrained(saved)("THE Cat", add_special_tokens=False).input_ids == lowered.ids("THE Cat")
