@@ -754,3 +754,23 @@ def test_an_export_is_not_taken_for_a_broken_checkpoint(directory):
     (directory / "model.safetensors").rename(directory / "model.onnx")
     with pytest.raises(InputError, match="ONNX"):
         checkpoint.load(directory)
+
+
+def test_pickles_in_several_parts_are_named(directory):
+    (directory / "model.safetensors").unlink()
+    (directory / "pytorch_model.bin.index.json").write_text('{"weight_map": {}}')
+    refused(directory, "pytorch_model.bin.index.json: ", "model.safetensors", kind=MissingFile)
+
+
+@pytest.mark.parametrize("name", ["BertForMultipleChoice", "MyForMultipleChoice"])
+def test_a_model_that_chooses_between_texts_is_refused(directory, name):
+    change_config(directory, architectures=[name])
+    refused(directory, "config.json: architectures", name)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("swish", "silu"), ("gelu_fast", "gelu_tanh"), ("gelu_accurate", "gelu_tanh")]
+)
+def test_an_activation_is_read_by_each_of_its_names(directory, name, ours):
+    change_config(directory, hidden_act=name)
+    assert quietly(directory).model.config.hidden_act == ours
