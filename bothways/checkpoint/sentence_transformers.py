@@ -157,7 +157,8 @@ def _read_limits(directory: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def check_settings(directory: Path, hidden_size: int, warn: Callable[[str], None]) -> None:
-    """InputError if sentence-transformers computes other vectors than Bothways; warn of a prompt that it adds."""
+    """InputError if sentence-transformers computes other vectors than Bothways; warn of a prompt that it adds, and of a
+    function that it applies to scores."""
     file = directory / MODEL_SETTINGS
     config = _read(file, SETTING_VALUES)
     size, name, prompts = config.get("truncate_dim"), config.get("default_prompt_name"), _prompts(directory)
@@ -165,6 +166,8 @@ def check_settings(directory: Path, hidden_size: int, warn: Callable[[str], None
         raise InputError(
             f"{file}: truncate_dim ({size!r:.60}) is not supported; remove it for vectors of all {hidden_size} numbers"
         )
+    if (function := config.get("activation_fn")) not in (None, IDENTITY):
+        warn(f"{file}: {function!r:.60} is not applied to scores (activation_fn)")
     if name is None:
         return
     if not isinstance(name, str):

@@ -170,6 +170,14 @@ def test_modules_that_are_not_computed_are_named(directory, kinds, package, show
         checkpoint.load(directory)
 
 
+@pytest.mark.parametrize(("function", "number"), [("Sigmoid", 1), ("Identity", 0)])
+def test_a_function_of_scores_that_is_not_applied_is_said(directory, function, number):
+    modules = {"Sigmoid": "activation", "Identity": "linear"}
+    name = f"torch.nn.modules.{modules[function]}.{function}"
+    change(directory / "config_sentence_transformers.json", model_type="CrossEncoder", activation_fn=name)
+    assert len([line for line in warnings_of(checkpoint.load, directory) if function in line]) == number
+
+
 def test_a_prompt_that_is_added_but_not_pooled_is_refused(directory):
     change(directory / "config_sentence_transformers.json", prompts={"a": "b: "}, default_prompt_name="a")
     change(directory / "1_Pooling" / "config.json", include_prompt=False)
