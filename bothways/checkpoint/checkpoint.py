@@ -22,9 +22,10 @@ from bothways.checkpoint.sentence_transformers import (
     DENSE,
     POOLING,
     TRANSFORMER,
+    check_settings,
+    lowers_texts,
     normalizes,
     read_pooling,
-    warn_of_text_changes,
 )
 from bothways.checkpoint.state_dict import shorten
 from bothways.errors import InputError, MissingFile, format_count
@@ -121,12 +122,13 @@ def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], N
     labels = _read_labels(hf_config, file)
     model = stored.read(ModelPlan(directory, family, config, labels, hf_config, dtype, warn))
     multi_label = hf_config.get("problem_type") == MULTI_LABEL
+    check_settings(directory, config.hidden_size, warn)
     has_labels = multi_label or model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs
     if has_labels:
         _check_labels(labels, model.num_outputs.get("classes", model.num_outputs.get("tokens")), file)
     return Checkpoint(
         model=model.eval(),
-        tokenizer=_read_tokenizer(directory, config.vocab_size, warn),
+        tokenizer=_read_tokenizer(directory, config.vocab_size),
         model_type=family.model_type,
         labels=labels if has_labels else (),
         multi_label=multi_label,
@@ -156,7 +158,7 @@ def _check_labels(labels: Sequence[str], num_outputs: int | None, file: Path) ->
         raise InputError(f"{file}: id2label has {duplicates[0]!r} more than once; give each class a different name")
 
 
-def _read_tokenizer(directory: Path, vocab_size: int, warn: Callable[[str], None]) -> Tokenizer | None:
+def _read_tokenizer(directory: Path, vocab_size: int) -> Tokenizer | None:
     if not any((directory / name).exists() for name in TOKENIZER_FILES):
         return None
     tokenizer = Tokenizer.load(directory)
@@ -165,8 +167,7 @@ def _read_tokenizer(directory: Path, vocab_size: int, warn: Callable[[str], None
             f"{directory}: the tokenizer has {len(tokenizer)} entries, the model only {vocab_size}; use the "
             "tokenizer that belongs to the model"
         )
-    warn_of_text_changes(directory, tokenizer, warn)
-    return tokenizer
+    return tokenizer.lowercased() if lowers_texts(directory) else tokenizer
 
 
 def _read_metadata(directory: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 
 from bothways import pretrained
+from bothways.checkpoint.sentence_transformers import LIMITS, MODEL_SETTINGS, MODULES, pooling_file
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.errors import InputError, MissingFile, shorten
 from bothways.io import find_backup, get_object, read_json, read_json_value
@@ -39,10 +40,11 @@ FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
+    MODULES,
+    MODEL_SETTINGS,
+    *LIMITS,
     "[0-9]_*/*.json",
+    "*/config.json",
     "[0-9]_*/model.safetensors",
 )
 ANY_WEIGHTS = (
@@ -140,9 +142,8 @@ def missing_part(snapshot: Path) -> str:
             names += sorted({str(name) for name in get_object(read_json(index), "weight_map", index).values()})
         elif not any((snapshot / name).exists() for name in ANY_WEIGHTS):
             names.append(WEIGHTS)
-        if (snapshot / "modules.json").exists():
-            modules = str(read_json_value(snapshot / "modules.json"))
-            names += [name for name in ("1_Pooling/config.json",) if Path(name).parent.name in modules]
+        if (snapshot / MODULES).exists() and "Pooling" in str(read_json_value(snapshot / MODULES)):
+            names.append(pooling_file(snapshot).relative_to(snapshot).as_posix())
     except InputError as error:
         return str(error)
     missing = [name for name in names if not (snapshot / name).exists()]

@@ -1,40 +1,135 @@
 """Files of sentence-transformers: modules.json, pooling, normalization and a linear layer on top."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors, write_weights
 from bothways.config import EncoderConfig
-from bothways.errors import InputError
+from bothways.errors import InputError, MissingFile
 from bothways.io import get_object, read_json, read_json_value, write_json
 from bothways.model.pooler import encodes_separately, unit_scale
-from bothways.tokenizer.tokenizer import Tokenizer
 
-MODULES = "modules.json"
+MODULES, MODEL_SETTINGS = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER, POOLING, NORMALIZE, DENSE = "0_Transformer", "1_Pooling", "2_Normalize", "2_Dense"
 IDENTITY = "torch.nn.modules.linear.Identity"
+LIMITS = tuple(  # the settings of the Transformer module; the first that exists counts
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}  # in older and in newer files
+OTHER_POOLINGS = ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+
+# Keys of each file, with the values that are computed; ANY is used here, or changes no numbers.
+ANY = None
+Values = Mapping[str, tuple[Any, ...] | None]
+MODULE_VALUES: Values = dict.fromkeys(("idx", "name", "path", "type", "kwargs"), ANY)
+POOLING_VALUES: Values = dict.fromkeys(
+    (
+        *("word_embedding_dimension", "embedding_dimension", "include_prompt", "pooling_mode"),
+        *(f"pooling_mode_{name}" for name in (*POOLINGS, *OTHER_POOLINGS)),
+    ),
+    ANY,
+)
+SCALING_VALUES: Values = {
+    "module_input_name": ("sentence_embedding",),
+    "module_output_name": ("sentence_embedding",),
+    "dropout": ANY,  # nothing is dropped in inference
+}
+ARGUMENTS: Values = dict.fromkeys(  # of transformers
+    (
+        *("trust_remote_code", "torch_dtype", "dtype", "attn_implementation", "add_pooling_layer", "device_map"),
+        *("use_safetensors", "model_max_length"),
+    ),
+    ANY,
+)
+ARGUMENT_KEYS = tuple(
+    f"{kind}_{ending}" for kind in ("model", "tokenizer", "processor", "config") for ending in ("args", "kwargs")
+)
+LIMIT_VALUES: Values = {
+    **dict.fromkeys(("max_seq_length", "do_lower_case", "unpad_inputs", *ARGUMENT_KEYS), ANY),
+    "transformer_task": ("feature-extraction", "sequence-classification"),
+    "module_output_name": ("token_embeddings", "scores"),
+    "modality_config": tuple(
+        {"text": {"method": "forward", "method_output_name": name}} for name in ("last_hidden_state", "logits")
+    ),
+}
+SETTING_VALUES: Values = {
+    **dict.fromkeys(("__version__", "requirements", "prompts", "default_prompt_name", "similarity_fn_name"), ANY),
+    **dict.fromkeys(("truncate_dim", "activation_fn", "keep_in_fp32_modules"), ANY),
+    "model_type": ("SentenceTransformer", "CrossEncoder"),
+}
+
+
+class Module(NamedTuple):
+    """A step of the computation, and the folder of its files."""
+
+    type: str
+    path: str
+
+    @property
+    def kind(self) -> str:
+        return self.type.rpartition(".")[2]
 
 
 def read_modules(directory: Path) -> list[str]:
-    """The module types in modules.json; empty without that file. InputError for types other than pooling and
-    normalization."""
+    """The kinds of modules in modules.json; empty without that file. InputError for other modules than pooling and
+    normalization, or for settings of theirs that are not computed."""
+    file, modules = directory / MODULES, _list_modules(directory)
+    for module in modules:
+        known = module.type.startswith("sentence_transformers.")
+        if not known or module.kind not in ("Transformer", "Pooling", "Normalize", "Dropout"):
+            raise InputError(
+                f"{file}: {module.kind if known else module.type!r:.60} is not supported (supported: Transformer, "
+                "Pooling, Normalize); without this file the encoder alone is loaded"
+            )
+        if module.kind == "Transformer" and module.path not in ("", "."):
+            raise InputError(f"{file}: path {module.path!r:.60} of Transformer is not supported; move its files here")
+    kinds = [module.kind for module in modules]
+    order = " ".join(kind for kind in kinds if kind != "Dropout")
+    if modules and not re.fullmatch("Transformer( Pooling( Normalize)*)?", order):
+        raise InputError(f"{file}: modules {', '.join(kinds)[:80]} are not supported in this order")
+    for module in modules:
+        if module.kind in ("Normalize", "Dropout") and module.path:
+            _read(directory / module.path / "config.json", SCALING_VALUES)
+    return kinds
+
+
+def _list_modules(directory: Path) -> list[Module]:
     file = directory / MODULES
     if not file.exists():
         return []
+    entries = read_json_value(file)
     try:
-        kinds = [str(module["type"]).rpartition(".")[2] for module in read_json_value(file)]
-    except (KeyError, TypeError) as error:
+        modules = [Module(str(entry["type"]), entry.get("path", "")) for entry in entries]
+    except (AttributeError, KeyError, TypeError) as error:
         raise InputError(
             f"{file}: not a list of modules with types ({error!r:.100}); download the file again"
         ) from None
-    if unsupported := sorted({*kinds} - {"Transformer", "Pooling", "Normalize", "Dropout"}):
-        raise InputError(
-            f"{file}: {unsupported[0]!r:.60} is not supported (supported: Transformer, Pooling, Normalize); without "
-            "this file the encoder alone is loaded"
-        )
-    return kinds
+    for entry, module in zip(entries, modules, strict=True):
+        _check(file, entry, MODULE_VALUES)
+        if not isinstance(module.path, str) or not re.fullmatch(r"\.?|\w[\w.-]*", module.path):
+            raise InputError(f"{file}: path {module.path!r:.60} is not the name of a folder; correct it")
+    return modules
+
+
+def _check(file: Path, settings: Mapping[str, Any], values: Values) -> None:
+    """InputError for a setting of a file that is unknown, or that has a value which is not computed."""
+    for key, value in settings.items():
+        computed = values.get(key, ())
+        if value and computed is not ANY and value not in computed:
+            known = f"only {computed[0]!r}" if computed else "remove it to leave it out of account"
+            raise InputError(f"{file}: {key:.60} ({value!r:.60}) is not supported; {known}")
+
+
+def _read(file: Path, values: Values) -> dict[str, Any]:
+    """The settings in a file, none if it does not exist."""
+    settings = read_json(file) if file.exists() else {}
+    _check(file, settings, values)
+    return settings
 
 
 def normalizes(directory: Path) -> bool:
@@ -43,47 +138,118 @@ def normalizes(directory: Path) -> bool:
     return not kinds or "Normalize" in kinds
 
 
-def warn_of_text_changes(directory: Path, tokenizer: Tokenizer, warn: Callable[[str], None]) -> None:
-    """Warn if sentence-transformers would add a prompt or lower-case a text, which Bothways does not."""
-    file = directory / "config_sentence_transformers.json"
-    config = read_json(file) if file.exists() else {}
-    if (name := config.get("default_prompt_name")) is not None:
-        if not isinstance(name, str):
-            raise InputError(f"{file}: default_prompt_name ({name!r:.60}) must be text; correct or remove it")
-        prompt = get_object(config, "prompts", file).get(name)
-        warn(f"{file}: the prompt {prompt!r} is not added to texts; add it yourself")
-    file = directory / "sentence_bert_config.json"
-    if file.exists() and read_json(file).get("do_lower_case") and tokenizer.ids("A") != tokenizer.ids("a"):
-        warn(f"{file}: texts are not lower-cased (do_lower_case); pass them in lower case")
+def lowers_texts(directory: Path) -> bool:
+    """Whether texts are lower-cased before the tokenizer reads them."""
+    file, settings = _read_limits(directory)
+    flag = settings.get("do_lower_case") or False
+    if not isinstance(flag, bool):
+        raise InputError(f"{file}: do_lower_case ({flag!r:.60}) must be true or false; correct or remove it")
+    return flag
+
+
+def _read_limits(directory: Path) -> tuple[Path, dict[str, Any]]:
+    """The file with the settings of the Transformer module, and its content."""
+    file = next((directory / name for name in LIMITS if (directory / name).exists()), directory / LIMITS[0])
+    settings = _read(file, LIMIT_VALUES)
+    for key in ARGUMENT_KEYS:
+        _check(file, get_object(settings, key, file), ARGUMENTS)
+    return file, settings
+
+
+def check_settings(directory: Path, hidden_size: int, warn: Callable[[str], None]) -> None:
+    """InputError if sentence-transformers computes other vectors than Bothways; warn of a prompt that it adds, and of a
+    function that it applies to scores."""
+    file = directory / MODEL_SETTINGS
+    config = _read(file, SETTING_VALUES)
+    size, name, prompts = config.get("truncate_dim"), config.get("default_prompt_name"), _prompts(directory)
+    if size is not None and not (type(size) is int and size >= hidden_size):
+        raise InputError(
+            f"{file}: truncate_dim ({size!r:.60}) is not supported; remove it for vectors of all {hidden_size} numbers"
+        )
+    if (function := config.get("activation_fn")) not in (None, IDENTITY):
+        warn(f"{file}: {function!r:.60} is not applied to scores (activation_fn)")
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise InputError(f"{file}: default_prompt_name ({name!r:.60}) must be text; correct or remove it")
+    if prompts.get(name) and not _includes_prompt(directory):
+        raise InputError(
+            f"{file}: the prompt {prompts[name]!r:.60} is added, but left out of the pooling (include_prompt), which "
+            "is not supported; remove default_prompt_name"
+        )
+    warn(f"{file}: the prompt {prompts.get(name)!r} is not added to texts; add it yourself")
+
+
+def vector_notes(directory: Path, max_length: int) -> list[str]:
+    """What whoever embeds texts must know to get the vectors of sentence-transformers: prompts, and the length at which
+    it cuts texts. max_length: of the model."""
+    file, notes = directory / MODEL_SETTINGS, []
+    default = read_json(file).get("default_prompt_name") if file.exists() else None
+    prompts = {name: text for name, text in read_prompts(directory).items() if text and name != default}
+    if prompts:
+        named = ", ".join(f"{name} ({text!r:.60})" for name, text in prompts.items())
+        notes.append(f"{file}: the model has prompts, which are not added to texts; add them yourself: {named:.400}")
+    if (limit := _read_length(directory)) and limit < max_length:
+        notes.append(
+            f"{directory}: sentence-transformers cuts texts off after {limit} tokens (max_seq_length), but longer ones "
+            f"are read whole; for its vectors, pass window={limit}, long='truncate'"
+        )
+    return notes
+
+
+def _read_length(directory: Path) -> int | None:
+    """The number of tokens after which sentence-transformers cuts a text off; None if nothing says so."""
+    if not (directory / MODULES).exists():
+        return None
+    file, settings = _read_limits(directory)
+    stored = directory / "tokenizer_config.json"
+    values = [get_object(settings, key, file).get("model_max_length") for key in ARGUMENT_KEYS]
+    values += [settings.get("max_seq_length"), read_json(stored).get("model_max_length") if stored.exists() else None]
+    return next((value for value in values if type(value) is int and value > 0), None)
 
 
 def read_prompts(directory: Path) -> dict[str, str]:
     """The prompts of sentence-transformers by name, which its clients may ask for; none if there are none, or if the
     pooling leaves their tokens out."""
-    file, pooling = directory / "config_sentence_transformers.json", directory / POOLING / "config.json"
-    if not file.exists() or (pooling.exists() and read_json(pooling).get("include_prompt") is False):
-        return {}
-    prompts = get_object(read_json(file), "prompts", file)
+    return _prompts(directory) if _includes_prompt(directory) else {}
+
+
+def _prompts(directory: Path) -> dict[str, str]:
+    file = directory / MODEL_SETTINGS
+    prompts = get_object(read_json(file), "prompts", file) if file.exists() else {}
     if not all(isinstance(prompt, str) for prompt in prompts.values()):
         raise InputError(f"{file}: prompts ({prompts!r:.60}) must be texts by name; correct or remove them")
     return prompts
 
 
+def _includes_prompt(directory: Path) -> bool:
+    file = pooling_file(directory)
+    return not file.exists() or read_json(file).get("include_prompt") is not False
+
+
+def pooling_file(directory: Path) -> Path:
+    """The settings of the pooling, in the folder that modules.json names."""
+    paths = [module.path for module in _list_modules(directory) if module.kind == "Pooling"]
+    return directory / (paths[-1] if paths and paths[-1] else POOLING) / "config.json"
+
+
 def read_pooling(directory: Path) -> str | None:
-    """The pooling of 1_Pooling: mean, cls or max; None without that directory. InputError for other types."""
-    file = directory / POOLING / "config.json"
+    """The pooling: mean, cls or max; None if no file says so. InputError for other types."""
+    file = pooling_file(directory)
     if not file.exists():
+        if "Pooling" in {module.kind for module in _list_modules(directory)}:
+            raise MissingFile(f"{file}: not found, though {MODULES} names it; download the model again")
         return None
-    modes = read_json(file)
-    names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
-    on = [key for key, value in modes.items() if key.startswith("pooling_mode") and value]
-    if isinstance(modes.get("pooling_mode"), str):  # as newer versions write it
-        names, on = {"mean": "mean", "cls": "cls", "max": "max"}, [modes["pooling_mode"]]
-    if len(on) != 1 or on[0] not in names:
+    modes = _read(file, POOLING_VALUES)
+    on = [POOLINGS.get(key, key) for key in (*POOLINGS, *OTHER_POOLINGS) if modes.get(f"pooling_mode_{key}")]
+    if (mode := modes.get("pooling_mode")) is not None:  # as newer versions write it
+        on = [str(one) for one in (mode if isinstance(mode, list) else [mode])]
+    if len(on) != 1 or on[0] not in POOLINGS.values():
         raise InputError(
-            f"{file}: pooling {' + '.join(on)[:60] or 'none'} is not supported; use one of {', '.join(names.values())}"
+            f"{file}: pooling {' + '.join(on)[:60] or 'none'} is not supported; use one of "
+            f"{', '.join(POOLINGS.values())}"
         )
-    return names[on[0]]
+    return on[0]
 
 
 def write_pooling(directory: Path, pooling: str, normalized: bool, config: EncoderConfig) -> None:
@@ -135,8 +301,7 @@ def read_linear(directory: Path, layer: str) -> TensorFiles:
 
 def _write_pooling(directory: Path, pooling: str, config: EncoderConfig) -> None:
     (directory / POOLING).mkdir()
-    names = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
-    modes = {f"pooling_mode_{name}": kind == pooling for kind, name in names.items()}
+    modes = {f"pooling_mode_{name}": kind == pooling for name, kind in POOLINGS.items()}
     write_json(directory / POOLING / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
 
 

@@ -65,6 +65,8 @@ def read_weights(directory: Path) -> Mapping[str, Tensor]:
         return open_safetensors(file)
     if (directory / OLD_WEIGHTS).exists():
         return _pickled(directory / OLD_WEIGHTS)
+    if (index := directory / f"{OLD_WEIGHTS}.index.json").exists():
+        raise MissingFile(f"{index}: pickles in several parts are not read; save the model as {WEIGHTS}")
     if (directory / "model.onnx").exists():
         raise MissingFile(f"{directory}: an ONNX export, for ONNX Runtime; pass the checkpoint it was exported from")
     raise MissingFile(f"{directory}: {WEIGHTS} or {OLD_WEIGHTS} not found; download the checkpoint again")

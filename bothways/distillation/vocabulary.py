@@ -18,16 +18,18 @@ def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int 
     """A tokenizer with the `size` most frequent entries of a WordPiece vocabulary, in their order; None: all that
     occur.
 
-    words: count of each word of the text. Special tokens, Latin letters and digits always stay, and without a size
-    every single character, so that a word whose entry is gone is split into smaller pieces instead of becoming [UNK].
+    words: count of each word of the text. Special and added tokens, Latin letters and digits always stay, and without a
+    size every single character, so that a word whose entry is gone is split into smaller pieces instead of becoming
+    [UNK].
     """
     check_word_pieces(tokenizer, f"vocab_size ({size})")
     counts: Counter[int] = Counter()
     for word, count in words.items():
         for piece in tokenizer.ids(word):
             counts[piece] += count
+    assert isinstance(tokenizer.backend, BertBackend)
     characters = {token: token.removeprefix(CONTINUATION) for token in tokenizer.tokens}
-    needed = {*tokenizer.special_ids}
+    needed = {*tokenizer.special_ids, *(tokenizer.vocab[token.content] for token in tokenizer.backend.added)}
     needed |= {
         tokenizer.vocab[token]
         for token, char in characters.items()
@@ -38,7 +40,6 @@ def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int 
         raise InputError(f"vocab_size ({size}) must be at least {len(needed)}: special tokens, letters and digits")
     ranked = sorted(counts.keys() - needed, key=lambda index: (-counts[index], index))
     kept = sorted(needed.union(ranked[: size - len(needed)]))
-    assert isinstance(tokenizer.backend, BertBackend)
     return Tokenizer({tokenizer.tokens[index]: new for new, index in enumerate(kept)}, **tokenizer.backend.rules)
 
 

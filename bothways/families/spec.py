@@ -32,6 +32,11 @@ ACTIVATIONS = {  # Hugging Face's name -> ours
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
+    "gelu_python": "gelu",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "swish": "silu",
 }
 ACTIVATION_NAMES = {ours: name for name, ours in reversed(ACTIVATIONS.items())}  # ours -> Hugging Face's
 CLASS_SUFFIXES = {  # head -> the end of transformers' class name, after "For"
@@ -96,6 +101,8 @@ class FamilySpec:
                     f"{source}: {key}={hf_config[key]!r:.60} is not supported for {self.model_type} "
                     f"(supported: {values[0]!r})"
                 )
+        if "MultipleChoice" in (classes := str(hf_config.get("architectures"))):  # the parameters of a classifier
+            raise InputError(f"{source}: architectures={classes:.60} is not supported: no head chooses between texts")
         fields = {name: hf_config[key] for name, key in self.config_keys.items() if hf_config.get(key) is not None}
         if "hidden_act" in fields:
             activation, key = fields["hidden_act"], self.config_keys["hidden_act"]

@@ -18,7 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from bothways.errors import InputError, MissingFile, format_count
-from bothways.io import atomic_directory, read_json, write_json
+from bothways.io import atomic_directory, read_json, read_json_value, write_json
+from bothways.log import logger
 from bothways.tokenizer.tokenizer import Tokenizer
 
 CONFIG, WEIGHTS, MODULES = "config.json", "model.safetensors", "modules.json"
@@ -178,10 +179,15 @@ def read_static(path: Path) -> StaticVectors:
             tensors = {name: stored.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         raise InputError(f"{file}: damaged ({error}); copy it again") from None
-    tokenizer = Tokenizer.load(folder)
+    found: Any = _read_tokenizer(folder)
+    tokenizer: Tokenizer = found
     table = _table(file, tensors)
     unknown = unknown_ids(tokenizer)
     normalize = bool(config.get("normalize", _has_normalize(path)))
+    if type(limit := config.get("max_length")) is int:
+        logger.info(
+            f"{path}: model2vec cuts texts off after {limit} tokens (max_length), but longer ones are read whole"
+        )
     facts = {name: value for name, value in config.items() if name not in ("model_type", "normalize")}
     return StaticVectors(tokenizer, table, unknown=unknown, normalize=normalize, facts=facts).checked(file)
 
@@ -194,14 +200,74 @@ def _table(file: Path, tensors: dict[str, np.ndarray]) -> VectorTable:
         raise InputError(f"{file}: has no table of static vectors; expected {' or '.join(TABLES)}")
     rows = tensors[name]
     if "mapping" in tensors:  # entries that share rows
-        rows = rows[tensors["mapping"]]
+        mapping = tensors["mapping"]
+        if mapping.ndim != 1 or mapping.dtype.kind not in "iu" or not ((mapping >= 0) & (mapping < len(rows))).all():
+            raise InputError(f"{file}: mapping names rows that the table of {len(rows):,} lacks; copy it again")
+        rows = rows[mapping]
     if "weights" in tensors:
+        if tensors["weights"].shape != (len(rows),):
+            raise InputError(f"{file}: {tensors['weights'].shape} weights for {len(rows):,} entries; copy it again")
         rows = rows.astype(np.float32) * tensors["weights"].astype(np.float32)[:, None]
     return VectorTable(rows)
 
 
 def _has_normalize(path: Path) -> bool:
-    return (path / MODULES).is_file() and "Normalize" in (path / MODULES).read_text("utf-8")
+    """Whether modules.json scales vectors to length 1. InputError for other modules, or vectors that are cut."""
+    file, settings = path / MODULES, path / "config_sentence_transformers.json"
+    size = read_json(settings).get("truncate_dim") if settings.is_file() else None
+    if size is not None:
+        raise InputError(f"{settings}: truncate_dim ({size!r:.60}) is not supported; remove it for whole vectors")
+    modules = read_json_value(file) if file.is_file() else []
+    try:
+        kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    except (KeyError, TypeError):
+        raise InputError(f"{file}: not a list of modules with types; download the file again") from None
+    if kinds[:1] not in ([], ["StaticEmbedding"]) or {*kinds[1:]} - {"Normalize"}:
+        raise InputError(f"{file}: modules {', '.join(kinds):.80} are not supported; only StaticEmbedding, Normalize")
+    return "Normalize" in kinds
+
+
+def _read_tokenizer(folder: Path) -> "Tokenizer | LibraryTokenizer":
+    """The tokenizer of a table; by the tokenizers library if it is none of an encoder, such as one without [CLS]."""
+    try:
+        return Tokenizer.load(folder)
+    except InputError:
+        if not (folder / LibraryTokenizer.FILE).is_file():
+            raise
+        return LibraryTokenizer(folder / LibraryTokenizer.FILE)
+
+
+class LibraryTokenizer:
+    """Any tokenizer.json, as the tokenizers library reads it; has what static vectors use of a Tokenizer."""
+
+    FILE = "tokenizer.json"
+
+    def __init__(self, file: Path) -> None:
+        try:
+            from tokenizers import Tokenizer as Library
+        except ImportError:
+            raise InputError(f"{file}: requires the tokenizers library: pip install 'bothways[tokenizers]'") from None
+        try:
+            self.library = Library.from_file(str(file))
+        except Exception as error:  # the library has no class of its own
+            raise InputError(f"{file}: damaged ({error!s:.100}); copy it again") from None
+        self.library.no_padding()
+        self.library.no_truncation()
+        vocab = self.library.get_vocab()
+        self.tokens = sorted(vocab, key=lambda token: vocab[token])
+        if sorted(vocab.values()) != [*range(len(vocab))]:
+            raise InputError(f"{file}: ids must be 0 to {len(vocab) - 1}, each once; copy it again")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def ids(self, text: str) -> list[int]:
+        clean = text.encode("utf-8", "replace").decode()
+        return [*self.library.encode(clean, add_special_tokens=False).ids]
+
+    def save(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.library.save(str(path / self.FILE))
 
 
 def unknown_ids(tokenizer: Tokenizer) -> list[int]:

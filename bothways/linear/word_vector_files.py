@@ -7,7 +7,7 @@ tried in lower case.
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import IO, Any
 
@@ -56,11 +56,11 @@ def read_word_vectors(path: Path) -> StaticVectors:
         head = file.read(SAMPLE)
         header = HEADER.match(head)
         file.seek(start + (header.end() if header else 0))
-        size = int(header[2]) if header else len(head.split(b"\n")[0].split(b" ")) - 1
+        size = int(header[2]) if header else _count_numbers(head.split(b"\n")[0].decode("utf-8", "replace"))
         if size < 2:
             raise InputError(f"{path}: no word vectors; expected a file of Word2Vec (.bin, .txt) or GloVe (.txt)")
         is_binary = header is not None and b"\0" in head
-        rows = _binary_rows(file, int(header[1]), size) if is_binary and header else _text_rows(file, path)
+        rows = _binary_rows(file, int(header[1]), size) if is_binary and header else _text_rows(file, path, size)
         words: list[str] = []
         vectors: list[np.ndarray] = []
         try:
@@ -93,9 +93,26 @@ def _binary_rows(file: IO[bytes], number: int, size: int) -> Iterator[tuple[str,
         yield word.decode("utf-8", "replace").lstrip("\n"), np.frombuffer(content, "<f4")
 
 
-def _text_rows(file: IO[bytes], path: Path) -> Iterator[tuple[str, np.ndarray]]:
+def _count_numbers(line: str) -> int:
+    """How many numbers are at the end of a line, behind a word."""
+    values = line.rstrip().split(" ")[1:]
+    return len([*takewhile(_is_number, reversed(values))])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _text_rows(file: IO[bytes], path: Path, size: int) -> Iterator[tuple[str, np.ndarray]]:
     for number, line in enumerate(file, 1):
         word, *values = line.decode("utf-8", "replace").rstrip().split(" ")
+        if (more := len(values) - size) > 0 and not all(map(_is_number, values[:more])):
+            # Some words of GloVe have spaces, such as ". . .".
+            word, values = " ".join([word, *values[:more]]), values[more:]
         try:
             yield word, np.array([float(value) for value in islice(values, None)], np.float32)
         except ValueError:

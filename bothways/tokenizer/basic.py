@@ -15,8 +15,11 @@ _WORD = re.compile("[^ ]+")
 class CharacterTable(dict[int, str]):
     """Code point -> replacement, with spaces around characters that are words of their own. Filled on demand."""
 
-    def __init__(self, *, lowercase: bool, strip_accents: bool, split_chinese: bool) -> None:
+    def __init__(
+        self, *, lowercase: bool, strip_accents: bool, split_chinese: bool, split_punctuation: bool = True
+    ) -> None:
         super().__init__()
+        self.split_punctuation = split_punctuation
         self.lowercase, self.strip_accents, self.split_chinese = lowercase, strip_accents, split_chinese
 
     def __missing__(self, point: int) -> str:
@@ -36,12 +39,13 @@ class CharacterTable(dict[int, str]):
         if self.strip_accents and unicode.is_mark(char):
             return ""
         lowered = unicode.lower(char) if self.lowercase else char
-        return f" {lowered} " if unicode.is_punctuation(char) else lowered
+        return f" {lowered} " if self.split_punctuation and unicode.is_punctuation(char) else lowered
 
 
 @dataclass(frozen=True)
 class Splitter:
     """Splits text into words. strip_accents: None follows `lowercase`, as in BERT. split_chinese: at each ideograph.
+    split_punctuation: False only normalizes.
 
     `splitter(text)` returns the words; `splitter.spans(text)` also traces each of their characters to the text.
     """
@@ -49,11 +53,17 @@ class Splitter:
     lowercase: bool = True
     strip_accents: bool | None = None
     split_chinese: bool = True
+    split_punctuation: bool = field(default=True, repr=False)
     table: CharacterTable = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         strip = self.lowercase if self.strip_accents is None else self.strip_accents
-        table = CharacterTable(lowercase=self.lowercase, strip_accents=strip, split_chinese=self.split_chinese)
+        table = CharacterTable(
+            lowercase=self.lowercase,
+            strip_accents=strip,
+            split_chinese=self.split_chinese,
+            split_punctuation=self.split_punctuation,
+        )
         object.__setattr__(self, "table", table)
 
     def __call__(self, text: str) -> list[str]:
@@ -66,12 +76,17 @@ class Splitter:
 
     def spans(self, text: str) -> list[tuple[str, list[int]]]:
         """(word, index in the text of each of its characters), in order."""
+        normalized, origins = self.normalize(text)
+        return [(match[0], origins[match.start() : match.end()]) for match in _WORD.finditer(normalized)]
+
+    def normalize(self, text: str) -> tuple[str, list[int]]:
+        """The normalized text, and the index in the text of each of its characters."""
         pieces = [self.table[ord(char)] for char in text]
         normalized = "".join(pieces)
         origins = [index for index, piece in enumerate(pieces) for _ in piece]
         if self.must_reorder(normalized):
-            normalized, origins = self._reorder(text)
-        return [(match[0], origins[match.start() : match.end()]) for match in _WORD.finditer(normalized)]
+            return self._reorder(text)
+        return normalized, origins
 
     def must_reorder(self, normalized: str) -> bool:
         """Whether the table left combining marks, whose canonical order it does not handle."""

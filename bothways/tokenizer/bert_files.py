@@ -12,10 +12,10 @@ from pathlib import Path
 from reprlib import repr as short_repr
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, shorten
 from bothways.io import SURROGATES, get_object, read_json, read_text, write_atomic
 from bothways.tokenizer.basic import Splitter
-from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
+from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS, AddedToken
 
 FLAGS = (  # booleans of tokenizer_config.json and of the normalizer in tokenizer.json
     "do_lower_case",
@@ -27,6 +27,24 @@ FLAGS = (  # booleans of tokenizer_config.json and of the normalizer in tokenize
     "lowercase",
     "handle_chinese_chars",
 )
+
+# What a tokenizer.json of BERT may have; all of it is used, or does not change ids.
+JSON_KEYS = (
+    *("version", "truncation", "padding", "added_tokens", "model"),
+    *("normalizer", "pre_tokenizer", "post_processor", "decoder"),
+)
+MODEL_KEYS = ("type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
+NORMALIZER_KEYS = ("type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
+TEMPLATE = ["[CLS]", "A", "[SEP]", "[CLS]", "A", "[SEP]", "B", "[SEP]"]  # of a text, and of a pair
+EXTRA_KEYS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+# Keys of tokenizer_config.json that change ids, with the values that are computed.
+CONFIG_VALUES: dict[str, tuple[Any, ...]] = {
+    "do_basic_tokenize": (True,),
+    "never_split": ([],),
+    "split_special_tokens": (False,),
+    "truncation_side": ("right",),
+    "wordpieces_prefix": ("##",),
+}
 
 
 @dataclass(frozen=True)
@@ -40,8 +58,6 @@ class TokenizerData:
 
 def read_vocab_txt(file: Path) -> TokenizerData:
     """Read BERT's vocab.txt, one entry per line."""
-    config_file = file.parent / "tokenizer_config.json"
-    config = read_json(config_file) if config_file.exists() else {}
     # Only line feeds separate lines: some vocabularies have entries with other separators.
     lines = read_text(file).replace("\r\n", "\n").split("\n")
     tokens = lines[:-1] if lines[-1] == "" else lines
@@ -53,29 +69,27 @@ def read_vocab_txt(file: Path) -> TokenizerData:
             f"{file}:{lines_of_token[1]}: {short_repr(repeated[0])} repeats line {lines_of_token[0]}; each entry must "
             "be unique"
         )
-    _reject_other_special_tokens(config, config_file)
-    vocab = {token: index for index, token in enumerate(tokens)}
-    _reject_added_tokens(vocab, get_object(config, "added_tokens_decoder", config_file), file.parent)
-    return TokenizerData(vocab, _options(read_flags(config, config_file), {}), file)
-
-
-def _reject_added_tokens(vocab: Mapping[str, int], decoder: Mapping[str, Any], directory: Path) -> None:
-    """InputError for tokens that are added to a vocabulary: transformers extracts them before splitting a text.
-
-    decoder: added_tokens_decoder of tokenizer_config.json, {id: entry}.
-    """
-    older_file = directory / "added_tokens.json"
-    added = [*(read_json(older_file) if older_file.exists() else {})]
-    added += [str(entry["content"]) for entry in decoder.values() if isinstance(entry, dict) and "content" in entry]
-    if unsupported := [token for token in added if token not in vocab and token not in SPECIAL_TOKENS]:
-        raise InputError(
-            f"{directory}: added token {short_repr(unsupported[0])} is not supported; use {', '.join(SPECIAL_TOKENS)}"
-        )
+    return _data({token: index for index, token in enumerate(tokens)}, [], {}, {}, file)
 
 
 def read_bert_json(content: dict[str, Any], file: Path) -> TokenizerData:
     """Parse BERT's tokenizer.json."""
-    model, rules, splitter = (get_object(content, name, file) for name in ("model", "normalizer", "pre_tokenizer"))
+    names = ("model", "normalizer", "pre_tokenizer", "post_processor")
+    model, rules, splitter, template = (get_object(content, name, file) for name in names)
+    for name, values, known in (
+        ("", content, JSON_KEYS),
+        ("model's ", model, MODEL_KEYS),
+        ("normalizer's ", rules, NORMALIZER_KEYS),
+        ("pre_tokenizer's ", splitter, ("type",)),
+    ):
+        if unknown := [key for key, value in values.items() if key not in known and value is not None]:
+            raise InputError(f"{file}: {name}{shorten(unknown[0])} is not a setting of BERT's; remove it")
+    try:
+        around = _tokens_around(template) if template else TEMPLATE
+    except (AttributeError, TypeError):  # of values of other types
+        around = []
+    if around != TEMPLATE:
+        raise InputError(f"{file}: post_processor must add [CLS] A [SEP] B [SEP], as BERT's does")
     for name, value, expected in (
         ("normalizer", rules.get("type"), "BertNormalizer"),
         ("normalizer's clean_text", rules.get("clean_text"), True),
@@ -88,31 +102,122 @@ def read_bert_json(content: dict[str, Any], file: Path) -> TokenizerData:
     entries = get_object(model, "vocab", file)
     if not entries:
         raise InputError(f"{file}: model has no vocab; download the file again")
-    try:
-        added = {token["content"]: token["id"] for token in content.get("added_tokens") or []}
-    except (KeyError, TypeError):
-        raise InputError(f"{file}: added_tokens must be objects with content and id") from None
-    if unsupported := [token for token in added if token not in SPECIAL_TOKENS and token not in entries]:
-        raise InputError(
-            f"{file}: added token {short_repr(unsupported[0])} is not supported; use {', '.join(SPECIAL_TOKENS)}"
-        )
-    vocab = check_vocab(entries | added, file)
     max_word_length = model.get("max_input_chars_per_word", 100)
     if type(max_word_length) is not int or max_word_length < 1:
         raise InputError(
             f"{file}: max_input_chars_per_word ({short_repr(max_word_length)}) must be a whole number of at least 1"
         )
+    added = content.get("added_tokens") or []
+    if not isinstance(added, list):
+        raise InputError(f"{file}: added_tokens ({short_repr(added)}) must be a list; download the file again")
+    added = content.get("added_tokens") or []
+    if not isinstance(added, list):
+        raise InputError(f"{file}: added_tokens ({short_repr(added)}) must be a list; download the file again")
+    return _data(entries, added, read_flags(rules, file), {"max_word_length": max_word_length}, file)
+
+
+def _tokens_around(template: Mapping[str, Any]) -> list[str]:
+    """What a post_processor makes of a text A, then of the texts A and B."""
+    if template.get("type") == "BertProcessing":
+        cls, sep = (next(iter(template.get(name) or [""])) for name in ("cls", "sep"))
+        return [cls, "A", sep, cls, "A", sep, "B", sep]
+    known = template.get("type") == "TemplateProcessing"
+    parts = [*(template.get("single") or []), *(template.get("pair") or [])] if known else []
+    return [str(value.get("id")) for part in parts for value in part.values()]
+
+
+def _data(
+    entries: Mapping[str, Any],
+    added: Sequence[Any],
+    rules: Mapping[str, bool],
+    options: Mapping[str, Any],
+    file: Path,
+) -> TokenizerData:
+    """What a vocabulary and the files beside it say together. added: objects with content, id and flags."""
     config_file = file.parent / "tokenizer_config.json"
     config = read_json(config_file) if config_file.exists() else {}
+    for other in (config_file, file.with_name("special_tokens_map.json")):
+        _reject_other_special_tokens(read_json(other) if other.exists() else {}, other)
+    vocab, every = merge_added(entries, added, file)
+    tokens = [AddedToken(*(entry[field] for field in AddedToken._fields)) for entry in every.values()]
+    usual = {AddedToken(token, special=True) for token in SPECIAL_TOKENS}
     return TokenizerData(
         vocab,
-        {**_options(read_flags(config, config_file), read_flags(rules, file)), "max_word_length": max_word_length},
+        {
+            **_options(read_flags(config, config_file), rules),
+            **options,
+            "added": tuple(token for token in tokens if token not in usual),
+        },
         file,
     )
 
 
+def merge_added(
+    entries: Mapping[str, Any], added: Sequence[Any], file: Path
+) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
+    """The vocabulary with all added tokens, and these by their text: those of the file, then those of the files beside
+    it. InputError if an id differs from that of the vocabulary."""
+    vocab, tokens = dict(entries), dict[str, dict[str, Any]]()
+    for entry in (*added, *_added_beside(file.parent, vocab)):
+        if not isinstance(entry, dict) or type(content := entry.get("content")) is not str:
+            raise InputError(f"{file}: added_tokens must be objects with content and id, found {short_repr(entry)}")
+        index = vocab.setdefault(content, entry.get("id", len(vocab)))
+        if entry.get("id", index) != index:
+            raise InputError(
+                f"{file}: added token {short_repr(content)} has the id {short_repr(entry['id'])}, but the vocabulary "
+                f"has {short_repr(index)}; correct one of them"
+            )
+        flags = {flag: bool(entry.get(flag)) for flag in AddedToken._fields[1:]}
+        tokens.setdefault(content, {"id": index, "content": content, **flags})
+    return check_vocab(vocab, file), tokens
+
+
+def _added_beside(directory: Path, vocab: Mapping[str, Any]) -> list[Any]:
+    """The added tokens in the files beside a vocabulary, in the order of precedence of transformers."""
+    entries: list[Any] = []
+    specials: list[Any] = []
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        file = directory / name
+        config = read_json(file) if file.exists() else {}
+        for key, values in CONFIG_VALUES.items():
+            if config.get(key) not in (None, *values):
+                raise InputError(f"{file}: {key} ({short_repr(config[key])}) is not supported; only {values[0]!r}")
+        for index, entry in get_object(config, "added_tokens_decoder", file).items():
+            id_ = int(index) if index.isdecimal() and len(index) < 20 else index
+            entries.append({"id": id_, **entry} if isinstance(entry, dict) else entry)
+        specials += _special_entries(config, vocab, file)
+    older = directory / "added_tokens.json"
+    names = {*SPECIAL_TOKENS, *(entry["content"] for entry in specials)}
+    for token, index in read_json(older).items() if older.exists() else ():
+        special = token in names
+        entries.append({"content": token, "id": index, "special": special, "normalized": not special})
+    return [*entries, *specials]
+
+
+def _special_entries(config: Mapping[str, Any], vocab: Mapping[str, Any], file: Path) -> list[dict[str, Any]]:
+    """The special tokens that a tokenizer_config.json or special_tokens_map.json names, if they are entries of the
+    vocabulary, and those that it adds."""
+    roles = [token[1:-1].lower() + "_token" for token in SPECIAL_TOKENS]
+    named = [value for key, value in config.items() if key.endswith("_token") and key not in roles]
+    values = [value for value in named if isinstance(value, str | dict) and _text_of(value) in vocab]
+    for key in EXTRA_KEYS:
+        more = config.get(key) or []
+        values += more.values() if isinstance(more, dict) else more if isinstance(more, list) else [more]
+    if wrong := [value for value in values if type(_text_of(value)) is not str]:
+        raise InputError(f"{file}: special token {short_repr(wrong[0])} must be text, or an object with content")
+    entries = [value if isinstance(value, dict) else {"content": value} for value in values]
+    return [{**entry, "special": True, "normalized": False} for entry in entries]
+
+
+def _text_of(value: Any) -> Any:
+    return value.get("content") if isinstance(value, dict) else value
+
+
 def check_vocab(vocab: Mapping[Any, Any], file: Path) -> dict[str, int]:
     """The vocabulary. InputError if an entry is not text or an id is not a whole number."""
+    kinds = {*map(type, vocab)}, {*map(type, vocab.values())}
+    if kinds == ({str}, {int}) and not SURROGATES.search("".join(vocab)):
+        return dict(vocab)
     for token, index in vocab.items():
         if type(index) is not int:
             raise InputError(f"{file}: id of {short_repr(token)} must be a whole number, found {short_repr(index)}")
@@ -154,6 +259,7 @@ def save(
     max_word_length: int,
     max_length: int,
     segments: int,
+    added: Sequence[AddedToken] = (),
 ) -> None:
     """Write the three files into a directory, which is created if necessary. tokens: the vocabulary in id order.
 
@@ -163,14 +269,22 @@ def save(
     directory = Path(path)
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in (  # vocab.txt last, since without the others it is ambiguous
-        ("tokenizer_config.json", _config(splitter, max_length, segments)),
-        ("tokenizer.json", _json(tokens, splitter, max_word_length, min(segments - 1, 1) if segments else 0)),
+        ("tokenizer_config.json", _config(splitter, max_length, segments, _entries(tokens, added) if added else [])),
+        ("tokenizer.json", _json(tokens, splitter, max_word_length, min(segments - 1, 1) if segments else 0, added)),
     ):
         write_atomic(directory / name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     write_atomic(directory / "vocab.txt", "".join(f"{token}\n" for token in tokens))
 
 
-def _config(splitter: Splitter, max_length: int, segments: int) -> dict[str, Any]:
+def _entries(tokens: Sequence[str], added: Sequence[AddedToken]) -> list[dict[str, Any]]:
+    """The added_tokens of a tokenizer.json."""
+    every = {token: AddedToken(token, special=True) for token in SPECIAL_TOKENS}
+    every |= {token.content: token for token in added}
+    return [{"id": index, **every[token]._asdict()} for index, token in enumerate(tokens) if token in every]
+
+
+def _config(splitter: Splitter, max_length: int, segments: int, added: list[dict[str, Any]]) -> dict[str, Any]:
+    decoder = {str(entry["id"]): {key: value for key, value in entry.items() if key != "id"} for entry in added}
     inputs = {"model_input_names": ["input_ids", "attention_mask"]} if segments < 2 else {}
     return {
         **inputs,
@@ -180,13 +294,19 @@ def _config(splitter: Splitter, max_length: int, segments: int) -> dict[str, Any
         "tokenize_chinese_chars": splitter.split_chinese,
         "model_max_length": max_length,
         **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
+        **({"added_tokens_decoder": decoder} if decoder else {}),
     }
 
 
-def _json(tokens: Sequence[str], splitter: Splitter, max_word_length: int, second_segment: int) -> dict[str, Any]:
+def _json(
+    tokens: Sequence[str],
+    splitter: Splitter,
+    max_word_length: int,
+    second_segment: int,
+    added: Sequence[AddedToken],
+) -> dict[str, Any]:
     vocab = {token: index for index, token in enumerate(tokens)}
     ids = {token: vocab[token] for token in SPECIAL_TOKENS}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
     def special(token: str, segment: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": token, "type_id": segment}}
@@ -196,9 +316,7 @@ def _json(tokens: Sequence[str], splitter: Splitter, max_word_length: int, secon
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {"id": index, "content": token, **flags} for token, index in sorted(ids.items(), key=lambda entry: entry[1])
-        ],
+        "added_tokens": _entries(tokens, added),
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,

@@ -5,19 +5,23 @@ Ids of whitespace-separated chunks are cached, which makes encoding fast. Token 
 
 import re
 import string
-from collections.abc import Callable, Sequence
-from functools import partial
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from itertools import chain
 from os import PathLike
 from typing import Any, NamedTuple
 
 from bothways.tokenizer.basic import Splitter
-from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS, BoundedCache, WordPiece
+from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS, AddedToken, BoundedCache, WordPiece
 
 # Control characters that str.split() treats as white space, but BERT removes.
 _FALSE_SPACES = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
 _PUNCTUATION = frozenset(string.punctuation)  # ASCII; BERT splits at all of it
 _DROP_FALSE_SPACES = dict.fromkeys(map(ord, _FALSE_SPACES))
+# A text or part of one, the index in the text of each of its characters, and the id if it is a token.
+Part = tuple[str, Sequence[int], int | None]
 
 
 class TokenSpan(NamedTuple):
@@ -31,7 +35,8 @@ class TokenSpan(NamedTuple):
 class BertBackend:
     """Text to ids and token spans, and tokens to text.
 
-    special_tokens: tokens such as `[MASK]` to parse in the text. num_separators: number of [SEP] tokens between the
+    special_tokens: tokens such as `[MASK]` to parse in the text. added: tokens to parse in every text, and the flags of
+    SPECIAL_TOKENS that have others than usual. num_separators: number of [SEP] tokens between the
     texts of a pair. second_segment_id: segment id of the second text. leading_space: whether a space precedes the text,
     which matters only in library.py. has_bos_and_eos: whether the files name [CLS] and [SEP] also as the tokens at the
     beginning and the end of a text.
@@ -48,8 +53,11 @@ class BertBackend:
         strip_accents: bool | None = None,
         split_chinese: bool = True,
         max_word_length: int = 100,
+        added: Sequence[AddedToken] = (),
     ) -> None:
-        self.vocab = vocab
+        self.vocab, self.added = vocab, tuple(added)
+        self._flags = {token.content: token for token in added}
+        self._always = [token for token in added if token.content not in SPECIAL_TOKENS]
         self.splitter = Splitter(lowercase=lowercase, strip_accents=strip_accents, split_chinese=split_chinese)
         self.wordpiece = WordPiece(vocab, unknown_id=vocab[SPECIAL_TOKENS[1]], max_word_length=max_word_length)
         self._cache = BoundedCache(self._chunk_ids)
@@ -58,16 +66,20 @@ class BertBackend:
     def rules(self) -> dict[str, Any]:
         """All options that ids depend on, besides the vocabulary."""
         rules = {name: getattr(self.splitter, name) for name in ("lowercase", "strip_accents", "split_chinese")}
-        return {**rules, "max_word_length": self.wordpiece.max_word_length}
+        added = {"added": self.added} if self.added else {}
+        return {**rules, "max_word_length": self.wordpiece.max_word_length, **added}
 
     def __reduce__(self) -> tuple[Callable[..., "BertBackend"], tuple[dict[str, int]]]:
         return partial(BertBackend, **self.rules), (self.vocab,)
 
     def ids(self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False) -> list[int]:
-        if special_tokens:
-            parts = _split_special(text, special_tokens)
-            rows = ([self.vocab[part]] if is_special else self.ids(part) for part, _, is_special in parts)
+        if special_tokens or self._always:
+            parts = self._parts(text, special_tokens)
+            rows = (self._plain_ids(part) if index is None else [index] for part, _, index in parts)
             return list(chain.from_iterable(rows))
+        return self._plain_ids(text)
+
+    def _plain_ids(self, text: str) -> list[int]:
         if text.isascii() and self.splitter.lowercase:
             text = text.lower()  # fewer distinct chunks in the cache
         for char in _FALSE_SPACES:
@@ -80,15 +92,50 @@ class BertBackend:
         self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False
     ) -> list[TokenSpan]:
         spans: list[TokenSpan] = []
-        for part, shift, is_special in _split_special(text, special_tokens):
+        for part, places, index in self._parts(text, special_tokens):
             first_word = spans[-1].word + 1 if spans else 0
-            if is_special:
-                spans.append(TokenSpan(shift, shift + len(part), first_word))
+            if index is not None:
+                spans.append(TokenSpan(places[0], places[-1] + 1, first_word))
                 continue
             for word_index, (word, origins) in enumerate(self.splitter.spans(part), first_word):
                 for start, end in self.wordpiece.spans(word):
-                    spans.append(TokenSpan(shift + origins[start], shift + origins[end - 1] + 1, word_index))
+                    spans.append(TokenSpan(places[origins[start]], places[origins[end - 1]] + 1, word_index))
         return spans
+
+    def _parts(self, text: str, special_tokens: Sequence[str]) -> Iterator[Part]:
+        """The text, split at the tokens to parse: those that are not normalized first, as in the reference."""
+        tokens = [*self._always]
+        tokens += [self._flags.get(name, AddedToken(name)) for name in special_tokens if name in SPECIAL_TOKENS]
+        normalized = {self._normalizer.normalize(token.content)[0]: token for token in tokens if token.normalized}
+        raw = {token.content: token for token in tokens if not token.normalized}
+        for part, places, index in self._split(text, range(len(text)), raw):
+            if index is not None or not normalized:
+                yield part, places, index
+                continue
+            changed, origins = self._normalizer.normalize(part)
+            found = [*self._split(changed, [places[origin] for origin in origins], normalized)]
+            yield from found if any(index is not None for _, _, index in found) else [(part, places, None)]
+
+    def _split(self, text: str, places: Sequence[int], tokens: Mapping[str, AddedToken]) -> Iterator[Part]:
+        """Split a text at tokens, the leftmost and then the longest first. tokens: by what is looked for."""
+        start, names = 0, sorted(filter(None, tokens), key=len, reverse=True)
+        for match in re.finditer("|".join(map(re.escape, names)), text) if names else ():
+            token, (first, last) = tokens[match[0]], match.span()
+            if token.single_word and (_ends_word(text[:first][-1:]) or _ends_word(text[last : last + 1])):
+                continue
+            if token.lstrip:
+                first = max(start, len(text[:first].rstrip()))
+            if token.rstrip:
+                last = len(text) - len(text[last:].lstrip())
+            if start < first:
+                yield text[start:first], places[start:first], None
+            yield text[first:last], places[first:last], self.vocab[token.content]
+            start = last
+        yield text[start:], places[start:], None
+
+    @cached_property
+    def _normalizer(self) -> Splitter:
+        return replace(self.splitter, split_punctuation=False)
 
     def text(self, tokens: Sequence[str], clean_up_spaces: bool) -> str:
         text = " ".join(tokens).replace(" " + CONTINUATION, "")
@@ -107,7 +154,8 @@ class BertBackend:
     def save(self, path: str | PathLike[str], tokens: Sequence[str], max_length: int, segments: int) -> None:
         from bothways.tokenizer import bert_files
 
-        bert_files.save(path, tokens, self.splitter, self.wordpiece.max_word_length, max_length, segments)
+        longest = self.wordpiece.max_word_length
+        bert_files.save(path, tokens, self.splitter, longest, max_length, segments, self.added)
 
     def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
         # Punctuation at either end is always a word of its own; the rest is often in the cache.
@@ -124,15 +172,9 @@ class BertBackend:
         return tuple(chain.from_iterable(map(self.wordpiece if must_reorder else self._cache.__getitem__, words)))
 
 
-def _split_special(text: str, special_tokens: Sequence[str]) -> list[tuple[str, int, bool]]:
-    """Split a text at special tokens: (part, its start, whether it is a special token)."""
-    if not special_tokens:
-        return [(text, 0, False)]
-    parts, start = [], 0
-    for match in re.finditer("|".join(map(re.escape, special_tokens)), text):
-        parts += [(text[start : match.start()], start, False), (match[0], match.start(), True)]
-        start = match.end()
-    return [*parts, (text[start:], start, False)]
+def _ends_word(char: str) -> bool:
+    """Whether a character, or none, belongs to a word: \\w of the reference, which counts marks."""
+    return char != "" and (unicodedata.category(char) in ("Nd", "Nl", "Pc") or unicodedata.category(char)[0] in "LM")
 
 
 # The replacements of transformers' clean_up_tokenization, in the same order.

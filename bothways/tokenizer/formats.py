@@ -1,6 +1,7 @@
 """Tokenizer file formats: detects BERT's files, byte-level BPE and Unigram (SentencePiece)."""
 
 import json
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as short_repr
@@ -61,7 +62,7 @@ def load(path: str | PathLike[str]) -> TokenizerData:
         file = candidates[0]
     if file.suffix == ".model":
         content, config = sentencepiece.content(file, _config(file.parent))
-        return _library_data(_with_added_tokens(content, file.parent), config, file)
+        return _library_data(content, config, file)
     if file.name in ("vocab.json", "merges.txt"):
         _check_class(file, "vocab.json")
         config = _config(file.parent)
@@ -70,7 +71,7 @@ def load(path: str | PathLike[str]) -> TokenizerData:
             config = {"tokenizer_class": ROBERTA, **config}
         else:  # transformers' DebertaTokenizer would add two separators
             config["tokenizer_class"] = f"{GENERIC_CLASS}Fast"
-        return _library_data(_with_added_tokens(content, file.parent), config, file)
+        return _library_data(content, config, file)
     if file.suffix != ".json":
         _check_class(file, "vocab.txt")
         return bert_files.read_vocab_txt(file)
@@ -78,7 +79,19 @@ def load(path: str | PathLike[str]) -> TokenizerData:
     model = {"type": _model_type(get_object(content, "model", file)), **get_object(content, "model", file)}
     if model["type"] == "WordPiece":
         return bert_files.read_bert_json(content, file)
-    return _library_data({**content, "model": model}, _config(file.parent), file)
+    config = _config(file.parent)
+    return _library_data(_with_prefix_space({**content, "model": model}, config), config, file)
+
+
+def _with_prefix_space(content: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with add_prefix_space as in the config, which transformers' classes of byte-level BPE follow."""
+    name, splitter = str(config.get("tokenizer_class") or "").removesuffix("Fast"), content.get("pre_tokenizer")
+    named = name.removesuffix("Tokenizer") in SUPPORTED_CLASSES["vocab.json"][len(GENERIC_CLASSES) :]
+    if not isinstance(splitter, dict) or splitter.get("type") != "ByteLevel":
+        return content
+    if not named and (name or "add_prefix_space" not in config):
+        return content
+    return {**content, "pre_tokenizer": {**splitter, "add_prefix_space": config.get("add_prefix_space", False)}}
 
 
 def _check_class(file: Path, kind: str) -> None:
@@ -107,7 +120,9 @@ def _model_type(model: dict[str, Any]) -> str:
 
 def _library_data(content: dict[str, Any], config: dict[str, Any], file: Path) -> TokenizerData:
     """The data of a tokenizer.json that is not BERT's."""
-    space_symbol, vocab = _space_symbol(content, file), _vocab(content, file)
+    space_symbol = _space_symbol(content, file)
+    vocab, added = bert_files.merge_added(_vocab(content, file), content.get("added_tokens") or [], file)
+    content = {**content, "added_tokens": sorted(added.values(), key=lambda entry: entry["id"])}
     try:
         check_patterns(*map(content.get, ("normalizer", "pre_tokenizer", "decoder")))
     except InputError as error:
@@ -199,13 +214,3 @@ def _config(directory: Path) -> dict[str, Any]:
             config |= read_json(directory / name)
     flags = bert_files.read_flags(config, directory / "tokenizer_config.json")
     return {key: value for key, value in config.items() if key in flags or key not in bert_files.FLAGS}
-
-
-def _with_added_tokens(content: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """The content with the entries of an added_tokens.json, which older checkpoints have."""
-    if not (directory / "added_tokens.json").exists():
-        return content
-    existing = {token["content"] for token in content["added_tokens"]}
-    new = read_json(directory / "added_tokens.json").items()
-    added = [{"content": token, "id": index, "normalized": True} for token, index in new if token not in existing]
-    return {**content, "added_tokens": [*content["added_tokens"], *added]}

@@ -1,7 +1,7 @@
 """Byte-level BPE (RoBERTa) and Unigram (ALBERT, XLM-RoBERTa), with the `tokenizers` library.
 
 Sources: Radford 2019, section 2.2; Kudo 2018. The tokenizer.json is kept unchanged. Only its model, normalizer and
-pre-tokenizer are used to encode text: special tokens are parsed only on request, and nothing is truncated or padded.
+pre-tokenizer are used to encode text: [PAD] to [MASK] are parsed only on request, and nothing is truncated or padded.
 """
 
 import json
@@ -58,6 +58,15 @@ class LibraryBackend:
 
     def __reduce__(self) -> tuple[Callable[..., "LibraryBackend"], tuple[str, dict[str, int], str, dict[str, Any]]]:
         return LibraryBackend, (self.content, self.vocab, self.space_symbol, self.config)
+
+    def lowercased(self) -> "LibraryBackend":
+        """The same with texts in lower case."""
+        content = json.loads(self.content)
+        old = content.get("normalizer") or {"type": "Sequence", "normalizers": []}
+        steps = old["normalizers"] if old["type"] == "Sequence" else [old]
+        content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
+        config = {**self.config, "tokenizer_class": "PreTrainedTokenizerFast"}  # which keeps the normalizer
+        return LibraryBackend(json.dumps(content), self.vocab, self.space_symbol, config)
 
     def ids(self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False) -> list[int]:
         library, id_map = self._encoder(tuple(special_tokens))
@@ -142,7 +151,8 @@ class LibraryBackend:
         if special_tokens not in self._encoders:
             library = Tokenizer(self.library.model)
             library.normalizer, library.pre_tokenizer = self.library.normalizer, self.library.pre_tokenizer
-            ordinary = [token for token in self.added if token not in self.special_tokens]
+            named = {*self.special_tokens[: len(ROLES)], *special_tokens}
+            ordinary = [token for token in self.added if token not in named]
             special = [{"normalized": False, **self.added.get(token, {"content": token})} for token in special_tokens]
             entries = [*special, *(self.added[token] for token in ordinary)]
             flags = ("single_word", "lstrip", "rstrip", "normalized")

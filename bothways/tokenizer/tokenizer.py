@@ -14,7 +14,7 @@ from bothways.errors import InputError, format_count, shorten
 from bothways.tokenizer.fast import BertBackend, TokenSpan
 from bothways.tokenizer.library import LibraryBackend
 from bothways.tokenizer.unicode import count_surrogates
-from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
+from bothways.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken
 
 Value = TypeVar("Value")
 MIN_WINDOW_TEXT = 64  # tokens that must remain for the sliding text of a pair
@@ -107,9 +107,10 @@ class Encoding:
 class Tokenizer:
     """Converts text to ids and back. vocab: token -> id, ids 0..V-1, including [PAD] [UNK] [CLS] [SEP] [MASK].
 
-    lowercase, strip_accents (None: like lowercase), split_chinese: see `Splitter`. backend: replaces BERT's
-    tokenization and its special tokens. Special tokens typed in user text are treated as plain text unless
-    `allow_special` is set. Lone surrogates are read as U+FFFD (which BERT removes); `replaced_surrogates` counts them.
+    lowercase, strip_accents (None: like lowercase), split_chinese: see `Splitter`. added: further tokens, such as the
+    markers of entities, which are parsed in every text. backend: replaces BERT's tokenization and its special tokens.
+    [PAD] to [MASK] typed in user text are treated as plain text unless `allow_special` is set. Lone surrogates are read
+    as U+FFFD (which BERT removes); `replaced_surrogates` counts them.
     """
 
     def __init__(
@@ -120,9 +121,11 @@ class Tokenizer:
         strip_accents: bool | None = None,
         split_chinese: bool = True,
         max_word_length: int = 100,
+        added: Sequence[AddedToken] = (),
         backend: LibraryBackend | None = None,
     ) -> None:
-        self.special_tokens = backend.special_tokens if backend else SPECIAL_TOKENS
+        special = (token.content for token in added if token.special and token.content not in SPECIAL_TOKENS)
+        self.special_tokens = backend.special_tokens if backend else (*SPECIAL_TOKENS, *special)
         if missing := [token for token in self.special_tokens if token not in vocab]:
             raise InputError(f"vocabulary of {len(vocab)} entries lacks {', '.join(map(shorten, missing))}; add them")
         self.vocab = vocab
@@ -138,6 +141,7 @@ class Tokenizer:
             strip_accents=strip_accents,
             split_chinese=split_chinese,
             max_word_length=max_word_length,
+            added=added,
         )
         self.replaced_surrogates = 0
 
@@ -189,6 +193,14 @@ class Tokenizer:
         max_length, segments: number of tokens and of segment types that the model supports.
         """
         self.backend.save(path, self.tokens, max_length, segments)
+
+    def lowercased(self) -> "Tokenizer":
+        """The tokenizer that reads every text in lower case, with the same vocabulary."""
+        if isinstance(self.backend, LibraryBackend):
+            return Tokenizer(self.vocab, backend=self.backend.lowercased())
+        splitter, rules = self.backend.splitter, self.backend.rules
+        strip_accents = splitter.lowercase if splitter.strip_accents is None else splitter.strip_accents
+        return Tokenizer(self.vocab, **{**rules, "lowercase": True, "strip_accents": strip_accents})
 
     def __len__(self) -> int:
         return len(self.vocab)

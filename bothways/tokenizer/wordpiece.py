@@ -2,9 +2,25 @@
 
 from collections.abc import Callable, Mapping
 from itertools import accumulate
+from typing import NamedTuple
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
+
+
+class AddedToken(NamedTuple):
+    """A token that is taken out of a text before it is split, with the flags of the `tokenizers` library.
+
+    single_word: only where no letter is beside it. lstrip, rstrip: with the spaces before or after it. normalized:
+    found in the normalized text. special: left out when ids are decoded.
+    """
+
+    content: str
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+    special: bool = False
 
 
 class WordPiece:

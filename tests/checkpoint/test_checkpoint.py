@@ -23,7 +23,6 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats import hugging_face
 from bothways.errors import InputError, MissingFile
 from bothways.log import messages_to
-from bothways.tokenizer.tokenizer import Tokenizer
 from tests.replacing import save_version, versions_of
 
 LABELS = ("red", "green", "blue", "black", "white")
@@ -451,10 +450,9 @@ def test_a_vocabulary_bias_is_read_by_either_name_and_refused_where_they_differ(
     refused(tmp_path / "model", copy, "vocabulary bias")
 
 
-def test_prompts_and_lower_casing_of_sentence_transformers_give_a_warning(directory, tokenizer):
+def test_the_prompt_that_sentence_transformers_adds_gives_a_warning(directory):
     prompts = {"prompts": {"passage": "passage: "}, "default_prompt_name": "passage"}
     (directory / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    (directory / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
 
     def warnings():
         lines = []
@@ -464,11 +462,8 @@ def test_prompts_and_lower_casing_of_sentence_transformers_give_a_warning(direct
 
     (line,) = warnings()
     assert "config_sentence_transformers.json: " in line and "'passage: '" in line
-    cased = Tokenizer({token: index for index, token in enumerate(tokenizer.tokens)}, lowercase=False)
     (directory / "config_sentence_transformers.json").write_text(json.dumps({**prompts, "default_prompt_name": None}))
-    cased.save(directory)
-    (line,) = warnings()
-    assert "sentence_bert_config.json: " in line and "do_lower_case" in line
+    assert not warnings()
 
 
 def test_untied_embeddings_matter_only_if_words_are_scored(directory, make_model, tmp_path):
@@ -759,3 +754,23 @@ def test_an_export_is_not_taken_for_a_broken_checkpoint(directory):
     (directory / "model.safetensors").rename(directory / "model.onnx")
     with pytest.raises(InputError, match="ONNX"):
         checkpoint.load(directory)
+
+
+def test_pickles_in_several_parts_are_named(directory):
+    (directory / "model.safetensors").unlink()
+    (directory / "pytorch_model.bin.index.json").write_text('{"weight_map": {}}')
+    refused(directory, "pytorch_model.bin.index.json: ", "model.safetensors", kind=MissingFile)
+
+
+@pytest.mark.parametrize("name", ["BertForMultipleChoice", "MyForMultipleChoice"])
+def test_a_model_that_chooses_between_texts_is_refused(directory, name):
+    change_config(directory, architectures=[name])
+    refused(directory, "config.json: architectures", name)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("swish", "silu"), ("gelu_fast", "gelu_tanh"), ("gelu_accurate", "gelu_tanh")]
+)
+def test_an_activation_is_read_by_each_of_its_names(directory, name, ours):
+    change_config(directory, hidden_act=name)
+    assert quietly(directory).model.config.hidden_act == ours

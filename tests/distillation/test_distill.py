@@ -27,6 +27,7 @@ from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bothways.tokenizer.wordpiece import AddedToken
 from bothways.training.run import read_metrics
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
@@ -285,6 +286,14 @@ def test_a_reduced_cased_vocabulary_keeps_capitals():
     tokens = [*SPECIAL_TOKENS, *"QUIZcat", *(f"##{letter}" for letter in "QUIZcat"), "cat", "QUIZ"]
     cased = Tokenizer({token: index for index, token in enumerate(tokens)}, lowercase=False)
     assert reduce_vocabulary(cased, {"cat": 9, "QUIZ": 1}, len(tokens) - 1).tokens == tokens[:-1]
+
+
+@pytest.mark.parametrize("size", [84, None])
+def test_a_reduced_vocabulary_keeps_added_tokens(words, size):
+    added = AddedToken("castle"), AddedToken("[E1]", special=True)
+    marked = Tokenizer({**words.vocab, "[E1]": len(words)}, added=added)
+    small = reduce_vocabulary(marked, {"king": 5}, size)
+    assert [small.tokens[index] for index in small.ids("castle[E1]")] == ["castle", "[E1]"]
 
 
 def test_the_teacher_reads_texts_in_its_own_pieces(words):

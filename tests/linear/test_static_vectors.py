@@ -227,3 +227,87 @@ def test_info_and_unpack(static, tmp_path, capsys):
     np.testing.assert_array_equal(
         read_static(tmp_path / "plain").embed(TEXTS), read_static(tmp_path / "static").embed(TEXTS)
     )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "the 1 2 3\n. . . 4 5 6\nat name@domain.com 7 8 9\n",
+        ". . . 4 5 6\nthe 1 2 3\nat name@domain.com 7 8 9\n",
+        "3 3\nat name@domain.com 7 8 9\nthe 1 2 3\n. . . 4 5 6\n",
+    ],
+)
+def test_words_with_spaces_are_read_from_the_right(tmp_path, content):
+    (tmp_path / "glove.txt").write_text(content)
+    vectors = open_static(tmp_path / "glove.txt")
+    rows = dict(zip(vectors.tokenizer.tokens, vectors.table.whole.tolist(), strict=True))
+    assert rows == {"the": [1, 2, 3], ". . .": [4, 5, 6], "at name@domain.com": [7, 8, 9]}
+
+
+@pytest.mark.parametrize("content", ["the 1 2 3\ncat 4 5 6 7\n", "2 3\nthe 1 2 3\ncat 4 5 6 7 8\n"])
+def test_a_line_with_too_many_numbers_is_refused(tmp_path, content):
+    (tmp_path / "glove.txt").write_text(content)
+    with pytest.raises(InputError, match=r"'cat' has [45] numbers, expected 3"):
+        open_static(tmp_path / "glove.txt")
+
+
+def save_as_model2vec(directory, kind="WordPiece"):
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    vocab = {token: index for index, token in enumerate(["[PAD]", "[UNK]", "the", "cat", "sat", "mat"])}
+    directory.mkdir()
+    library = Library(getattr(models, kind)(vocab, unk_token="[UNK]"))
+    library.normalizer, library.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    library.add_special_tokens(["[PAD]", "[UNK]"])
+    library.save(str(directory / "tokenizer.json"))
+    rows = np.random.default_rng(1).normal(size=(len(vocab), 4)).astype(np.float32)
+    save_file({"embeddings": rows}, directory / WEIGHTS)
+    (directory / "config.json").write_text('{"model_type": "model2vec", "normalize": true}')
+
+
+@pytest.mark.parametrize("kind", ["WordPiece", "WordLevel"])
+def test_a_tokenizer_without_cls_is_read_as_model2vec_reads_it(tmp_path, kind):
+    save_as_model2vec(tmp_path / "theirs", kind)
+    ours = bothways.load(tmp_path / "theirs")
+    rows = load_file(tmp_path / "theirs" / WEIGHTS)["embeddings"]
+    mean = rows[[2, 3, 5]].sum(0)
+    np.testing.assert_allclose(ours.embed("The CAT, a zebra, mat"), mean / np.linalg.norm(mean), atol=1e-6)
+    ours.save(tmp_path / "again")
+    np.testing.assert_array_equal(bothways.load(tmp_path / "again").embed(TEXTS), ours.embed(TEXTS))
+
+
+@pytest.mark.slow
+def test_model2vec_embeds_its_files_without_cls_alike(tmp_path):
+    from model2vec import StaticModel
+
+    save_as_model2vec(tmp_path / "theirs")
+    theirs = StaticModel.from_pretrained(tmp_path / "theirs").encode(TEXTS)
+    np.testing.assert_allclose(read_static(tmp_path / "theirs").embed(TEXTS), theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("mapping", np.full(6, 99)), ("mapping", -np.ones(6, np.int64)), ("weights", np.ones(3, np.float32))],
+)
+def test_a_mapping_or_weights_beyond_the_table_are_refused(tmp_path, name, values):
+    save_as_model2vec(tmp_path / "theirs")
+    file = tmp_path / "theirs" / WEIGHTS
+    save_file({**load_file(file), name: values}, file)
+    with pytest.raises(InputError, match=rf"safetensors: .*{name}"):
+        read_static(tmp_path / "theirs")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("modules.json", [{"type": "a.StaticEmbedding"}, {"type": "a.Dense"}]),
+        ("modules.json", [{"type": "a.StaticEmbedding"}, 5]),
+        ("config_sentence_transformers.json", {"truncate_dim": 2}),
+    ],
+)
+def test_steps_behind_static_vectors_are_named(tmp_path, name, content):
+    save_as_model2vec(tmp_path / "theirs")
+    (tmp_path / "theirs" / name).write_text(json.dumps(content))
+    with pytest.raises(InputError, match=f"{name}: "):
+        read_static(tmp_path / "theirs")

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import pickle
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -124,6 +125,84 @@ def test_a_config_beside_a_vocabulary_sets_its_options(tmp_path, lowercase, stri
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     rules = Tokenizer.load(tmp_path).backend.splitter
     assert (rules.lowercase, rules.strip_accents, rules.split_chinese) == (lowercase, strip_accents, split_chinese)
+
+
+MARKERS = ["[E1]", "[/E1]", "new", "Zab", "[unused1]"]
+MARKED = [
+    "[E1] the[/E1] renewal  [unused1]the [Unused1] NEW new newer éNEW, zab Zabs Z\u0301ab",
+    "  new   [E1]  [MASK] [E1][E1]中new文\u00a0[/E1] the-new-Zab. znew\u0301",
+]
+ENTITY = {"content": "[unused1]", "lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
+BESIDE = [
+    ("tokenizer_config.json", {"added_tokens_decoder": {str(len(TOKENS) + 2): {**ENTITY, "special": True}}}),
+    ("tokenizer_config.json", {"additional_special_tokens": ["[E1]", "[/E1]", "[E2]"]}),
+    ("tokenizer_config.json", {"extra_special_tokens": {"entity_token": "[E1]"}, "bos_token": "[unused1]"}),
+    ("special_tokens_map.json", {"additional_special_tokens": ["[unused1]"], "unk_token": {"content": "[UNK]"}}),
+    ("special_tokens_map.json", {"entity_token": "[E1]"}),
+    ("added_tokens.json", {"[unused1]": len(TOKENS) + 2, "[E9]": len(TOKENS) + 3}),
+]
+
+
+def same_as(theirs, ours):
+    theirs = getattr(theirs, "backend_tokenizer", theirs)
+    for text in MARKED:
+        peer, mine = theirs.encode(text), ours.encode(text, allow_special=True)
+        assert (mine.ids, mine.offsets, mine.word_ids) == (peer.ids, peer.offsets, peer.word_ids), text
+
+
+@pytest.mark.parametrize(
+    "options", [(True, None, True), (False, None, True), (True, False, False), (False, True, True)]
+)
+def test_added_tokens_are_found_as_tokenizers_finds_them(options, tmp_path):
+    vocab = {token: index for index, token in enumerate([*TOKENS, *MARKERS])}
+    Tokenizer(vocab, **dict(zip(("lowercase", "strip_accents", "split_chinese"), options, strict=True))).save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    for flags in itertools.product((True, False), repeat=5):
+        chosen = dict(zip(("single_word", "lstrip", "rstrip", "normalized", "special"), flags, strict=True))
+        added = [{"id": vocab[token], "content": token, **chosen} for token in [*MARKERS[:4], "中"]]
+        both = {**content, "added_tokens": content["added_tokens"] + added}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(both), encoding="utf-8")
+        ours = Tokenizer.load(tmp_path)
+        same_as(PeerTokenizer.from_str(json.dumps(both)), ours)
+        assert ours.decode(ours.ids("[E1] a")) == (
+            "a" if chosen["special"] else ours.decode([vocab["[E1]"], vocab["a"]])
+        )
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
+@pytest.mark.parametrize("file, content", BESIDE)
+def test_added_tokens_of_the_files_beside_are_found(name, file, content, tmp_path):
+    Tokenizer({token: index for index, token in enumerate([*TOKENS[:-2], *MARKERS])}).save(tmp_path)
+    if name == "vocab.txt":
+        (tmp_path / "tokenizer.json").unlink()
+    config = json.loads((tmp_path / file).read_text()) if (tmp_path / file).exists() else {}
+    (tmp_path / file).write_text(json.dumps({**config, **content}), encoding="utf-8")
+    ours, theirs = Tokenizer.load(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    same_as(theirs, ours)
+    assert ours.vocab == theirs.get_vocab()
+    ours.save(tmp_path / "saved")
+    for read in READERS:
+        same_as(read(tmp_path / "saved"), Tokenizer.load(tmp_path / "saved"))
+    restored = pickle.loads(pickle.dumps(ours))
+    assert restored.ids(MARKED[0]) == ours.ids(MARKED[0]) == Tokenizer.load(tmp_path / "saved").ids(MARKED[0])
+
+
+@pytest.mark.parametrize(
+    "file, content, message",
+    [
+        ("tokenizer_config.json", {"split_special_tokens": True}, "split_special_tokens .*True"),
+        ("tokenizer_config.json", {"do_basic_tokenize": False}, "do_basic_tokenize .*False"),
+        ("tokenizer_config.json", {"never_split": ["a"]}, "never_split .*'a'"),
+        ("tokenizer_config.json", {"truncation_side": "left"}, "truncation_side .*'left'"),
+        ("special_tokens_map.json", {"mask_token": "a"}, "mask_token 'a' "),
+        ("special_tokens_map.json", {"additional_special_tokens": [5]}, "special token 5 "),
+    ],
+)
+def test_settings_beside_that_are_not_computed_are_named(file, content, message, tmp_path):
+    Tokenizer(VOCAB).save(tmp_path)
+    (tmp_path / file).write_text(json.dumps(content))
+    with pytest.raises(InputError, match=f"{file}: {message}"):
+        Tokenizer.load(tmp_path)
 
 
 def test_a_published_model_is_read(model_directory):
@@ -253,9 +332,16 @@ def changed(content, *keys, to):
             ": continuing_subword_prefix '@@' ",
         ),
         (
-            lambda good: changed(good, "added_tokens", to=[{"id": len(TOKENS), "content": "<new>"}]),
-            r": added token '<new>' .*\[PAD\], \[UNK\]",
+            lambda good: changed(good, "added_tokens", to=[{"id": 7, "content": "the"}]),
+            rf": added token 'the' .* 7, .* {VOCAB['the']};",
         ),
+        (
+            lambda good: changed(good, "added_tokens", to=[{"id": 9000, "content": "<new>"}]),
+            ": vocabulary ids .* 0 to ",
+        ),
+        (lambda good: changed(good, "model", "dropout", to=0.1), ": model's dropout "),
+        (lambda good: changed(good, "normalizer", "nmt", to=True), ": normalizer's nmt "),
+        (lambda good: changed(good, "post_processor", "pair", to=[]), r": post_processor .*\[CLS\] A \[SEP\]"),
         (
             lambda good: changed(good, "added_tokens", to=[{"id": 1}]),
             ": added_tokens .*content and id",

@@ -214,17 +214,31 @@ def test_words_that_are_divided_by_another_library_are_refused(tmp_path):
     assert error_message(tmp_path / "vocab.txt").startswith(": a vocabulary of word_tokenizer_type ")
 
 
-def test_tokens_added_beside_a_vocabulary_are_refused_unless_it_has_them(tmp_path):
+def test_tokens_added_beside_a_vocabulary_extend_it_and_gaps_are_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a"]))
     (tmp_path / "added_tokens.json").write_text('{"a": 5, "[MASK]": 4}')
     assert len(Tokenizer.load(tmp_path)) == 6
     (tmp_path / "added_tokens.json").write_text('{"[E1]": 6}')
-    with pytest.raises(InputError, match=r"added token '\[E1\]' "):
-        Tokenizer.load(tmp_path)
+    assert Tokenizer.load(tmp_path).ids("a[e1]") == [5, 6]
     (tmp_path / "added_tokens.json").unlink()
-    (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": {"6": {"content": "[E2]"}}}')
-    with pytest.raises(InputError, match=r"added token '\[E2\]' "):
+    (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": {"7": {"content": "[E2]"}}}')
+    with pytest.raises(InputError, match=r"ids must be 0 to 6"):
         Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["RobertaTokenizer", "LongformerTokenizerFast", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize("space", [True, False, None])
+def test_the_space_before_a_text_is_that_of_the_config(roberta, tmp_path, name, space):
+    for stored in (True, False):
+        directory = tmp_path / str(stored)
+        Tokenizer.load(roberta).save(directory)
+        content = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+        content["pre_tokenizer"]["add_prefix_space"] = stored
+        (directory / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+        config = {"tokenizer_class": name} | ({} if space is None else {"add_prefix_space": space})
+        (directory / "tokenizer_config.json").write_text(json.dumps(config))
+        theirs = AutoTokenizer.from_pretrained(directory)
+        assert Tokenizer.load(directory).ids("the") == theirs("the", add_special_tokens=False).input_ids
 
 
 def test_sentencepiece_models_of_byte_pairs_or_broken_ones_are_refused(albert, tmp_path, make_sentencepiece):

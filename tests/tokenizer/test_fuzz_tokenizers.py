@@ -18,7 +18,7 @@ from bothways import Tokenizer
 from bothways.errors import InputError
 from bothways.tokenizer.json_models import BYTE_LEVEL_SPACE, DECODERS, METASPACE, added_tokens, template_processing
 from bothways.tokenizer.regexes import KNOWN_PATTERNS, check_patterns
-from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
+from bothways.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken
 from tests.fuzz import mutated_bytes, mutated_json, refusals
 
 TEXTS = ("The caf\u00e9, 12 cats \u4e2d\u6587 [MASK] <mask> \ud800\x00\u200b  end", "a" * 200, " " * 40, "")
@@ -318,7 +318,7 @@ def test_a_flag_is_true_false_or_null(name, tmp_path, make_sentencepiece):
             Tokenizer.load(whole)
     (whole / "tokenizer_config.json").write_text(json.dumps({name: None}))
     expected = {"lowercase": True, "strip_accents": None, "split_chinese": True, "max_word_length": 100}
-    assert Tokenizer.load(whole).backend.rules == expected
+    assert Tokenizer.load(whole).backend.rules == {**expected, "added": (AddedToken("cat", normalized=True),)}
 
 
 @pytest.mark.parametrize("value", ["100", 0, -1, None, 1.5, True, [1]])

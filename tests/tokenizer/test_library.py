@@ -453,7 +453,7 @@ def test_truncation_padding_and_dropout_in_a_file_are_ignored(roberta, tmp_path)
 
 
 def test_added_tokens_keep_their_numbers_and_ways(ours, saved):
-    """Ordinary ones are found in every text; special ones only on request, whichever was added first."""
+    """Those for [PAD] to [MASK] are found only on request, others in every text, whichever was added first."""
     peer = PeerTokenizer.from_file(str(saved / "tokenizer.json"))
     peer.add_special_tokens(["<extra>"])
     peer.add_tokens([AddedToken("gene-7", single_word=True), AddedToken("x-ray", lstrip=True)])
@@ -464,7 +464,10 @@ def test_added_tokens_keep_their_numbers_and_ways(ours, saved):
     text = "a gene-7 or gene-77 x-ray <extra> b"
     assert again.encode(text, allow_special=True).ids == peer.encode(text).ids
     ids = again.encode(text).ids
-    assert size + 1 in ids and size + 2 in ids and size not in ids
+    assert {size, size + 1, size + 2} <= {*ids} and ours.mask_id not in again.ids(ours.special_tokens[4])
+    (saved / "special_tokens_map.json").write_text('{"additional_special_tokens": ["[E1]"]}')
+    assert Tokenizer.load(saved).ids("[E1]") == [size + 3]
+    (saved / "special_tokens_map.json").unlink()
     again.save(saved.parent / "more")
     assert Tokenizer.load(saved.parent / "more").encode(text).ids == ids
 
@@ -526,3 +529,11 @@ def test_the_config_of_a_model_has_the_ids_of_bos_and_eos(ours, make_model, tmp_
     expected = {role: getattr(peer, f"{role}_token_id") for role in roles}
     assert {role: getattr(config, f"{role}_token_id") for role in roles} == expected
     assert None not in expected.values()
+
+
+def test_texts_are_lower_cased_before_the_normalizer(ours, saved):
+    lowered = ours.lowercased()
+    assert lowered.ids("THE Cat") == ours.ids("the cat")
+    lowered.save(saved)
+    assert Tokenizer.load(saved).ids("THE Cat") == lowered.ids("THE Cat")
+    assert AutoTokenizer.from_pretrained(saved)("THE Cat", add_special_tokens=False).input_ids == lowered.ids("THE Cat")

@@ -18,6 +18,7 @@ from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.cloze import cloze_phrase
 from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.sentence_transformers import vector_notes
 from bothways.device import choose_device, choose_dtype, single_thread
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.inference.arguments import whole_number
@@ -27,7 +28,7 @@ from bothways.inference.reading import ReadOptions, Rows, check_names, run_optio
 from bothways.inference.runner import BATCH_TOKENS, BatchRunner, TokenModel
 from bothways.inference.task_names import TaskName, task_from_heads
 from bothways.inference.windows import is_truncated, own_rows
-from bothways.log import muted
+from bothways.log import logger, muted
 from bothways.model.int8 import is_int8
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
@@ -88,7 +89,13 @@ class EncoderBackend(Backend):
         with single_thread():
             loaded = checkpoint.load(directory, dtype=number_format, adapter=adapter)
             options: dict[str, Any] = {"dtype": dtype, "device": device, "window": window, "batch_tokens": batch_tokens}
-            return cls(loaded, source=source, adapter=adapter, **options)
+            backend = cls(loaded, source=source, adapter=adapter, **options)
+        if backend.task == "embed":
+            for note in vector_notes(
+                checkpoint.find(directory, lambda _: None), loaded.model.config.max_position_embeddings
+            ):
+                logger.warning(note)
+        return backend
 
     def with_adapter(self, directory: Path) -> "EncoderBackend":
         """This model with an adapter. Its weights are shared, not copied."""
