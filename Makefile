@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-b
 DEMO ?= bothways-demo
 # Tests run in as many processes as there are cores, at most 8; `make test WORKERS=0` runs them in one.
 WORKERS ?= logical
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo test test-fast english soak check docs clean
 

@@ -9,6 +9,7 @@ import shutil
 import string
 import sys
 import tempfile
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -75,6 +76,12 @@ PEER_CONFIGS = {  # their configuration: class, arguments, without dropout
     ),
 }
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "##s", "##ing", "and", "ran", "a", "b"]
+
+
+def pytest_collection_modifyitems(items):
+    """Files with the most slow tests first: a worker that gets one last would have the others wait for it."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 def pytest_runtest_setup(item):

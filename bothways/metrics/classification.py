@@ -172,9 +172,10 @@ def regression_intervals(
     columns = (gold_N, predicted_N, _order(gold_N), _order(predicted_N))  # sorted once, not for every resample
     unit_N = _units(groups, len(gold_N))
 
-    def scores(drawn_U: np.ndarray) -> dict[str, float]:
-        rows = np.repeat(np.arange(len(gold_N)), drawn_U[unit_N])
-        return _number_scores(*(column[rows] for column in columns))
+    def scores(draws_BU: np.ndarray) -> dict[str, np.ndarray]:
+        resamples = [np.repeat(np.arange(len(gold_N)), drawn_U[unit_N]) for drawn_U in draws_BU]
+        scores_by_resample = [_number_scores(*(column[rows] for column in columns)) for rows in resamples]
+        return {name: np.array([one[name] for one in scores_by_resample]) for name in scores_by_resample[0]}
 
     bounds, values = bootstrap(int(unit_N.max()) + 1, scores), regression(gold, predicted)
     del bounds["variance"]

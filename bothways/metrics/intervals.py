@@ -8,7 +8,8 @@ for a correlation than Fisher's. Letters: U units, N rows, M decisions, C labels
 """
 
 import math
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,11 @@ from bothways.rng import Purpose, generator
 
 Interval = tuple[float, float]
 Decision = tuple[Any, ...]  # (index of the row, label, position in the row): the class of a text, or an entity
-Statistic = Callable[[np.ndarray], Mapping[str, float]]  # draws of each unit [U] -> scores by name
+# How often each unit is drawn in each resample [B, U] -> scores by name [B].
+Statistic = Callable[[np.ndarray], Mapping[str, np.ndarray]]
 RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWS = 1000, 200, 2 * 10**7
+BLOCK_DRAWS = 2**16  # draws of units that are scored at once: they fit into a processor's cache
+FEW_DRAWS = 2**10  # units up to which draws are kept for the next call, 64 blocks of half a megabyte at most
 FEW_ROWS = 100  # below this, even an accuracy of 90 % is uncertain by 6 points or more
 FEW_UNITS = 20  # below this, a percentile bootstrap is clearly too narrow (see `percentile_interval`)
 Z = 1.96  # of a normal distribution, 95 % lie within so many deviations of the mean
@@ -70,17 +74,39 @@ def bootstrap(num_units: int, statistic: Statistic) -> Intervals:
 
     With very many units, fewer resamples are drawn (see MOST_DRAWS).
     """
-    num_resamples = max(FEWEST_RESAMPLES, min(RESAMPLES, MOST_DRAWS // num_units))
-    scores = []
-    for resample in range(num_resamples):
-        drawn = generator(0, Purpose.BOOTSTRAP, resample).integers(num_units, size=num_units)
-        scores.append(statistic(np.bincount(drawn, minlength=num_units)))
-    resamples = {name: np.array([sample_scores[name] for sample_scores in scores]) for name in scores[0]}
-    values = statistic(np.ones(num_units, np.int64))
+    blocks = [statistic(draws_BU) for draws_BU in draw_resamples(num_units)]
+    resamples = {name: np.concatenate([scores[name] for scores in blocks]) for name in blocks[0]}
+    values = whole_scores(num_units, statistic)
     bounds = {
         name: percentile_interval(values[name], resamples_B, num_units) for name, resamples_B in resamples.items()
     }
     return Intervals(bounds, resamples, num_units)
+
+
+def whole_scores(num_units: int, statistic: Statistic) -> dict[str, float]:
+    """The scores with each unit once."""
+    return {name: float(score_B[0]) for name, score_B in statistic(np.ones((1, num_units), np.int64)).items()}
+
+
+def draw_resamples(num_units: int) -> Iterator[np.ndarray]:
+    """How often each unit is drawn in each resample, in blocks [B, U] of about BLOCK_DRAWS draws."""
+    num_resamples = max(FEWEST_RESAMPLES, min(RESAMPLES, MOST_DRAWS // num_units))
+    size = max(1, BLOCK_DRAWS // num_units)
+    draw = _draw_few if num_units <= FEW_DRAWS else _draw_block
+    for first in range(0, num_resamples, size):
+        yield draw(num_units, first, min(first + size, num_resamples))
+
+
+def _draw_block(num_units: int, first: int, last: int) -> np.ndarray:
+    draws_BU = np.empty((last - first, num_units), np.int64)
+    for row, resample in enumerate(range(first, last)):
+        drawn = generator(0, Purpose.BOOTSTRAP, resample).integers(num_units, size=num_units)
+        draws_BU[row] = np.bincount(drawn, minlength=num_units)
+    draws_BU.flags.writeable = False
+    return draws_BU
+
+
+_draw_few = lru_cache(maxsize=64)(_draw_block)  # a run scores the same rows many times
 
 
 def percentile_interval(value: float, resamples_B: np.ndarray, num_units: int) -> Interval:
@@ -162,11 +188,12 @@ def mean_intervals(
     weight_U = np.bincount(unit_N, weight_N)
     sums = {name: np.bincount(unit_N, np.asarray(values, float) * weight_N) for name, values in columns.items()}
 
-    def means(drawn_U: np.ndarray) -> dict[str, float]:
-        total = (drawn_U * weight_U).sum()
-        return {name: float((drawn_U * sum_U).sum() / total) for name, sum_U in sums.items()}
+    def means(draws_BU: np.ndarray) -> dict[str, np.ndarray]:
+        total_B = (draws_BU * weight_U).sum(1)
+        return {name: (draws_BU * sum_U).sum(1) / total_B for name, sum_U in sums.items()}
 
-    values, bounds, trials = means(np.ones(len(weight_U))), bootstrap(len(weight_U), means), float(weight_U.sum())
+    num_units, trials = len(weight_U), float(weight_U.sum())
+    values, bounds = whole_scores(num_units, means), bootstrap(num_units, means)
     bounds.update({name: widen(interval, values[name], trials) for name, interval in bounds.items()})
     return bounds
 
@@ -186,15 +213,15 @@ def decision_intervals(
         np.array([index_by_label[decision[1]] for decision in decisions], np.int64) for decisions in decision_sets
     ]
 
-    def scores(drawn_U: np.ndarray) -> dict[str, float]:
-        gold_C, predicted_C, right_C = (
-            np.bincount(label_M, drawn_U[unit_M], minlength=len(index_by_label))
+    def scores(draws_BU: np.ndarray) -> dict[str, np.ndarray]:
+        gold_BC, predicted_BC, right_BC = (
+            np.stack([np.bincount(label_M, drawn_U[unit_M], len(index_by_label)) for drawn_U in draws_BU])
             for unit_M, label_M in zip(units, label_indices, strict=True)
         )
-        return decision_scores(gold_C, predicted_C, right_C, positive_index)
+        return decision_scores(gold_BC, predicted_BC, right_BC, positive_index)
 
     num_units = int(unit_N.max()) + 1
-    values, bounds = scores(np.ones(num_units)), bootstrap(num_units, scores)
+    values, bounds = whole_scores(num_units, scores), bootstrap(num_units, scores)
     num_positive = [sum(decision[1] == positive for decision in decisions) for decisions in decision_sets]
     num_gold, num_predicted, _ = map(len, decision_sets)
     trials = dict.fromkeys(values, (num_gold + num_predicted) / 2)
@@ -205,25 +232,25 @@ def decision_intervals(
 
 
 def decision_scores(
-    gold_C: np.ndarray, predicted_C: np.ndarray, right_C: np.ndarray, positive: int | None = None
-) -> dict[str, float]:
-    """precision, recall, f1, f1_macro, Matthews correlation and f1_positive, from counts of decisions per label.
+    gold_BC: np.ndarray, predicted_BC: np.ndarray, right_BC: np.ndarray, positive: int | None = None
+) -> dict[str, np.ndarray]:
+    """precision, recall, f1, f1_macro, Matthews correlation and f1_positive, from counts of decisions per label. [B]
 
     0 / 0 counts as 0. f1_macro skips labels without decisions; the correlation assumes one decision per row;
     f1_positive is the F1 of the label with index `positive`.
     """
-    gold, predicted, right = gold_C.sum(), predicted_C.sum(), right_C.sum()
-    used_C = gold_C + predicted_C > 0
-    f1_C = 2 * right_C / np.maximum(gold_C + predicted_C, 1)
-    covariance = right * gold - gold_C @ predicted_C
-    variances = (gold**2 - predicted_C @ predicted_C) * (gold**2 - gold_C @ gold_C)
+    gold_B, predicted_B, right_B = gold_BC.sum(1), predicted_BC.sum(1), right_BC.sum(1)
+    used_BC = gold_BC + predicted_BC > 0
+    f1_BC = 2 * right_BC / np.maximum(gold_BC + predicted_BC, 1)
+    covariance_B = right_B * gold_B - (gold_BC * predicted_BC).sum(1)
+    variances_B = (gold_B**2 - (predicted_BC**2).sum(1)) * (gold_B**2 - (gold_BC**2).sum(1))
     scores = {
-        "precision": right / max(predicted, 1),
-        "recall": right / max(gold, 1),
-        "f1": 2 * right / max(gold + predicted, 1),
-        "f1_macro": f1_C[used_C].mean() if used_C.any() else 0.0,
-        "matthews": covariance / math.sqrt(variances) if variances > 0 else 0.0,
+        "precision": right_B / np.maximum(predicted_B, 1),
+        "recall": right_B / np.maximum(gold_B, 1),
+        "f1": 2 * right_B / np.maximum(gold_B + predicted_B, 1),
+        "f1_macro": np.array([f1_C[used_C].mean() if used_C.any() else 0.0 for f1_C, used_C in zip(f1_BC, used_BC, strict=True)]),
+        "matthews": np.where(variances_B > 0, covariance_B / np.sqrt(np.where(variances_B > 0, variances_B, 1)), 0.0),
     }
     if positive is not None:
-        scores["f1_positive"] = f1_C[positive]
-    return {name: float(value) for name, value in scores.items()}
+        scores["f1_positive"] = f1_BC[:, positive]
+    return scores

@@ -79,9 +79,9 @@ def test_a_correlation_has_the_width_of_fishers_interval():
 
 def test_scores_of_marks_are_those_of_scikit_learn():
     gold, predicted = labelled(211, 0.5)
-    counts = [np.array([list(labels).count(name) for name in "abc"]) for labels in (gold, predicted)]
+    counts = np.array([[list(labels).count(name) for name in "abc"] for labels in (gold, predicted)])
     right = np.array([sum(a == b == name for a, b in zip(gold, predicted, strict=True)) for name in "abc"])
-    scores = intervals.decision_scores(*counts, right)
+    scores = {name: score_B[0] for name, score_B in intervals.decision_scores(*counts[:, None], right[None]).items()}
     assert scores["matthews"] == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted))
     assert scores["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(gold, predicted, average="macro"))
     assert scores["f1"] == pytest.approx(sklearn.metrics.f1_score(gold, predicted, average="micro"))

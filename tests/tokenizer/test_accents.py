@@ -19,9 +19,16 @@ from bothways.tokenizer.accents import KEEP_ACCENTS, STRIP_ACCENTS, measure_acce
 from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
 
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
-# All up to the last letter of any script; of ideographs and Hangul syllables, which are alike, every 61st.
-MANY = (range(0x3400, 0xA000), range(0xAC00, 0xD7A4), range(0x20000, 0x32000))
-WRITTEN = [p for p in CODE_POINTS if 0x20 < p < 0x32000 and (p % 61 == 0 or not any(p in many for many in MANY))]
+ALIKE = (range(0x3400, 0xA000), range(0xAC00, 0xD7A4), range(0x20000, 0x32000))  # ideographs, Hangul syllables
+OF_NOBODY = ("Cn", "Co")  # not assigned, for private use
+
+
+def is_alike(point):
+    return unicodedata.category(chr(point)) in OF_NOBODY or any(point in points for points in ALIKE)
+
+
+# All up to the last letter of any script; of those that are alike, every 61st.
+WRITTEN = [point for point in CODE_POINTS if 0x20 < point < 0x32000 and (point % 61 == 0 or not is_alike(point))]
 NEEDED = {
     "German": """Es war schon spät, und die Straße war menschenleer. Sie hätte gern noch etwas gegessen, aber die Küche
         war geschlossen. Morgen würde sie früher aufstehen und über den Fluss zum Markt gehen, wo es schöne Äpfel gab.
