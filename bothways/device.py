@@ -90,10 +90,12 @@ def describe_hardware(device: torch.device) -> dict[str, Any]:
     return {"device": name, "processor": processor_name(), "kernels": kernels, "threads": torch.get_num_threads()}
 
 
+@cache
 def measure_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
-    """Measured FLOPS of large matrix products: the best of the repetitions that fit into `seconds`."""
+    """Measured FLOPS of large matrix products, once per process: the best of the repetitions that fit into `seconds`."""
     size = 8192 if device.type == "cuda" else 1024
-    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    noise = torch.Generator(device).manual_seed(0)
+    left, right = (torch.randn(size, size, device=device, generator=noise).to(dtype) for _ in range(2))
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end or best == float("inf"):
         start = time.perf_counter()

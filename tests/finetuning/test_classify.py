@@ -55,9 +55,10 @@ def start(checkpoint_of):
 
 
 @pytest.fixture(scope="module")
-def run(start, table, finetuned):
+def run(start, table, finetuned, curves):
     splits = {"train": table(rows_of(0, 240)), "dev": table(rows_of(1, 45)), "test": table(rows_of(2, 61))}
-    return finetuned(Classify, model=start, **splits, epochs=10.0, seeds=2)
+    with curves():
+        return finetuned(Classify, model=start, **splits, epochs=10.0, seeds=2)
 
 
 @pytest.fixture(scope="module")

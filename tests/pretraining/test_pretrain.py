@@ -84,8 +84,8 @@ def messages():
 
 
 @pytest.fixture(scope="module")
-def result(settings, messages):
-    with messages_to(messages.append):
+def result(settings, messages, curves):
+    with messages_to(messages.append), curves():
         return pretrain.run(settings)
 
 
@@ -145,8 +145,9 @@ def test_curves_are_a_picture_with_lines_in_it(result):
     assert orange.sum() > 100 and blue.sum() > 100
 
 
-def test_the_result_plots_the_same_curves(result, tmp_path):
-    figure = result.plot(tmp_path / "curves.png")
+def test_the_result_plots_the_same_curves(result, tmp_path, curves):
+    with curves():
+        figure = result.plot(tmp_path / "curves.png")
     titles = ["Loss", "Perplexity, held out", "Next-sentence accuracy, held out", "Learning rate"]
     assert [axis.get_title() for axis in figure.axes] == titles
     assert "unigram perplexity" in {line.get_label() for line in figure.axes[1].lines}

@@ -8,6 +8,12 @@ import pytest
 from bothways.report import plot
 
 
+@pytest.fixture(autouse=True)
+def drawn(curves):
+    with curves():
+        yield
+
+
 def make_rows(seeds):
     for seed in seeds:
         for step in range(1, 41):
