@@ -28,7 +28,7 @@ for step in range(300):  # blocks of varying sizes, like those of ragged batches
     if step == device.STEPS_BEFORE_CAP and "cap" in sys.argv:
         device.cap_retained_memory()
     tokens, activations = draw(1200, 2048), []
-    for width in (384, 1152, 384, 1536, 1536, 384) * 6:
+    for width in (384, 1152, 384, 1536, 1536, 384) * 2:
         activations.append(torch.ones(tokens * width, dtype=torch.bfloat16))
         temporary = torch.ones(draw(1, tokens) * 384, dtype=torch.bfloat16)
         if draw(0, 12) == 0:

@@ -14,8 +14,11 @@ WORDS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def lines():
+    return [f"{name} {summary(path)}".lower() for name, path in modules().items()]
+
+
 @pytest.mark.parametrize("word", WORDS)
-def test_a_file_is_found_by_the_usual_word(word):
-    lines = [f"{name} {summary(path)}".lower() for name, path in modules().items()]
+def test_a_file_is_found_by_the_usual_word(word, lines):
     assert any(WORDS[word] in line for line in lines)
