@@ -92,7 +92,7 @@ def describe_hardware(device: torch.device) -> dict[str, Any]:
 
 @cache
 def measure_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
-    """Measured FLOPS of large matrix products, once per process: the best of the repetitions that fit into `seconds`."""
+    """Measured FLOPS of large matrix products: the best of the repetitions in `seconds`, once per process."""
     size = 8192 if device.type == "cuda" else 1024
     noise = torch.Generator(device).manual_seed(0)
     left, right = (torch.randn(size, size, device=device, generator=noise).to(dtype) for _ in range(2))

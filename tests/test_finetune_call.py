@@ -19,7 +19,9 @@ def rows():
 
 
 @pytest.mark.slow
-def test_one_call_fine_tunes_on_a_table_and_the_result_loads(rows, make_model, tokenizer, tmp_path, monkeypatch, curves):
+def test_one_call_fine_tunes_on_a_table_and_the_result_loads(
+    rows, make_model, tokenizer, tmp_path, monkeypatch, curves
+):
     from bothways.checkpoint import checkpoint
     from bothways.checkpoint.contents import Checkpoint
 

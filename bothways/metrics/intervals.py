@@ -242,13 +242,14 @@ def decision_scores(
     gold_B, predicted_B, right_B = gold_BC.sum(1), predicted_BC.sum(1), right_BC.sum(1)
     used_BC = gold_BC + predicted_BC > 0
     f1_BC = 2 * right_BC / np.maximum(gold_BC + predicted_BC, 1)
+    pairs = zip(f1_BC, used_BC, strict=True)
     covariance_B = right_B * gold_B - (gold_BC * predicted_BC).sum(1)
     variances_B = (gold_B**2 - (predicted_BC**2).sum(1)) * (gold_B**2 - (gold_BC**2).sum(1))
     scores = {
         "precision": right_B / np.maximum(predicted_B, 1),
         "recall": right_B / np.maximum(gold_B, 1),
         "f1": 2 * right_B / np.maximum(gold_B + predicted_B, 1),
-        "f1_macro": np.array([f1_C[used_C].mean() if used_C.any() else 0.0 for f1_C, used_C in zip(f1_BC, used_BC, strict=True)]),
+        "f1_macro": np.array([f1_C[used_C].mean() if used_C.any() else 0.0 for f1_C, used_C in pairs]),
         "matthews": np.where(variances_B > 0, covariance_B / np.sqrt(np.where(variances_B > 0, variances_B, 1)), 0.0),
     }
     if positive is not None:
