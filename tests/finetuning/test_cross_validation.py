@@ -3,6 +3,7 @@ nothing; the report lists wrong labels."""
 
 import json
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -173,40 +174,47 @@ def test_settings_that_contradict_folds_are_refused(settings, way):
         replace(settings, **{way: 2 if way == "seeds" else settings.train})
 
 
-def test_all_tasks_are_cross_validated(start, tmp_path):
-    fast = {"model": start, "folds": 2, "epochs": 1.0, "dtype": "float32", "batch_tokens": 512}
+def rows_of_task(task):
+    """(settings, file name, rows as lines) of a small table for a task."""
     texts = [*sentences(48, seed=1)]
-
-    def write(name, rows):
-        (tmp_path / name).write_text("\n".join(rows), encoding="utf-8")
-        return {"train": tmp_path / name, "out": tmp_path / name.partition(".")[0], **fast}
-
-    scored = [json.dumps({"text": " ".join(words), "score": len(words) + row / 9}) for row, words in enumerate(texts)]
-    tagged = ["\n".join(f"{word} {'B-X' if word == 'cat' else 'O'}" for word in words) + "\n" for words in texts]
-    pairs = [json.dumps({"text": " ".join(a), "pair": " ".join(b)}) for a, b in pairwise(texts)]
-    questions = [
-        json.dumps(
-            {"id": str(row), "question": "who?", "context": " ".join(words)}
-            | {"answers": {"text": [words[0]], "answer_start": [0]}}
+    joined = [" ".join(words) for words in texts]
+    if task == "regress":
+        return (
+            Regress,
+            "t.jsonl",
+            [{"text": text, "score": text.count(" ") + row / 9} for row, text in enumerate(joined)],
         )
-        for row, words in enumerate(texts)
-    ]
-    several = [
-        json.dumps({"text": " ".join(words), "label": ["cat"] * ("cat" in words) + ["mat"] * ("mat" in words)})
-        for words in texts
-    ]
-    results = [
-        run_task(Regress(**write("numbers.jsonl", scored))),
-        run_task(Tag(**write("tags.conll", tagged))),
-        run_task(TrainEmbed(**write("pairs.jsonl", pairs))),
-        run_task(Answer(**write("answers.jsonl", questions))),
-        run_task(Classify(**write("several.jsonl", several), multi_label=True)),
-    ]
-    for result in results:
-        low, high = result.interval
-        assert len(result.scores) == 2 and low <= result.pooled <= high
-        assert len(out_of_fold(result.directory)) == result.rows >= 40
-        assert (result.directory / "report.html").exists()
+    if task == "tag":
+        lines = ["".join(f"{word} {'B-X' if word == 'cat' else 'O'}\n" for word in words) for words in texts]
+        return Tag, "t.conll", lines
+    if task == "embed":
+        return TrainEmbed, "t.jsonl", [{"text": one, "pair": other} for one, other in pairwise(joined)]
+    if task == "answer":
+        answers = [{"text": [words[0]], "answer_start": [0]} for words in texts]
+        rows = zip(joined, answers, strict=True)
+        return (
+            Answer,
+            "t.jsonl",
+            [
+                {"id": str(row), "question": "who?", "context": text, "answers": answer}
+                for row, (text, answer) in enumerate(rows)
+            ],
+        )
+    several = [{"text": text, "label": [word for word in ("cat", "mat") if word in text]} for text in joined]
+    return partial(Classify, multi_label=True), "t.jsonl", several
+
+
+@pytest.mark.parametrize("task", ["regress", "tag", "embed", "answer", "several labels"])
+def test_every_task_is_cross_validated(task, start, tmp_path):
+    settings, name, rows = rows_of_task(task)
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    fast = {"model": start, "folds": 2, "epochs": 1.0, "dtype": "float32", "batch_tokens": 512}
+    result = run_task(settings(train=tmp_path / name, out=tmp_path / "run", **fast))
+    low, high = result.interval
+    assert len(result.scores) == 2 and low <= result.pooled <= high
+    assert len(out_of_fold(result.directory)) == result.rows >= 40
+    assert (result.directory / "report.html").exists()
 
 
 def test_the_table_of_predictions_has_every_row_by_the_model_of_the_other_folds(run):

@@ -219,7 +219,7 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
 def test_a_run_killed_before_its_first_step_resumes_to_the_same_numbers(options, tables, tmp_path):
     """Killed in the baselines, then in the linear start, then when the model before the first step is measured."""
     places = ["baselines", "linear start", "step 0"]
-    settings = {**options, "train": tables / "texts.jsonl", "dropout": 0.1, "dtype": "bfloat16"}
+    settings = {**options, "train": tables / "texts.jsonl", "dropout": 0.1}
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     lines = []
     for number, place in enumerate([None, *places, None]):
