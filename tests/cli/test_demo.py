@@ -16,9 +16,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def shortened(tmp_path_factory):
-    """A paragraph or two of each novel, two kinds of messages, hardly any training, few gaps."""
+    """The starts of some paragraphs of each novel, two kinds of messages, hardly any training, few gaps."""
     novels, read_sample = demo.sample(), demo.read_sample
-    short = [{**book, "text": "\n\n".join(book["text"].split("\n\n")[5:9])} for book in novels]
+    short = [{**book, "text": "\n\n".join(part[:150] for part in book["text"].split("\n\n")[5:9])} for book in novels]
     patch = pytest.MonkeyPatch()
     patch.setattr(demo, "sample", lambda: short)
     kinds = {"billing", "praise"}
