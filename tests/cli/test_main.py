@@ -349,7 +349,7 @@ def test_one_of_several_processes_leaves_before_python_is_taken_down(world):
 def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_path):
     flags = ["--steps", "4", "--dropout", "0", "--dtype", "float32"]
     alone = pretraining(tmp_path, "-o", str(tmp_path / "alone"), *flags)
-    subprocess.run([sys.executable, "-m", "bothways", *alone], check=True, capture_output=True)
+    main.main(alone)
     together = pretraining(tmp_path, "-o", str(tmp_path / "together"), *flags)
     launcher = [
         sys.executable,
@@ -385,14 +385,14 @@ def test_small_numbers_keep_their_digits(value, shown):
 
 
 @pytest.mark.slow
-def test_options_that_a_head_ignores_are_errors(filler, reader, tmp_path):
+def test_options_that_a_head_ignores_are_errors(filler, reader, tmp_path, output_of, capsys):
     (tmp_path / "t.txt").write_text("The cat sat.\n\nThe dog ran.\n")
-    failed = run("evaluate", filler, tmp_path / "t.txt", "--window", "32")
-    assert failed.returncode == 1 and "window (32)" in failed.stderr
-    failed = run("evaluate", reader, tmp_path / "t.txt", "--pair-column", "body")
-    assert failed.returncode == 1 and "column 'body'" in failed.stderr
+    for model, option, error in ((filler, ("--window", "32"), "window (32)"),
+                                 (reader, ("--pair-column", "body"), "column 'body'")):  # fmt: skip
+        with pytest.raises(SystemExit) as stopped:
+            output_of("evaluate", model, tmp_path / "t.txt", *option)
+        assert stopped.value.code == 1 and error in capsys.readouterr().err
     row = {"id": "1", "question": "who", "context": "a cat", "answers": {"text": ["cat"], "answer_start": [2]}}
     (tmp_path / "t.jsonl").write_text(json.dumps(row))
     named = ("--text-column", "question", "--pair-column", "context", "--json")
-    done = run("evaluate", reader, tmp_path / "t.jsonl", *named)
-    assert done.returncode == 0 and "exact_match" in json.loads(done.stdout)["metrics"]
+    assert "exact_match" in json.loads(output_of("evaluate", reader, tmp_path / "t.jsonl", *named))["metrics"]
