@@ -12,6 +12,7 @@ import sys
 import textwrap
 import tokenize
 from collections import Counter
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -35,6 +36,11 @@ def modules() -> dict[str, Path]:
     return {path.relative_to(PACKAGE).with_suffix("").as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
+@cache
+def parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def room(name: str) -> str:
     return name.split("/")[0]
 
@@ -53,7 +59,7 @@ def test_no_two_classes_have_the_same_name():
     names = Counter(
         node.name
         for path in PACKAGE.rglob("*.py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in parse(path).body
         if isinstance(node, ast.ClassDef)
     )
     assert {name for name, count in names.items() if count > 1} <= {"Answer"}  # the settings of a run, and its results
@@ -134,13 +140,14 @@ def tree(reading: dict[str, list[str]]) -> str:
 
 def summary(file: Path) -> str:
     """The first paragraph of a file's docstring, up to the end of its first sentence."""
-    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    text = ast.get_docstring(parse(file)) or ""
     return re.split(r"(?<=[.!?]) ", " ".join(text.split("\n\n")[0].split()))[0].rstrip(".")
 
 
+@cache
 def imports_of(file: Path) -> set[str]:
     """The package's own modules a file imports, wherever it does (type checking aside)."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tree = parse(file)
     skipped = {
         inner
         for node in ast.walk(tree)
@@ -195,7 +202,7 @@ def code_lines(file: Path) -> int:
     """Lines that hold code: blank lines, comments and docstrings do not count."""
     source = file.read_text(encoding="utf-8")
     docstrings = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(file)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
             docstrings.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     ignored = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
