@@ -4,6 +4,7 @@ Sizes are odd and distinct, so that swapped axes cannot pass: H=24, N=3, V=97, I
 """
 
 import atexit
+import gc
 import os
 import shutil
 import string
@@ -83,6 +84,12 @@ def pytest_collection_modifyitems(items):
     """Files with the most slow tests first: a worker that gets one last would have the others wait for it."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
+
+
+def pytest_collection_finish():
+    """What the tests have imported, millions of objects, is not looked through for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item):
