@@ -57,10 +57,7 @@ def test_the_top_level_has_at_most_ten_files():
 
 def test_no_two_classes_have_the_same_name():
     names = Counter(
-        node.name
-        for path in PACKAGE.rglob("*.py")
-        for node in parse(path).body
-        if isinstance(node, ast.ClassDef)
+        node.name for path in PACKAGE.rglob("*.py") for node in parse(path).body if isinstance(node, ast.ClassDef)
     )
     assert {name for name, count in names.items() if count > 1} <= {"Answer"}  # the settings of a run, and its results
 
