@@ -274,6 +274,8 @@ def load_changed(stored, folder, settings, tensors=()):
         ("alpha_pattern", {"query": "much"}),
         ("alpha_pattern", {"(": 2}),
         ("alpha_pattern", {"(.*.)*x": 2}),
+        ("alpha_pattern", {"(.|.)" * 20 + "!": 2}),
+        ("alpha_pattern", {".?" * 20 + "!": 2}),
         ("alpha_pattern", [3]),
     ],
 )
