@@ -417,7 +417,7 @@ class AdapterFiles:
         return float(alpha) / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
 
     def _value(self, patterns: str, default: str, name: str) -> Any:
-        """What the first pattern that matches the end of a module's name says, or else the key for all modules."""
+        """The value of the first pattern that matches the end of a module's name, else that of all modules."""
         file = self.directory / ADAPTER_CONFIG
         for pattern, value in get_object(self.config, patterns, file).items():
             # Each can multiply the ways to match, also groups such as (.|.) and characters such as .? in a row.
@@ -434,20 +434,20 @@ class AdapterFiles:
     def _with_stored_head(
         self, base: Checkpoint, stored: Mapping[str, Tensor], family: FamilySpec, *, is_bare: bool
     ) -> tuple[Model, tuple[str, ...]]:
-        """The base with the heads that are in the file, or its own if there is none; and the names of the classes."""
+        """The base with the heads in the file, or if there are none, its heads; and the names of the classes."""
         sizes: dict[str, int] = {}
         for head in find_heads(family, stored, self._architecture(base)):
             last = stored.get(f"{family.head_names[head].get('output')}.weight")
             sizes[head] = NUM_OUTPUTS.get(head, 0 if last is None or not last.numel() or not last.ndim else len(last))
-        own = base.model.num_outputs
-        keeps_own = all(own.get(head) == size for head, size in sizes.items())
+        heads = base.model.num_outputs
+        keeps_heads = all(heads.get(head) == size for head, size in sizes.items())
         if is_bare and any(name.startswith(family.hf_names(TABLE, ())[0].removesuffix("weight")) for name in stored):
-            own = {head: size for head, size in own.items() if head != "masked_words"}  # it was tied to another table
-        model = _with_encoder_of(base.model, base.model.config, own if keeps_own else sizes)
+            heads = {head: size for head, size in heads.items() if head != "masked_words"}  # tied to another table
+        model = _with_encoder_of(base.model, base.model.config, heads if keeps_heads else sizes)
         shapes = {name: value.shape for name, value in model.state_dict().items() if not name.startswith("encoder.")}
         outside, state = base.model.state_dict(), {}
         for name in shapes:
-            if name in outside and (keeps_own or name.startswith("pooler.")):
+            if name in outside and (keeps_heads or name.startswith("pooler.")):
                 state[name] = outside[name]
             for hf_name in stored.keys() & {*family.hf_names(name, model.num_outputs)}:
                 state[name] = stored[hf_name]
@@ -455,7 +455,7 @@ class AdapterFiles:
         model.load_state_dict(state, strict=False)
         size = sizes.get("classes", sizes.get("tokens"))
         if size is None:
-            return model, base.labels if keeps_own else ()
+            return model, base.labels if keeps_heads else ()
         return model, tuple(f"LABEL_{index}" for index in range(size)) if size > 1 else ()
 
     def _architecture(self, base: Checkpoint) -> str:

@@ -81,7 +81,7 @@ class StaticVectors:
         self.texts = 0  # so far; once they are many, the table is unpacked
 
     def checked(self, file: Path) -> "StaticVectors":
-        """These vectors of a file. InputError names the first token whose vector has values that are no numbers."""
+        """These vectors of a file. InputError names the first token whose vector has NaN or infinite values."""
         table = self.table
         rows = table.rows if table.scales_V is None else table.scales_V[:, None]
         with np.errstate(all="ignore"):

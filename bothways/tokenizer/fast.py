@@ -115,7 +115,7 @@ class BertBackend:
             yield from found if any(index is not None for _, _, index in found) else [(part, places, None)]
 
     def _build_finders(self, special_tokens: tuple[str, ...]) -> tuple[Finder, Finder]:
-        """What finds tokens in a text as it is, and those that are found in the normalized text."""
+        """A finder of the tokens to parse in a text as it is, and one of those in the normalized text."""
         flags = {token.content: token for token in self.added}
         tokens = [
             *self._always,
