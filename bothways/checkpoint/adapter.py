@@ -37,7 +37,7 @@ from bothways.model.pooler import NO_POOLER
 PEFT_WEIGHTS, OWN_WEIGHTS = "adapter_model.safetensors", "adapter.safetensors"
 PREFIX = "base_model.model."  # of names in peft's files
 TASK_TYPES = {"classes": "SEQ_CLS", "tokens": "TOKEN_CLS", "spans": "QUESTION_ANS"}  # peft's, by head
-# Keys of adapter_config.json that do not change the result, or of which the tensors say what they say (which modules).
+# Keys of adapter_config.json that do not change the result, or repeat what the tensors show (which modules).
 IGNORED_KEYS = frozenset(
     "adapter_type auto_mapping base_model_name_or_path corda_config eva_config exclude_modules inference_mode"
     " layers_pattern layers_to_transform loftq_config lora_dropout lora_ga_config megatron_core modules_to_save"
@@ -52,7 +52,7 @@ SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
 DEFAULT_SCALE = 8  # peft's rank, and its alpha
 MAX_RANK = 4096
 LORA_PART = re.compile(r"(.*)\.(lora_(?:embedding_)?[AB])(?:\.weight)?")
-MAX_REPEATS, MAX_PATTERN = 4, 200  # of a pattern in a file, which could take very long to compare
+MAX_CHOICES, MAX_PATTERN = 4, 200  # groups and repetitions, and length, of a pattern that is compared with names
 TABLE = "encoder.embeddings.words.weight"
 BUFFERS = ("position_ids", "token_type_ids")  # of embeddings that were trained as a whole
 
@@ -253,8 +253,7 @@ class AdapterFiles:
         return NUM_OUTPUTS[head] if head in NUM_OUTPUTS else len(labels) or 1
 
     def _own_tensors(self, model: Model, family: FamilySpec, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors of both files by our names. InputError if one is left over, or scales are not those that we
-        know."""
+        """The tensors of both files by our names. InputError if one is left over, or the files differ in scale."""
         tensors: dict[str, Tensor] = {}
         if (self.directory / OWN_WEIGHTS).exists():
             tensors |= open_safetensors(self.directory / OWN_WEIGHTS)
@@ -265,7 +264,7 @@ class AdapterFiles:
                     modules = [hf_name.removesuffix(".weight") for hf_name in family.hf_names(f"{name}.weight", ())]
                     names = [modules[index] for index in part.adapted]
                     for one in names:
-                        self._check_own_scale(one.removeprefix(prefix), model.adapter)
+                        self._check_scale(one.removeprefix(prefix), model.adapter)
                     tensors[f"{name}.lora_down"] = torch.cat(self._take(stored, [f"{one}.lora_A" for one in names]))
                     tensors[f"{name}.lora_up"] = torch.stack(self._take(stored, [f"{one}.lora_B" for one in names]))
             for name in state.keys() - tensors.keys():
@@ -276,7 +275,7 @@ class AdapterFiles:
             raise self._unused_error(unknown)
         return tensors
 
-    def _check_own_scale(self, name: str, spec: AdapterSpec) -> None:
+    def _check_scale(self, name: str, spec: AdapterSpec) -> None:
         if self._scale(name, spec.rank) != spec.scale:
             raise InputError(
                 f"{self.directory / ADAPTER_CONFIG}: r and lora_alpha differ from those in {METADATA_FILE}; remove "
@@ -338,8 +337,9 @@ class AdapterFiles:
             raise not_finite_error(file, broken)
         if any(name.startswith(family.prefix) for name in named):
             return named, ""
-        is_part = {name: _is_encoder(name, family) for name in named}
-        return {family.prefix * is_part[name] + name: value for name, value in named.items()}, family.prefix
+        heads = {hf_name.split(".")[0] for table in family.head_names.values() for hf_name in table.values()}
+        prefixes = {name: "" if name.split(".")[0] in heads else family.prefix for name in named}
+        return {prefixes[name] + name: value for name, value in named.items()}, family.prefix
 
     def _attach_peft(self, base: Checkpoint) -> Checkpoint:
         """LoRA that peft has trained, and the parameters that it has trained as a whole, in copies of the weights."""
@@ -417,13 +417,14 @@ class AdapterFiles:
         return float(alpha) / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
 
     def _value(self, patterns: str, default: str, name: str) -> Any:
-        """What the first pattern that matches the end of a module's name says, or else the key for all modules."""
+        """The value of the first pattern that matches the end of a module's name, else that of all modules."""
         file = self.directory / ADAPTER_CONFIG
         for pattern, value in get_object(self.config, patterns, file).items():
-            is_slow = len(pattern) > MAX_PATTERN or len(re.findall(r"[*+{]", pattern)) > MAX_REPEATS
+            # Each can multiply the ways to match, also groups such as (.|.) and characters such as .? in a row.
+            choices = re.findall(r"\(\??|[*+?{]", pattern)
             try:
-                if is_slow or re.search(r"\)[*+{]", pattern):
-                    raise re.error("too many repetitions")
+                if len(pattern) > MAX_PATTERN or len(choices) > MAX_CHOICES or re.search(r"\)[*+{]", pattern):
+                    raise re.error("too many groups or repetitions")
                 if re.fullmatch(rf"(.*\.)?({pattern})", name):
                     return value
             except re.error as error:
@@ -433,20 +434,20 @@ class AdapterFiles:
     def _with_stored_head(
         self, base: Checkpoint, stored: Mapping[str, Tensor], family: FamilySpec, *, is_bare: bool
     ) -> tuple[Model, tuple[str, ...]]:
-        """The base with the heads that are in the file, or its own if there is none; and the names of the classes."""
+        """The base with the heads in the file, or if there are none, its heads; and the names of the classes."""
         sizes: dict[str, int] = {}
         for head in find_heads(family, stored, self._architecture(base)):
             last = stored.get(f"{family.head_names[head].get('output')}.weight")
             sizes[head] = NUM_OUTPUTS.get(head, 0 if last is None or not last.numel() or not last.ndim else len(last))
-        own = base.model.num_outputs
-        keeps_own = all(own.get(head) == size for head, size in sizes.items())
+        heads = base.model.num_outputs
+        keeps_heads = all(heads.get(head) == size for head, size in sizes.items())
         if is_bare and any(name.startswith(family.hf_names(TABLE, ())[0].removesuffix("weight")) for name in stored):
-            own = {head: size for head, size in own.items() if head != "masked_words"}  # it was tied to another table
-        model = _with_encoder_of(base.model, base.model.config, own if keeps_own else sizes)
+            heads = {head: size for head, size in heads.items() if head != "masked_words"}  # tied to another table
+        model = _with_encoder_of(base.model, base.model.config, heads if keeps_heads else sizes)
         shapes = {name: value.shape for name, value in model.state_dict().items() if not name.startswith("encoder.")}
         outside, state = base.model.state_dict(), {}
         for name in shapes:
-            if name in outside and (keeps_own or name.startswith("pooler.")):
+            if name in outside and (keeps_heads or name.startswith("pooler.")):
                 state[name] = outside[name]
             for hf_name in stored.keys() & {*family.hf_names(name, model.num_outputs)}:
                 state[name] = stored[hf_name]
@@ -454,7 +455,7 @@ class AdapterFiles:
         model.load_state_dict(state, strict=False)
         size = sizes.get("classes", sizes.get("tokens"))
         if size is None:
-            return model, base.labels if keeps_own else ()
+            return model, base.labels if keeps_heads else ()
         return model, tuple(f"LABEL_{index}" for index in range(size)) if size > 1 else ()
 
     def _architecture(self, base: Checkpoint) -> str:
@@ -464,12 +465,6 @@ class AdapterFiles:
         heads = [task] if task else [*base.model.num_outputs]
         suffixes = " ".join(f"For{CLASS_SUFFIXES.get(head)}" for head in heads)
         return suffixes if task else str(mapping.get("base_model_class") or suffixes)
-
-
-def _is_encoder(name: str, family: FamilySpec) -> bool:
-    """Whether a name is that of a part of the encoder, and not of a head."""
-    heads = {hf_name.split(".")[0] for table in family.head_names.values() for hf_name in table.values()}
-    return name.split(".")[0] not in heads
 
 
 def _with_encoder_of(base: Model, config: EncoderConfig, heads: Mapping[str, int]) -> Model:

@@ -181,8 +181,8 @@ def check_settings(directory: Path, hidden_size: int, warn: Callable[[str], None
 
 
 def vector_notes(directory: Path, max_length: int) -> list[str]:
-    """What whoever embeds texts must know to get the vectors of sentence-transformers: prompts, and the length at which
-    it cuts texts. max_length: of the model."""
+    """How to get the vectors of sentence-transformers, if not by default: the prompts, and the length at which it cuts
+    texts. max_length: of the model."""
     file, notes = directory / MODEL_SETTINGS, []
     default = read_json(file).get("default_prompt_name") if file.exists() else None
     prompts = {name: text for name, text in read_prompts(directory).items() if text and name != default}
@@ -198,7 +198,7 @@ def vector_notes(directory: Path, max_length: int) -> list[str]:
 
 
 def _read_length(directory: Path) -> int | None:
-    """The number of tokens after which sentence-transformers cuts a text off; None if nothing says so."""
+    """The number of tokens after which sentence-transformers cuts a text off; None if no file sets it."""
     if not (directory / MODULES).exists():
         return None
     file, settings = _read_limits(directory)
@@ -234,7 +234,7 @@ def pooling_file(directory: Path) -> Path:
 
 
 def read_pooling(directory: Path) -> str | None:
-    """The pooling: mean, cls or max; None if no file says so. InputError for other types."""
+    """The pooling: mean, cls or max; None if no file names it. InputError for other types."""
     file = pooling_file(directory)
     if not file.exists():
         if "Pooling" in {module.kind for module in _list_modules(directory)}:

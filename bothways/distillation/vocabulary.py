@@ -28,11 +28,10 @@ def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int 
         for piece in tokenizer.ids(word):
             counts[piece] += count
     assert isinstance(tokenizer.backend, BertBackend)
-    characters = {token: token.removeprefix(CONTINUATION) for token in tokenizer.tokens}
     needed = {*tokenizer.special_ids, *(tokenizer.vocab[token.content] for token in tokenizer.backend.added)}
     needed |= {
-        tokenizer.vocab[token]
-        for token, char in characters.items()
+        index
+        for index, char in enumerate(token.removeprefix(CONTINUATION) for token in tokenizer.tokens)
         if len(char) == 1 and (size is None or char in ALPHABET)
     }
     size = len(tokenizer) if size is None else size

@@ -20,6 +20,8 @@ from safetensors.numpy import save
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.io import atomic_directory, read_json, read_json_value, write_json
 from bothways.log import logger
+from bothways.tokenizer.library import library_errors, load_library, prepare
+from bothways.tokenizer.regexes import check_patterns
 from bothways.tokenizer.tokenizer import Tokenizer
 
 CONFIG, WEIGHTS, MODULES = "config.json", "model.safetensors", "modules.json"
@@ -79,7 +81,7 @@ class StaticVectors:
         self.texts = 0  # so far; once they are many, the table is unpacked
 
     def checked(self, file: Path) -> "StaticVectors":
-        """These vectors of a file. InputError names the first token whose vector has values that are no numbers."""
+        """These vectors of a file. InputError names the first token whose vector has NaN or infinite values."""
         table = self.table
         rows = table.rows if table.scales_V is None else table.scales_V[:, None]
         with np.errstate(all="ignore"):
@@ -179,8 +181,7 @@ def read_static(path: Path) -> StaticVectors:
             tensors = {name: stored.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         raise InputError(f"{file}: damaged ({error}); copy it again") from None
-    found: Any = _read_tokenizer(folder)
-    tokenizer: Tokenizer = found
+    tokenizer: Tokenizer = _read_tokenizer(folder)
     table = _table(file, tensors)
     unknown = unknown_ids(tokenizer)
     normalize = bool(config.get("normalize", _has_normalize(path)))
@@ -227,7 +228,7 @@ def _has_normalize(path: Path) -> bool:
     return "Normalize" in kinds
 
 
-def _read_tokenizer(folder: Path) -> "Tokenizer | LibraryTokenizer":
+def _read_tokenizer(folder: Path) -> Any:
     """The tokenizer of a table; by the tokenizers library if it is none of an encoder, such as one without [CLS]."""
     try:
         return Tokenizer.load(folder)
@@ -243,16 +244,13 @@ class LibraryTokenizer:
     FILE = "tokenizer.json"
 
     def __init__(self, file: Path) -> None:
+        content = read_json(file)
         try:
-            from tokenizers import Tokenizer as Library
-        except ImportError:
-            raise InputError(f"{file}: requires the tokenizers library: pip install 'bothways[tokenizers]'") from None
-        try:
-            self.library = Library.from_file(str(file))
-        except Exception as error:  # the library has no class of its own
-            raise InputError(f"{file}: damaged ({error!s:.100}); copy it again") from None
-        self.library.no_padding()
-        self.library.no_truncation()
+            check_patterns(content.get("normalizer"), content.get("pre_tokenizer"))
+            with library_errors():
+                self.library = load_library({**content, "truncation": None, "padding": None})
+        except InputError as error:
+            raise InputError(f"{file}: {error}") from None
         vocab = self.library.get_vocab()
         self.tokens = sorted(vocab, key=lambda token: vocab[token])
         if sorted(vocab.values()) != [*range(len(vocab))]:
@@ -262,8 +260,8 @@ class LibraryTokenizer:
         return len(self.tokens)
 
     def ids(self, text: str) -> list[int]:
-        clean = text.encode("utf-8", "replace").decode()
-        return [*self.library.encode(clean, add_special_tokens=False).ids]
+        with library_errors():
+            return [*self.library.encode(prepare(text), add_special_tokens=False).ids]
 
     def save(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ tried in lower case.
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +19,7 @@ from bothways.tokenizer.tokenizer import Tokenizer
 
 HEADER = re.compile(rb"(\d{1,10}) (\d{1,6})\s*\n")
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
-LONGEST_WORD = 10_000  # bytes
+LONGEST_WORD, LONGEST_LINE = 10_000, 1_000_000  # bytes
 SAMPLE = 4096  # bytes that show whether a file is binary
 
 
@@ -55,10 +55,11 @@ def read_word_vectors(path: Path) -> StaticVectors:
         file.seek(start)
         head = file.read(SAMPLE)
         header = HEADER.match(head)
-        file.seek(start + (header.end() if header else 0))
-        size = int(header[2]) if header else _count_numbers(head.split(b"\n")[0].decode("utf-8", "replace"))
+        file.seek(start)
+        size = int(header[2]) if header else _count_numbers(file.readline(LONGEST_LINE).decode("utf-8", "replace"))
         if size < 2:
             raise InputError(f"{path}: no word vectors; expected a file of Word2Vec (.bin, .txt) or GloVe (.txt)")
+        file.seek(start + (header.end() if header else 0))
         is_binary = header is not None and b"\0" in head
         rows = _binary_rows(file, int(header[1]), size) if is_binary and header else _text_rows(file, path, size)
         words: list[str] = []
@@ -114,6 +115,6 @@ def _text_rows(file: IO[bytes], path: Path, size: int) -> Iterator[tuple[str, np
             # Some words of GloVe have spaces, such as ". . .".
             word, values = " ".join([word, *values[:more]]), values[more:]
         try:
-            yield word, np.array([float(value) for value in islice(values, None)], np.float32)
+            yield word, np.array([float(value) for value in values], np.float32)
         except ValueError:
             raise InputError(f"{path}:{number}: not a word with numbers; copy the file again") from None

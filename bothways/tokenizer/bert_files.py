@@ -110,9 +110,6 @@ def read_bert_json(content: dict[str, Any], file: Path) -> TokenizerData:
     added = content.get("added_tokens") or []
     if not isinstance(added, list):
         raise InputError(f"{file}: added_tokens ({short_repr(added)}) must be a list; download the file again")
-    added = content.get("added_tokens") or []
-    if not isinstance(added, list):
-        raise InputError(f"{file}: added_tokens ({short_repr(added)}) must be a list; download the file again")
     return _data(entries, added, read_flags(rules, file), {"max_word_length": max_word_length}, file)
 
 
@@ -133,18 +130,18 @@ def _data(
     options: Mapping[str, Any],
     file: Path,
 ) -> TokenizerData:
-    """What a vocabulary and the files beside it say together. added: objects with content, id and flags."""
-    config_file = file.parent / "tokenizer_config.json"
-    config = read_json(config_file) if config_file.exists() else {}
-    for other in (config_file, file.with_name("special_tokens_map.json")):
-        _reject_other_special_tokens(read_json(other) if other.exists() else {}, other)
-    vocab, every = merge_added(entries, added, file)
+    """The data of a vocabulary and the files beside it. added: objects with content, id and flags."""
+    config_file = file.with_name("tokenizer_config.json")
+    configs = read_configs(file.parent)
+    for other, config in configs.items():
+        _reject_other_special_tokens(config, other)
+    vocab, every = merge_added(entries, added, file, configs)
     tokens = [AddedToken(*(entry[field] for field in AddedToken._fields)) for entry in every.values()]
     usual = {AddedToken(token, special=True) for token in SPECIAL_TOKENS}
     return TokenizerData(
         vocab,
         {
-            **_options(read_flags(config, config_file), rules),
+            **_options(read_flags(configs[config_file], config_file), rules),
             **options,
             "added": tuple(token for token in tokens if token not in usual),
         },
@@ -152,13 +149,19 @@ def _data(
     )
 
 
+def read_configs(directory: Path) -> dict[Path, dict[str, Any]]:
+    """The contents of the files with settings beside a vocabulary, empty for those that are missing."""
+    files = (directory / name for name in ("tokenizer_config.json", "special_tokens_map.json"))
+    return {file: read_json(file) if file.exists() else {} for file in files}
+
+
 def merge_added(
-    entries: Mapping[str, Any], added: Sequence[Any], file: Path
+    entries: Mapping[str, Any], added: Sequence[Any], file: Path, configs: Mapping[Path, Mapping[str, Any]]
 ) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
     """The vocabulary with all added tokens, and these by their text: those of the file, then those of the files beside
-    it. InputError if an id differs from that of the vocabulary."""
+    it. configs: see `read_configs`. InputError if an id differs from that of the vocabulary."""
     vocab, tokens = dict(entries), dict[str, dict[str, Any]]()
-    for entry in (*added, *_added_beside(file.parent, vocab)):
+    for entry in (*added, *_added_beside(file.parent, configs, vocab)):
         if not isinstance(entry, dict) or type(content := entry.get("content")) is not str:
             raise InputError(f"{file}: added_tokens must be objects with content and id, found {short_repr(entry)}")
         index = vocab.setdefault(content, entry.get("id", len(vocab)))
@@ -172,13 +175,11 @@ def merge_added(
     return check_vocab(vocab, file), tokens
 
 
-def _added_beside(directory: Path, vocab: Mapping[str, Any]) -> list[Any]:
+def _added_beside(directory: Path, configs: Mapping[Path, Mapping[str, Any]], vocab: Mapping[str, Any]) -> list[Any]:
     """The added tokens in the files beside a vocabulary, in the order of precedence of transformers."""
     entries: list[Any] = []
     specials: list[Any] = []
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        file = directory / name
-        config = read_json(file) if file.exists() else {}
+    for file, config in configs.items():
         for key, values in CONFIG_VALUES.items():
             if config.get(key) not in (None, *values):
                 raise InputError(f"{file}: {key} ({short_repr(config[key])}) is not supported; only {values[0]!r}")
@@ -199,7 +200,7 @@ def _special_entries(config: Mapping[str, Any], vocab: Mapping[str, Any], file: 
     vocabulary, and those that it adds."""
     roles = [token[1:-1].lower() + "_token" for token in SPECIAL_TOKENS]
     named = [value for key, value in config.items() if key.endswith("_token") and key not in roles]
-    values = [value for value in named if isinstance(value, str | dict) and _text_of(value) in vocab]
+    values = [value for value in named if type(text := _text_of(value)) is str and text in vocab]
     for key in EXTRA_KEYS:
         more = config.get(key) or []
         values += more.values() if isinstance(more, dict) else more if isinstance(more, list) else [more]

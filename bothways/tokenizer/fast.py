@@ -6,9 +6,9 @@ Ids of whitespace-separated chunks are cached, which makes encoding fast. Token 
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import chain
 from os import PathLike
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ _PUNCTUATION = frozenset(string.punctuation)  # ASCII; BERT splits at all of it
 _DROP_FALSE_SPACES = dict.fromkeys(map(ord, _FALSE_SPACES))
 # A text or part of one, the index in the text of each of its characters, and the id if it is a token.
 Part = tuple[str, Sequence[int], int | None]
+Finder = tuple[re.Pattern[str], dict[str, AddedToken]]  # finds tokens in a text; the tokens by what it finds
 
 
 class TokenSpan(NamedTuple):
@@ -35,11 +36,11 @@ class TokenSpan(NamedTuple):
 class BertBackend:
     """Text to ids and token spans, and tokens to text.
 
-    special_tokens: tokens such as `[MASK]` to parse in the text. added: tokens to parse in every text, and the flags of
-    SPECIAL_TOKENS that have others than usual. num_separators: number of [SEP] tokens between the
-    texts of a pair. second_segment_id: segment id of the second text. leading_space: whether a space precedes the text,
-    which matters only in library.py. has_bos_and_eos: whether the files name [CLS] and [SEP] also as the tokens at the
-    beginning and the end of a text.
+    special_tokens: tokens such as `[MASK]` to parse in the text. added: tokens to parse in every text, and those of
+    SPECIAL_TOKENS with unusual flags. num_separators: number of [SEP] tokens between the texts of a pair.
+    second_segment_id: segment id of the second text. leading_space: whether a space precedes the text, which matters
+    only in library.py. has_bos_and_eos: whether the files name [CLS] and [SEP] also as the tokens at the beginning and
+    the end of a text.
     """
 
     num_separators = second_segment_id = 1
@@ -56,8 +57,8 @@ class BertBackend:
         added: Sequence[AddedToken] = (),
     ) -> None:
         self.vocab, self.added = vocab, tuple(added)
-        self._flags = {token.content: token for token in added}
         self._always = [token for token in added if token.content not in SPECIAL_TOKENS]
+        self._finders = cache(self._build_finders)
         self.splitter = Splitter(lowercase=lowercase, strip_accents=strip_accents, split_chinese=split_chinese)
         self.wordpiece = WordPiece(vocab, unknown_id=vocab[SPECIAL_TOKENS[1]], max_word_length=max_word_length)
         self._cache = BoundedCache(self._chunk_ids)
@@ -104,29 +105,36 @@ class BertBackend:
 
     def _parts(self, text: str, special_tokens: Sequence[str]) -> Iterator[Part]:
         """The text, split at the tokens to parse: those that are not normalized first, as in the reference."""
-        tokens = [*self._always]
-        tokens += [self._flags.get(name, AddedToken(name)) for name in special_tokens if name in SPECIAL_TOKENS]
-        normalized = {self._normalizer.normalize(token.content)[0]: token for token in tokens if token.normalized}
-        raw = {token.content: token for token in tokens if not token.normalized}
+        raw, normalized = self._finders(tuple(special_tokens))
         for part, places, index in self._split(text, range(len(text)), raw):
-            if index is not None or not normalized:
+            if index is not None or not normalized[1]:
                 yield part, places, index
                 continue
             changed, origins = self._normalizer.normalize(part)
             found = [*self._split(changed, [places[origin] for origin in origins], normalized)]
             yield from found if any(index is not None for _, _, index in found) else [(part, places, None)]
 
-    def _split(self, text: str, places: Sequence[int], tokens: Mapping[str, AddedToken]) -> Iterator[Part]:
-        """Split a text at tokens, the leftmost and then the longest first. tokens: by what is looked for."""
-        start, names = 0, sorted(filter(None, tokens), key=len, reverse=True)
-        for match in re.finditer("|".join(map(re.escape, names)), text) if names else ():
+    def _build_finders(self, special_tokens: tuple[str, ...]) -> tuple[Finder, Finder]:
+        """A finder of the tokens to parse in a text as it is, and one of those in the normalized text."""
+        flags = {token.content: token for token in self.added}
+        tokens = [
+            *self._always,
+            *(flags.get(name, AddedToken(name)) for name in special_tokens if name in SPECIAL_TOKENS),
+        ]
+        normalized = {self._normalizer.normalize(token.content)[0]: token for token in tokens if token.normalized}
+        return _finder({token.content: token for token in tokens if not token.normalized}), _finder(normalized)
+
+    def _split(self, text: str, places: Sequence[int], finder: Finder) -> Iterator[Part]:
+        """Split a text at tokens, the leftmost and then the longest first."""
+        start, (pattern, tokens) = 0, finder
+        for match in pattern.finditer(text):
             token, (first, last) = tokens[match[0]], match.span()
-            if token.single_word and (_ends_word(text[:first][-1:]) or _ends_word(text[last : last + 1])):
+            if token.single_word and (_ends_word(text[first - 1 : first]) or _ends_word(text[last : last + 1])):
                 continue
             if token.lstrip:
-                first = max(start, len(text[:first].rstrip()))
-            if token.rstrip:
-                last = len(text) - len(text[last:].lstrip())
+                first = start + len(text[start:first].rstrip())
+            while token.rstrip and text[last : last + 1].isspace():
+                last += 1
             if start < first:
                 yield text[start:first], places[start:first], None
             yield text[first:last], places[first:last], self.vocab[token.content]
@@ -170,6 +178,11 @@ class BertBackend:
         # Split alone, a few words would have their combining marks reordered again, so these are not cached.
         must_reorder = not chunk.isascii() and self.splitter.must_reorder("".join(words))
         return tuple(chain.from_iterable(map(self.wordpiece if must_reorder else self._cache.__getitem__, words)))
+
+
+def _finder(tokens: dict[str, AddedToken]) -> Finder:
+    names = sorted(filter(None, tokens), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, names)) or "(?!)"), tokens  # (?!) is never found
 
 
 def _ends_word(char: str) -> bool:

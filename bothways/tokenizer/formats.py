@@ -10,7 +10,7 @@ from typing import Any
 from bothways.errors import InputError, MissingFile, shorten
 from bothways.io import get_object, read_json, read_text
 from bothways.tokenizer import bert_files, sentencepiece
-from bothways.tokenizer.bert_files import TokenizerData
+from bothways.tokenizer.bert_files import TokenizerData, read_configs
 from bothways.tokenizer.json_models import (
     BYTE_LEVEL_SPACE,
     DECODERS,
@@ -121,7 +121,8 @@ def _model_type(model: dict[str, Any]) -> str:
 def _library_data(content: dict[str, Any], config: dict[str, Any], file: Path) -> TokenizerData:
     """The data of a tokenizer.json that is not BERT's."""
     space_symbol = _space_symbol(content, file)
-    vocab, added = bert_files.merge_added(_vocab(content, file), content.get("added_tokens") or [], file)
+    entries, tokens, configs = _vocab(content, file), content.get("added_tokens") or [], read_configs(file.parent)
+    vocab, added = bert_files.merge_added(entries, tokens, file, configs)
     content = {**content, "added_tokens": sorted(added.values(), key=lambda entry: entry["id"])}
     try:
         check_patterns(*map(content.get, ("normalizer", "pre_tokenizer", "decoder")))

@@ -5,7 +5,6 @@ pre-tokenizer are used to encode text: [PAD] to [MASK] are parsed only on reques
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError
-from bothways.io import to_json, write_atomic
+from bothways.io import SURROGATES, to_json, write_atomic
 from bothways.tokenizer.fast import TokenSpan
 from bothways.tokenizer.json_models import BYTE_LEVEL_SPACE, DECODERS, ROLES, special_token_name
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
 
 _EMPTY_MODEL = {"type": "WordLevel", "vocab": {"": 0}, "unk_token": ""}
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class LibraryBackend:
@@ -41,11 +39,11 @@ class LibraryBackend:
         self.added = {token["content"]: token for token in parsed.get("added_tokens") or []}
         plain = {**parsed, "added_tokens": [], "decoder": parsed.get("decoder") or DECODERS[space_symbol]}
         self._encoders: dict[tuple[str, ...], tuple[Library, dict[int, int]]] = {}
-        with _library_errors():
-            post_processor = _load_library({**plain, "model": _EMPTY_MODEL}).post_processor
+        with library_errors():
+            post_processor = load_library({**plain, "model": _EMPTY_MODEL}).post_processor
             cls_id, sep_id, self.num_separators, self.second_segment_id = _inspect_template(post_processor)
             self.special_tokens = self._find_special_tokens(cls_id, sep_id)
-            self.library = _load_library({**plain, "model": self._deterministic_model(parsed["model"])})
+            self.library = load_library({**plain, "model": self._deterministic_model(parsed["model"])})
             self.ids("any \U0010fffe")  # raises if the model is damaged
 
     @property
@@ -71,7 +69,7 @@ class LibraryBackend:
     def ids(self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False) -> list[int]:
         library, id_map = self._encoder(tuple(special_tokens))
         try:
-            ids = library.encode_batch_fast([_prepare(text, leading_space)], add_special_tokens=False)[0].ids
+            ids = library.encode_batch_fast([prepare(text, leading_space)], add_special_tokens=False)[0].ids
         except BaseException as error:  # such as damaged normalization tables, which only some texts reveal
             raise _to_input_error(error) from None
         return [id_map.get(index, index) for index in ids] if id_map else ids
@@ -79,9 +77,9 @@ class LibraryBackend:
     def token_spans(
         self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False
     ) -> list[TokenSpan]:
-        prepared = _prepare(text, leading_space)
+        prepared = prepare(text, leading_space)
         shift = len(prepared) - len(text)
-        with _library_errors():
+        with library_errors():
             encoding = self._encoder(tuple(special_tokens))[0].encode(prepared, add_special_tokens=False)
         spans = []
         for token, (start, end), word in zip(encoding.tokens, encoding.offsets, encoding.word_ids, strict=True):
@@ -92,7 +90,7 @@ class LibraryBackend:
 
     def text(self, tokens: Sequence[str], clean_up_spaces: bool) -> str:
         """The text of these tokens. clean_up_spaces has no effect, since tokens include the spaces of the text."""
-        with _library_errors():
+        with library_errors():
             return str(self.library.decoder.decode(list(tokens)))
 
     def is_continuation(self, token: str) -> bool:
@@ -191,7 +189,7 @@ class LibraryBackend:
 
 
 @contextmanager
-def _library_errors() -> Iterator[None]:
+def library_errors() -> Iterator[None]:
     """Convert errors of the library, or its absence, to InputError."""
     try:
         yield
@@ -210,7 +208,7 @@ def _to_input_error(error: BaseException) -> BaseException:
     return InputError(f"the tokenizers library rejects it ({reason}); download the file again")
 
 
-def _load_library(content: dict[str, Any]) -> "Library":
+def load_library(content: dict[str, Any]) -> "Library":
     from tokenizers import Tokenizer
 
     return Tokenizer.from_str(json.dumps(content))
@@ -230,7 +228,7 @@ def _inspect_template(post_processor: Any) -> tuple[int, int, int, int]:
     return (*single.ids, len(pair) - 2, pair.type_ids[-1])
 
 
-def _prepare(text: str, leading_space: bool) -> str:
+def prepare(text: str, leading_space: bool = False) -> str:
     """The text as the library accepts it: U+FFFD for lone surrogates, and a leading space if requested."""
-    text = text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    text = text if text.isascii() else SURROGATES.sub("\ufffd", text)
     return " " + text if leading_space and text and text[0] != " " else text

@@ -198,9 +198,8 @@ class Tokenizer:
         """The tokenizer that reads every text in lower case, with the same vocabulary."""
         if isinstance(self.backend, LibraryBackend):
             return Tokenizer(self.vocab, backend=self.backend.lowercased())
-        splitter, rules = self.backend.splitter, self.backend.rules
-        strip_accents = splitter.lowercase if splitter.strip_accents is None else splitter.strip_accents
-        return Tokenizer(self.vocab, **{**rules, "lowercase": True, "strip_accents": strip_accents})
+        strip_accents = self.backend.splitter.table.strip_accents
+        return Tokenizer(self.vocab, **{**self.backend.rules, "lowercase": True, "strip_accents": strip_accents})
 
     def __len__(self) -> int:
         return len(self.vocab)

@@ -90,7 +90,7 @@ def test_prompts_without_a_default_are_named_once_where_texts_are_embedded(direc
         ("tokenizer_config.json", {"model_max_length": 7}),
     ],
 )
-def test_a_length_at_which_sentence_transformers_cuts_is_said(directory, name, settings):
+def test_a_length_at_which_sentence_transformers_cuts_is_logged(directory, name, settings):
     assert not warnings_of(bothways.load, directory)
     if name.startswith("tokenizer"):
         (directory / "sentence_bert_config.json").unlink()
@@ -171,7 +171,7 @@ def test_modules_that_are_not_computed_are_named(directory, kinds, package, show
 
 
 @pytest.mark.parametrize(("function", "number"), [("Sigmoid", 1), ("Identity", 0)])
-def test_a_function_of_scores_that_is_not_applied_is_said(directory, function, number):
+def test_a_function_of_scores_that_is_not_applied_is_logged(directory, function, number):
     modules = {"Sigmoid": "activation", "Identity": "linear"}
     name = f"torch.nn.modules.{modules[function]}.{function}"
     change(directory / "config_sentence_transformers.json", model_type="CrossEncoder", activation_fn=name)

@@ -244,6 +244,11 @@ def test_words_with_spaces_are_read_from_the_right(tmp_path, content):
     assert rows == {"the": [1, 2, 3], ". . .": [4, 5, 6], "at name@domain.com": [7, 8, 9]}
 
 
+def test_a_long_first_line_has_all_its_numbers(tmp_path):
+    (tmp_path / "glove.txt").write_text(" ".join(["the", *["0.25000"] * 600]) + "\n")
+    assert open_static(tmp_path / "glove.txt").dimension == 600
+
+
 @pytest.mark.parametrize("content", ["the 1 2 3\ncat 4 5 6 7\n", "2 3\nthe 1 2 3\ncat 4 5 6 7 8\n"])
 def test_a_line_with_too_many_numbers_is_refused(tmp_path, content):
     (tmp_path / "glove.txt").write_text(content)
@@ -275,6 +280,21 @@ def test_a_tokenizer_without_cls_is_read_as_model2vec_reads_it(tmp_path, kind):
     np.testing.assert_allclose(ours.embed("The CAT, a zebra, mat"), mean / np.linalg.norm(mean), atol=1e-6)
     ours.save(tmp_path / "again")
     np.testing.assert_array_equal(bothways.load(tmp_path / "again").embed(TEXTS), ours.embed(TEXTS))
+
+
+def test_a_tokenizer_without_cls_reads_surrogates_as_others_do(tmp_path):
+    save_as_model2vec(tmp_path / "theirs")
+    ids = read_static(tmp_path / "theirs").tokenizer.ids
+    assert ids("c\ud800at") == ids("c\ufffdat") == ids("cat")
+
+
+def test_a_tokenizer_without_cls_has_no_slow_pattern(tmp_path):
+    save_as_model2vec(tmp_path / "theirs")
+    file = tmp_path / "theirs" / "tokenizer.json"
+    slow = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "pre_tokenizer": slow}))
+    with pytest.raises(InputError, match=r"tokenizer\.json: the regular expression"):
+        read_static(tmp_path / "theirs")
 
 
 @pytest.mark.slow

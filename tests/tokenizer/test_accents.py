@@ -20,11 +20,11 @@ from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
 
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 ALIKE = (range(0x3400, 0xA000), range(0xAC00, 0xD7A4), range(0x20000, 0x32000))  # ideographs, Hangul syllables
-OF_NOBODY = ("Cn", "Co")  # not assigned, for private use
+UNASSIGNED = ("Cn", "Co")  # or for private use
 
 
 def is_alike(point):
-    return unicodedata.category(chr(point)) in OF_NOBODY or any(point in points for points in ALIKE)
+    return unicodedata.category(chr(point)) in UNASSIGNED or any(point in points for points in ALIKE)
 
 
 # All up to the last letter of any script; of those that are alike, every 61st.

@@ -205,6 +205,12 @@ def test_settings_beside_that_are_not_computed_are_named(file, content, message,
         Tokenizer.load(tmp_path)
 
 
+def test_a_named_token_that_is_not_text_is_ignored(tmp_path):
+    Tokenizer(VOCAB).save(tmp_path)
+    (tmp_path / "special_tokens_map.json").write_text('{"entity_token": {"content": []}}')
+    assert Tokenizer.load(tmp_path).vocab == VOCAB
+
+
 def test_a_published_model_is_read(model_directory):
     ours, theirs = Tokenizer.load(model_directory), BertTokenizer.from_pretrained(model_directory)
     assert len(ours) == 30522

@@ -91,9 +91,8 @@ class EncoderBackend(Backend):
             options: dict[str, Any] = {"dtype": dtype, "device": device, "window": window, "batch_tokens": batch_tokens}
             backend = cls(loaded, source=source, adapter=adapter, **options)
         if backend.task == "embed":
-            for note in vector_notes(
-                checkpoint.find(directory, lambda _: None), loaded.model.config.max_position_embeddings
-            ):
+            folder, longest = checkpoint.find(directory, lambda _: None), loaded.model.config.max_position_embeddings
+            for note in vector_notes(folder, longest):
                 logger.warning(note)
         return backend
 
