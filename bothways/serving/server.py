@@ -232,9 +232,10 @@ def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
 
+    protocol: Any = partial(TimedProtocol, seconds=settings.read_timeout, max_body=settings.max_body)
     config: Any = uvicorn.Config(
         serving.app,
-        http=partial(TimedProtocol, seconds=settings.read_timeout, max_body=settings.max_body),
+        http=protocol,
         ws="none",
         lifespan="off",
         log_config=None,
