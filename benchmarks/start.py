@@ -68,10 +68,10 @@ def print_starts(rounds: int) -> None:
         for name, arguments in commands(Path(directory)).items():
             processor_milliseconds(arguments)  # compiles what is new
             pairs = [(processor_milliseconds(arguments), processor_milliseconds(EMPTY)) for _ in range(rounds)]
-            times = [time for time, _ in pairs]
-            aim = median(time - FACTOR * base - ADDED for time, base in pairs)
+            times = [one for one, _ in pairs]
+            aim = median(one - FACTOR * empty - ADDED for one, empty in pairs)
             note = f"   above the aim by {aim:.0f} ms" if name.endswith("--help") and aim > 0 else ""
-            print(line(name, times, [time / base for time, base in pairs]) + note, flush=True)
+            print(line(name, times, [one / empty for one, empty in pairs]) + note, flush=True)
 
 
 def print_passages(rounds: int) -> None:

@@ -9,7 +9,7 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -220,7 +220,7 @@ class Changes:
 def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[TextSpan]]:
     """The text of a row and its spans, without white space at their borders. InputError if they are not valid.
 
-    Where spans carry their own text and do not have it at their offsets, the offsets may count UTF-16 units.
+    Where spans come with their text and it is not at their offsets, the offsets may count UTF-16 units.
     """
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
@@ -239,18 +239,13 @@ def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[T
         raise InputError(f"{where}: {name!r} holds {shorten(repr(values))}, not a list; {layouts_message()}")
     places = [f"{where}: {name}[{index}]" for index in range(len(values))]
     spans = [_span(place, value) for place, value in zip(places, values, strict=True)]
-    own = [value.get("text") if isinstance(value, Mapping) else None for value in values]
+    expected = [value.get("text") if isinstance(value, Mapping) else None for value in values]
     try:
-        return text, [*map(_placed, places, spans, own, [text] * len(spans))]
+        return text, [*map(_placed, places, spans, expected, repeat(text))]
     except InputError:
-        if any(isinstance(one, str) for one in own):
-            units = accumulate((1 + (character > "\uffff") for character in text), initial=0)
-            characters = {unit: index for index, unit in enumerate(units)}
-            converted = [
-                TextSpan(characters.get(start, -1), characters.get(end, -1), label) for start, end, label in spans
-            ]
+        if any(isinstance(one, str) for one in expected):
             with suppress(InputError):
-                placed = [*map(_placed, places, converted, own, [text] * len(spans))]
+                placed = [*map(_placed, places, _from_utf16(spans, text), expected, repeat(text))]
                 changes.converted.append(where)
                 return text, placed
         raise
@@ -304,8 +299,15 @@ def _span(where: str, value: Any) -> TextSpan:
     return TextSpan(bounds["start"], bounds["end"], label)
 
 
-def _placed(where: str, span: TextSpan, own: Any, text: str) -> TextSpan:
-    """A span without white space at its borders. own: what it says to be its text. InputError if it is not there."""
+def _from_utf16(spans: Iterable[TextSpan], text: str) -> list[TextSpan]:
+    """Spans whose offsets count UTF-16 units, in characters; an offset inside a character becomes -1."""
+    units = accumulate((1 + (character > "\uffff") for character in text), initial=0)
+    characters = {unit: index for index, unit in enumerate(units)}
+    return [TextSpan(characters.get(start, -1), characters.get(end, -1), label) for start, end, label in spans]
+
+
+def _placed(where: str, span: TextSpan, expected: Any, text: str) -> TextSpan:
+    """A span without white space at its borders. expected: its text, if known. InputError if that is elsewhere."""
     start, end, label = span
     if not 0 <= start < end <= len(text):
         raise InputError(
@@ -315,9 +317,9 @@ def _placed(where: str, span: TextSpan, own: Any, text: str) -> TextSpan:
     inside = text[start:end]
     if inside.isspace():
         raise InputError(f"{where}: characters {start} to {end} are white space; correct the offsets or remove it")
-    if isinstance(own, str) and inside.split() not in (own.split(), own.replace("\\n", "\n").split()):
+    if isinstance(expected, str) and inside.split() not in (expected.split(), expected.replace("\\n", "\n").split()):
         raise InputError(
-            f"{where}: characters {start} to {end} are {shorten(repr(inside))}, but its text is {shorten(repr(own))}; "
-            "count the offsets in characters (code points) of 'text'"
+            f"{where}: characters {start} to {end} are {shorten(repr(inside))}, but its text is "
+            f"{shorten(repr(expected))}; count the offsets in characters (code points) of 'text'"
         )
     return TextSpan(start + len(inside) - len(inside.lstrip()), end - len(inside) + len(inside.rstrip()), label)

@@ -15,7 +15,7 @@ from bothways.errors import InputError, format_count
 DOCSTART = "-DOCSTART-"  # marks a document boundary
 COLUMN_SEPARATORS = " \t"  # other white space can be part of a word
 CONLL_U_COLUMNS = 10
-FIRST_LINES = 64  # that tell a file with tags from plain text
+FIRST_LINES = 64  # in which tagged words are recognized
 NON_WORD_ID = r"\d+[-.]\d+"  # 3-4: a multiword token, whose words follow; 3.1: an empty node
 
 

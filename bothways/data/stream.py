@@ -102,6 +102,11 @@ def first_columns(file: str | TableSource, encoding: str | None = None) -> Seque
     return _column_names(_records(path, encoding), FIRST_ROWS, [])
 
 
+def first_rows(file: TableSource, encoding: str | None = None) -> list[TableRow]:
+    """The first readable rows of a table."""
+    return [*islice((record[1] for record in _records(file, encoding) if isinstance(record, tuple)), FIRST_ROWS)]
+
+
 def _column_names(records: Iterable[RowOrError], limit: int | None, errors: list[InputError]) -> list[str]:
     """The column names in the first readable rows; the first error of the others is added to `errors`."""
 

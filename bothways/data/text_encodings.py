@@ -21,7 +21,7 @@ def bom_encoding(start: bytes) -> str | None:
 
 
 def decode_marked(content: bytes, errors: str) -> str:
-    """Bytes as their byte-order mark says, without it; UTF-8 if there is none."""
+    """Bytes decoded by their byte-order mark, which is removed, else as UTF-8. errors: in UTF-8."""
     name = bom_encoding(content) or "utf-8"
     return content.decode(name, errors if name == "utf-8" else "replace").removeprefix("\ufeff")
 

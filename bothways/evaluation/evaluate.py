@@ -13,13 +13,14 @@ from bothways import metrics
 from bothways.corpus.documents import Corpus
 from bothways.corpus.sentence_pairs import PairTask
 from bothways.corpus.store import build_in_memory
-from bothways.data.annotations import is_annotation_file
+from bothways.data.annotations import has_annotations, is_annotation_file
 from bothways.data.beir import is_beir_dataset
 from bothways.data.columns import LABEL_NAMES, find_column, find_text_columns
 from bothways.data.conll import looks_tagged
-from bothways.data.datasets import arrow_files, is_dataset, unread_splits
+from bothways.data.datasets import arrow_files, has_named_columns, is_dataset, unread_splits
+from bothways.data.examples import TAGS
 from bothways.data.squad import read_squad
-from bothways.data.stream import first_columns, resolve_columns
+from bothways.data.stream import first_columns, first_rows, resolve_columns
 from bothways.data.text_files import file_type
 from bothways.errors import InputError, join_names
 from bothways.evaluation.evaluators import AnswerEvaluator
@@ -35,7 +36,7 @@ from bothways.pretraining.heldout import HeldOut
 from bothways.settings import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 
-TAG_COLUMNS = {"tags", "ner_tags", "pos_tags", "labels"}
+TAG_COLUMNS = {"tags", "pos_tags", *TAGS}
 DataKind = Literal["search", "pairs", "questions", "tags", "labels", "texts"]
 NAMES: Mapping[DataKind, str] = {
     "search": "a BEIR directory",
@@ -45,7 +46,7 @@ NAMES: Mapping[DataKind, str] = {
     "labels": "texts with labels",
     "texts": "texts without labels",
 }
-WAYS: Mapping[DataKind, str] = {  # to a score, for models that were not fine-tuned
+REMEDIES: Mapping[DataKind, str] = {  # for models that were not fine-tuned
     "questions": "fine-tune it with finetune answer",
     "tags": "fine-tune it with finetune tag",
     "labels": "fine-tune it with finetune classify or regress, or name --text-column for the perplexity of the texts",
@@ -102,10 +103,12 @@ def choose_evaluation(model: Predictor, settings: Evaluate) -> "Evaluation":
         return vectors if is_search else choose_untrained(model, settings)
     if is_search and settings.how == "words":
         return vectors
-    way = "name an embedding model; --rerank MODEL orders its results anew" if is_search else "use a model that answers"
+    remedy = (
+        "name an embedding model; --rerank MODEL orders its results anew" if is_search else "use a model that answers"
+    )
     if is_search or (model.task != "answer" and any(map(is_squad_file, settings.file))):
         data = NAMES["search"] if is_search else NAMES["questions"]
-        raise InputError(f"{settings.file[0]}: {data}, but {settings.model} is fine-tuned to {model.task}; {way}")
+        raise InputError(f"{settings.file[0]}: {data}, but {settings.model} is fine-tuned to {model.task}; {remedy}")
     return EVALUATIONS[model.task]
 
 
@@ -123,9 +126,9 @@ def choose_untrained(model: Predictor, settings: Evaluate) -> "Evaluation":
     names_text = settings.text_column is not None and settings.label_column is None
     if "masked_words" in heads and (kind == "texts" or (kind in ("pairs", "labels") and (asks_words or names_text))):
         return masked_words
-    if kind in WAYS:
+    if kind in REMEDIES:
         raise InputError(
-            f"{settings.file[0]}: {NAMES[kind]}, which {settings.model} was not fine-tuned to predict; {WAYS[kind]}"
+            f"{settings.file[0]}: {NAMES[kind]}, which {settings.model} was not fine-tuned to predict; {REMEDIES[kind]}"
         )
     if not heads:
         return vectors
@@ -139,27 +142,30 @@ def asked_for(settings: Evaluate, names: Collection[str]) -> str:
 
 
 def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any]) -> DataKind:
-    """What a file holds, by its format and the names of its columns. trained: the columns of the model's own data."""
+    """What a file holds, by its format, columns and first rows. trained: names the columns of the model's data."""
     if is_squad_file(file):
         return "questions"
-    if isinstance(file, Path) and (is_annotation_file(file) or looks_tagged(file, settings.encoding)):
-        return "tags"
-    if isinstance(file, Path) and not (is_dataset(file) or file.is_file()):
-        return "texts"  # a pattern of plain text
-    if isinstance(file, Path) and file.is_dir() and not arrow_files(file):
-        return "texts"
+    if isinstance(file, Path):
+        if file_type(file) == ".json" or looks_tagged(file, settings.encoding):
+            return "tags"
+        if not arrow_files(file) if file.is_dir() else not (is_dataset(file) or file.is_file()):
+            return "texts"  # a folder or a pattern of plain text
     columns = first_columns(file, settings.encoding)
     named = resolve_columns(file, settings, trained)
     if named["text"] is None:
         known = {name.strip().lower() for name in columns}
         if known >= {"question", "context", "answers"}:
             return "questions"
-        if known & {"entities", "spans"} or (known & {"words", "tokens"} and known & TAG_COLUMNS):
+        if known & {"words", "tokens"} and known & TAG_COLUMNS:
             return "tags"
+        rows = first_rows(file, settings.encoding) if has_named_columns(file) else []
+        if rows and all(map(has_annotations, rows)):  # one without labels could be of several classes
+            return "tags"
+    label = find_column(file, columns, "label", settings.label_column, (), ())
     try:
         _, pair = find_text_columns(file, columns, named["text"], named["pair"])
-        label = find_column(file, columns, "label", settings.label_column, ["label"], LABEL_NAMES)
-    except InputError:  # the evaluation says what is missing
+        label = label or find_column(file, columns, "label", None, ["label"], LABEL_NAMES)
+    except InputError:  # the evaluation needs other columns, and names those that are missing
         return "texts"
     return "pairs" if pair else "labels" if label else "texts"
 

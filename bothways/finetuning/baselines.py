@@ -197,6 +197,6 @@ def delivered_verdict(name: str, lead: Interval, rows: int, encoder: str) -> str
 def lead_on_dev(task: Task, baseline: Baseline, dev: Mapping[str, Any]) -> Interval:
     """95 % interval of how much better a baseline is on dev than the model with the metrics and resamples `dev`."""
     scores = task.scoring.score_predictions(baseline.predictions)
-    own = Resamples.from_json(resamples_of(scores, task.metric))
+    resamples = Resamples.from_json(resamples_of(scores, task.metric))
     model = BaselineScore(MODEL, dev[task.metric], None, Resamples.from_json(dev[RESAMPLES]))
-    return model.difference(scores[task.metric], own)
+    return model.difference(scores[task.metric], resamples)

@@ -76,7 +76,7 @@ class CrossValidation:
         }
 
     def of_baseline(self, task: Task, name: str) -> "CrossValidation":
-        """That of a baseline whose predictions are stored."""
+        """The cross-validation of a baseline whose predictions are stored."""
         chosen = [score for scores in self.baselines for score in scores if score.name == name]
         predictions = [score.predictions for score in chosen if score.predictions]
         by_fold = [task.scoring.score_predictions(rows) for rows in predictions]

@@ -211,42 +211,44 @@ def run_seeds(
     if calibration:
         DivideScores(calibration["temperature"]).finalize(initial.model)
 
-    outcome = encoder = Outcome(task, split, metrics_by_seed, kept, folds)
+    trained = Outcome(task, split, metrics_by_seed, kept, folds)
+    delivered = trained
     if lessons:
-        encoder.result["teacher"] = {name: score.value for name, score in lessons.scores.items()}
+        trained.result["teacher"] = {name: score.value for name, score in lessons.scores.items()}
     comparison = None
     if setup.compares:
         trivial = fmean(folds.values("baseline")) if folds else metrics_by_seed[kept][split]["baseline"]
         rivals = [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores]
-        encoder.compare(rivals, folds.resamples if folds else resamples)
+        trained.compare(rivals, folds.resamples if folds else resamples)
         described = replace(initial, metadata=task.metadata(metrics_by_seed[kept]))
         with run.timed("baselines"):
-            outcome = choose_model(setup, encoder, rivals, dev, described, run)
-        comparison = Comparison(rivals, outcome.result["verdict"])
-    if outcome.folds:
-        outcome.folds.write_predictions(run.directory)
+            delivered = choose_model(setup, trained, rivals, dev, described, run)
+        comparison = Comparison(rivals, delivered.result["verdict"])
+    if delivered.folds:
+        delivered.folds.write_predictions(run.directory)
     write_report(
         setup,
         run,
         initial.model,
-        outcome.metrics_by_seed,
+        delivered.metrics_by_seed,
         kept=kept,
-        failed=failed_seeds(task, split, outcome.metrics_by_seed),
-        folds=outcome.folds,
+        failed=failed_seeds(task, split, delivered.metrics_by_seed),
+        folds=delivered.folds,
         comparison=comparison,
-        delivered=outcome.predictions,
-        result=outcome.result,
+        delivered=delivered.predictions,
+        result=delivered.result,
         teacher=lessons.scores if lessons else {},
     )
     stored = finalize_all(setup.transforms, initial.model)
-    metadata = {**run.origin, "result": encoder.result, **task.metadata(metrics_by_seed[kept]), **stored}
+    metadata = {**run.origin, "result": trained.result, **task.metadata(metrics_by_seed[kept]), **stored}
     if calibration:
         metadata[CALIBRATION] = calibration
     saved = replace(initial, metadata=metadata)
-    checkpoint.save(saved, run.directory / (MODEL if outcome is encoder else ENCODER))
+    checkpoint.save(saved, run.directory / (MODEL if delivered is trained else ENCODER))
     if line := unread_warning(saved):
         logger.info(line)
-    run.update_metadata(result=outcome.result, figures=outcome.metrics_by_seed[kept])  # last: it marks the run as done
+    # Last: it marks the run as done.
+    run.update_metadata(result=delivered.result, figures=delivered.metrics_by_seed[kept])
     shutil.rmtree(run.directory / SEEDS)
     return read_result(run, task.name)
 
@@ -480,7 +482,7 @@ class Outcome:
         self.result["differences"] = {score.name: score.difference(self.result["mean"], resamples) for score in scores}
 
     def of_baseline(self, task: Task, score: BaselineScore, dev: Predictions) -> "Outcome":
-        """That of a baseline whose predictions are stored. dev: its predictions on dev."""
+        """The outcome of a baseline whose predictions are stored. dev: its predictions on dev."""
         by_split, split = self.metrics_by_seed[self.kept], self.result["split"]
         folds = self.folds and self.folds.of_baseline(task, score.name)
         predictions = {"dev": dev}
@@ -495,7 +497,7 @@ class Outcome:
 
 def choose_model(
     setup: FineTuneSetup,
-    encoder: Outcome,
+    trained: Outcome,
     scores: Sequence[BaselineScore],
     dev: Mapping[str, Any],
     described: Checkpoint,
@@ -504,14 +506,15 @@ def choose_model(
     """The outcome of the model that the run delivers, with the verdict: the encoder, or TF-IDF where it is clearly
     better on dev. TF-IDF is also saved beside the encoder, unless that is clearly better on the reported rows.
 
-    dev: metrics of the encoder on dev, with their resamples. described: has the labels and the metadata of the task.
+    trained: the encoder's outcome. dev: its metrics on dev, with their resamples. described: has the labels and the
+    metadata of the task.
     """
-    task, result = setup.task, encoder.result
+    task, result = setup.task, trained.result
     verdict = partial(baselines.verdict, result, model=str(setup.sources["model"]), few=setup.stays_frozen)
     score = next((score for score in scores if score.name.startswith(TFIDF)), None)
     if score is None or score.resamples is None:
         result["verdict"] = verdict()
-        return encoder
+        return trained
     baseline = next(task.baselines("dev"))  # fitted again: it takes seconds, and nothing is kept in memory
     assert baseline.model is not None
     lead = baselines.lead_on_dev(task, baseline, dev)
@@ -519,8 +522,8 @@ def choose_model(
     is_saved = not is_delivered and not baselines.is_clearly_better(result, score.name)
     result["verdict"] = verdict(run.directory / SAVED if is_saved else None)
     if not is_delivered and not is_saved:
-        return encoder
-    tfidf = encoder.of_baseline(task, score, baseline.predictions)
+        return trained
+    tfidf = trained.of_baseline(task, score, baseline.predictions)
     tfidf.compare(scores, score.resamples)
     if is_delivered:
         facts = {name: result[name] for name in ENCODER_FACTS if name in result}
@@ -530,7 +533,7 @@ def choose_model(
     write_tfidf(
         baseline.model, replace(described, metadata=metadata), run.directory / (MODEL if is_delivered else SAVED)
     )
-    return tfidf if is_delivered else encoder
+    return tfidf if is_delivered else trained
 
 
 def read_result(run: Run, task: str) -> FineTuneResult:

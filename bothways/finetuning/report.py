@@ -58,12 +58,7 @@ def write_report(
     issues = page.LabelIssues(
         task.view.label_issues(content.unseen), len(content.unseen.where), content.note, task.view.label_issue_criterion
     )
-    if issues.are_credible:
-        first = issues.cases[0]
-        logger.info(
-            f"{len(issues.cases):,} labels may be wrong, such as {first.label!r} (suggested: {first.suggested!r}) at "
-            f"{first.where}; see report.html"
-        )
+    log_label_issues(issues)
     sections: list[page.Section] = [
         *([content.table] if len(content.table.seeds) > 1 else []),
         *([compare(task, content.scores[0], comparison, teacher, result)] if comparison else []),
@@ -90,6 +85,15 @@ def write_report(
     page.write(report, run.directory / "report.html")
     if columns:
         page.write_predictions(columns, run.directory / PREDICTIONS)
+
+
+def log_label_issues(issues: page.LabelIssues) -> None:
+    if issues.are_credible:
+        first = issues.cases[0]
+        logger.info(
+            f"{len(issues.cases):,} labels may be wrong, such as {first.label!r} (suggested: {first.suggested!r}) at "
+            f"{first.where}; see report.html"
+        )
 
 
 def compare(

@@ -28,16 +28,21 @@ TRUNCATE: Schema = {
     "default": False,
     "description": "Cut long texts instead of reading them in windows.",
 }
+PROMPT: Schema = {"type": "string", "description": "Name of one of the model's prompts, put before each text."}
 MODEL: Schema = {"type": "string", "description": "Name of the model; by default the first."}
 
 # By route of models: summary, fields of the body (required ones end in *), answer.
 POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
     "/embed": (
         "A vector per text",
-        {"inputs*": INPUTS, "normalize": FLAG, "dimensions": NUMBER, "truncate": TRUNCATE},
+        {"inputs*": INPUTS, "normalize": FLAG, "dimensions": NUMBER, "truncate": TRUNCATE, "prompt_name": PROMPT},
         VECTORS,
     ),
-    "/embed_all": ("A vector per token of each text", {"inputs*": INPUTS, "truncate": TRUNCATE}, LIST),
+    "/embed_all": (
+        "A vector per token of each text",
+        {"inputs*": INPUTS, "truncate": TRUNCATE, "prompt_name": PROMPT},
+        LIST,
+    ),
     "/predict": (
         "Labels of a text (or pair) with their scores, the best first",
         {"inputs*": {"oneOf": [TEXT, STRINGS, {"type": "array", "items": STRINGS}]}}
@@ -58,10 +63,15 @@ POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
                 "required": ["source_sentence", "sentences"],
             },
             "parameters": OBJECT,
+            "prompt_name": PROMPT,
         },
         LIST,
     ),
-    "/tokenize": ("Tokens of each text", {"inputs*": ONE_OR_MANY, "add_special_tokens": FLAG}, LIST),
+    "/tokenize": (
+        "Tokens of each text",
+        {"inputs*": ONE_OR_MANY, "add_special_tokens": FLAG, "prompt_name": PROMPT},
+        LIST,
+    ),
     "/decode": (
         "Texts of ids",
         {"ids*": {"oneOf": [IDS, {"type": "array", "items": IDS}]}, "skip_special_tokens": FLAG},
@@ -87,7 +97,8 @@ POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
     ),
     "/v1/embeddings": (
         "OpenAI's embeddings",
-        {"input*": INPUTS, "encoding_format": {"type": "string", "enum": ["float", "base64"]}, "dimensions": NUMBER},
+        {"input*": INPUTS, "encoding_format": {"type": "string", "enum": ["float", "base64"]}, "dimensions": NUMBER}
+        | {"prompt_name": PROMPT},
         OBJECT,
     ),
 }

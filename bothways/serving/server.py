@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,7 +218,7 @@ def listen(host: str, port: int) -> socket.socket:
 def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
     import uvicorn
 
-    from bothways.serving.protocol import timed_protocol
+    from bothways.serving.protocol import TimedProtocol
 
     class Server(uvicorn.Server):
         """Ends with status 0 after a signal, which uvicorn would raise again."""
@@ -231,9 +232,10 @@ def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
 
+    protocol: Any = partial(TimedProtocol, seconds=settings.read_timeout, max_body=settings.max_body)
     config: Any = uvicorn.Config(
         serving.app,
-        http=timed_protocol(settings.read_timeout, settings.max_body),
+        http=protocol,
         ws="none",
         lifespan="off",
         log_config=None,

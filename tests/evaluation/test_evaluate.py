@@ -134,6 +134,9 @@ DATA = {
     "labels.jsonl": '{"text": "the cat", "label": "a"}\n{"text": "a dog", "label": "b"}\n',
     "tags.txt": CONLL,
     "words.jsonl": '{"words": ["the", "cat"], "tags": ["O", "B-X"]}\n',
+    "classes.jsonl": '{"text": "the cat", "labels": []}\n{"text": "a dog", "labels": ["a", "b"]}\n',
+    "doccano.jsonl": '{"text": "the cat", "label": [[4, 7, "X"]]}\n',
+    "tasks.jsonl": '{"data": {"text": "the cat"}, "annotations": [{"result": []}]}\n',
     "spans.json": '[{"text": "the cat", "entities": [[4, 7, "X"]]}]',
     "squad.json": json.dumps(SQUAD),
     "squad.jsonl": json.dumps({"id": "1", "question": "who", "context": PASSAGE, "answers": {"text": []}}),
@@ -184,13 +187,19 @@ def test_the_data_and_the_options_decide_what_a_pretrained_model_is_scored_by(
     ("name", "options", "way"),
     [
         ("labels.jsonl", {}, "finetune classify"),
+        ("classes.jsonl", {}, "finetune classify"),
         ("labels.jsonl", {"text_column": "text", "label_column": "label"}, "finetune classify"),
-        *((name, {}, "finetune tag") for name in ("tags.txt", "words.jsonl", "spans.json")),
+        *(
+            (name, {}, "finetune tag")
+            for name in ("tags.txt", "words.jsonl", "spans.json", "doccano.jsonl", "tasks.jsonl")
+        ),
         *((name, {}, "finetune answer") for name in ("squad.json", "squad.jsonl")),
         ("text.txt", {"how": "hybrid"}, "how is for a BEIR directory"),
         ("pairs.csv", {"dimensions": 4, "max_length": 64}, "max_length is for masked words"),
         ("beir", {"documents": "line"}, "documents is for masked words"),
         ("pairs.csv", {"on_error": "skip"}, "on_error skip"),
+        ("labels.jsonl", {"text_column": "text", "label_column": "lable"}, "no column 'lable'"),
+        ("text.txt", {"label_column": "label"}, "no column 'label'"),
     ],
 )
 def test_data_that_a_pretrained_model_cannot_be_scored_by_are_an_error_that_names_the_way(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -19,7 +20,7 @@ import pytest
 from bothways.errors import InputError, UsageError
 from bothways.serving import server
 from bothways.serving.guard import Access
-from bothways.serving.protocol import MOST_DROPPED, timed_protocol
+from bothways.serving.protocol import MOST_DROPPED, TimedProtocol
 from bothways.settings import Serve
 from tests.serving.live import SECONDS, Server, serving
 
@@ -191,7 +192,7 @@ def on_port(app, use, *, seconds=SECONDS):
     async def run():
         config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False)
         config.load()
-        protocol, state = timed_protocol(seconds, max_body=1000), ServerState()
+        protocol, state = partial(TimedProtocol, seconds=seconds, max_body=1000), ServerState()
         loop = asyncio.get_running_loop()
         listening = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
         async with listening:

@@ -350,6 +350,14 @@ def test_the_description_lists_every_route(client):
     assert client.get("/").status in (200, 307)
 
 
+def test_the_description_has_the_prompt_of_the_routes_that_read_it(client):
+    sentences = {"source_sentence": "a", "sentences": ["a"]}
+    bodies = {path: {"inputs": "a"} for path in ("/embed", "/embed_all", "/tokenize", "/attention")}
+    bodies |= {"/similarity": {"inputs": sentences}, "/v1/embeddings": {"input": "a"}, "/decode": {"ids": [2]}}
+    readers = {path for path, body in bodies.items() if client.post(path, body | {"prompt_name": 7}).status == 422}
+    assert readers == {path for path, (_, fields, _) in openapi.POSTS.items() if "prompt_name" in fields}
+
+
 def test_concurrent_clients_get_the_vectors_of_the_predictor(client, predictors):
     draw = random.Random(5)
     words = "the cat sat on mat dog and ran a b".split()
