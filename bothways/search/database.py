@@ -72,7 +72,7 @@ def _head(file: Path) -> bytes:
     try:
         with file.open("rb") as opened:
             return opened.read(HEAD_BYTES)
-    except (FileNotFoundError, IsADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return b""
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror}); fix its permissions") from None
