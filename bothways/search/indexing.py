@@ -76,8 +76,7 @@ def index(
             if writer.has_old_words() or writer.dead() > writer.slots // 2:
                 writer.compact()
             # A model takes seconds to load, so it is loaded only if there is something to compute.
-            state = files_state(encoder) if encoder is not None else ""
-            if encoder is not None and not writer.has_all_vectors(encoder, state):
+            if encoder is not None and not writer.has_all_vectors(encoder, state := files_state(encoder)):
                 _index_vectors(writer, EncoderVectors(encoder, device=device, dtype=dtype), state)
             execute = writer.database.execute
             result.files = execute("SELECT count(*) FROM files WHERE error IS NULL").fetchone()[0]

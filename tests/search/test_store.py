@@ -399,6 +399,24 @@ def test_an_encoder_that_is_trained_anew_in_its_place_computes_all_vectors_again
         build(folder, tmp_path / "store", encoder="another")
 
 
+def test_another_version_of_an_encoder_in_the_cache_of_the_hub_computes_all_vectors_again(
+    models, folder, tmp_path, monkeypatch
+):
+    _, encoder = models
+    encoder.model = "acme/tiny"
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    cached = tmp_path / "cache" / "models--acme--tiny"
+    for number, commit in enumerate(("a" * 40, "b" * 40)):
+        (cached / "snapshots" / commit).mkdir(parents=True)
+        (cached / "snapshots" / commit / "weights").write_text("w" * number)
+        (cached / "refs").mkdir(exist_ok=True)
+        (cached / "refs" / "main").write_text(commit)
+        encoder.fingerprint = commit
+        build(folder, tmp_path / "store", encoder=encoder.model)
+        with Store(tmp_path / "store") as store:
+            assert store.search("kitten", how="vectors")
+
+
 def test_compaction_keeps_what_can_be_found(models, folder, tmp_path):
     store = tmp_path / "store"
     build(folder, store, encoder="encoder")
