@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -291,6 +292,19 @@ def test_what_another_user_commits_is_seen(models, folder, tmp_path, monkeypatch
         for store in (before, Store(tmp_path / "store")):  # when the log is gone
             assert texts(store, "okapi", how="words") == ["an okapi"]
         store.close()
+
+
+def test_values_are_read_while_another_thread_searches_what_another_user_writes(models, folder, tmp_path, monkeypatch):
+    build(folder, tmp_path / "store")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    writer = Database(tmp_path / "store", create=True)
+    writer.put(note="a log")  # so that each snapshot opens the database again
+    with Store(tmp_path / "store") as store, ThreadPoolExecutor() as pool:
+        searches = pool.submit(lambda: {store.passages for _ in range(100)})
+        while not searches.done():
+            assert store.space() == "static"
+        assert searches.result() == {5}
+    writer.close()
 
 
 def test_a_change_while_a_file_is_read_without_locks_is_no_damage(models, folder, tmp_path, monkeypatch):
