@@ -3,6 +3,7 @@
 Words and static vectors come first, so that one can search soon; the vectors of an encoder follow, if there is one.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -110,8 +111,9 @@ def _index_files(
         result.unchanged += 1
         if state.error:
             result.skipped[str(found.path)] = state.error
-    for path, gone in known.items():
-        is_inside = any(folder in path.parents for folder in folders)
+    tops = tuple(os.path.join(folder, "") for folder in folders)
+    for path, gone in known.items():  # files of all other folders too, so not by `path.parents`, which is slow
+        is_inside = str(path).startswith(tops)
         files = [one[:2] for one in gone if one[0] in roots.values() or (is_inside and not path.exists())]
         batch.removed += files
         result.deleted += bool(files)
