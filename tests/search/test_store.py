@@ -355,6 +355,8 @@ def test_a_folder_that_is_ignored_but_was_named_stays(models, folder, tmp_path):
     (folder / ".gitignore").write_text("fees.txt")
     rebuilt(tmp_path / "store", folder, folder / "fees.txt")
     assert (rebuilt(tmp_path / "store", folder).deleted, rebuilt(tmp_path / "store", folder).files) == (0, 3)
+    result = rebuilt(tmp_path / "store", remove=[folder / "fees.txt"])
+    assert (result.deleted, result.files) == (1, 2)
 
 
 def test_a_folder_that_is_gone_is_forgotten_when_asked(models, folder, tmp_path, caplog):
