@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def _head(file: Path) -> bytes:
     try:
         with file.open("rb") as opened:
             return opened.read(HEAD_BYTES)
-    except (FileNotFoundError, IsADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return b""
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror}); fix its permissions") from None
@@ -83,13 +84,14 @@ def _beside(file: Path, suffix: str) -> Path:
 
 
 class Database:
-    """A connection to the database of a store. Only one thread may use it at a time."""
+    """A connection to the database of a store. Only one thread may use it at a time, but any thread may `get`."""
 
     _state: tuple[int, int, int] | None = None  # of a file that is read as if nobody changed it
 
     def __init__(self, directory: Path, *, create: bool = False) -> None:
         """InputError if there is no store in the directory, or one of another version."""
         self.directory, self.file, self._is_writer = directory, directory / DATABASE, create
+        self._reopening = RLock()
         if create and not self.file.exists():
             self._create()
         check_is_store(directory)
@@ -163,8 +165,9 @@ class Database:
     def snapshot(self) -> Iterator[None]:
         """Inside the block the store does not change for this connection."""
         if self._mode == "mode=ro" or self._is_outdated():  # the next writer may make another log, which is not seen
-            self.close()
-            self._open()
+            with self._reopening:
+                self.close()
+                self._open()
         with self._block("BEGIN"):
             yield
 
@@ -195,7 +198,8 @@ class Database:
     # --- values -------------------------------------------------------------------------------------------------------
 
     def get(self, key: str, default: Any = None) -> Any:
-        row = self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        with self._reopening:
+            row = self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return default if row is None else json.loads(row[0])
 
     def put(self, **values: Any) -> None:

@@ -27,6 +27,7 @@ Identity = tuple[int, int]  # device and inode
 class FoundFile:
     """A document. path: below the root as it was named. relative: to the root, with `/`."""
 
+    root: Path
     path: Path
     relative: str
     size: int
@@ -83,7 +84,7 @@ class _Folder:
 
 class _Walk:
     def __init__(self, roots: Sequence[Path], glob: Sequence[str], hidden: bool, skipped: Counter[str]) -> None:
-        self.roots = [os.path.realpath(root) for root in roots]
+        self.named, self.roots = roots, [os.path.realpath(root) for root in roots]
         self.is_hidden_included, self.skipped = hidden, skipped
         self.seen: set[Identity] = set()  # files and folders
         self.patterns = compile_patterns(glob) if glob else None
@@ -99,7 +100,7 @@ class _Walk:
         if root.is_dir():
             yield from self._walk(_Folder(os.fspath(root), index, "", (*ignore_files_above(root),)))
         elif self.is_new(status):
-            yield FoundFile(root, root.name, status.st_size, status.st_mtime_ns)
+            yield FoundFile(root, root, root.name, status.st_size, status.st_mtime_ns)
 
     def linked_files(self) -> Iterator[tuple[int, FoundFile]]:
         """(index of the root, file) for links, and links in folders that are linked, to what was not found before."""
@@ -162,7 +163,7 @@ class _Walk:
                 return
             relative = folder.relative + entry.name
             if self.is_new(status):
-                yield FoundFile(path, relative, status.st_size, status.st_mtime_ns)
+                yield FoundFile(self.named[folder.root], path, relative, status.st_size, status.st_mtime_ns)
 
     def _follow(self, folder: _Folder, link: "os.DirEntry[str]") -> Iterator[FoundFile]:
         target = os.path.realpath(link.path)

@@ -5,7 +5,7 @@ import re
 from sentencex import get_sentence_boundaries
 
 from bothways.search.spaces import VectorModel
-from bothways.search.words import WORD, Analyzer
+from bothways.search.words import Analyzer, word_pattern
 
 Span = tuple[int, int]
 BLOCK = re.compile(r"^[^\S\n]*#.*|\S(?:.|\n(?!\s*\n|\s*#))*", re.MULTILINE)  # a heading, or a paragraph
@@ -41,4 +41,6 @@ def sentence_spans(text: str, language: str) -> list[Span]:
 def matching_words(text: str, query: str, analyzer: Analyzer) -> list[Span]:
     """The characters of the words of a text that have a stem of the query."""
     wanted = set(analyzer.terms(query))
-    return [match.span() for match in WORD.finditer(text) if wanted.intersection(analyzer.terms(match[0]))]
+    return [
+        match.span() for match in word_pattern(text).finditer(text) if wanted.intersection(analyzer.terms(match[0]))
+    ]

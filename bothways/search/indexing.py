@@ -3,8 +3,9 @@
 Words and static vectors come first, so that one can search soon; the vectors of an encoder follow, if there is one.
 """
 
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -76,8 +77,7 @@ def index(
             if writer.has_old_words() or writer.dead() > writer.slots // 2:
                 writer.compact()
             # A model takes seconds to load, so it is loaded only if there is something to compute.
-            state = files_state(encoder) if encoder is not None else ""
-            if encoder is not None and not writer.has_all_vectors(encoder, state):
+            if encoder is not None and not writer.has_all_vectors(encoder, state := files_state(encoder)):
                 _index_vectors(writer, EncoderVectors(encoder, device=device, dtype=dtype), state)
             execute = writer.database.execute
             result.files = execute("SELECT count(*) FROM files WHERE error IS NULL").fetchone()[0]
@@ -96,8 +96,8 @@ def _index_files(
     folders = _overlapping(writer, folders, result)
     roots, known = {folder: writer.root(folder) for folder in folders}, writer.known_files()
     for found in find_documents(folders, glob=globs, skip=writer.directory):
-        folder, relative = _place(found, roots)
-        root, others = roots[folder], known.pop(found.path, [])
+        relative = "" if found.path == found.root else found.relative
+        root, others = roots[found.root], known.pop(found.path, [])
         same = [one for one in others if one[:2] == (root, relative)] or others[:1]
         batch.removed += [one[:2] for one in others if one not in same]
         old_root, old_relative, state = same[0] if same else (root, relative, None)
@@ -111,8 +111,9 @@ def _index_files(
         result.unchanged += 1
         if state.error:
             result.skipped[str(found.path)] = state.error
-    for path, gone in known.items():
-        is_inside = any(folder in path.parents for folder in folders)
+    tops = tuple(os.path.join(folder, "") for folder in folders)
+    for path, gone in known.items():  # files of all other folders too, so not by `path.parents`, which is slow
+        is_inside = str(path).startswith(tops)
         files = [one[:2] for one in gone if one[0] in roots.values() or (is_inside and not path.exists())]
         batch.removed += files
         result.deleted += bool(files)
@@ -158,12 +159,6 @@ def _overlapping(writer: StoreWriter, folders: Sequence[Path], result: Indexed) 
         elif root not in folders and not root.exists():
             logger.warning(f"{root}: no longer there; its files stay in the index until --remove {root}")
     return sorted(dict.fromkeys([*folders, *inside]), key=lambda path: len(path.parts))
-
-
-def _place(found: FoundFile, roots: Mapping[Path, int]) -> tuple[Path, str]:
-    """The folder in which a file was found, and its path below it: "" if the file itself was named."""
-    folder = found.path.parents[found.relative.count("/")]
-    return (folder, found.relative) if folder in roots else (found.path, "")
 
 
 def _read(

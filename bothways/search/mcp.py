@@ -12,7 +12,7 @@ from typing import Any
 
 from bothways import __version__
 from bothways.errors import InputError, shorten
-from bothways.io import SURROGATES
+from bothways.io import to_json
 from bothways.log import print_json_line
 from bothways.search.commands import hit_json
 from bothways.search.spaces import Space, VectorModel, open_vectors
@@ -144,8 +144,7 @@ class _Session:
             content, is_error = self.tools[tool["name"]](**arguments), False
         except InputError as error:
             content, is_error = {"error": str(error)}, True
-        text = json.dumps(content, ensure_ascii=False)
-        result = {"content": [{"type": "text", "text": text}], "isError": is_error}
+        result = {"content": [{"type": "text", "text": to_json(content)}], "isError": is_error}
         return result if is_error else {**result, "structuredContent": content}
 
 
@@ -180,7 +179,7 @@ def _value(name: str, value: Any, expected: Mapping[str, Any]) -> Any:
     if expected["type"] == "string":
         options = expected.get("enum")
         if isinstance(value, str) and value in (options or [value]):
-            return value if name == "path" else SURROGATES.sub("\ufffd", value)
+            return value
         wanted = f"one of {', '.join(options)}" if options else "a string"
     else:
         least, most = expected["minimum"], expected["maximum"]
@@ -205,16 +204,5 @@ def _search(
     return {"hits": [hit_json(hit) for hit in hits]}
 
 
-def _read(
-    store: Store,
-    path: str,
-    line: int | None = None,
-    page: int | None = None,
-    start: int | None = None,
-    passages: int = 3,
-) -> dict[str, Any]:
-    try:
-        found = store.passages_from(path, line, passages, page=page, start=start)
-    except UnicodeEncodeError:  # a lone surrogate
-        raise InputError(f"{path!a}: no file of the index; search for it first") from None
-    return {"passages": [hit_json(hit) for hit in found]}
+def _read(store: Store, path: str, line: int | None = None, passages: int = 3, **place: int) -> dict[str, Any]:
+    return {"passages": [hit_json(hit) for hit in store.passages_from(path, line, passages, **place)]}

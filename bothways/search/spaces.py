@@ -52,8 +52,14 @@ def open_vectors(space: Space, model: str, *, device: str = "auto", dtype: str =
 
 
 def files_state(model: str) -> str:
-    """A hash of the names, sizes and times of a model's files, which changes when it is trained anew in its place."""
+    """A hash of the names, sizes and times of a model's files, which changes when it is trained anew in its place, or
+    when the cache of the hub has another version of it."""
     top = locate(model) or Path(model)
+    if not top.exists():
+        from bothways.checkpoint.hub import HubModel
+
+        named = HubModel.parse(model)
+        top = (named and named.snapshot()) or top
     states = {str(path.relative_to(top)): path.stat() for path in (top, *top.rglob("*")) if path.is_file()}
     facts = sorted((name, state.st_size, state.st_mtime_ns) for name, state in states.items())
     return blake2b(repr(facts).encode(errors="surrogatepass"), digest_size=16).hexdigest()

@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -18,11 +19,10 @@ WORDS_VERSION = 2  # of how a text becomes terms; an index of another one is mad
 # Where the marks that belong to a letter are: vowels of Hindi, Tamil or Thai, accents in the names of macOS.
 MARK_BLOCKS = ((0x300, 0x3100), (0xA600, 0xAC00), (0xFB00, 0xFE30), (0x10000, 0x12000), (0x13000, 0x13500),
                (0x16000, 0x17000), (0x1B000, 0x1F000), (0xE0100, 0xE01F0))  # fmt: skip
-MARKS = "".join(chr(c) for b in MARK_BLOCKS for c in range(*b) if unicodedata.category(chr(c)) in ("Mn", "Mc"))
 # Characters within a word that show nothing: soft hyphen, joiners, variants of a letter.
 INVISIBLE = "\u00ad\u034f\u180b-\u180f\u200c\u200d\u2060\ufe00-\ufe0f\U000e0100-\U000e01ef"
 UNSEEN = re.compile(f"[{INVISIBLE}]+")
-WORD = re.compile(rf"[^\W_](?:[^\W_]+|[{MARKS}{INVISIBLE}]+)*")
+ASCII_WORD = re.compile(r"[^\W_]+")
 K1, B = 1.5, 0.75  # saturation of counts, and how much the length of a passage matters
 LONGEST_TERM = 64  # characters; longer ones are data, not words
 # Snowball's names of the languages; texts in others are not stemmed.
@@ -53,7 +53,8 @@ class Analyzer:
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text, in order."""
-        words = WORD.findall(text.lower())
+        text = text.lower()
+        words = word_pattern(text).findall(text)
         stems = self.stems
         for word in words:
             if word not in stems:
@@ -68,9 +69,25 @@ class Analyzer:
         return term if self.stemmer is None else str(self.stemmer.stemWord(term))
 
 
+def word_pattern(text: str) -> re.Pattern[str]:
+    """The pattern of the words of a text. That of ASCII needs no table of marks."""
+    return ASCII_WORD if text.isascii() else _unicode_word()
+
+
+@cache
+def _unicode_word() -> re.Pattern[str]:
+    return re.compile(rf"[^\W_](?:[^\W_]+|[{marks()}{INVISIBLE}]+)*")
+
+
+def marks() -> str:
+    """The marks of this Python's version of Unicode."""
+    chars = (char for block in MARK_BLOCKS for char in map(chr, range(*block)))
+    return "".join(char for char in chars if unicodedata.category(char) in ("Mn", "Mc"))
+
+
 def normal_word(word: str) -> str:
-    """A word in lower case and Unicode's form NFKC, which knows one spelling of a letter with its marks, and without
-    what is not seen."""
+    """A word in lower case and Unicode's form NFKC, in which a letter with marks has one spelling, without invisible
+    characters."""
     composed = unicodedata.normalize("NFKC", UNSEEN.sub("", word)).lower()
     return composed if composed.isascii() else unicodedata.normalize("NFKC", composed)
 

@@ -222,7 +222,7 @@ class StoreWriter:
         same name, trained anew, are dropped. state: of its files."""
         known = self.database.get("encoder_fingerprint")
         if known not in (None, fingerprint) and name == self.database.get("encoder_model"):
-            logger.warning(f"{name}: trained anew since it was indexed; computing all vectors again")
+            logger.warning(f"{name}: changed since it was indexed; computing all vectors again")
             self._drop_vectors(fingerprint)
         self._fixed("encoder_fingerprint", fingerprint)
         self.database.put(encoder_model=name, encoder_state=state)

@@ -127,6 +127,10 @@ def test_a_folder_that_is_gone_is_removed_from_an_index(folder, output_of, tmp_p
     assert "name at least one folder" in output_of(*index, status=2)
 
 
+def test_a_single_file_is_searched(folder, output_of):
+    assert output_of("search", "barber", folder / "opera.txt", "-l", "--how", "words") == "documents/opera.txt\n"
+
+
 def test_a_folder_with_a_database_of_another_program_is_searched_as_a_folder(folder, output_of):
     with closing(sqlite3.connect(folder / "store.db")) as theirs:
         theirs.execute("CREATE TABLE accounts (name TEXT)")

@@ -1,6 +1,7 @@
 """The Model Context Protocol: handshake, tools, results, refusals."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -132,6 +133,22 @@ def test_half_characters_are_searched_without_them_and_name_no_file(ask):
     ]
     assert hits[0]["heading"] == "Late fees"
     assert call(ask, "read", path="\udcff.md")["isError"]
+
+
+def test_a_file_whose_name_is_not_utf8_is_found_by_it_in_text_that_is(tmp_path):
+    path = tmp_path / "documents" / os.fsdecode(b"\xe9.txt")
+    path.parent.mkdir()
+    try:
+        path.write_text("late fees")
+    except OSError:
+        pytest.skip("this file system has names in UTF-8 only")
+    index([path.parent], tmp_path / "store", static_model="bothways-en-static", encoder=None)
+    call = {"name": "search", "arguments": {"query": "fees", "filter": f"path = '{path.name}'"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    with Store(tmp_path / "store") as store:
+        (answer,) = map(json.loads, answer_messages([line], store))
+    text = answer["result"]["content"][0]["text"]
+    assert text.encode() and json.loads(text)["hits"][0]["path"] == str(path)
 
 
 def test_a_fault_of_a_model_is_an_answer(directory):

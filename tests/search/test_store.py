@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -293,6 +294,19 @@ def test_what_another_user_commits_is_seen(models, folder, tmp_path, monkeypatch
         store.close()
 
 
+def test_values_are_read_while_another_thread_searches_what_another_user_writes(models, folder, tmp_path, monkeypatch):
+    build(folder, tmp_path / "store")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    writer = Database(tmp_path / "store", create=True)
+    writer.put(note="a log")  # so that each snapshot opens the database again
+    with Store(tmp_path / "store") as store, ThreadPoolExecutor() as pool:
+        searches = pool.submit(lambda: {store.passages for _ in range(100)})
+        while not searches.done():
+            assert store.space() == "static"
+        assert searches.result() == {5}
+    writer.close()
+
+
 def test_a_change_while_a_file_is_read_without_locks_is_no_damage(models, folder, tmp_path, monkeypatch):
     build(folder, tmp_path / "store")
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
@@ -341,6 +355,8 @@ def test_a_folder_that_is_ignored_but_was_named_stays(models, folder, tmp_path):
     (folder / ".gitignore").write_text("fees.txt")
     rebuilt(tmp_path / "store", folder, folder / "fees.txt")
     assert (rebuilt(tmp_path / "store", folder).deleted, rebuilt(tmp_path / "store", folder).files) == (0, 3)
+    result = rebuilt(tmp_path / "store", remove=[folder / "fees.txt"])
+    assert (result.deleted, result.files) == (1, 2)
 
 
 def test_a_folder_that_is_gone_is_forgotten_when_asked(models, folder, tmp_path, caplog):
@@ -397,6 +413,24 @@ def test_an_encoder_that_is_trained_anew_in_its_place_computes_all_vectors_again
     encoder.fingerprint = encoder.model = "another"
     with pytest.raises(InputError, match="encoder fingerprint"):
         build(folder, tmp_path / "store", encoder="another")
+
+
+def test_another_version_of_an_encoder_in_the_cache_of_the_hub_computes_all_vectors_again(
+    models, folder, tmp_path, monkeypatch
+):
+    _, encoder = models
+    encoder.model = "acme/tiny"
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    cached = tmp_path / "cache" / "models--acme--tiny"
+    for number, commit in enumerate(("a" * 40, "b" * 40)):
+        (cached / "snapshots" / commit).mkdir(parents=True)
+        (cached / "snapshots" / commit / "weights").write_text("w" * number)
+        (cached / "refs").mkdir(exist_ok=True)
+        (cached / "refs" / "main").write_text(commit)
+        encoder.fingerprint = commit
+        build(folder, tmp_path / "store", encoder=encoder.model)
+        with Store(tmp_path / "store") as store:
+            assert store.search("kitten", how="vectors")
 
 
 def test_compaction_keeps_what_can_be_found(models, folder, tmp_path):
