@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 
 from bothways import pretrained
+from bothways.checkpoint.contents import ADAPTER_CONFIG, CONFIG
 from bothways.checkpoint.sentence_transformers import LIMITS, MODEL_SETTINGS, MODULES, pooling_file
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.errors import InputError, MissingFile, shorten
@@ -23,7 +24,7 @@ from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 
 # Exact names, since a repository may hold the same weights again in other formats (onnx/, openvino/, *.bin).
 FILES = (
-    "config.json",
+    CONFIG,
     "bothways.json",
     WEIGHTS,
     f"{WEIGHTS}.index.json",
@@ -109,13 +110,14 @@ def cache_directory() -> Path:
 
 
 def locate(path: str | PathLike[str]) -> Path:
-    """The directory of a model: the path itself if it exists or cannot be a name; else that of the packaged model of
-    this name, or of the one in the cache, into which it is downloaded if it is not there. MissingFile if that
-    fails."""
+    """The directory of a model: for a path that exists or cannot be a name, the path itself, or the folder `model` of a
+    run; else that of the packaged model of this name, or of the one in the cache, into which it is downloaded if it is
+    not there. MissingFile if that fails."""
     local = Path(path)
     model = HubModel.parse(local.as_posix())
     if model is None or local.exists() or find_backup(local):
-        return local
+        inside = local / "model"
+        return inside if _holds_model(inside) and not _holds_model(local) else local
     if packaged := pretrained.locate(local):
         return packaged
     snapshot = model.snapshot()
@@ -129,6 +131,10 @@ def locate(path: str | PathLike[str]) -> Path:
     return _download(local, model, reason)
 
 
+def _holds_model(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in (CONFIG, ADAPTER_CONFIG, MODULES))
+
+
 def is_offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in TRUE
 
@@ -136,7 +142,7 @@ def is_offline() -> bool:
 def missing_part(snapshot: Path) -> str:
     """Why a directory is not a whole model; "" if it is."""
     try:
-        names = ["config.json"]
+        names = [CONFIG]
         index = snapshot / f"{WEIGHTS}.index.json"
         if index.exists() and not (snapshot / WEIGHTS).exists():
             names += sorted({str(name) for name in get_object(read_json(index), "weight_map", index).values()})

@@ -3,17 +3,23 @@
 from bothways.checkpoint.adapter import readers
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats import format_of
+from bothways.checkpoint.formats.hugging_face import HuggingFaceFormat
 from bothways.checkpoint.formats.linear import LinearFormat
+from bothways.checkpoint.formats.mean_layer import MeanLayerFormat
 from bothways.model.pooler import encodes_separately
+
+ONLY_BOTHWAYS = "only Bothways reads this model ({})"
 
 
 def unread_warning(checkpoint: Checkpoint) -> str | None:
-    """A line for a classifier whose scores transformers does not compute, and an adapter of which peft does not compute
-    all; None for all others."""
+    """A line for a model that transformers does not read whole, and an adapter that peft does not; None for others."""
     if checkpoint.model.adapter is not None:
         return readers(checkpoint)
-    if not isinstance(format_of(checkpoint), LinearFormat):
+    stored = format_of(checkpoint)
+    if isinstance(stored, HuggingFaceFormat | MeanLayerFormat):
         return None
+    if not isinstance(stored, LinearFormat):
+        return ONLY_BOTHWAYS.format(stored.model_type)
     computing = (
         "Bothways computes"
         if encodes_separately(checkpoint.model.config)

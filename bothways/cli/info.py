@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from bothways.checkpoint import hub
-from bothways.checkpoint.checkpoint import find
 from bothways.checkpoint.contents import METADATA_FILE
 from bothways.checkpoint.metadata import read_metadata
 from bothways.errors import InputError, MissingFile, format_count
@@ -18,7 +17,8 @@ RUN_FACTS = ("reason", "resumed", "data", "steps", "heldout", "result", "figures
 
 def describe(path: Path) -> dict[str, Any]:
     """Facts by name about a run, a checkpoint, a model of the hub, or a directory of runs (a demo)."""
-    path = hub.locate(path)
+    model = hub.locate(path)
+    path = path if path.exists() else model
     if not path.exists():
         raise MissingFile(f"{path}: no such directory; name a checkpoint or a run")
     facts: dict[str, Any] = {"path": str(path)}
@@ -26,7 +26,7 @@ def describe(path: Path) -> dict[str, Any]:
     if "status" in metadata:
         facts |= describe_run(path, metadata)
     if "status" not in metadata or (path / "model").exists():
-        facts |= describe_checkpoint(path)
+        facts |= describe_checkpoint(path, model)
     return facts
 
 
@@ -70,8 +70,9 @@ def describe_best(newest: Path) -> str:
     return f" (best: {best['path']}, held-out loss {best['loss']:.4f})" if best else ""
 
 
-def describe_checkpoint(path: Path) -> dict[str, Any]:
-    backend = open_backend(find(path), dtype="float32", device="cpu")
+def describe_checkpoint(path: Path, model: Path) -> dict[str, Any]:
+    """Facts about the model of a run, or in a directory."""
+    backend = open_backend(model, dtype="float32", device="cpu")
     loaded, facts = backend.description, backend.facts()
     if loaded.labels:
         facts["labels"] = ", ".join(loaded.labels)

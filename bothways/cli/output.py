@@ -139,6 +139,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
                 "frozen": result.frozen,
                 **({"delivered": result.delivered, "encoder": result.encoder} if result.delivered else {}),
                 **({"teacher": result.teacher} if result.teacher else {}),
+                **({"readers": result.readers} if result.readers else {}),
             }
         )
         return
@@ -158,7 +159,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
         *format_teacher(result),
         *format_table(result.metric, name, result.baselines),
         f"model in {result.model}{f', {result.delivered}' if result.delivered else ''}",
-        *([result.verdict] if result.verdict else []),
+        *filter(None, (result.readers, result.verdict)),
     )
 
 

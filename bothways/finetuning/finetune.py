@@ -26,7 +26,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
 from bothways.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.checkpoint.metadata import read_metadata
-from bothways.checkpoint.readers import unread_warning
+from bothways.checkpoint.readers import ONLY_BOTHWAYS, unread_warning
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory
@@ -86,7 +86,8 @@ class FineTuneResult:
     the best of them. frozen: whether the encoder of the saved model is the pre-trained one, since training it was not
     better on dev. delivered: name of the baseline that is in `model` instead, since the 95 % interval of its lead on
     dev is above 0; the encoder is beside it, and `encoder` has its mean, std, interval and scores. teacher: the
-    teacher's own metric by split, if there is a teacher.
+    teacher's own metric by split, if there is a teacher. readers: a line on which libraries read the model, if
+    transformers does not read all of it.
     """
 
     directory: Path
@@ -107,6 +108,7 @@ class FineTuneResult:
     delivered: str = ""
     encoder: dict[str, Any] = field(default_factory=dict)
     teacher: dict[str, float] = field(default_factory=dict)
+    readers: str = ""
 
     def load(self, **options: Any) -> "Predictor":
         """The saved model. options: those of `bothways.load`."""
@@ -245,8 +247,8 @@ def run_seeds(
         metadata[CALIBRATION] = calibration
     saved = replace(initial, metadata=metadata)
     checkpoint.save(saved, run.directory / (MODEL if delivered is trained else ENCODER))
-    if line := unread_warning(saved):
-        logger.info(line)
+    if delivered is trained and (line := unread_warning(saved)):
+        delivered.result["readers"] = line
     # Last: it marks the run as done.
     run.update_metadata(result=delivered.result, figures=delivered.metrics_by_seed[kept])
     shutil.rmtree(run.directory / SEEDS)
@@ -528,7 +530,8 @@ def choose_model(
     if is_delivered:
         facts = {name: result[name] for name in ENCODER_FACTS if name in result}
         text = baselines.delivered_verdict(score.name, lead, dev["rows"], result["verdict"])
-        tfidf.result |= {"delivered": score.name, "encoder": facts, "verdict": text}
+        line = f"{ONLY_BOTHWAYS.format(score.name)}; the fine-tuned encoder is in {run.directory / ENCODER}"
+        tfidf.result |= {"delivered": score.name, "encoder": facts, "verdict": text, "readers": line}
     metadata = {**run.origin, "result": tfidf.result, **described.metadata}
     write_tfidf(
         baseline.model, replace(described, metadata=metadata), run.directory / (MODEL if is_delivered else SAVED)
@@ -542,7 +545,7 @@ def read_result(run: Run, task: str) -> FineTuneResult:
     values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
     optional = {
         name: result[name]
-        for name in ("pooled", "baselines", "verdict", "delivered", "encoder", "teacher")
+        for name in ("pooled", "baselines", "verdict", "delivered", "encoder", "teacher", "readers")
         if name in result
     }
     return FineTuneResult(

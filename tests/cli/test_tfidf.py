@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import bothways
 from bothways.checkpoint.contents import Description
 from bothways.checkpoint.formats.tfidf import read_tfidf, write_tfidf
 from bothways.cli.main import main
 from bothways.errors import InputError
+from bothways.io import BACKUP_SUFFIX
 from bothways.linear import tfidf
+from bothways.serving.server import load_models
 
 TEXTS = ["a cat ran", "the cat sat", "a cat", "cats", "a dog ran", "the dog sat", "a dog"]
 TRAINED = {"verb": "finetune classify", "settings": {"train": "pets.csv"}}
@@ -62,6 +65,39 @@ def test_verbs_that_need_an_encoder_name_the_kind_of_model(command, task, direct
     assert stopped.value.code == 1 and error.count("\n") == 1
     assert f"{directories[task]}: a TF-IDF model" in error
     assert ("regression" in error) == (task == "regress") and "predict" in error and "evaluate" in error
+
+
+@pytest.fixture
+def run(directories, tmp_path):
+    """A run that delivers the classifier."""
+    shutil.copytree(directories["classify"], tmp_path / "run" / "model")
+    described = {"format": 1, "verb": "finetune classify", "status": "done", "settings": {"train": "pets.csv"}}
+    (tmp_path / "run" / "bothways.json").write_text(json.dumps(described), encoding="utf-8")
+    return tmp_path / "run"
+
+
+def test_a_run_that_delivers_tfidf_is_used_by_its_name(run, tmp_path, capsys):
+    model = bothways.load(run)
+    expected = [one.label for one in model.classify(TEXTS)]
+    assert expected == ["cat"] * 4 + ["dog"] * 3
+    assert [one.label for one in load_models({"pets": str(run)})["pets"].classify(TEXTS)] == expected
+    file = tmp_path / "pets.csv"
+    rows = zip(TEXTS, expected, strict=True)
+    file.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows), encoding="utf-8")
+    for command in (["predict", str(run), str(file)], ["predict", str(run), str(file), "-o", str(tmp_path / "out.csv")]):
+        main(command)
+    printed = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert printed == expected and (tmp_path / "out.csv").exists()
+    main(["evaluate", str(run), str(file), "--json"])
+    assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] == 1
+    main(["info", str(run), "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["path"] == str(run) and facts["status"] == "done" and "TF-IDF" in facts["model"]
+
+
+def test_a_run_whose_save_was_cut_off_is_read_from_the_model_before(run, capsys):
+    (run / "model").rename(run / f".model.0123abcd{BACKUP_SUFFIX}")
+    assert bothways.load(run).classify("a dog").label == "dog"
 
 
 @pytest.mark.parametrize("name", ["idf", "weight", "bias"])

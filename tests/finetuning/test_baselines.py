@@ -342,7 +342,8 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
     with pytest.raises(InputError, match=f"no encoder.*pass {settings.out / 'encoder'}"):
         checkpoint.load(saved)
     assert len({file.stat().st_mode for file in saved.iterdir()}) == 1
-    model = bothways.load(saved)
+    assert "only Bothways reads this model" in result.readers and result.readers in printed.splitlines()
+    model = bothways.load(settings.out)
     texts, labels, _ = read(files["test"])
     predicted = model.classify(texts)
     with (settings.out / "predictions.csv").open(encoding="utf-8-sig") as file:
@@ -350,9 +351,9 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
     right = sum(one.label == label for one, label in zip(predicted, labels, strict=True))
     assert right / 90 == pytest.approx(result.baselines[TFIDF])
     assert sum(predicted[0].scores.values()) == pytest.approx(1) and {*predicted[0].scores} == {"feline", "canine"}
-    main.main(["evaluate", str(saved), str(files["test"]), "--json"])
+    main.main(["evaluate", str(settings.out), str(files["test"]), "--json"])
     assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] == pytest.approx(result.baselines[TFIDF])
-    main.main(["predict", str(saved), str(files["test"])])
+    main.main(["predict", str(settings.out), str(files["test"])])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["label"] for one in lines] == [one.label for one in predicted]
     model.save(settings.out.with_name("copy"))

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bothways.checkpoint.contents import CONFIG
+from bothways.checkpoint.checkpoint import find
+from bothways.checkpoint.contents import CONFIG, is_adapter
 from bothways.checkpoint.formats.tfidf import TfidfFormat
 from bothways.inference.backends.backend import Backend
 from bothways.inference.backends.encoder import EncoderBackend
@@ -24,6 +25,8 @@ def open_backend(path: Path, **options: Any) -> Backend:
     """The model in a directory. options: dtype, device, window and batch_tokens, as in `bothways.load`."""
     if path.is_file() or is_static(path):  # sentence-transformers writes no model_type for static vectors
         return StaticBackend.open(path, **options)
-    file = path / CONFIG
-    model_type = read_json(file).get("model_type") if file.is_file() else None
-    return BACKENDS.get(str(model_type), EncoderBackend.open)(path, **options)
+    directory = find(path, lambda _: None)
+    model_type = None if is_adapter(directory) else read_json(directory / CONFIG).get("model_type")
+    if opener := BACKENDS.get(str(model_type)):
+        return opener(find(path), **options)
+    return EncoderBackend.open(path, **options)
