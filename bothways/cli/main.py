@@ -1,10 +1,12 @@
 """The command line `bothways VERB ...`: options come from the settings, verbs from verbs.py.
 
 Results go to standard output, everything else to standard error. Exit status 0: success; 1: failure, with one line
-that explains it; 2: wrong usage, or a device that is not available.
+that explains it; 2: wrong usage, or a device that is not available; 130: stopped by Ctrl-C or SIGTERM.
 """
 
 import os
+import re
+import shlex
 import signal
 import sys
 import traceback
@@ -22,6 +24,8 @@ from bothways.log import messages_to, print_lines, print_message
 from bothways.pretrained import DEFAULT
 from bothways.training.signals import Stopped
 from bothways.verbs import VERBS
+
+NAME_OF_FILES = re.compile(r"://|[*]|\.\w{1,8}$")  # what a text on the command line rarely has
 
 
 def entry() -> None:
@@ -45,7 +49,7 @@ def entry() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line. For invalid input or a disk error, prints one line and exits with status 1, for
-    a UsageError with 2."""
+    a UsageError with 2, after Ctrl-C or SIGTERM with 130."""
     with command_line():
         _main(arguments)
 
@@ -67,7 +71,7 @@ def _main(arguments: Sequence[str] | None) -> None:
     except (Stopped, KeyboardInterrupt) as stopped:
         if os.environ.get("RANK", "") in ("", "0"):  # only the first of several processes prints
             print_message(f"{_full_name(name)}: {stopped if isinstance(stopped, Stopped) else 'stopped'}")
-        sys.exit(1)
+        sys.exit(128 + signal.SIGINT)
     except (InputError, OSError) as error:
         print_message(f"{_full_name(name)}: error: {' '.join(str(error).split())}")
         try:
@@ -153,16 +157,32 @@ def overview(prefix: str = "") -> list[str]:
 def with_default_model(name: str, options: Sequence[str]) -> Sequence[str]:
     """The options of a verb, with the packaged model in front if a verb that needs a model and another argument has
     only one. (Of an optional and a required argument, tyro would take it for the optional one.)"""
-    if name not in ("fill", "embed"):
-        return options
+    return [DEFAULT, *options] if name in ("fill", "embed") and len(_arguments(name, options)) == 1 else options
+
+
+def _arguments(name: str, options: Sequence[str]) -> list[str]:
+    """The words of a verb's options that are neither options nor their values."""
     switches = {field.name for field in fields(VERBS[name].settings_class) if field.type in (bool, "bool")}
-    number, words = 0, iter(options)
+    arguments, words = [], iter(options)
     for word in words:
         if word == "-" or not word.startswith("-"):
-            number += 1
+            arguments.append(word)
         elif "=" not in word and word.removeprefix("--").removeprefix("no-").replace("-", "_") not in switches:
             next(words, None)  # the value of an option
-    return [DEFAULT, *options] if number == 1 else options
+    return arguments
+
+
+def check_text_argument(name: str, options: Sequence[str]) -> None:
+    """UsageError for a text where a verb reads a file; it names the command for a single text."""
+    model, text = (*_arguments(name, options), "", "")[:2]
+    if name == "embed" and "--text" in options:
+        text = " ".join(options[options.index("--text") + 1 :][:1])
+    elif name not in ("predict", "embed") or text in ("", "-") or NAME_OF_FILES.search(text) or os.path.exists(text):
+        return
+    form = f"bothways predict {shlex.quote(model)} --text {shlex.quote(text)}"
+    if name == "embed":
+        form = f"echo {shlex.quote(text)} | bothways embed - --out vectors.npy"
+    raise UsageError(f"{text!r:.200}: no such file; for a single text: {form}")
 
 
 def parse(name: str, options: Sequence[str]) -> Any:
@@ -171,6 +191,7 @@ def parse(name: str, options: Sequence[str]) -> Any:
 
     settings_class = VERBS[name].settings_class
     options = with_default_model(name, options)
+    check_text_argument(name, options)
     errors = StringIO()  # messages repeat arguments, whose control characters print_message escapes
     try:
         with redirect_stderr(errors), arranged_help(name):

@@ -329,7 +329,7 @@ def test_a_stopped_run_saves_prints_a_line_and_resumes(tmp_path):
         time.sleep(0.02)
     run.send_signal(signal.SIGTERM)
     errors = run.communicate()[1]
-    assert run.returncode == 1 and "Traceback" not in errors
+    assert run.returncode == 130 and "Traceback" not in errors
     step = rows_of(tmp_path / "run")[-1]["step"]
     *_, last = errors.splitlines()
     assert last.startswith("bothways pretrain: stopped ") and f" {step:,};" in last and last.endswith(" --resume")

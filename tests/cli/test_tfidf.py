@@ -84,7 +84,10 @@ def test_a_run_that_delivers_tfidf_is_used_by_its_name(run, tmp_path, capsys):
     file = tmp_path / "pets.csv"
     rows = zip(TEXTS, expected, strict=True)
     file.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows), encoding="utf-8")
-    for command in (["predict", str(run), str(file)], ["predict", str(run), str(file), "-o", str(tmp_path / "out.csv")]):
+    for command in (
+        ["predict", str(run), str(file)],
+        ["predict", str(run), str(file), "-o", str(tmp_path / "out.csv")],
+    ):
         main(command)
     printed = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert printed == expected and (tmp_path / "out.csv").exists()

@@ -44,6 +44,30 @@ def test_every_word_leads_to_verbs_and_is_not_a_verb_itself():
     assert len(others) == len({*others}) and not {*others} & known
 
 
+@pytest.mark.parametrize(
+    ("arguments", "form"),
+    [
+        (["predict", "m", "who ran?"], "bothways predict m --text 'who ran?'"),
+        (["predict", "m", "dog", "--top", "1"], "bothways predict m --text dog"),
+        (["embed", "a dog"], "echo 'a dog' | bothways embed - --out vectors.npy"),
+        (["embed", "m", "a dog", "--out", "v.npy"], "echo 'a dog' | bothways embed - --out vectors.npy"),
+        (["embed", "--text", "a dog"], "echo 'a dog' | bothways embed - --out vectors.npy"),
+    ],
+)
+def test_a_text_in_place_of_a_file_leads_to_the_command_for_one_text(arguments, form, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main.main(arguments)
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and error.count("\n") == 1 and error.rstrip().endswith(form)
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.txt", "s3://bucket/part", "*"])
+def test_the_name_of_a_file_is_not_taken_for_a_text(name, capsys):
+    with pytest.raises(SystemExit):
+        main.main(["predict", "bothways-en", name])
+    assert "single text" not in capsys.readouterr().err
+
+
 def test_fine_tuning_without_a_task_names_the_tasks(capsys):
     status, _, error = run(capsys, "finetune --model m --train t.csv")
     assert status == 2 and all(verb.split()[1] in error for verb in VERBS if verb.startswith("finetune "))
