@@ -1,15 +1,19 @@
 """`pip install .` and `make install` install every file, and type checkers find the package."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tools.index_page import absolute_links
 
 ROOT = Path(__file__).parent.parent
 
@@ -75,3 +79,19 @@ def test_a_wheel_holds_every_file_of_the_package(build):
         (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))
         notices = {Path(name).name for name in archive.namelist() if "/licenses/" in name}
     assert "License-Expression: Apache-2.0 AND MIT" in metadata and notices == {"LICENSE", "NOTICE"}
+    assert "Author: Bothways developers" in metadata and "Classifier: Typing :: Typed" in metadata
+
+
+def test_readme_and_wheel_name_the_same_licence():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"License: {project['license']}." in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_links_of_the_readme_are_absolute_on_the_page_of_an_index_once_there_is_an_address():
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert absolute_links(page, "", "1.2") == page
+    made = absolute_links(page, "https://example.org/us/it", "1.2")
+    links = re.findall(r"\]\(([^)]+)\)", made)
+    assert len(links) == len(re.findall(r"\]\(", page)) and all(link.startswith(("https://", "#")) for link in links)
+    assert "![Speed of Bothways and other systems](https://example.org/us/it/raw/v1.2/docs/pictures/" in made
+    assert "[NOTICE](https://example.org/us/it/blob/v1.2/NOTICE)" in made

@@ -333,7 +333,7 @@ def write_page(settings: Demo, results: Results, seconds: float) -> None:
     ]
     content = page.Page(
         "What a small BERT can do",
-        "The demo of Bothways: one model of 16 MB, no download.",
+        "The demo of Bothways: one model of 17 MB, no download.",
         results.scores,
         sections,
         facts=facts,

@@ -140,7 +140,7 @@ class Site:
                 body = await read_body(request, self.limits)
                 served = self.choose(request.path_params.get("model", body.get("model")))
                 record.model = served.name
-                served.need(needed)
+                served.need(needed, self.models.values())
                 exchange = Exchange(request, body, served, record)
                 content = await handler(exchange)
                 return json_response(content, headers=exchange.headers)

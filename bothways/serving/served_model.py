@@ -1,6 +1,6 @@
 """A model behind the server: its name, what it can do, its queue, and how requests become texts in it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bothways.errors import InputError
@@ -84,14 +84,17 @@ class ServedModel:
         trained = self.model.reads_pairs
         return not self.cannot_rank and outputs is not None and (trained is True or outputs == 1)
 
-    def need(self, route: str) -> None:
-        """Refusal, with what the model can do, if it does not answer a route."""
+    def need(self, route: str, models: Iterable["ServedModel"] = ()) -> None:
+        """Refusal if the model does not answer a route; it names what the model can do, and which of the models of the
+        server can answer."""
         if route in self.routes:
             return
         head, remedy = HEADS.get(route, ("", "name a model that has vectors"))
         lacks = f"has no head `{head}`" if head else "has no vectors"
         if route == "rerank":
             lacks, remedy = self.cannot_rank, "name a model of vectors, or one of pairs with one or two labels"
+        if able := [other.name for other in models if route in other.routes]:
+            remedy = "post to " + " or ".join(f"/models/{name}/{route}" for name in able)
         raise Refusal(424, f"model {self.name!r} {lacks} for /{route} (it can: {', '.join(self.routes)}); {remedy}")
 
     @property
