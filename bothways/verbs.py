@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import count
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from bothways.errors import InputError
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from bothways.finetuning.finetune import FineTuneResult
     from bothways.pretraining.result import PretrainingResult
     from bothways.settings import Distill, Evaluate, FineTune, Pretrain
+    from bothways.settings.accepted import AnyPath
+    from bothways.settings.finetune_options import FineTuneOptions
+    from bothways.settings.tables_in_memory import Table
     from bothways.training.callbacks import Callbacks
 
 
@@ -129,16 +132,16 @@ FINETUNE_TASKS = {"classify": "Classify", "regress": "Regress", "tag": "Tag", "a
 
 
 def finetune(
-    train_data: Any,
+    train_data: "Table",
     *,
-    task: str = "classify",
-    model: Any = None,
+    task: Literal["classify", "regress", "tag", "answer", "embed"] = "classify",
+    model: "AnyPath | None" = None,
     text: str | None = None,
     label: str | None = None,
     pair: str | None = None,
-    out: Any = None,
+    out: "AnyPath | None" = None,
     callbacks: "Callbacks" = (),
-    **options: Any,
+    **options: "Unpack[FineTuneOptions]",
 ) -> "FineTuneResult":
     """Fine-tune a model on a table in one call: `bothways.finetune(frame, text="message", label="kind").load()`.
 

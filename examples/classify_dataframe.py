@@ -27,7 +27,7 @@ def make_table(rows):
 
 lines = files("bothways").joinpath("sample/support.jsonl").read_text(encoding="utf-8").splitlines()
 rows = [json.loads(line) for line in lines]
-train, count_by_label = [], Counter()
+train, count_by_label = [], Counter[str]()
 for row in rows:
     if row["split"] == "train" and count_by_label[row["label"]] < PER_LABEL:
         train.append(row)

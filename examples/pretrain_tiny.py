@@ -13,7 +13,7 @@ from bothways.corpus.documents import sample
 from bothways.settings import Pretrain
 
 CHARACTERS = 25_000  # of each novel
-texts = {"train": [], "test": []}
+texts: dict[str, list[str]] = {"train": [], "test": []}
 for book in sample():
     texts[book["split"]].append(book["text"][:CHARACTERS])
 

@@ -19,6 +19,7 @@ QUESTIONS = ["When does the boat leave?", "What do kittens do all the time?", "D
 command = [sys.executable, "-m", "bothways", "serve", "--port", "0", "--json", "--no-access-log"]
 with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
     try:
+        assert server.stdout  # a pipe
         url = json.loads(server.stdout.readline())["url"]
         with OpenAI(base_url=f"{url}/v1", api_key="none") as client:
             answer = client.embeddings.create(model="bothways-en", input=PASSAGES + QUESTIONS)

@@ -22,6 +22,7 @@ with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             return json.load(response), response.headers
 
     try:
+        assert server.stdout  # a pipe
         url = json.loads(server.stdout.readline())["url"]
         vectors, headers = post("/embed", inputs=PASSAGES)
         print(f"{len(vectors)} vectors of {len(vectors[0])} numbers, space {headers['X-Vector-Space']}")

@@ -50,6 +50,74 @@ def test_python_snippets_run(page, tmp_path, monkeypatch, capsys):
         assert output in ("", capsys.readouterr().out)
 
 
+# Of other libraries only tyro is read, whose aliases the settings use, to save time: torch alone takes a minute.
+MYPY = """
+[mypy]
+check_untyped_defs = True
+ignore_missing_imports = True
+follow_imports = skip
+[mypy-numpy.*]
+follow_imports = skip
+follow_imports_for_stubs = True
+[mypy-bothways.*,tyro.*]
+follow_imports = silent
+"""
+USE = """
+from collections.abc import Iterator
+from pathlib import Path
+from typing import assert_type
+from bothways import finetune
+from bothways.settings import Classify, Embed, Extract, Pretrain, Prune
+class Frame:
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: return None
+def rows() -> Iterator[dict[str, object]]: yield {}
+one = Classify(train=rows(), dev=Frame(), test={"text": ["a"], "label": ["b"]}, model="m", out="o", keep_layers=[0])
+two = Pretrain(corpus=["a.txt", Path("b.txt"), {"text": ["a"]}], heldout=Frame(), out=Path("o"), steps=3)
+three = Prune(model="m", texts="t.csv", out="o", parts=["heads"], vocabulary_from=["a.txt"], size=0.5)
+assert_type(one.out, Path)
+assert_type(one.keep_layers, tuple[int, ...])
+assert_type(two.token_store, Path | None)
+assert_type(three.vocabulary_from, tuple[Path, ...])
+Extract(folders=["documents"], out="facts.parquet")
+Embed(model="m", file=Path("texts.txt"), out="v.npy")
+finetune(Frame(), task="embed", model="m", out="o", text="t", matryoshka_dims=[64], dev="d.csv", epochs=3)
+"""
+MISUSE = """
+finetune([{"text": "a", "label": "b"}], epochz=3)
+finetune([{"text": "a", "label": "b"}], epochs="3")
+finetune([{"text": "a", "label": "b"}], task="classfy")
+finetune(3)
+Classify(train=["a", "b"], out="o")
+Classify(train="t.csv", out=3)
+Classify(train="t.csv", out="o", schedule="cosin")
+Classify(train="t.csv", out="o").seeds.nothing
+Pretrain(corpus=3, out="o")
+Pretrain(corpus="a.txt")
+"""
+
+
+@pytest.mark.slow
+def test_type_checkers_accept_what_the_pages_show(tmp_path):
+    """One run of mypy over all pages, the examples, and uses of which it must report each wrong one."""
+    pytest.importorskip("mypy", reason="the extra `check` has it")
+    (tmp_path / "mypy.ini").write_text(MYPY)
+    (tmp_path / "use.py").write_text(USE + MISUSE)
+    for page in PAGES:
+        between_and_blocks = re.split(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for index, text in enumerate(between_and_blocks):
+            between_and_blocks[index] = text if index % 2 else "\n" * (text.count("\n") + 1)  # lines as in the page
+        if len(between_and_blocks) > 1:
+            (tmp_path / f"page_{page.stem}.py").write_text("".join(between_and_blocks), encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--cache-dir", ROOT / ".mypy_cache/pages"]
+    files = [*sorted(tmp_path.glob("*.py")), *ROOT.glob("examples/*.py")]
+    environment = {**os.environ, "MYPYPATH": str(ROOT)}
+    checked = subprocess.run([*command, *files], cwd=tmp_path, capture_output=True, text=True, env=environment)
+    errors = [line for line in checked.stdout.splitlines() if ": error:" in line]
+    assert not [line for line in errors if not line.startswith("use.py")], checked.stdout
+    wrong = range(USE.count("\n") + 2, (USE + MISUSE).count("\n") + 1)
+    assert {int(line.split(":")[1]) for line in errors} == {*wrong}, checked.stdout + checked.stderr
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_parse(page):
     for block in blocks(page, "sh"):

@@ -37,7 +37,7 @@ TOKENS_PER_MINUTE = 600_000  # the mini model on two cores, about
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompleteSettings(Pretrain):
+class CompleteSettings(Pretrain):  # type: ignore[misc]  # its base is frozen too; settings/base.py has why mypy sees not
     """Settings in which all values are set."""
 
     mask_rate: float

@@ -2,7 +2,7 @@
 
 import codecs
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from inspect import get_annotations
 from pathlib import Path
@@ -13,9 +13,10 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg, create_mutex_group
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT
+from bothways.settings.accepted import Converted
 from bothways.settings.conversion import convert, declared_types
-from bothways.settings.location import Location
-from bothways.settings.tables_in_memory import TableSource
+from bothways.settings.location import Location, OptionalLocation
+from bothways.settings.tables_in_memory import Table, TableSource
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 TrainingDtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -41,16 +42,16 @@ LongTexts = Literal["windows", "error", "truncate"]
 VectorPooling = Literal["auto", "mean", "cls", "max"]
 LearningRate = Annotated[float | None, arg(aliases=("--lr",))]
 Output = Annotated[Location, arg(aliases=("-o",))]
-OptionalOutput = Annotated[Location | None, arg(aliases=("-o",))]
+OptionalOutput = Annotated[OptionalLocation, arg(aliases=("-o",))]
 Directory = Annotated[Location, arg(metavar="DIR")]
-OptionalDirectory = Annotated[Location | None, arg(metavar="DIR")]
+OptionalDirectory = Annotated[OptionalLocation, arg(metavar="DIR")]
 Model = Positional[Directory]
 # The model of the package if none is named. Command lines put it in front of the other arguments (cli/main.py).
 DefaultModel = Positional[Annotated[Location, arg(metavar="[DIR]")]]
 # Data: paths; from Python also in-memory tables (settings/tables_in_memory.py).
-Data = Annotated[TableSource, arg(constructor=Location)]
-OptionalData = Annotated[TableSource | None, arg(constructor=Location | None)]
-DataList = Annotated[tuple[TableSource, ...], arg(constructor=tuple[Location, ...])]
+Data = Annotated[Converted[TableSource, Table], arg(constructor=Path)]
+OptionalData = Annotated[Converted[TableSource | None, Table | None], arg(constructor=Path | None)]
+DataList = Annotated[Converted[tuple[TableSource, ...], Table | Iterable[Table]], arg(constructor=tuple[Path, ...])]
 
 AccentFlag = Annotated[
     bool, FlagCreatePairsOff, arg(help_behavior_hint=""), create_mutex_group(required=False, title="accents")
@@ -152,7 +153,8 @@ NO_BOUNDS: Mapping[str, tuple[float, float]] = {}
 T = TypeVar("T", bound=type)
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
+# Not frozen_default: mypy would then give an inherited field of `Converted` the type of its argument.
+@dataclass_transform(kw_only_default=True)
 def settings(cls: T) -> T:
     """A frozen, keyword-only dataclass. Field order, which is also that of --help: required fields and a model with
     the packaged one as default, then the class's own, then those of the mixins. --help shows no default that is None

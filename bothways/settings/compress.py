@@ -1,11 +1,13 @@
 """Settings of `prune` and `shrink`."""
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import arg
 
 from bothways.errors import InputError
+from bothways.settings.accepted import Converted, Several, default
 from bothways.settings.base import (
     Checked,
     Compute,
@@ -16,10 +18,10 @@ from bothways.settings.base import (
     TextColumns,
     settings,
 )
-from bothways.settings.location import Location
-from bothways.settings.tables_in_memory import TableSource
+from bothways.settings.location import Locations
+from bothways.settings.tables_in_memory import Table, TableSource
 
-LabelledTexts = Annotated[TableSource, arg(constructor=Location, name="with")]
+LabelledTexts = Annotated[Converted[TableSource, Table], arg(constructor=Path, name="with")]
 TARGETS = "size", "speed", "max_drop", "magnitude"
 
 
@@ -44,17 +46,17 @@ class Prune(TextColumns, Checked, Compute, Printed):
     """Target: as small as possible with at most this drop of the score, in percentage points."""
     magnitude: float | None = None
     """Instead, set this share of the weights of each matrix to 0, the smallest; without a gain in speed."""
-    parts: tuple[Literal["layers", "feed-forward", "heads"], ...] = ()
+    parts: Several[Literal["layers", "feed-forward", "heads"]] = default(())
     """What may be cut. [layers as far as possible, then feed-forward neurons; only these where layers differ]"""
     drop_layers: Literal["top", "importance"] = "top"
     """Which layers are cut first: the last ones (Sajjad 2023), or those of the least first-order importance."""
-    vocabulary_from: Annotated[tuple[Location, ...], arg(metavar="FILE ...")] = ()
+    vocabulary_from: Annotated[Locations, arg(metavar="FILE ...")] = default(())
     """Keep only the vocabulary entries that these texts and those of --with need; other words are split smaller."""
     cuts: int | None = None
     """Number of cuts to the target, with training after each. [one for each layer; else 2]"""
-    dev: OptionalData = None
+    dev: OptionalData = default(None)
     """Data for the selection of weights. [a tenth of --with]"""
-    test: OptionalData = None
+    test: OptionalData = default(None)
     """Data for the reported score. [without --dev, a tenth of --with]"""
     alpha: float = 0.5
     """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""
@@ -91,9 +93,9 @@ class Shrink(TextColumns, Checked, Compute, Printed):
     """Largest allowed drop of the score on dev, in percentage points."""
     best: Literal["speed", "size"] = "speed"
     """Which of the models within the drop is kept: the fastest or the smallest."""
-    dev: OptionalData = None
+    dev: OptionalData = default(None)
     """Data for the selection of weights, and of the model. [a tenth of --with]"""
-    test: OptionalData = None
+    test: OptionalData = default(None)
     """Data for the reported score. [without --dev, a tenth of --with]"""
     alpha: float = 0.5
     """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""

@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from contextlib import suppress
 from numbers import Integral, Real
 from os import PathLike, fspath
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from bothways.errors import InputError
-from bothways.settings.location import Location, local_path
+from bothways.settings.location import local_path
 from bothways.settings.tables_in_memory import MemoryTable, as_source, as_sources
 
 NAMES = {
-    Location: "a path",
+    Path: "a path",
     MemoryTable: "a table in memory",
     str: "text",
     bool: "True or False",
@@ -56,7 +57,7 @@ def _converted(value: Any, declared: Any) -> Any:
                 return _converted(value, option)
     elif get_origin(declared) is tuple:
         item = get_args(declared)[0]
-        if Location in _options(item) and isinstance(value, str | PathLike | MemoryTable):
+        if Path in _options(item) and isinstance(value, str | PathLike | MemoryTable):
             return (_converted(value, item),)  # one file or table
         if isinstance(value, Iterable) and not isinstance(value, str | bytes):
             return tuple(_converted(part, item) for part in value)
@@ -67,7 +68,7 @@ def _converted(value: Any, declared: Any) -> Any:
             return value
     elif declared is str and isinstance(value, str | PathLike):
         return fspath(value)
-    elif declared is Location and isinstance(value, str | PathLike) and value:
+    elif declared is Path and isinstance(value, str | PathLike) and value:
         return local_path(fspath(value))
     elif declared in (bool, NoneType, MemoryTable) and isinstance(value, declared):
         return value

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 from bothways.pretrained import DEFAULT
+from bothways.settings.accepted import Several, default
 from bothways.settings.base import (
     Checked,
     Compute,
@@ -20,10 +21,10 @@ from bothways.settings.base import (
     TextColumns,
     settings,
 )
-from bothways.settings.location import Location
+from bothways.settings.location import Location, OptionalLocation
 
 Texts = Annotated[Location, arg(name="with")]
-OptionalTexts = Annotated[Location | None, arg(name="with")]
+OptionalTexts = Annotated[OptionalLocation, arg(name="with")]
 
 
 @settings
@@ -74,7 +75,7 @@ class Merge(Printed):
     """Directory of an adapter, or run that trained one."""
     out: Output
     """Output directory."""
-    base: OptionalDirectory = None
+    base: OptionalDirectory = default(None)
     """The model that it belongs to: a checkpoint, a run, or a name on the hub. [the one that the adapter names]"""
 
 
@@ -93,7 +94,7 @@ class Export(TextColumns, Checked, Printed):
     """Largest allowed difference between a score and the original."""
     int8: bool = False
     """Also write model-int8.onnx; its drop in quality is measured on the texts of --with."""
-    texts: OptionalTexts = None
+    texts: OptionalTexts = default(None)
     """With --int8: your own texts, with or without labels, on which its drop in quality is measured."""
     max_drop: float | None = None
     """Largest allowed drop of the int8 score, in percentage points; a mean cosine counts times 100. [0.5]"""
@@ -104,19 +105,19 @@ class Bench(Encoded, Checked, Compute, Printed):
     """Benchmark a model on this machine: throughput and latency by batch size and text length, compared with
     other installed libraries."""
 
-    model: DefaultModel = Path(DEFAULT)
+    model: DefaultModel = default(Path(DEFAULT))
     """Checkpoint, run, or name of a model on the hub."""
-    out: OptionalOutput = None
+    out: OptionalOutput = default(None)
     """Chart to write (.png), if other systems are measured too."""
-    texts: OptionalTexts = None
+    texts: OptionalTexts = default(None)
     """Also measure these texts of yours, with their own lengths. [only random words, in the lengths of --lengths]"""
     text_column: str | None = None
     """Column of --with with the texts, or several separated by commas. [as in fine-tuning, else text, sentence, ...]"""
-    lengths: tuple[int, ...] = (16, 64, 128, 256, 512)
+    lengths: Several[int] = default((16, 64, 128, 256, 512))
     """Tokens per text."""
     window: int | None = None
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
-    batches: tuple[int, ...] = (1, 8, 64)
+    batches: Several[int] = default((1, 8, 64))
     """Texts per call."""
     repeats: int = 5
     """Repetitions; the median is reported."""

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from bothways.errors import InputError
+from bothways.settings.accepted import Several, default
 from bothways.settings.base import DataList, Model, Output, settings
-from bothways.settings.location import Location
+from bothways.settings.location import OptionalLocation
 from bothways.settings.pretrain import TextTraining
 
 
@@ -16,7 +17,7 @@ class Distill(TextTraining):
 
     teacher: Model
     """Teacher: a checkpoint, a run, or the name of a model on the hub."""
-    corpus: Positional[Annotated[DataList, arg(help_behavior_hint="(required without --static)")]] = ()
+    corpus: Positional[Annotated[DataList, arg(help_behavior_hint="(required without --static)")]] = default(())
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
     out: Output
     """Run directory."""
@@ -33,7 +34,7 @@ class Distill(TextTraining):
     """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
     steps: int | None = None
     """Number of steps. [1000 without --minutes]"""
-    keep_layers: tuple[int, ...] = ()
+    keep_layers: Several[int] = default(())
     """Layers of the teacher, counted from 0, that the student starts from, such as 0 2 5. [evenly spaced]"""
     layers: int | None = None
     """Number of layers of the student. [as the teacher]"""
@@ -43,11 +44,11 @@ class Distill(TextTraining):
     """Feed-forward size of the student. [scaled with the hidden size]"""
     vocab_size: int | None = None
     """Size of the student's vocabulary: the teacher's most frequent entries in the text. [all entries]"""
-    tokenizer: Location | None = None
+    tokenizer: OptionalLocation = default(None)
     """Tokenizer of the student, a directory or file; all its entries must be the teacher's. [the teacher's]"""
     start: Literal["teacher", "random"] = "teacher"
     """Initial student. teacher: the teacher's layers, projected to the student's width; random: random weights."""
-    student: Annotated[Location | None, arg(metavar="DIR")] = None
+    student: Annotated[OptionalLocation, arg(metavar="DIR")] = default(None)
     """Start from this checkpoint with the teacher's vocabulary; any family, width and depth."""
     relations: float = 0.0
     """Weight of self-attention relations of queries, keys and values (MiniLMv2)."""

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from bothways.errors import InputError
+from bothways.settings.accepted import default
 from bothways.settings.base import (
     Checked,
     Compute,
@@ -19,7 +20,7 @@ from bothways.settings.base import (
     check_encoding,
     settings,
 )
-from bothways.settings.location import Location
+from bothways.settings.location import Location, OptionalLocation
 
 
 @settings
@@ -30,9 +31,9 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     model: Positional[Annotated[Location, arg(metavar="MODEL")]]
     """Checkpoint, run, or name of a model on the hub. With --predictions: the file with the gold labels or answers, and
     no further PATH."""
-    file: Positional[DataList] = ()
+    file: Positional[DataList] = default(())
     """Labelled data; for models that are not fine-tuned: pairs, a BEIR directory, or plain text (masked words)."""
-    predictions: Location | None = None
+    predictions: OptionalLocation = default(None)
     """Predictions to score: a label per line, a table, CoNLL columns, SQuAD's {id: answer}, or a TREC run."""
     group_column: str | None = None
     """Column whose groups (author, book) are independent units of the intervals. [as in fine-tuning]"""
@@ -48,7 +49,7 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
     how: How = "vectors"
     """For a BEIR directory: search by vectors, by words (BM25; the model is not used), or by both."""
-    rerank: OptionalDirectory = None
+    rerank: OptionalDirectory = default(None)
     """For a BEIR directory: model of text pairs that orders the best documents anew."""
     dimensions: int | None = None
     """For vectors: use only their first numbers, as Matryoshka models allow."""

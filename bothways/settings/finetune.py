@@ -7,6 +7,7 @@ from tyro.conf import Positional
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT
+from bothways.settings.accepted import Several, default
 from bothways.settings.base import (
     Compute,
     Data,
@@ -88,7 +89,7 @@ class Adapters:
     """With --adapter lora: rank of the added matrices."""
     lora_alpha: float | None = None
     """With --adapter lora: the added product is scaled by this / rank. [twice the rank]"""
-    lora_maps: tuple[Literal["query", "key", "value", "attention-output", "inner", "output"], ...] = ()
+    lora_maps: Several[Literal["query", "key", "value", "attention-output", "inner", "output"]] = default(())
     """With --adapter lora: the linear maps of each layer that it changes. [all]"""
     adapter_size: int | None = None
     """With --adapter bottleneck: width of a bottleneck. [an eighth of the hidden size]"""
@@ -102,29 +103,29 @@ class Adapters:
 class FineTune(Adapters, Encoded, Recipe):
     """Fine-tune on labelled data."""
 
-    model: Directory = Path(DEFAULT)
+    model: Directory = default(Path(DEFAULT))
     """Checkpoint, run, or name of a model on the hub to start from."""
     train: Data
     """Labelled training data; dev and test sets are split off it unless they are given."""
     out: Output
     """Run directory."""
-    dev: OptionalData = None
+    dev: OptionalData = default(None)
     """Data for model selection. [a tenth of the training data, stratified by class in classification]"""
-    test: OptionalData = None
+    test: OptionalData = default(None)
     """Data for the reported score, not for selection. [without --dev, a tenth of --train; with it, dev is reported]"""
     on_error: OnError = "stop"
     """Rows that are unreadable or have no label: stop and report file and line, or skip and count them."""
     folds: int | None = None
     """Cross-validate on --train with this many folds; then train on all folds, except a tenth for selection."""
-    keep_layers: tuple[int, ...] = ()
+    keep_layers: Several[int] = default(())
     """Start from these layers of --model only, counted from 0, such as 0 2 5: a smaller and faster model. [all]"""
-    teacher: OptionalDirectory = None
+    teacher: OptionalDirectory = default(None)
     """Distill: also learn the outputs of this model, fine-tuned for the same task (Hinton 2015)."""
     quantize: Literal["int8"] | None = None
     """Train the last part of the run with inputs and weights rounded to 8 bits, and save an int8 model (Jacob 2018)."""
     alpha: float = 0.5
     """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""
-    unlabelled: DataList = ()
+    unlabelled: DataList = default(())
     """With --teacher: files of more texts (or pairs) without labels, which only the teacher labels."""
 
     def __post_init__(self) -> None:
@@ -196,7 +197,7 @@ class Classify(TextPooling, TextColumns, SoftLabels, Grouped):
     cloze: str | None = None
     """Classify by the word at the mask of a phrase before each text, such as "It was [MASK]." (Schick 2021); for few
     examples, with a model that fills masks."""
-    words: tuple[str, ...] = ()
+    words: Several[str] = default(())
     """With --cloze: a word for each label, in alphabetical order of the labels, or as LABEL=WORD."""
     multi_label: bool = False
     """Each text may have several labels or none."""
@@ -267,7 +268,7 @@ class TrainEmbed(TextColumns, FineTune):
     """Peak learning rate."""
     temperature: float = 0.05
     """Temperature of the softmax over cosines."""
-    matryoshka_dims: tuple[int, ...] = ()
+    matryoshka_dims: Several[int] = default(())
     """Also train the first N components to work as vectors on their own (Matryoshka), such as 64 128 256."""
     pooling: VectorPooling = "auto"
     """auto: the checkpoint's own pooling, else the mean."""
@@ -283,5 +284,5 @@ class Glue(Recipe):
     """Directory with one folder per task, as published: CoLA, SST-2, MRPC, STS-B, RTE, ..."""
     out: Output
     """Output directory, with a run per task."""
-    tasks: tuple[str, ...] = ()
+    tasks: Several[str] = default(())
     """Tasks to run. [all with training data]"""

@@ -4,11 +4,15 @@ A `Location` in settings is where something is read or written. Other places, su
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from bothways.errors import InputError
+from bothways.settings.accepted import AnyPath, Converted
 
-Location = Path
+Location = Converted[Path, AnyPath]
+OptionalLocation = Converted[Path | None, AnyPath | None]
+Locations = Converted[tuple[Path, ...], AnyPath | Iterable[AnyPath]]
 REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/{1,2}([^/].*)", re.DOTALL)  # Path makes s3:/x of s3://x
 
 

@@ -7,6 +7,7 @@ from tyro.conf import Positional, arg
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT
+from bothways.settings.accepted import FileName, Several, default
 from bothways.settings.base import (
     Checked,
     Compute,
@@ -29,7 +30,7 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
 
     model: Model
     """Checkpoint, run, or name of a model on the hub."""
-    file: Positional[Annotated[str, arg(metavar="[FILE]")]] = "-"
+    file: Positional[Annotated[FileName, arg(metavar="[FILE]")]] = default("-")
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, SQuAD's JSON, or - for standard input."""
     text: str | None = None
     """One text, instead of a file."""
@@ -37,7 +38,7 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
     """With --text: the second text of a pair, or the passage of a question."""
     cloze: str | None = None
     """Without fine-tuning: classify by the word at the mask of a phrase before each text, such as "It was [MASK]."."""
-    words: tuple[str, ...] = ()
+    words: Several[str] = default(())
     """With --cloze: the words, which are the labels too, or LABEL=WORD."""
     keep_columns: str | None = None
     """Input columns to copy into the result, such as id,text; or all."""
@@ -51,7 +52,7 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
     """Also return, as column labels, the set that holds the right label of this fraction of texts, such as 0.9."""
     label_next: int | None = None
     """Instead of predictions, write this many rows to label next, as a .csv or .tsv with an empty column label."""
-    out: OptionalOutput = None
+    out: OptionalOutput = default(None)
     """Output file: .jsonl, .parquet, .csv or .tsv. [standard output]"""
     escape_formulas: bool = False
     """In .csv and .tsv: put ' before texts that spreadsheets evaluate (those that begin with =, +, - or @)."""
@@ -90,7 +91,7 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
 class Fill(Checked, Compute, Printed):
     """Fill each [MASK] in a text."""
 
-    model: DefaultModel = Path(DEFAULT)
+    model: DefaultModel = default(Path(DEFAULT))
     """Checkpoint, run, or name of a model on the hub."""
     text: Positional[str]
     """A text that contains [MASK]."""
@@ -104,9 +105,9 @@ class Fill(Checked, Compute, Printed):
 class Embed(Windows, Encoded, Checked, Compute, Printed):
     """Embed texts: a vector per text, as .npy (float32, [texts, hidden size]), .parquet or .jsonl."""
 
-    model: DefaultModel = Path(DEFAULT)
+    model: DefaultModel = default(Path(DEFAULT))
     """Checkpoint, run, or name of a model on the hub."""
-    file: Positional[Annotated[str, arg(metavar="FILE")]]
+    file: Positional[Annotated[FileName, arg(metavar="FILE")]]
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, or - for standard input."""
     out: Output
     """Output file: .npy, .parquet or .jsonl."""

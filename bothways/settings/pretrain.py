@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from bothways.errors import InputError
+from bothways.settings.accepted import default
 from bothways.settings.base import (
     Accents,
     DataList,
@@ -20,7 +21,7 @@ from bothways.settings.base import (
     TrainingDtype,
     settings,
 )
-from bothways.settings.location import Location
+from bothways.settings.location import OptionalLocation
 
 
 @settings
@@ -29,11 +30,11 @@ class TextTraining(Optimization, TextFiles, Device, Printed):
 
     drop_duplicates: bool = False
     """Drop documents that are identical to an earlier one, and count them."""
-    heldout: DataList = ()
+    heldout: DataList = default(())
     """Held-out text to evaluate on. [every 20th document]"""
     heldout_examples: int = 256
     """Maximum number of held-out examples to evaluate on."""
-    token_store: OptionalDirectory = None
+    token_store: OptionalDirectory = default(None)
     """Cache directory for tokenized text. [~/.cache/bothways/stores; see $BOTHWAYS_CACHE and $XDG_CACHE_HOME]"""
     max_length: int = 128
     """Maximum tokens per example, special tokens included; also the longest input of a new model."""
@@ -87,13 +88,13 @@ class Pretrain(TextTraining):
     """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
     steps: int | None = None
     """Number of steps. [1000 without --minutes]"""
-    from_checkpoint: Annotated[Location | None, arg(name="from", metavar="DIR")] = None
+    from_checkpoint: Annotated[OptionalLocation, arg(name="from", metavar="DIR")] = default(None)
     """Continue pre-training this checkpoint or run on new text; keeps its architecture and vocabulary."""
     extend_vocab: int = 0
     """With --from: add this many words of the new text to the vocabulary."""
     lengthen: int = 0
     """With --from: convert a BERT or RoBERTa to a Longformer with this attention window and --max-length tokens."""
-    tokenizer: Location | None = None
+    tokenizer: OptionalLocation = default(None)
     """Tokenizer directory or file. [learned from the text]"""
     vocab_size: int | None = None
     """Maximum size of a learned vocabulary. [8,000 to 30,522, by the amount of text]"""

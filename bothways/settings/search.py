@@ -7,10 +7,11 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT, STATIC
+from bothways.settings.accepted import default
 from bothways.settings.base import Checked, Compute, How, OptionalDirectory, Output, Printed, settings
-from bothways.settings.location import Location
+from bothways.settings.location import Location, Locations
 
-Folders = Positional[Annotated[tuple[Location, ...], arg(metavar="FOLDER ...")]]
+Folders = Positional[Annotated[Locations, arg(metavar="FOLDER ...")]]
 # A bare tuple: for the default of tuple[str, ...] tyro would import a type checker, which takes 50 ms of every search.
 Globs = Annotated[UseAppendAction[tuple], arg(aliases=("-g",), metavar="GLOB")]  # type: ignore[type-arg]
 
@@ -19,7 +20,7 @@ Globs = Annotated[UseAppendAction[tuple], arg(aliases=("-g",), metavar="GLOB")] 
 class SearchModels:
     """Models that make the vectors of a search index."""
 
-    static: Location = Path(STATIC)
+    static: Location = default(Path(STATIC))
     """Static vectors: a directory, or a file of word vectors (Word2Vec, GloVe)."""
     language: str = "en"
     """Language of the texts, for stemming and the bounds of sentences."""
@@ -37,7 +38,7 @@ class Index(SearchModels, Checked, Compute, Printed):
     """Folders (or files): text, Markdown, HTML, PDF, .docx, .csv, .tsv, .jsonl, .parquet."""
     out: Output
     """Directory of the index."""
-    model: Annotated[Location, arg(metavar="DIR")] = Path(DEFAULT)
+    model: Annotated[Location, arg(metavar="DIR")] = default(Path(DEFAULT))
     """Embedding model: checkpoint, run, or name of a model on the hub."""
     encoder: bool = True
     """Also compute the vectors of --model, which find more than static ones, and take a hundred times as long."""
@@ -59,11 +60,11 @@ class Extract(Checked, Compute, Printed):
     """Folders (or files): text, Markdown, HTML, PDF, .docx, .csv, .tsv, .jsonl, .parquet."""
     out: Output
     """Table to write: .parquet, .csv or .jsonl."""
-    tag: OptionalDirectory = None
+    tag: OptionalDirectory = default(None)
     """Tagger (finetune tag): a row for each entity."""
-    classify: OptionalDirectory = None
+    classify: OptionalDirectory = default(None)
     """Classifier (finetune classify): a row with the label of each file, page or row."""
-    answer: OptionalDirectory = None
+    answer: OptionalDirectory = default(None)
     """Question answering model (finetune answer), for --question: a row with the answer in each file, page or row."""
     question: str | None = None
     """Question for --answer."""
@@ -101,7 +102,7 @@ class Search(SearchModels, Checked, Compute):
 
     query: Positional[Annotated[str, arg(metavar="QUERY")]]
     """What to search for: words, a question, a sentence."""
-    path: Positional[Annotated[Location, arg(metavar="[FOLDER]")]] = Path(".")
+    path: Positional[Annotated[Location, arg(metavar="[FOLDER]")]] = default(Path("."))
     """A folder or file, whose index is kept in the cache and brought up to date; or the directory of an index."""
     top: int = 10
     """Number of passages."""
@@ -111,11 +112,11 @@ class Search(SearchModels, Checked, Compute):
     """Search an encoder's vectors by a static vector of the query, which takes no time and finds a little less."""
     filter: Annotated[str | None, arg(metavar="CONDITION")] = None
     """Only rows whose columns (or Markdown front matter) match, such as "year > 2010 and author = 'Smith'"."""
-    model: OptionalDirectory = None
+    model: OptionalDirectory = default(None)
     """Also index a folder with this embedding model. [static vectors only]"""
-    answer: OptionalDirectory = None
+    answer: OptionalDirectory = default(None)
     """Question answering model: find the exact answer to the query in the passages."""
-    rerank: OptionalDirectory = None
+    rerank: OptionalDirectory = default(None)
     """Model of text pairs (finetune regress or classify) that orders the best passages anew."""
     files_with_matches: Annotated[bool, arg(aliases=("-l",))] = False
     """Print only the names of the files."""

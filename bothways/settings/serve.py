@@ -4,8 +4,9 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from bothways.settings.accepted import Several, default
 from bothways.settings.base import Checked, Compute, OptionalDirectory, settings
-from bothways.settings.location import Location
+from bothways.settings.location import OptionalLocation
 
 
 @settings
@@ -13,20 +14,20 @@ class Serve(Checked, Compute):
     """Serve models over HTTP: vectors, labels, entities, answers, masked words; with the routes of Text Embeddings
     Inference and OpenAI's embeddings. SIGTERM ends the server after it has answered what it accepted."""
 
-    models: Positional[Annotated[tuple[str, ...], arg(metavar="[[NAME=]DIR ...]")]] = ()
+    models: Positional[Annotated[Several[str], arg(metavar="[[NAME=]DIR ...]")]] = default(())
     """Models, each with an optional name; the first is the default of requests that name none. Adapters share the
     weights of their model. [the packaged model]"""
-    store: OptionalDirectory = None
+    store: OptionalDirectory = default(None)
     """Also search this index (`bothways index`): POST /search, and a part of the page."""
     host: str = "127.0.0.1"
     """Address to listen on. Any other than a loopback address needs a key or --no-auth."""
     port: int = 8080
     """Port to listen on; 0: any free one."""
-    api_key_file: Location | None = None
+    api_key_file: OptionalLocation = default(None)
     """File with the keys that clients may use, one per line. [those in the environment variable BOTHWAYS_API_KEY]"""
     auth: bool = True
     """Whether another address than loopback needs keys."""
-    allow_host: tuple[str, ...] = ()
+    allow_host: Several[str] = default(())
     """Names by which clients may address the server, besides IP addresses, localhost and --host; * for any."""
     max_wait: float = 0.0
     """Milliseconds that a request may wait for others to share its batch; 0: batches of what is queued."""

@@ -7,9 +7,10 @@ from functools import cached_property
 from itertools import count
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bothways.errors import InputError, format_count
+from bothways.settings.accepted import AnyPath
 
 TableRow = Mapping[str, Any]  # values by column
 RowErrorHandler = Callable[[InputError], None]  # called for an invalid row: raises to stop, returns to skip the row
@@ -88,7 +89,14 @@ class MemoryTable:
         }
 
 
+class ArrowData(Protocol):
+    """What exports Arrow data: a DataFrame of pandas or Polars, a table of pyarrow."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
 TableSource = Path | MemoryTable  # a path may also be a folder, a glob or hf:OWNER/NAME
+Table = AnyPath | MemoryTable | Mapping[str, Any] | Iterable[Mapping[str, Any]] | ArrowData  # what `as_source` takes
 
 
 def as_source(name: str, value: Any) -> Any:

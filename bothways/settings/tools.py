@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bothways.pretrained import DEFAULT
+from bothways.settings.accepted import default
 from bothways.settings.base import Checked, Compute, DefaultModel, OptionalDirectory, Output, Printed, settings
 
 
@@ -10,7 +11,7 @@ from bothways.settings.base import Checked, Compute, DefaultModel, OptionalDirec
 class Info(Checked, Printed):
     """Describe a checkpoint or run: what it is, how it was made, and from which data."""
 
-    path: DefaultModel = Path(DEFAULT)
+    path: DefaultModel = default(Path(DEFAULT))
     """Checkpoint, run, or name of a model on the hub."""
 
 
@@ -21,7 +22,7 @@ class Cache(Checked, Printed):
 
     clear: bool = False
     """Delete all of them, except those that are being built."""
-    token_store: OptionalDirectory = None
+    token_store: OptionalDirectory = default(None)
     """Directory of the token stores. [~/.cache/bothways/stores; see $BOTHWAYS_CACHE and $XDG_CACHE_HOME]"""
 
 
@@ -29,7 +30,7 @@ class Cache(Checked, Printed):
 class Demo(Checked, Compute, Printed):
     """Fill, compare, search and train with the packaged model, then pre-train a small BERT, in three minutes."""
 
-    out: Output = Path("bothways-demo")
+    out: Output = default(Path("bothways-demo"))
     """Output directory."""
     minutes: float = 1.0
     """Minutes of pre-training from scratch; the other steps together take about twice as long."""

@@ -5,14 +5,14 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from bothways.settings.base import Accents, Checked, Output, Printed, TextFiles, settings
-from bothways.settings.location import Location
+from bothways.settings.location import Locations
 
 
 @settings
 class Vocab(TextFiles, Checked, Printed):
     """Learn a WordPiece vocabulary from text. The same text gives the same vocabulary, byte for byte."""
 
-    corpus: Positional[Annotated[tuple[Location, ...], arg(help_behavior_hint="(required)")]]
+    corpus: Positional[Annotated[Locations, arg(help_behavior_hint="(required)")]]
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
     out: Output
     """Output directory: vocab.txt, tokenizer.json and tokenizer_config.json."""
