@@ -1,11 +1,12 @@
 """The verbs: settings, function and help of each, for the command line and `bothways.train`."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import count
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from bothways.errors import InputError
@@ -131,8 +132,12 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
 FINETUNE_TASKS = {"classify": "Classify", "regress": "Regress", "tag": "Tag", "answer": "Answer", "embed": "TrainEmbed"}
 
 
+_train = train
+
+
 def finetune(
-    train_data: "Table",
+    train: "Table",
+    labels: Any = None,
     *,
     task: Literal["classify", "regress", "tag", "answer", "embed"] = "classify",
     model: "AnyPath | None" = None,
@@ -145,31 +150,29 @@ def finetune(
 ) -> "FineTuneResult":
     """Fine-tune a model on a table in one call: `bothways.finetune(frame, text="message", label="kind").load()`.
 
-    train_data: a path or an in-memory table, as `train` of the settings. task: classify, regress, tag, answer or embed.
+    train: a path or an in-memory table, as `train` of the settings; or texts, with their labels (or numbers) as
+    `labels`, like X and y of scikit-learn. task: classify, regress, tag, answer or embed.
     model: a checkpoint or a name; None: the model of the package. text, label, pair: names of columns, if they have
     unusual ones. out: the run directory; None: a new one in the working directory, named after the task. options: other
     settings of the task's class in bothways.settings, such as epochs=3 or multi_label=True. InputError for an option
     that the task does not have.
     """
-    from dataclasses import fields
     from pathlib import Path
 
     from bothways import settings
 
+    if labels is not None:
+        train = _as_table(train, labels, task)
     if task not in FINETUNE_TASKS:
         raise InputError(f"task ({task!r}) must be one of {', '.join(FINETUNE_TASKS)}")
     cls = getattr(settings, FINETUNE_TASKS[task])
     columns = {"text_column": text, "label_column": label, "pair_column": pair}
     given = {name: value for name, value in {**columns, "model": model, **options}.items() if value is not None}
-    known = {field.name for field in fields(cls)}
-    if unknown := [name for name in given if name not in known]:
-        near = get_close_matches(unknown[0], known, 1)
-        hint = f"; did you mean {near[0]}?" if near else f"; bothways.settings.{cls.__name__} has all"
-        raise InputError(f"{unknown[0].removesuffix('_column')}: no option of {task}{hint}")
+    _check_names(given, cls, task)
     if out is None:
         out = next(path for number in count(1) if not (path := Path(f"{task}-{number}")).exists())
     try:
-        result: FineTuneResult = train(cls(train=train_data, out=out, **given), callbacks=callbacks)
+        result: FineTuneResult = _train(cls(train=train, out=out, **given), callbacks=callbacks)
     except InputError as error:
         # The settings call these columns text_column, ...; a name in quotes is one of the data.
         error.args = (re.sub(r"(?<!['\w])(text|label|pair)_column\b=?", r"\1=", str(error)),)
@@ -177,15 +180,49 @@ def finetune(
     return result
 
 
-def evaluate(settings: "Evaluate") -> "Scores":
+def _check_names(options: Iterable[str], settings_class: type[Any], verb: str) -> None:
+    """InputError for an option that the settings do not have."""
+    known = {field.name for field in fields(settings_class)}
+    if unknown := [name for name in options if name not in known]:
+        near = get_close_matches(unknown[0], known, 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; bothways.settings.{settings_class.__name__} has all"
+        raise InputError(f"{unknown[0].removesuffix('_column')}: no option of {verb}{hint}")
+
+
+def _as_table(texts: Any, labels: Any, task: str) -> dict[str, list[Any]]:
+    """Texts and their labels as a table. InputError if they are something else, or the task has more columns."""
+    if isinstance(labels, str):
+        raise InputError(f"labels ({labels!r}) must be a label for each text; to name a column: label={labels!r}")
+    if task not in ("classify", "regress"):
+        raise InputError(f"labels are for classify and regress; for {task}, pass a table with all columns")
+    if isinstance(texts, str | PathLike) or hasattr(texts, "columns"):
+        raise InputError(
+            "train is a table, which has its labels in a column; leave out labels, or pass a list of texts"
+        )
+    return {"text": [*texts], "label": [*labels]}
+
+
+@overload
+def evaluate(settings: "Evaluate") -> "Scores": ...
+@overload
+def evaluate(settings: "AnyPath", file: "Table", **options: Any) -> "Scores": ...
+
+
+def evaluate(settings: Any, file: Any = None, **options: Any) -> "Scores":
     """Evaluate a model, or a file of predictions, like the command `bothways evaluate`.
 
-    Returns the scores by name; the 95 % interval of a score follows it as NAME_interval. `file` may hold paths or
-    in-memory tables, as for `train`.
+    settings: bothways.settings.Evaluate; or a model, with the file, and other settings by name:
+    `bothways.evaluate("my-run", "test.csv")`. Returns the scores by name; the 95 % interval of a score follows it as
+    NAME_interval. `file` may hold paths or in-memory tables, as for `train`.
     """
-    if type(settings) is not VERBS["evaluate"].settings_class:
+    settings_class = VERBS["evaluate"].settings_class
+    if file is not None:
+        _check_names(options, settings_class, "evaluate")
+        settings = settings_class(model=settings, file=file, **options)
+    if type(settings) is not settings_class:
         raise InputError(
-            f"settings of type {type(settings).__name__} cannot be evaluated; use bothways.settings.Evaluate"
+            f"settings of type {type(settings).__name__} cannot be evaluated; pass a model and a file, or "
+            "bothways.settings.Evaluate"
         )
     scores: Scores = VERBS["evaluate"].load()(settings)
     return scores

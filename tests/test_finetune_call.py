@@ -3,6 +3,7 @@
 import csv
 from pathlib import Path
 
+import pandas
 import pytest
 
 import bothways
@@ -48,8 +49,37 @@ def test_one_call_fine_tunes_on_a_table_and_the_result_loads(
         assert sum(probabilities.values()) == pytest.approx(1)
         assert max(probabilities, key=probabilities.get) == row["predicted"]
     assert '<a href="predictions.csv">' in (result.directory / "report.html").read_text(encoding="utf-8")
-    again = bothways.finetune(rows, **{**options, "epochs": 0.2})
+    columns = [[row[name] for row in rows] for name in ("message", "kind")]
+    options = {"model": tmp_path / "start", "baselines": False, "epochs": 0.2}
+    again = bothways.finetune(*columns, **options)
     assert again.directory == Path("classify-2")
+    frame = pandas.DataFrame({"text": columns[0], "label": columns[1]})
+    same = bothways.finetune(train=frame, **options)
+    assert (same.directory, same.mean) == (Path("classify-3"), again.mean)
+    scores = bothways.evaluate("classify-3", frame, dtype="float32")
+    assert 0 <= scores["accuracy"] <= 1
+    with pytest.raises(InputError, match="no option of evaluate.*device"):
+        bothways.evaluate("classify-3", frame, devise="cpu")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((["a", "b"], "kind"), {}, "label='kind'"),
+        ((["a", "b"], [0, 1]), {"task": "tag"}, "for tag, pass a table"),
+        (("train.csv", [0, 1]), {}, "leave out labels"),
+        ((pandas.DataFrame({"text": ["a"]}), [0]), {}, "leave out labels"),
+    ],
+)
+def test_labels_that_do_not_go_with_the_texts_lead_to_the_right_call(arguments, options, message):
+    with pytest.raises(InputError, match=message):
+        bothways.finetune(*arguments, **options)
+
+
+@pytest.mark.parametrize("path", [None, 3, ["a"]])
+def test_a_model_that_is_no_path_is_named(path):
+    with pytest.raises(InputError, match="must be a path or a name.*bothways-en"):
+        bothways.load(path)
 
 
 def test_mistakes_are_named_as_python_callers_write_them(rows):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.checkpoint import hub
+from bothways.errors import InputError
 from bothways.inference.backends import open_backend
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.predictor import Predictor
@@ -40,6 +41,8 @@ def load(
     weights of the model, and `model.adapter(name)` is the model with one of them. An adapter of LoRA or biases alone is
     merged into the weights. Without this argument, `path` may be that of an adapter, which names its model.
     """
+    if not isinstance(path, str | PathLike):
+        raise InputError(f"the model ({path!r:.80}) must be a path or a name; leave it out for {DEFAULT}")
     options: dict[str, Any] = {"dtype": dtype, "device": device, "window": window, "batch_tokens": batch_tokens}
     path = hub.locate(path)
     if adapter is None:
