@@ -98,6 +98,7 @@ def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> Non
     for name in (name for key, name in objectives.items() if key in figures):
         print_lines(f"{name}, held out: {next_sentence_verdict(figures)}")
     print_lines(
+        f"held out: {figures['measured_on']}",
         f"{cost['tokens']:,} tokens in {cost['minutes']:.1f} minutes, about {cost['kwh']:.2g} kWh at "
         f"{cost['watts']:g} W per CPU thread or GPU",
         f"model in {result.model}, curves in {result.directory / 'curves.png'}",
