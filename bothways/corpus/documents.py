@@ -227,8 +227,8 @@ def _contents(source: DocumentSource) -> tuple[str | None, ...]:
 def _text_documents(path: Path, unit: Unit, on_row_error: RowErrorHandler, encoding: str | None) -> Iterator[str]:
     if _has_json_lines(path, encoding):
         raise InputError(
-            f"{path}: has JSON lines, not running text; let its name end in .jsonl instead of .txt, and name the column "
-            "of the texts with --text-column unless it is 'text'"
+            f"{path}: has JSON lines, not running text; let its name end in .jsonl instead of .txt, and name the "
+            "column of the texts with --text-column unless it is 'text'"
         )
     for lines, error in _split_documents(path, unit, encoding):
         if error:

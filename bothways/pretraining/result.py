@@ -52,6 +52,7 @@ def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> Pretraini
     figures = {
         **heldout.measure(setup.module),
         "unigram_perplexity": heldout.unigram_perplexity,
+        "dtype": str(next(setup.module.parameters()).dtype).removeprefix("torch."),
         "measured_on": run.metadata["data"]["heldout"]["measured_on"],
     }
     if isinstance(setup.module, ReplacedTokenModel):

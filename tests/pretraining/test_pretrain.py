@@ -490,7 +490,7 @@ def test_the_baseline_guesses_by_frequency_in_the_training_text(held, settings, 
     [(0.8, [0.7, 0.9], 0.52, True), (0.6, [0.49, 0.7], 0.5, False), (0.6, [0.52, 0.7], 0.55, False)],
 )
 def test_next_sentence_counts_as_learned_only_above_chance(accuracy, interval, chance, called):
-    figures = {"next_sentence_accuracy": accuracy, "next_sentence_interval": interval, "chance": chance}
+    figures = {"next_sentence_accuracy": accuracy, "next_sentence_accuracy_interval": interval, "chance": chance}
     assert ("not learned yet" not in heldout.next_sentence_verdict(figures)) == called
 
 
