@@ -306,7 +306,7 @@ def _table(name: str, rows: dict[str, dict[str, Any]]) -> list[str]:
     """The lines of a table of scores, one row per entry."""
     columns = dict.fromkeys(key for row in rows.values() for key in row)
     head = f"{name:24} {' '.join(f'{column:>10}' for column in columns)}"
-    cells = {key: (shorten(row.get(column, "")) for column in columns) for key, row in rows.items()}
+    cells = {key: [shorten(row.get(column, "")) for column in columns] for key, row in rows.items()}
     return [head, *(f"  {key:22} {' '.join(f'{cell:>10}' for cell in row)}" for key, row in cells.items())]
 
 

@@ -318,7 +318,7 @@ def test_the_whole_workflow_by_commands(tmp_path, output_of):
     tuning = ("finetune", "classify", "--model", tmp_path / "run", "--train", tmp_path / "t.csv", "-o", tmp_path / "c")
     result = json.loads(output_of(*tuning, "--json"))
     named = ["task", "metric", "mean", "std", "n", "failed", "scores", "split", "model", "interval", "rows"]
-    named += ["baselines", "verdict", "frozen"]
+    named += ["baselines", "verdict", "frozen", "dtype"]
     assert list(result) == named and result["interval"][0] < result["mean"] + 1e-9 and result["rows"] == 6
     assert result["n"] == 1 and result["scores"] == [result["mean"]] and result["split"] == "test"
     (tmp_path / "new.txt").write_text("a dog ran\n")
