@@ -163,7 +163,7 @@ def test_the_expected_minutes_are_announced_before_the_first_step(settings, monk
 
 def test_steps_of_unequal_sizes_are_timed_by_their_tokens():
     """The shortest texts, in the fastest steps, do not stand for all; nor does the first step, or an evaluation."""
-    sizes, seconds = [50, 100, 400, 700, 200], [9.0, 0.1, 0.4, 0.7, 0.2]
+    sizes, seconds = [50, 100, 400, 700, 200], [9.0, 0.05, 0.4, 0.7, 0.2]
     tokens, times = np.cumsum([0, *sizes]).tolist(), np.cumsum([5.0, *seconds]).tolist()
     steps = [*zip(times, tokens, strict=True), (times[-1] + 0.001, tokens[-1])]
     assert rehearsal.seconds_per_token(steps) == pytest.approx(0.001)
