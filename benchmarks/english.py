@@ -106,7 +106,9 @@ def words(path: str, out: Path) -> Figures:
 def next_sentence(path: str, out: Path) -> Figures:
     model = bothways.load(path)
     figures = held_out(model, "next", PAIRS).measure(model.module)
-    return {key: figures[key] for key in ("next_sentence_accuracy", "next_sentence_interval", "pairs", "chance")}
+    return {
+        key: figures[key] for key in ("next_sentence_accuracy", "next_sentence_accuracy_interval", "pairs", "chance")
+    }
 
 
 def fills(path: str, out: Path) -> Figures:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from bothways.data.glue import detect_format
 from bothways.data.stream import LiveInput, ModelInput
+from bothways.data.tables import rows_per_line
 from bothways.data.text_files import EXPLICIT_TYPES, file_type, is_compressed
 from bothways.errors import InputError
 
@@ -90,8 +92,9 @@ def _num_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
-def estimate_num_rows(file: str) -> int | None:
-    """The approximate number of rows in a file, from its size and the lines in some parts; None if unknown."""
+def estimate_num_rows(file: str, encoding: str | None = None) -> int | None:
+    """The approximate number of rows in a file, from its size, the lines in some parts, and in a CSV the lines of its
+    first rows; None if unknown."""
     path = Path(file)
     if not path.is_file() or is_compressed(path) or file_type(path) in (*EXPLICIT_TYPES, ".json"):
         return None
@@ -102,11 +105,16 @@ def estimate_num_rows(file: str) -> int | None:
             return int(pyarrow.parquet.read_metadata(path).num_rows)
         except (pyarrow.ArrowException, OSError):
             return None  # reading the rows raises an error that explains it
-    size = path.stat().st_size
+    share, size = 1.0, path.stat().st_size
+    if file_type(path) == ".csv" and not detect_format(path, encoding):
+        try:
+            share = rows_per_line(path, ROWS, encoding)
+        except InputError:
+            return None  # as above
     num_lines = num_bytes = 0
     with path.open("rb") as opened:
         for offset in range(0, size, max(SAMPLE_SIZE, size // NUM_SAMPLES)):
             opened.seek(offset)
             sample = opened.read(SAMPLE_SIZE)
             num_lines, num_bytes = num_lines + sample.count(b"\n"), num_bytes + len(sample)
-    return round(num_lines / num_bytes * size) if num_bytes else None
+    return round(share * num_lines / num_bytes * size) if num_bytes else None

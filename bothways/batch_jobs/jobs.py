@@ -95,7 +95,9 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)
     # On a terminal the predictions themselves show the progress.
-    with JobProgress("predict", estimate_num_rows(settings.file), bar=not sys.stdout.isatty()) as progress:
+    with JobProgress(
+        "predict", estimate_num_rows(settings.file, settings.encoding), bar=not sys.stdout.isatty()
+    ) as progress:
         for block_read in read_blocks(model, settings, kept):
             block, rows = compute_block(compute, block_read, settings, progress)
             for number, reason in block.errors.items():
@@ -270,7 +272,9 @@ def _write(
         if settings.resume and not output.journal.blocks:
             logger.info(f"{out}: nothing to resume; beginning at the first row")
         output.skip_done(blocks)
-        with JobProgress(out.name, estimate_num_rows(settings.file), done=output.journal.rows) as progress:
+        with JobProgress(
+            out.name, estimate_num_rows(settings.file, settings.encoding), done=output.journal.rows
+        ) as progress:
             for block in blocks:
                 output.add(block, *compute_block(compute, block, settings, progress))
         return output.finish()

@@ -40,7 +40,7 @@ def choose_rows(settings: Predict) -> Journal:
         texts = [row.text for row in rows]
         return model.label_candidates(texts, pairs_of(rows), long=settings.long, progress=progress)
 
-    with JobProgress(settings.out.name, estimate_num_rows(settings.file)) as progress:
+    with JobProgress(settings.out.name, estimate_num_rows(settings.file, settings.encoding)) as progress:
         for block_read in read_blocks(model, settings, kept):
             block, candidates = compute_block(compute, block_read, settings, progress)
             left = pool.add(replace(candidates, rows_N=np.array(block.row_numbers, np.int64)))

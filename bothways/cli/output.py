@@ -6,7 +6,7 @@ One function per verb, named after the verb's first word, called with the settin
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import format_count
@@ -98,6 +98,7 @@ def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> Non
     for name in (name for key, name in objectives.items() if key in figures):
         print_lines(f"{name}, held out: {next_sentence_verdict(figures)}")
     print_lines(
+        f"held out: {figures['measured_on']}; computed in {figures['dtype']}",
         f"{cost['tokens']:,} tokens in {cost['minutes']:.1f} minutes, about {cost['kwh']:.2g} kWh at "
         f"{cost['watts']:g} W per CPU thread or GPU",
         f"model in {result.model}, curves in {result.directory / 'curves.png'}",
@@ -137,6 +138,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
                 "baselines": result.baselines,
                 "verdict": result.verdict,
                 "frozen": result.frozen,
+                **({"dtype": result.dtype} if result.dtype else {}),
                 **({"delivered": result.delivered, "encoder": result.encoder} if result.delivered else {}),
                 **({"teacher": result.teacher} if result.teacher else {}),
                 **({"readers": result.readers} if result.readers else {}),
@@ -153,8 +155,9 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
     interval = "" if low is None else f"{pooled} (95 % interval {low:.2%} to {high:.2%}, {rows})"
     failed = f"; {result.failed} no better than the simplest baseline" if result.failed else ""
     selected = " (the model was selected on this set, so new text may score lower)" if result.split == "dev" else ""
+    computed = f", computed in {result.dtype}" if result.dtype else ""
     print_lines(
-        f"{name} {result.metric} {result.mean:.2%}{spread}{interval}{failed}{selected}",
+        f"{name} {result.metric} {result.mean:.2%}{spread}{interval}{failed}{computed}{selected}",
         *format_encoder(result),
         *format_teacher(result),
         *format_table(result.metric, name, result.baselines),
@@ -285,15 +288,27 @@ def search(settings: "Search", result: "SearchResult") -> None:
 
 def evaluate(settings: "Evaluate", scores: "Scores") -> None:
     if settings.json:
-        print_json({"metrics": dict(scores)})
+        print_json({"metrics": dict(scores), **({"dtype": scores.dtype} if scores.dtype else {})})
         return
     intervals = {name: f"{name}_interval" for name in scores if f"{name}_interval" in scores}
     for name, value in scores.items():
         if name in intervals:
             low, high = map(shorten, scores[intervals[name]])
             print_lines(f"{name:24} {shorten(value):8} (95 % interval {low} to {high})")
-        elif name not in intervals.values():
+        elif isinstance(value, dict) and value and all(isinstance(inner, dict) for inner in value.values()):
+            print_lines(*_table(name, value))
+        elif name not in intervals.values() and (isinstance(value, bool) or value != 0 or isinstance(value, float)):
             print_lines(f"{name:24} {shorten(value)}")
+    if scores.dtype:
+        print_lines(f"{'computed in':24} {scores.dtype}")
+
+
+def _table(name: str, rows: dict[str, dict[str, Any]]) -> list[str]:
+    """The lines of a table of scores, one row per entry."""
+    columns = dict.fromkeys(key for row in rows.values() for key in row)
+    head = f"{name:24} {' '.join(f'{column:>10}' for column in columns)}"
+    cells = {key: [shorten(row.get(column, "")) for column in columns] for key, row in rows.items()}
+    return [head, *(f"  {key:22} {' '.join(f'{cell:>10}' for cell in row)}" for key, row in cells.items())]
 
 
 def bench(settings: "Bench", result: "Measured") -> None:
@@ -343,11 +358,23 @@ def info(settings: "Info", facts: dict[str, Any]) -> None:
         print_json(facts)
         return
     for name, value in facts.items():
+        if name == "settings":
+            value = without_defaults(facts["run"], value)
         lines = [shorten(value)]
         if isinstance(value, dict):
             lines = [f"{key} {shorten(inner)}" for key, inner in value.items()]
         for index, line in enumerate(lines):
             print_lines(f"{name if index == 0 else '':12} {line}")
+
+
+def without_defaults(verb: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run, as stored in JSON, that are not the defaults of its verb."""
+    from bothways.training.run import plain_value
+    from bothways.verbs import VERBS
+
+    known = fields(VERBS[verb].settings_class) if verb in VERBS else ()
+    defaults = {field.name: plain_value(field.default) for field in known}
+    return {name: value for name, value in settings.items() if value != defaults.get(name, value is None)}
 
 
 def cache(settings: "Cache", contents: "CacheContents") -> None:

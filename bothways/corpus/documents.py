@@ -41,7 +41,10 @@ __all__ = [
 
 Unit = Literal["blank", "line", "file"]
 DocumentSource = TableSource | HubDataset
+Part = Literal["all", "training", "heldout"]
 READER_VERSION = 2  # part of every fingerprint; increment when the same files yield different documents
+TAIL, SHORT = 0.05, 2000  # fraction of a document that can be held out; characters of one that stays whole
+JSON_LINES = 3  # lines at the start of a .txt that are read to recognize JSON lines
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Corpus:
     column: the text column of a table, or several, comma-separated; each row is a document.
     on_error: stop at rows that cannot be read, or skip and count them.
     encoding: of text files without a byte-order mark; None means UTF-8.
+    part: all of it, or one of two parts. "heldout" are the files of `held_out`, or without any, the last 5 % of each
+    document of at least 2,000 characters; "training" is the rest.
     """
 
     paths: tuple[TableSource | str, ...]
@@ -60,6 +65,8 @@ class Corpus:
     column: str = "text"
     on_error: OnError = "stop"
     encoding: str | None = None
+    part: Part = "all"
+    held_out: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.paths:
@@ -95,7 +102,8 @@ class Corpus:
             for text in self._texts(source, partial(self._set_aside, skipped, str(source))):
                 if text and not text.isspace():
                     num_documents += 1
-                    yield text
+                    if part := self._part_of(text):
+                        yield part
             if num_documents == num_before and self.on_error == "stop":
                 raise InputError(f"{source}: empty; a corpus file holds at least one document")
         if not num_documents:
@@ -108,6 +116,7 @@ class Corpus:
         """
         parts = [
             (READER_VERSION, self.unit, self.column, self.on_error, self.encoding),
+            *([] if self.part == "all" or self.held_out else [self.part]),
             *map(_contents, self.sources().values()),
         ]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
@@ -118,7 +127,22 @@ class Corpus:
         for path in self.paths:
             for source in _resolve(path):
                 source_by_key.setdefault(_key(source), source)
+        if self.held_out:
+            keys = {*map(_key, self.held_out)}
+            return {key: one for key, one in source_by_key.items() if (key in keys) == (self.part == "heldout")}
         return source_by_key
+
+    def _part_of(self, text: str) -> str:
+        """The part of a document that belongs to this part of the corpus; perhaps none."""
+        if self.part == "all" or self.held_out:
+            return text
+        text = text.rstrip()
+        if len(text) < SHORT:
+            return text if self.part == "training" else ""
+        end = len(text) - int(TAIL * len(text))
+        ends = (text.find(sign, end, end + SHORT // 20) for sign in "\n ")  # of a line, or else of a word
+        cut = next((found for found in ends if found >= 0), end)
+        return text[:cut] if self.part == "training" else text[cut:].lstrip()
 
     def _texts(self, source: DocumentSource, on_row_error: RowErrorHandler) -> Iterator[str]:
         if isinstance(source, HubDataset):
@@ -201,11 +225,30 @@ def _contents(source: DocumentSource) -> tuple[str | None, ...]:
 
 
 def _text_documents(path: Path, unit: Unit, on_row_error: RowErrorHandler, encoding: str | None) -> Iterator[str]:
+    if _has_json_lines(path, encoding):
+        raise InputError(
+            f"{path}: has JSON lines, not running text; let its name end in .jsonl instead of .txt, and name the "
+            "column of the texts with --text-column unless it is 'text'"
+        )
     for lines, error in _split_documents(path, unit, encoding):
         if error:
             on_row_error(error)
         else:
             yield "\n".join(lines)
+
+
+def _has_json_lines(path: Path, encoding: str | None) -> bool:
+    """Whether the first lines are JSON objects, at least one."""
+    lines = (line.text for line in decoded_lines(path, encoding) if line.text and not line.text.isspace())
+    first = [*islice(lines, JSON_LINES)]
+    return bool(first) and all(map(_is_json_object, first))
+
+
+def _is_json_object(line: str) -> bool:
+    try:
+        return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _split_documents(path: Path, unit: Unit, encoding: str | None) -> Iterator[tuple[list[str], InputError | None]]:

@@ -6,6 +6,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
@@ -39,6 +40,7 @@ __all__ = [
     "missing_column",
     "raise_error",
     "read_schema",
+    "rows_per_line",
 ]
 
 OnError = Literal["stop", "skip"]  # what to do about rows that cannot be read
@@ -145,6 +147,15 @@ def iter_rows(
     if kind == ARROW:
         return _arrow_rows(path, column, on_row_error)
     raise InputError(f"{path}: a {kind} has no columns; give one of {', '.join((*FILE_TYPES[1:], XLSX))}")
+
+
+def rows_per_line(path: Path, most: int, encoding: str | None = None) -> float:
+    """Rows per line of a CSV, less than 1 where quoted values have several lines, in its first `most` rows.
+
+    The header is no row. InputError if the file as a whole cannot be read.
+    """
+    lines = [number for number, _, _ in islice(_records(path, encoding), most + 1)]
+    return (len(lines) - 1) / lines[-1] if lines else 0.0
 
 
 def missing_column(where: str, column: str, columns: Iterable[str]) -> InputError:

@@ -93,7 +93,8 @@ def measure(settings: Evaluate) -> Scores:
     for chosen, (names, use) in OPTIONS.items():
         if evaluate is not chosen and (asked := asked_for(settings, names)):
             raise InputError(f"{asked} is for {use}; leave it out, or name such data")
-    return add_counts(evaluate(model, settings), selected_on(model, settings.file))
+    scores = add_counts(evaluate(model, settings), selected_on(model, settings.file))
+    return replace(scores, dtype=str(model.dtype).removeprefix("torch."))
 
 
 def choose_evaluation(model: Predictor, settings: Evaluate) -> "Evaluation":

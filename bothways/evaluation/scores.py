@@ -21,7 +21,8 @@ class Scores(Mapping[str, Any]):
 
     primary: the name of the score that models are compared by. secondary: another score to show with it. maximum: the
     maximum of the primary score: 1, or 100 (SQuAD's scores). intervals: the intervals, with the bootstrap resamples
-    that pair these scores with those of other predictions for the same rows; None if they were not computed.
+    that pair these scores with those of other predictions for the same rows; None if they were not computed. dtype: the
+    number format in which the model computed, such as "float32"; "" if unknown.
     """
 
     primary: str
@@ -30,6 +31,7 @@ class Scores(Mapping[str, Any]):
     secondary: str | None = None
     maximum: float = 1.0
     intervals: Intervals | None = None
+    dtype: str = ""
 
     @staticmethod
     def with_intervals(primary: str, scores: Mapping[str, Any], intervals: Intervals | None, **more: Any) -> "Scores":

@@ -84,10 +84,10 @@ class FineTuneResult:
     seeds). rows: number of rows in the split. pooled: in cross-validation, the metric of all rows together, to which
     the interval belongs. baselines: the metric of simple models on the same rows; verdict: whether fine-tuning beats
     the best of them. frozen: whether the encoder of the saved model is the pre-trained one, since training it was not
-    better on dev. delivered: name of the baseline that is in `model` instead, since the 95 % interval of its lead on
-    dev is above 0; the encoder is beside it, and `encoder` has its mean, std, interval and scores. teacher: the
-    teacher's own metric by split, if there is a teacher. readers: a line on which libraries read the model, if
-    transformers does not read all of it.
+    better on dev. dtype: the number format in which the encoder was scored; "" if unknown. delivered: name of the
+    baseline that is in `model` instead, since the 95 % interval of its lead on dev is above 0; the encoder is beside
+    it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's own metric by split, if there is a
+    teacher. readers: a line on which libraries read the model, if transformers does not read all of it.
     """
 
     directory: Path
@@ -105,6 +105,7 @@ class FineTuneResult:
     baselines: dict[str, float] = field(default_factory=dict)
     verdict: str = ""
     frozen: bool = False
+    dtype: str = ""
     delivered: str = ""
     encoder: dict[str, Any] = field(default_factory=dict)
     teacher: dict[str, float] = field(default_factory=dict)
@@ -214,6 +215,7 @@ def run_seeds(
         DivideScores(calibration["temperature"]).finalize(initial.model)
 
     trained = Outcome(task, split, metrics_by_seed, kept, folds)
+    trained.result["dtype"] = str(setup.options.dtype).removeprefix("torch.")
     delivered = trained
     if lessons:
         trained.result["teacher"] = {name: score.value for name, score in lessons.scores.items()}
@@ -344,8 +346,9 @@ def train(
             LinearStart(directory).apply(task, model)
     initial = trained_state(model) if setup.averages else {}
     with run.timed("rehearsal"):
-        rehearsal = Rehearsal(setup, model, objective, batches, seed)
-        plan = read_or_make_plan(directory / PLAN, rehearsal, batch_plan.epoch(source, seed))
+        epoch = batch_plan.epoch(source, seed)
+        rehearsal = Rehearsal(setup, model, objective, batches, seed, epoch.tokens / epoch.steps)
+        plan = read_or_make_plan(directory / PLAN, rehearsal, epoch)
     run.update_metadata(steps=plan.steps, steps_per_epoch=plan.steps_per_epoch, learning_rate=plan.learning_rate)
     options = replace(
         setup.options,
@@ -545,7 +548,7 @@ def read_result(run: Run, task: str) -> FineTuneResult:
     values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
     optional = {
         name: result[name]
-        for name in ("pooled", "baselines", "verdict", "delivered", "encoder", "teacher", "readers")
+        for name in ("pooled", "baselines", "verdict", "dtype", "delivered", "encoder", "teacher", "readers")
         if name in result
     }
     return FineTuneResult(

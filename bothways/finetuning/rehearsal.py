@@ -5,10 +5,12 @@ What follows from them is stored as the plan of the training, so that a resumed 
 
 import json
 import time
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 from torch import Tensor
 
@@ -40,13 +42,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Trains copies of a model for a few steps. batches: the micro-batches of the training, from a first step on."""
+    """Trains copies of a model for a few steps. batches: the micro-batches of the training, from a first step on.
+    step_tokens: mean number of tokens of a step."""
 
     setup: FineTuneSetup
     model: Model
     objective: Objective
     batches: Steps
     seed: int
+    step_tokens: float
 
     def run(self, steps: int, learning_rate: float) -> tuple[Model, float]:
         """A copy after this many steps, whose learning rate rises and falls as in a whole run, and seconds per step."""
@@ -61,7 +65,7 @@ class Rehearsal:
             evaluate_every=0,
             checkpoint_every=0,
         )
-        times = [time.perf_counter()]
+        steps_done = [(time.perf_counter(), 0)]
         fit(
             self.objective.module(copy, self.seed),
             forward_losses(self.objective),
@@ -69,10 +73,9 @@ class Rehearsal:
             self.batches,
             options,
             evaluate=lambda: {"loss": 0.0},
-            record=lambda row: times.append(time.perf_counter()),
+            record=lambda row: steps_done.append((time.perf_counter(), row["tokens"])),
         )
-        durations = sorted(after - before for before, after in pairwise(times))
-        return copy, durations[len(durations) // 4]
+        return copy, self.step_tokens * seconds_per_token(steps_done)
 
     def row_losses(self, model: Model) -> Tensor:
         """The loss of each row of dev, [N]."""
@@ -101,6 +104,16 @@ class Rehearsal:
         return default * LOWER, seconds
 
 
+def seconds_per_token(steps: Iterable[tuple[float, int]]) -> float:
+    """The median over steps, which may be of very different sizes. steps: (seconds, tokens) since the start, at the
+    start and after each step; further evaluations have no tokens."""
+    return median(
+        (after - before) / (tokens - tokens_before)
+        for (before, tokens_before), (after, tokens) in pairwise(steps)
+        if tokens > tokens_before
+    )
+
+
 def read_or_make_plan(file: Path, rehearsal: Rehearsal, epoch: Epoch) -> Plan:
     """The stored plan of a resumed run, or a new one, which is stored."""
     if not file.exists():
@@ -127,7 +140,7 @@ def make_plan(rehearsal: Rehearsal, epoch: Epoch) -> Plan:
     elif minutes >= SHOWN_MINUTES:
         duration = f"{minutes:.1f} minutes" if minutes >= 1 else f"{60 * minutes:.0f} s"
         logger.info(
-            f"training takes at most {duration}: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms; "
+            f"training takes about {duration}: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms; "
             "it stops before if it no longer pays (--minutes)"
         )
     per_epoch, dev_tokens = setup.evaluations_per_epoch, sum(setup.task.data["dev"].sizes)

@@ -111,7 +111,7 @@ class HeldOut:
             metrics_by_name["perplexity"] = metrics.perplexity(sum(words) / len(words))
         if trials:
             low, high = metrics.wilson_interval(correct, trials)
-            metrics_by_name |= {f"{name}_accuracy": correct / trials, f"{name}_interval": [low, high]}
+            metrics_by_name |= {f"{name}_accuracy": correct / trials, f"{name}_accuracy_interval": [low, high]}
             metrics_by_name["pairs" if name in PAIR_TASK_NAMES.values() else "tokens"] = trials
             metrics_by_name["chance"] = max(positives, trials - positives) / trials
         return metrics_by_name
@@ -129,7 +129,7 @@ def next_sentence_verdict(figures: Mapping[str, Any]) -> str:
     """Accuracy on sentence pairs or replaced tokens as text, with a note if its interval includes chance."""
     for name in (*PAIR_TASK_NAMES.values(), "replaced"):
         if f"{name}_accuracy" in figures:
-            low, high = figures[f"{name}_interval"]
+            low, high = figures[f"{name}_accuracy_interval"]
             verdict = " - not learned yet" if low <= max(0.5, figures["chance"]) else ""
             if figures["chance"] == 1:
                 verdict = " - all pairs have the same label, so there is nothing to learn; use --pairs none"

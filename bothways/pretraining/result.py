@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PretrainingResult:
-    """Result of a run: its directory, the saved model, held-out metrics, and cost in minutes, tokens and kWh."""
+    """Result of a run: its directory, the saved model, held-out metrics with the text that they were `measured_on`, and
+    cost in minutes, tokens and kWh."""
 
     directory: Path
     model: Path
@@ -48,7 +49,12 @@ def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> Pretraini
     if not run.is_main_process:
         return processes.broadcast(None)
     heldout = setup.heldout
-    figures = {**heldout.measure(setup.module), "unigram_perplexity": heldout.unigram_perplexity}
+    figures = {
+        **heldout.measure(setup.module),
+        "unigram_perplexity": heldout.unigram_perplexity,
+        "dtype": str(next(setup.module.parameters()).dtype).removeprefix("torch."),
+        "measured_on": run.metadata["data"]["heldout"]["measured_on"],
+    }
     if isinstance(setup.module, ReplacedTokenModel):
         setup.module.finish()
     if setup.has_untrained_globals:

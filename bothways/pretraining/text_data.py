@@ -1,9 +1,10 @@
 """Tokenizer and token store of a pre-training run: training and held-out documents."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from bothways.batching import token_batches
 from bothways.checkpoint.contents import Checkpoint
 from bothways.corpus import cache
 from bothways.corpus.copies import copied_documents
-from bothways.corpus.documents import Corpus, mark_held_out, skipped_summary
+from bothways.corpus.documents import SHORT, TAIL, Corpus, mark_held_out, skipped_summary
 from bothways.corpus.encode import num_cores
 from bothways.corpus.sampler import sample_documents
 from bothways.corpus.segments import ranges
@@ -22,6 +23,7 @@ from bothways.data.datasets import HUB_PREFIX
 from bothways.errors import InputError, format_count
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
+from bothways.rng import Purpose, generator
 from bothways.settings import Distill, Pretrain
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.tokenizer.fast import BertBackend
@@ -30,6 +32,9 @@ from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes
 
 HELD_OUT_EVERY = 20  # documents
+FEW_FILES, FEW_DOCUMENTS = 20, 400  # fewer files are not held out whole; fewer documents can be of very unequal sizes
+LEAST, WANTED, MOST = 0.01, 0.05, 0.1  # fraction of the text that is held out
+SAME_SOURCES = ", from the same sources as the training text; other text scores worse"
 MAX_UNKNOWN = 0.01  # fraction of [UNK] tokens from which a warning is logged
 MIN_COUNT = 3  # occurrences of a word to become an entry
 
@@ -79,12 +84,14 @@ def _count_ids(ids: np.ndarray, vocab_size: int) -> np.ndarray:
 class Text:
     """The text of a run, and how it becomes a token store.
 
-    heldout: None holds out every HELD_OUT_EVERY-th training document. token_store: None for the user's cache.
-    processes: None for one per core.
+    heldout: None holds out every HELD_OUT_EVERY-th training document. held_out: what it is, in words; "" for that.
+    is_named: whether the user named it. token_store: None for the user's cache. processes: None for one per core.
     """
 
     training: Corpus
     heldout: Corpus | None
+    held_out: str
+    is_named: bool
     token_store: Path | None
     language: str
     processes: int | None
@@ -114,11 +121,54 @@ def open_text(settings: Pretrain | Distill) -> Text:
         return opened
 
     text, other = corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
+    held_out = "the text that was named as held out"
     if other:
         known = text.sources()
         if both := [source for key, source in other.sources().items() if key in known]:
             raise InputError(f"{both[0]}: is also training text; use other text for --heldout")
-    return Text(text, other, settings.token_store, settings.language, settings.processes, settings.drop_duplicates)
+    else:
+        text, other, held_out = _hold_out(text, settings.drop_duplicates)
+    return Text(
+        text,
+        other,
+        held_out,
+        bool(settings.heldout),
+        settings.token_store,
+        settings.language,
+        settings.processes,
+        settings.drop_duplicates,
+    )
+
+
+def _hold_out(text: Corpus, drop_duplicates: bool) -> tuple[Corpus, Corpus | None, str]:
+    """Training and held-out text, and the latter in words: whole files, or of fewer than 20, every 20th
+    document (None, ""), or if that were more than a tenth of the text, the end of each document."""
+    sources = [*text.sources().values()]
+    files = [source for source in sources if isinstance(source, Path)]
+    if len(files) == len(sources) and (chosen := _choose_files(files)):
+        names = ", ".join(file.name for file in chosen[:3]) + (", ..." if len(chosen) > 3 else "")
+        parts = (replace(text, part=part, held_out=tuple(chosen)) for part in ("training", "heldout"))
+        return next(parts), next(parts), f"{len(chosen)} of {len(files)} files ({names})"
+    documents = DocumentReader(text.documents(), drop_duplicates, quiet=True)
+    sizes = np.array([len(document) for document in islice(documents, FEW_DOCUMENTS)])
+    is_uneven = 1 < len(sizes) < FEW_DOCUMENTS and sizes[_are_held_out(len(sizes))].sum() > MOST * sizes.sum()
+    if is_uneven and sizes[sizes >= SHORT].sum() * TAIL >= SHORT:
+        parts = (replace(text, part=part) for part in ("training", "heldout"))
+        return next(parts), next(parts), f"the last {TAIL:.0%} of each document{SAME_SOURCES}"
+    return text, None, ""
+
+
+def _choose_files(files: Sequence[Path]) -> list[Path]:
+    """Random files, the same ones each time, of about 5 % of all bytes, at most 10 %; [] if there are too few."""
+    if len(files) < FEW_FILES:
+        return []
+    sizes, chosen = [file.stat().st_size for file in files], dict[int, int]()
+    for index in generator(0, Purpose.HELD_OUT, 3).permutation(len(files)).tolist():
+        if 0 < sizes[index] <= MOST * sum(sizes) - sum(chosen.values()):
+            chosen[index] = sizes[index]
+        if sum(chosen.values()) >= WANTED * sum(sizes):
+            break
+    return [files[index] for index in sorted(chosen)] if sum(chosen.values()) >= LEAST * sum(sizes) else []
 
 
 def choose_vocabulary(settings: Pretrain, start: Checkpoint | None) -> Vocabulary:
@@ -141,16 +191,20 @@ def read_data(text: Text, tokenizer: Tokenizer, *, new_vocabulary: bool = True) 
         training = numbers[~_are_held_out(len(numbers))]
     else:
         training, heldout = numbers, np.arange(unseen.num_documents)
-    for one in filter(None, (corpus, other)):
+    for one in filter(None, (corpus, other if text.is_named else None)):
         if left_out := one.left_out():
             logger.info(left_out)
+    tokens, unseen_tokens = _tokens(store, training), _tokens(unseen, heldout)
+    every = f"every {HELD_OUT_EVERY}th" if len(numbers) >= HELD_OUT_EVERY else "the last"
+    share = "" if text.is_named else f"{unseen_tokens / max(1, tokens + unseen_tokens):.1%} of the text, "
+    measured_on = share + (text.held_out or f"{every} document{SAME_SOURCES}")
     logger.info(
-        f"training text: {_tokens(store, training):,} tokens in {format_count(len(training), 'document')}; held out: "
-        f"{_tokens(unseen, heldout):,} in {len(heldout):,}"
+        f"training text: {tokens:,} tokens in {format_count(len(training), 'document')}; held out: "
+        f"{unseen_tokens:,} in {len(heldout):,} ({measured_on})"
     )
     record = {
-        "train": {**facts, "documents": len(training), "tokens": _tokens(store, training)},
-        "heldout": {**unseen_facts, "documents": len(heldout), "tokens": _tokens(unseen, heldout)},
+        "train": {**facts, "documents": len(training), "tokens": tokens},
+        "heldout": {**unseen_facts, "documents": len(heldout), "tokens": unseen_tokens, "measured_on": measured_on},
     }
     copies = copied_documents(store, training, unseen, sample_documents(unseen, heldout), len(tokenizer))
     if len(copies):

@@ -31,7 +31,7 @@ class TextTraining(Optimization, TextFiles, Device, Printed):
     drop_duplicates: bool = False
     """Drop documents that are identical to an earlier one, and count them."""
     heldout: DataList = default(())
-    """Held-out text to evaluate on. [every 20th document]"""
+    """Held-out text to evaluate on. [about 5 % of the text: whole files of 20 or more, else every 20th document]"""
     heldout_examples: int = 256
     """Maximum number of held-out examples to evaluate on."""
     token_store: OptionalDirectory = default(None)

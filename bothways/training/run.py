@@ -60,7 +60,7 @@ class Run:
     ) -> None:
         self.directory, self.is_main_process = directory, is_main_process
         self.callbacks = list_callbacks(callbacks)
-        plain_settings = {key: _plain(value) for key, value in asdict(settings).items()}
+        plain_settings = {key: plain_value(value) for key, value in asdict(settings).items()}
         self.metadata: dict[str, Any] = {
             "verb": verb,
             "settings": plain_settings,
@@ -142,7 +142,7 @@ class Run:
 
     def update_metadata(self, **facts: Any) -> None:
         """Add entries to bothways.json, atomically."""
-        self.metadata |= {key: _plain(value) for key, value in facts.items()}
+        self.metadata |= {key: plain_value(value) for key, value in facts.items()}
         if self.lock:
             self.lock.check()
             write_atomic(self.directory / METADATA_FILE, to_json(self.metadata, 2) + "\n")
@@ -256,11 +256,12 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """A setting or fact as bothways.json has it."""
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: plain_value(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [plain_value(inner) for inner in value]
     if isinstance(value, MemoryTable):
         return value.record()
     return str(value) if isinstance(value, Path) else value

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main, output
+from bothways.evaluation.scores import Scores
 from bothways.verbs import VERBS
 
 TEXTS = ["the cat sat", "", "a dog ran and ran", "on the mat", "a", "the dog sat on a cat " * 30, "b"]
@@ -250,12 +252,40 @@ def test_evaluation_prints_metrics(classifier, filler, tmp_path, output_of):
     assert set(metrics) == {*scores, *(f"{name}_interval" for name in scores), "majority", "texts"}
     assert metrics["texts"] == 3
     table = {line.split()[0]: line for line in output_of("evaluate", classifier, tmp_path / "t.csv").splitlines()}
-    assert {*table} == {*scores, "majority", "texts"}
+    assert {*table} == {*scores, "majority", "texts", "computed"}
     low, high = metrics["accuracy_interval"]
     assert f"{low:.4f}".rstrip("0") in table["accuracy"] and f"{high:.4f}".rstrip("0") in table["accuracy"]
     (tmp_path / "t.txt").write_text("The cat sat on the mat. The dog ran and ran.\n\n" * 5)
     words = json.loads(output_of("evaluate", filler, tmp_path / "t.txt", "--json", "--max-length", "32"))["metrics"]
     assert words["perplexity"] == pytest.approx(np.exp(words["masked_lm"]))
+    shown = output_of("evaluate", filler, tmp_path / "t.txt", "--max-length", "32", "--dtype", "float32")
+    assert shown.splitlines()[-1].split() == ["computed", "in", "float32"] and "skipped" not in shown
+
+
+def test_scores_have_their_intervals_and_tables_beside_them_and_no_empty_counts(capsys):
+    scores = {"next_sentence": 0.6, "next_sentence_accuracy": 0.75, "next_sentence_accuracy_interval": [0.7, 0.8]}
+    by_type = {"LOC": {"f1": 0.5, "support": 3}, "PER": {"f1": 0.0, "support": 12}}
+    output.evaluate(
+        SimpleNamespace(json=False),
+        Scores("f1", {**scores, "f1": 0.0, "by_type": by_type}, {"illegal_gold": 0}, dtype="bfloat16"),
+    )
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["next_sentence", "0.6"],
+        ["next_sentence_accuracy", "0.75", "(95", "%", "interval", "0.7", "to", "0.8)"],
+        ["f1", "0"],
+        ["by_type", "f1", "support"],
+        ["LOC", "0.5", "3"],
+        ["PER", "0", "12"],
+        ["computed", "in", "bfloat16"],
+    ]
+
+
+def test_info_prints_the_settings_that_are_not_defaults(capsys):
+    settings = {"corpus": ["a.txt"], "steps": 1000, "seed": 7, "batch_tokens": 4096, "documents": "blank"}
+    output.info(SimpleNamespace(json=False), {"run": "pretrain", "settings": settings})
+    shown = capsys.readouterr().out
+    assert "corpus a.txt" in shown and "steps 1,000" in shown
+    assert "batch_tokens" not in shown and "documents" not in shown
 
 
 def test_info_is_a_table_or_json(classifier, output_of):
@@ -288,7 +318,7 @@ def test_the_whole_workflow_by_commands(tmp_path, output_of):
     tuning = ("finetune", "classify", "--model", tmp_path / "run", "--train", tmp_path / "t.csv", "-o", tmp_path / "c")
     result = json.loads(output_of(*tuning, "--json"))
     named = ["task", "metric", "mean", "std", "n", "failed", "scores", "split", "model", "interval", "rows"]
-    named += ["baselines", "verdict", "frozen"]
+    named += ["baselines", "verdict", "frozen", "dtype"]
     assert list(result) == named and result["interval"][0] < result["mean"] + 1e-9 and result["rows"] == 6
     assert result["n"] == 1 and result["scores"] == [result["mean"]] and result["split"] == "test"
     (tmp_path / "new.txt").write_text("a dog ran\n")

@@ -83,6 +83,14 @@ def test_documents_of_a_txt_end_at_blank_lines_at_lines_or_with_the_file(unit, t
     assert read(file("b.txt", " one\ntwo\n\xa0\nthree"), unit=unit) == texts
 
 
+def test_json_lines_in_a_txt_are_refused(file):
+    for content in ('{"text": "one"}\n', '\n{"text": "one"}\n{"text": "two"}\n\n{"text": "three"}\nfour'):
+        with pytest.raises(InputError, match=r"a\.txt: .*JSON lines.*end in \.jsonl.*--text-column"):
+            read(file("a.txt", content), on_error="skip")
+    for content in ('{"a": 1}\nis JSON\n', "{braces}\n", "[1]\n[2]\n", '"quoted"\n'):
+        assert read(file("a.txt", content)) == [content.rstrip()]
+
+
 def test_a_document_of_white_space_is_none(file):
     assert read(file("a.jsonl", '{"text": ""}\n{"text": " \\u3000\\n"}\n{"text": " a "}\n')) == [" a "]
     for unit in ("blank", "line", "file"):

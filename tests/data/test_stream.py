@@ -224,6 +224,10 @@ def test_the_number_of_rows_is_estimated_from_parts_of_a_file(tmp_path):
     file = written(tmp_path / "t.txt", "".join("a" * (n % 90) + "\n" for n in range(500_000)))
     assert estimate_num_rows(str(file)) == pytest.approx(500_000, rel=0.01)
     assert estimate_num_rows(str(written(tmp_path / "t.jsonl.gz", b""))) is None and estimate_num_rows("-") is None
+    cells = "".join(f'{n},"first\n\nsecond ""{n}""\n{"line" * (n % 9)}\n"\n' for n in range(2000))
+    assert estimate_num_rows(str(written(tmp_path / "t.csv", f"n,text\n{cells}"))) == 2000
+    assert estimate_num_rows(str(written(tmp_path / "e.csv", ""))) is None
+    assert estimate_num_rows(str(written(tmp_path / "h.csv", "a,a\n1,2\n"))) == 1
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"] * 33}), tmp_path / "t.parquet")
     assert estimate_num_rows(str(tmp_path / "t.parquet")) == 33
 

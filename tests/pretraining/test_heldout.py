@@ -44,7 +44,7 @@ def evaluate_and_record(store, tokenizer, model, pairs, **options):
 def test_accuracy_on_pairs_is_named_by_their_objective(store, tokenizer, model, pairs, name):
     held, figures = evaluate_and_record(store, tokenizer, model, pairs)
     assert [key for key in figures if key.endswith("_accuracy")] == [f"{name}_accuracy"]
-    low, high = figures[f"{name}_interval"]
+    low, high = figures[f"{name}_accuracy_interval"]
     assert low < figures[f"{name}_accuracy"] < high and 100 < figures["pairs"] == sum(map(len, held.batches))
     assert next_sentence_verdict(figures).startswith(f"{figures[f'{name}_accuracy']:.1%} (95 % interval")
     sums = {"masked_lm": [0.0, 0], "next_sentence": [0.0, 0]}

@@ -16,7 +16,7 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import info
-from bothways.corpus.documents import documents
+from bothways.corpus.documents import Corpus, documents
 from bothways.corpus.store import build_in_memory
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
@@ -374,16 +374,57 @@ def test_every_twentieth_document_is_held_out_and_of_few_the_last(settings, resu
         file.write_text("\n\n".join("abcdefghijklmnopqrst"[: index + 1] for index in range(number)), encoding="utf-8")
         data = read_data(replace(settings, corpus=(file,), heldout=()), tokenizer)
         assert data.heldout.tolist() == held_out and data.unseen is data.store
+        assert "from the same sources" in data.facts["data"]["heldout"]["measured_on"]
         assert data.training.tolist() == [index for index in range(number) if index not in held_out]
     (tmp_path / "one.txt").write_text("one line\nanother\n")
     with pytest.raises(InputError, match="one document.* held out"):
         read_data(replace(settings, corpus=(tmp_path / "one.txt",), heldout=()), tokenizer)
 
 
+def test_of_many_files_whole_files_are_held_out(settings, result, tmp_path):
+    tokenizer, folder = bothways.Tokenizer.load(result.model), tmp_path / "texts"
+    folder.mkdir()
+    for number in range(21):
+        (folder / f"{number:02}.txt").write_text(f"{'the king ' * (20 + number)}\n\n" * 30, encoding="utf-8")
+    (folder / "00.txt").write_text("the queen\n\n" * 30 * 400, encoding="utf-8")  # 28 % of the text
+    changed = replace(settings, corpus=(folder,), heldout=(), token_store=tmp_path / "store")
+    data, again = read_data(changed, tokenizer), read_data(changed, tokenizer)
+    assert (data.store.fingerprint, data.unseen.fingerprint) == (again.store.fingerprint, again.unseen.fingerprint)
+    assert data.store.num_documents == len(data.training) and data.unseen.num_documents == len(data.heldout)
+    assert len(data.training) + len(data.heldout) == 600 + 12_000 and len(data.heldout) % 30 == 0
+    share = data.unseen.num_tokens / (data.unseen.num_tokens + data.num_tokens)
+    measured_on = data.facts["data"]["heldout"]["measured_on"]
+    assert 0.01 < share < 0.1 and measured_on.startswith(
+        f"{share:.1%} of the text, {len(data.heldout) // 30} of 21 files"
+    )
+    named = [name for name in (f"{number:02}.txt" for number in range(21)) if name in measured_on]
+    rest = replace(changed, corpus=tuple(f for f in sorted(folder.iterdir()) if f.name not in named))
+    explicit = read_data(replace(rest, heldout=tuple(folder / name for name in named)), tokenizer)
+    assert (
+        explicit.store.fingerprint == data.store.fingerprint and explicit.unseen.fingerprint == data.unseen.fingerprint
+    )
+
+
+def test_few_large_documents_are_held_out_in_part(settings, result, tmp_path):
+    tokenizer = bothways.Tokenizer.load(result.model)
+    for number, size in enumerate((900, 800, 1200)):
+        lines = (f"the {SUBJECTS[number]} was proud {'very ' * (line % 7)}\n" for line in range(size))
+        (tmp_path / f"{number}.txt").write_text("".join(lines), encoding="utf-8")
+    files = tuple(sorted(tmp_path.glob("*.txt")))
+    whole = read_data(replace(settings, corpus=files, heldout=(), documents="file"), tokenizer)
+    share = whole.unseen.num_tokens / (whole.unseen.num_tokens + whole.num_tokens)
+    assert len(whole.training) == len(whole.heldout) == 3 and share == pytest.approx(0.05, abs=0.003)
+    ids = [store.ids for store in (whole.store, whole.unseen)]
+    everything = build_in_memory(Corpus(files, "file").documents(), tokenizer)
+    assert np.bincount(np.concatenate(ids)).tolist() == np.bincount(everything.ids).tolist()
+    assert "the last 5% of each document" in whole.facts["data"]["heldout"]["measured_on"]
+
+
 def test_held_out_files_are_not_trained_on_and_all_others_are(settings, result):
     data = read_data(settings, bothways.Tokenizer.load(result.model))
     assert len(data.training) == data.store.num_documents == 60
     assert len(data.heldout) == data.unseen.num_documents == 12
+    assert data.facts["data"]["heldout"]["measured_on"] == "the text that was named as held out"
 
 
 def test_the_vocabulary_is_learned_without_held_out_documents(settings, tmp_path):
@@ -449,7 +490,7 @@ def test_the_baseline_guesses_by_frequency_in_the_training_text(held, settings, 
     [(0.8, [0.7, 0.9], 0.52, True), (0.6, [0.49, 0.7], 0.5, False), (0.6, [0.52, 0.7], 0.55, False)],
 )
 def test_next_sentence_counts_as_learned_only_above_chance(accuracy, interval, chance, called):
-    figures = {"next_sentence_accuracy": accuracy, "next_sentence_interval": interval, "chance": chance}
+    figures = {"next_sentence_accuracy": accuracy, "next_sentence_accuracy_interval": interval, "chance": chance}
     assert ("not learned yet" not in heldout.next_sentence_verdict(figures)) == called
 
 
