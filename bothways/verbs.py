@@ -105,7 +105,7 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
     settings: a Pretrain, Distill, Classify, Regress, Tag, Answer or TrainEmbed of bothways.settings. Its corpus,
     heldout, train, dev and test may be paths or in-memory tables: a list of dicts, a dict of columns, a pandas
     DataFrame, an Arrow table, a Dataset of `datasets`, or any other object that exports Arrow data. A list of strings
-    is a list of paths; pass the texts of a corpus as {"text": texts}. Messages count rows from 1: "train: row 17".
+    is a list of paths; pass the texts of a corpus as {"text": texts}. Messages count rows from 0: "train: row 17".
 
     callbacks: one or several Callback objects or functions; functions are called with each row of metrics.jsonl as it
     is written. InputError, before any work, if one cannot be called. A row has `split` ("train" after a step, "heldout"

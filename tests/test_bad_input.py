@@ -209,8 +209,8 @@ def test_a_missing_column_of_a_corpus_is_named(refused, tmp_path):
 def test_a_column_some_rows_lack_is_named(classifier, refused, tmp_path):
     rows = [{"text": "a", "pair": "b", "label": "x"}, {"text": "a", "label": "x"}]
     file = write(tmp_path / "pairs.jsonl", "\n".join(map(json.dumps, rows)))
-    assert "pairs.jsonl:2: 'pair' is missing" in refused("evaluate", classifier, file)
-    assert "pairs.jsonl:2: 'pair' is missing" in refused("predict", classifier, file)
+    assert "pairs.jsonl: row 1 (line 2): 'pair' is missing" in refused("evaluate", classifier, file)
+    assert "pairs.jsonl: row 1 (line 2): 'pair' is missing" in refused("predict", classifier, file)
 
 
 # --- labels and classes
@@ -220,7 +220,7 @@ def test_a_column_some_rows_lack_is_named(classifier, refused, tmp_path):
 def test_an_unknown_label_is_reported_with_the_known_ones(classifier, refused, tmp_path):
     file = write(tmp_path / "table.csv", TABLE + "a bird,w\n")
     error = refused("evaluate", classifier, file)
-    assert "table.csv:4: " in error and "'w'" in error and "x, y, z" in error
+    assert "table.csv: row 2 (line 4): " in error and "'w'" in error and "x, y, z" in error
 
 
 def test_one_class_only_is_refused(filler, refused, tmp_path):

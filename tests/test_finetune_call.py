@@ -40,7 +40,7 @@ def test_one_call_fine_tunes_on_a_table_and_the_result_loads(
     assert any(line.get_label() == "baseline" for line in figure.axes[1].lines)
     with (result.directory / "predictions.csv").open(encoding="utf-8-sig", newline="") as file:
         predictions = [*csv.DictReader(file)]
-    assert [*predictions[0]] == ["where", "text", "gold", "predicted", "probability_c", "probability_d"]
+    assert [*predictions[0]] == ["file", "row", "text", "gold", "predicted", "probability_c", "probability_d"]
     assert len(predictions) == result.rows and predictions[0]["text"] in {row["message"] for row in rows}
     correct = [row["gold"] == row["predicted"] for row in predictions]
     assert sum(correct) / len(correct) == pytest.approx(result.mean)

@@ -29,7 +29,16 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.cloze import words_by_label
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.data.datasets import arrow_files
-from bothways.data.stream import LiveInput, ModelInput, all_columns, read_questions, read_texts, resolve_columns
+from bothways.data.stream import (
+    LiveInput,
+    ModelInput,
+    all_columns,
+    first_columns,
+    has_lines,
+    read_questions,
+    read_texts,
+    resolve_columns,
+)
 from bothways.data.tables import read_schema
 from bothways.data.text_files import ARROW
 from bothways.errors import InputError, RowsError, no_such_column
@@ -39,6 +48,7 @@ from bothways.inference.prediction_sets import stored_calibration
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
 from bothways.log import logger
+from bothways.row_location import RowLocation, id_column
 from bothways.settings import Embed, Predict
 
 VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")
@@ -103,7 +113,7 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
             for number, reason in block.errors.items():
                 logger.warning(f"row {number:,} skipped: {reason}")
             numbered = ({"row": number, **row} for number, row in zip(block.row_numbers, rows, strict=True))
-            yield [*numbered] if settings.on_error == "skip" else rows
+            yield [*numbered] if _skips(settings) else rows
 
 
 def plain(value: Any) -> Any:
@@ -120,25 +130,41 @@ def load_for(settings: Predict) -> Predictor:
 
 
 def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
-    """The input columns that are copied into the result, and their names there: input_NAME if NAME is taken."""
+    """The input columns that are copied into the result, and their names there: input_NAME if NAME is taken. Unless
+    they are named, the one that identifies a row, if there is one."""
+    if settings.text is not None:
+        available = [*_literal_row(settings)]
+    elif settings.keep_columns is None:
+        if model.task == "answer":  # whose result has the id
+            return {}
+        available = [*first_columns(settings.file, settings.encoding)]
+    else:
+        available = all_columns(settings.file, settings.encoding)
     if settings.keep_columns is None:
-        return {}
-    available = (
-        [*_literal_row(settings)] if settings.text is not None else all_columns(settings.file, settings.encoding)
-    )
-    names = available if settings.keep_columns == "all" else [settings.keep_columns]
-    if settings.keep_columns not in ("all", *available):
+        names = [*filter(None, [id_column((*available,))])]
+    elif settings.keep_columns in ("all", *available):
+        names = available if settings.keep_columns == "all" else [settings.keep_columns]
+    else:
         names = [name.strip() for name in settings.keep_columns.split(",")]
     if missing := [name for name in names if name not in available]:
         source = settings.file if settings.text is None else "--text"
         raise no_such_column(source, missing[0], available, "name others with --keep-columns")
     columns = result_columns(model, settings.top, has_sets=settings.coverage is not None)
-    taken = {"row", *columns.names}
+    taken = {*columns.names, *(["line"] if _writes_lines(settings) else [])}
     if settings.out is not None and settings.out.suffix in (".csv", ".tsv"):
         taken |= {*map(probability_column, score_labels(columns))}
     if model.task == "answer":  # its id column is the question's id
         names = [name for name in names if name != "id"]
     return rename_columns(names, taken)
+
+
+def _writes_lines(settings: Predict) -> bool:
+    """Whether the result has the line of each row: where it has row numbers, of a file with lines."""
+    return has_lines(settings.file) and settings.text is None and (settings.out is not None or _skips(settings))
+
+
+def _skips(settings: Predict) -> bool:
+    return settings.on_error == "skip"
 
 
 def rename_columns(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
@@ -174,7 +200,10 @@ def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]
         return kind if is_number or types.is_boolean(kind) else pyarrow.string()
 
     copied = [(output_name, column_type(name)) for name, output_name in kept.items()]
-    return pyarrow.schema([*copied, *result_columns(model, settings.top, has_sets=settings.coverage is not None)])
+    lines = [("line", pyarrow.int64())] if _writes_lines(settings) else []
+    return pyarrow.schema(
+        [*lines, *copied, *result_columns(model, settings.top, has_sets=settings.coverage is not None)]
+    )
 
 
 def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> BlockFunction:
@@ -189,14 +218,14 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
         options["coverage"] = settings.coverage
         logger.info(stored_calibration(model.description.metadata).guarantee(settings.coverage))
     predict_rows = partial(PREDICT_ROWS.get(model.task, predict_labels), model, long=settings.long, **options)
+    writes_lines = _writes_lines(settings)
     predict_rows([])  # a missing head must not be reported as the error of a row
 
     def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> list[ResultRow]:
         results = predict_rows(rows, progress=progress)
-        if not kept:
-            return results
         copied = (dict(zip(kept.values(), row.kept, strict=True)) for row in rows)
-        return [{**columns, **result} for columns, result in zip(copied, results, strict=True)]
+        lines = ({"line": row.line} if writes_lines else {} for row in rows)
+        return [{**line, **columns, **result} for line, columns, result in zip(lines, copied, results, strict=True)]
 
     return compute
 
@@ -292,16 +321,21 @@ def compute_block(
         except RowsError as error:
             if settings.on_error == "stop":
                 index = min(error.rows)
-                raise InputError(
-                    f"row {block.row_numbers[index]:,}, counted from 0: {error.rows[index]}, or skip such rows with "
-                    "--on-error skip"
-                ) from None
+                where = RowLocation(_source(settings), block.row_numbers[index], block.inputs[index].line)
+                raise InputError(f"{where}: {error.rows[index]}, or skip such rows with --on-error skip") from None
             block = block.without(error.rows)
         except InputError as error:
             if not block.row_numbers:
                 raise
             first, last = block.row_numbers[0], block.row_numbers[-1]
-            raise InputError(f"rows {first:,} to {last:,}, counted from 0: {error}") from None
+            raise InputError(f"{_source(settings)}: rows {first} to {last}: {error}") from None
+
+
+def _source(settings: Embed | Predict) -> str:
+    """The name of the input in a message."""
+    if isinstance(settings, Predict) and settings.text is not None:
+        return "--text"
+    return "standard input" if settings.file == "-" else settings.file
 
 
 def reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from bothways.batch_jobs.journal import Journal, check_output, open_output
 from bothways.batch_jobs.progress import JobProgress
 from bothways.batch_jobs.rows import pairs_of
 from bothways.batch_jobs.writers import ResultRow, Separated
-from bothways.data.stream import ModelInput, all_columns
+from bothways.data.stream import ModelInput, all_columns, has_lines
 from bothways.errors import format_count
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.label_choice import choose_all
@@ -51,7 +51,8 @@ def choose_rows(settings: Predict) -> Journal:
     chosen = choose_all(pool, f"{settings.file} has {format_count(num_rows, 'row')}")
     inputs = [kept_rows[row] for row in chosen]
     to_label = Block(chosen, inputs, errors)
-    writer = Separated([*kept.values(), *COLUMNS], settings.out.suffix == ".tsv", settings.escape_formulas)
+    lines = ["line"] if has_lines(settings.file) else []
+    writer = Separated([*lines, *kept.values(), *COLUMNS], settings.out.suffix == ".tsv", settings.escape_formulas)
     with open_output(settings.out, writer, reproduction_facts(settings, model)) as output:
         output.add(to_label, to_label, _result_rows(model, settings, inputs, [*kept.values()]))
         return output.finish()
@@ -60,7 +61,7 @@ def choose_rows(settings: Predict) -> Journal:
 def _kept_columns(names: Sequence[str]) -> dict[str, str]:
     """All input columns and their names in the result, where no column but ours is found as that of the labels."""
     taken = {name for name in names if name.strip().lower() in COLUMNS}
-    return rename_columns(names, {*COLUMNS, *taken})
+    return rename_columns(names, {"line", *COLUMNS, *taken})
 
 
 def _result_rows(
@@ -71,6 +72,7 @@ def _result_rows(
     return [
         dict(zip(kept, row.kept, strict=True))
         | {
+            "line": row.line,
             "label": None,
             "suggested": list(prediction.labels) if several else prediction.label,
             "confidence": round(_lowest(prediction) if several else prediction.score, 4),

@@ -18,6 +18,7 @@ from bothways.data.tagged_words import Sentence, TextWords
 from bothways.data.tags import Scheme, Span, spans_to_tags
 from bothways.data.text_files import file_type, read_bytes
 from bothways.errors import InputError, shorten
+from bothways.row_location import RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.tokenizer.basic import Splitter
 
@@ -82,8 +83,8 @@ def _spans_key(row: TableRow) -> str | None:
     return next((key for key in keys if isinstance(row[key], list)), keys[0] if keys else None)
 
 
-def read_annotation_file(path: Path) -> list[tuple[str, TableRow]]:
-    """('FILE: row 1', row) for each element of a .json that holds a list."""
+def read_annotation_file(path: Path) -> list[tuple[RowLocation, TableRow]]:
+    """(location, row) for each element of a .json that holds a list."""
     try:
         rows = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
@@ -93,10 +94,11 @@ def read_annotation_file(path: Path) -> list[tuple[str, TableRow]]:
     if not isinstance(rows, list) or not rows:
         held = "an empty list" if rows == [] else f"{type(rows).__name__}, not a list"
         raise InputError(f"{path}: holds {held}; {layouts_message()}")
-    return [(f"{path}: row {number}", row) for number, row in enumerate(rows, 1)]
+    located = ((RowLocation(path, number), row) for number, row in enumerate(rows))
+    return [(where.with_id(row) if isinstance(row, Mapping) else where, row) for where, row in located]
 
 
-def text_rows(path: Path) -> Iterator[tuple[str, TableRow]]:
+def text_rows(path: Path) -> Iterator[tuple[RowLocation, TableRow]]:
     """The rows of a .json that holds a list; those of tasks of Label Studio with their text as the column "text"."""
     for where, row in read_annotation_file(path):
         if not isinstance(row, Mapping):
@@ -106,8 +108,8 @@ def text_rows(path: Path) -> Iterator[tuple[str, TableRow]]:
 
 
 def accepted_rows(
-    path: TableSource, located_rows: list[tuple[str, Any]], errors: RowErrors, *used: str | None
-) -> list[tuple[str, Any]]:
+    path: TableSource, located_rows: list[tuple[RowLocation, TableRow]], errors: RowErrors, *used: str | None
+) -> list[tuple[RowLocation, TableRow]]:
     """The rows without those that Prodigy's `answer` rejects or ignores, and without tasks of Label Studio that have no
     annotation, or only cancelled ones. `errors` receives a note with their number.
 
@@ -135,7 +137,7 @@ def _is_refused(row: TableRow, has_answers: bool) -> bool:
 
 
 def annotated_sentences(
-    located_rows: Iterable[tuple[str, TableRow]], errors: RowErrors, scheme: Scheme = "iob2"
+    located_rows: Iterable[tuple[RowLocation, TableRow]], errors: RowErrors, scheme: Scheme = "iob2"
 ) -> list[Sentence]:
     """A sentence for each row, a document of its own. scheme: of the tags that are written.
 

@@ -118,7 +118,7 @@ def _read_values(path: Path, indices: tuple[int, int, int], names: Sequence[str]
 def _triples(
     path: Path, indices: tuple[int, int, int], names: Sequence[str], encoding: str | None
 ) -> Iterator[tuple[str, str, str, str]]:
-    """('file:line', query, document, value as text) for each row."""
+    """(location, query, document, value as text) for each row."""
     if file_type(path) in TABLE_TYPES:
         for where, row in iter_rows(path, encoding=encoding):
             found_names = [_find_name(row, choices) for choices in (QUERY, DOCUMENT, names)]

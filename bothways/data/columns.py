@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
 from bothways.errors import InputError, no_such_column
+from bothways.row_location import RowLocation
 from bothways.settings.tables_in_memory import TableSource
 
 PAIR_NAMES = (  # common names of first and second texts
@@ -58,13 +59,13 @@ LABEL_NAMES = (
     "quality",
 )
 Columns = tuple[str, ...]  # joined into one text, in this order
-LabelCheck = Callable[[str, str], object]  # ('file:line', label); raises InputError for an unusable label
+LabelCheck = Callable[[str, str], object]  # (location, label); raises InputError for an unusable label
 ColumnRole = Literal["text", "pair", "label", "group", "words", "tags"]  # its column is named by the flag --ROLE-column
 
 
 @dataclass(frozen=True)
 class Table:
-    """Texts with optional second texts (pairs), labels and groups. where: 'file:line' of each row.
+    """Texts with optional second texts (pairs), labels and groups. where: the location of each row.
 
     Labels that are lists are stored as JSON. notes: what was changed or left out while reading. groups: None unless a
     group column was named.
@@ -73,7 +74,7 @@ class Table:
     texts: list[str]
     pairs: list[str] | None
     labels: list[str] | None
-    where: list[str]
+    where: list[RowLocation]
     notes: tuple[str, ...] = ()
     groups: list[str] | None = None
 
@@ -82,10 +83,10 @@ class Table:
 
     def take(self, rows: Sequence[int]) -> "Table":
         """The table with these rows only."""
-        columns = (self.texts, self.pairs, self.labels, self.where, self.groups)
-        texts, pairs, labels, where, groups = (column and [column[row] for row in rows] for column in columns)
-        assert texts is not None and where is not None
-        return Table(texts, pairs, labels, where, self.notes, groups)
+        columns = (self.texts, self.pairs, self.labels, self.groups)
+        texts, pairs, labels, groups = (column and [column[row] for row in rows] for column in columns)
+        assert texts is not None
+        return Table(texts, pairs, labels, [self.where[row] for row in rows], self.notes, groups)
 
     @cached_property
     def keys(self) -> list[tuple[str, ...]]:
@@ -102,7 +103,7 @@ class Table:
 
 def build_table(
     path: TableSource,
-    located_rows: Sequence[tuple[str, TableRow]],
+    located_rows: Sequence[tuple[RowLocation, TableRow]],
     *,
     text: str | None = None,
     pair: str | None = None,
@@ -112,7 +113,7 @@ def build_table(
     on_row_error: RowErrorHandler,
     check: LabelCheck | None = None,
 ) -> Table:
-    """Build a table from rows ('file:line', values by column).
+    """Build a table from rows (location, values by column).
 
     text, pair, label, group: column names; None: found by standard or common names, except for groups. A text or pair
     may be several columns, comma-separated, which are joined. Pairs are optional, as are labels unless `need_labels`.

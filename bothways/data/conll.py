@@ -11,6 +11,7 @@ from bothways.data.tagged_words import Sentence
 from bothways.data.tags import is_entity_tag
 from bothways.data.text_files import Line, decoded_lines, file_type
 from bothways.errors import InputError, format_count
+from bothways.row_location import RowLocation
 
 DOCSTART = "-DOCSTART-"  # marks a document boundary
 COLUMN_SEPARATORS = " \t"  # other white space can be part of a word
@@ -61,16 +62,19 @@ def read_conll(
     layout = _layout(path, lines)
     _check_columns(path, layout, words, tags)
     is_divided = any(line.text.startswith(DOCSTART) for line in lines)
-    sentences = []
+    sentences, number = [], -1
     for document, group in _groups(lines):
         try:
             rows = _words(path, group, layout, words, tags)
         except InputError as error:
+            number += 1
             on_row_error(error)
             continue
         if rows:
+            number += 1
             texts, labels = zip(*((values[words], values[tags]) for _, values in rows), strict=True)
-            sentences.append(Sentence(texts, labels, f"{path}:{rows[0][0]}", document if is_divided else None))
+            where = RowLocation(path, number, rows[0][0])
+            sentences.append(Sentence(texts, labels, where, document if is_divided else None))
     if sentences and all(_are_numbers(sentence.words) for sentence in sentences):
         raise InputError(
             f"{path}: column {words} numbers the words; name the column of words, such as --words-column 1"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from re import fullmatch
 from typing import Any, cast
@@ -23,6 +24,7 @@ from bothways.data.tables import (
 )
 from bothways.data.text_files import ARROW, EXPLICIT_TYPES, file_type, open_file
 from bothways.errors import InputError, format_count
+from bothways.row_location import RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 HUB_PREFIX = "hf:"
@@ -52,8 +54,8 @@ class HubDataset:
         """The commit hash, which stays the same while this process runs."""
         return _revision(self.name)
 
-    def rows(self, column: str | None = None) -> Iterator[tuple[str, TableRow]]:
-        """Stream ('hf:NAME@SPLIT: row 1', values by column).
+    def rows(self, column: str | None = None) -> Iterator[tuple[RowLocation, TableRow]]:
+        """Stream (location, values by column).
 
         column: the only column to read, or several, comma-separated, if the dataset declares its columns.
         """
@@ -63,8 +65,8 @@ class HubDataset:
                 if not (names := match_columns(column, dataset.features)):
                     raise missing_column(str(self), column, dataset.features)
                 dataset = dataset.select_columns([*names])
-            for row_number, row in enumerate(dataset, 1):
-                yield f"{self}: row {row_number}", row
+            for row_number, row in enumerate(dataset):
+                yield RowLocation(self, row_number).with_id(row), row
 
     def features(self) -> Mapping[str, Any]:
         """The features by column, in the form `datasets` writes into files; empty if the dataset declares none."""
@@ -160,8 +162,8 @@ def has_named_columns(path: TableSource) -> bool:
 
 def read_rows(
     path: TableSource, *, on_row_error: RowErrorHandler = raise_error, encoding: str | None = None
-) -> list[tuple[str, TableRow]]:
-    """All rows as ('file:line', values by column): a table in a file or in memory, a hub dataset, or a saved dataset.
+) -> list[tuple[RowLocation, TableRow]]:
+    """All rows as (location, values by column): a table in a file or in memory, a hub dataset, or a saved dataset.
 
     The split is `train` unless named: hf:owner/name@validation, or DIRECTORY/validation of a saved DatasetDict. If the
     dataset declares class names, they replace the class indices, and None replaces -1 (no class).
@@ -174,10 +176,11 @@ def read_rows(
     if path.as_posix().startswith(HUB_PREFIX):
         dataset = HubDataset.parse(path.as_posix())
         return _with_class_names(list(dataset.rows()), class_names(dataset.features()), on_row_error)
-    located_rows: list[tuple[str, TableRow]] = []
+    located_rows: list[tuple[RowLocation, TableRow]] = []
+    part_of = path, count()
     for file in (arrow_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()
-        file_rows = list(iter_rows(file, on_row_error=on_row_error, encoding=encoding))
+        file_rows = list(iter_rows(file, on_row_error=on_row_error, encoding=encoding, part_of=part_of))
         arrow_schema = read_schema(file) if file_type(file) in (".parquet", ARROW) else None
         located_rows += _with_class_names(file_rows, class_names(_schema_features(arrow_schema)), on_row_error)
     return located_rows
@@ -205,11 +208,11 @@ def _schema_features(schema: Any) -> Mapping[str, Any]:
 
 
 def _with_class_names(
-    located_rows: list[tuple[str, TableRow]], names: ClassNames, on_row_error: RowErrorHandler
-) -> list[tuple[str, TableRow]]:
+    located_rows: list[tuple[RowLocation, TableRow]], names: ClassNames, on_row_error: RowErrorHandler
+) -> list[tuple[RowLocation, TableRow]]:
     if not names:
         return located_rows
-    renamed: list[tuple[str, TableRow]] = []
+    renamed: list[tuple[RowLocation, TableRow]] = []
     for where, row in located_rows:
         try:
             renamed.append((where, {**row, **{c: _class_name(where, row.get(c), c, names[c]) for c in names}}))

@@ -20,6 +20,7 @@ from bothways.data.tags import Scheme
 from bothways.data.text_files import file_type, read_lines
 from bothways.errors import InputError, format_count
 from bothways.log import logger
+from bothways.row_location import RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 TAGS = ("ner_tags", "ner", "labels")  # common names of the tag column, besides the standard `tags`
@@ -72,7 +73,8 @@ def read_table(
     numbered_lines = list(read_lines(path, encoding))
     if not numbered_lines:
         raise InputError(f"{path}: empty; a file of texts has one per line")
-    return Table([line for _, line in numbered_lines], None, None, [f"{path}:{number}" for number, _ in numbered_lines])
+    where = [RowLocation(path, row, number) for row, (number, _) in enumerate(numbered_lines)]
+    return Table([line for _, line in numbered_lines], None, None, where)
 
 
 # --- words with tags --------------------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ def read_tagged(
 
 def _tagged_rows(
     path: TableSource,
-    rows: list[tuple[str, TableRow]],
+    rows: list[tuple[RowLocation, TableRow]],
     words: str | None,
     tags: str | None,
     errors: RowErrors,
@@ -150,7 +152,7 @@ def _column_number(named: str | None, role: ColumnRole, default: int) -> int:
         ) from None
 
 
-def _sentence(where: str, row: TableRow, words: str, tags: str) -> Sentence:
+def _sentence(where: RowLocation, row: TableRow, words: str, tags: str) -> Sentence:
     for name in (words, tags):
         value = row.get(name)
         if not isinstance(value, list) or not value or None in value:
@@ -168,5 +170,5 @@ def _sentence(where: str, row: TableRow, words: str, tags: str) -> Sentence:
                 f"--{'words' if name == words else 'tags'}-column"
             )
     if "" in row[words]:
-        raise InputError(f"{where}: word {row[words].index('') + 1} is empty; fix the row or drop it")
+        raise InputError(f"{where}: {words}[{row[words].index('')}] is empty; fix the row or drop it")
     return Sentence(tuple(map(str, row[words])), tuple(map(str, row[tags])), where)

@@ -7,6 +7,7 @@ a header, STS-B rows have seven or nine columns, and MRPC (with a byte-order mar
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from bothways.data.columns import LabelCheck, Table, build_table
 from bothways.data.tables import RowErrorHandler, TableRow, iter_rows, raise_error
 from bothways.data.text_files import decoded_lines, file_type
 from bothways.errors import InputError, format_count
+from bothways.row_location import RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 GlueSplit = Literal["train", "dev", "dev_mismatched", "test"]
@@ -190,18 +192,21 @@ def detect_format(path: Path, encoding: str | None = None) -> FileFormat | None:
 
 def format_rows(
     path: Path, file_format: FileFormat, *, on_row_error: RowErrorHandler = raise_error, encoding: str | None = None
-) -> Iterator[tuple[str, TableRow]]:
-    """('file:line', values by column) of a file in this format. Errors in a row go to `on_row_error`."""
+) -> Iterator[tuple[RowLocation, TableRow]]:
+    """(location, values by column) of the rows of a file in this format. Errors in a row go to `on_row_error`."""
+    numbers = count()
     for line in decoded_lines(path, encoding):
         values = line.text.split("\t")
+        if not line.error and (not line.text or tuple(values) == file_format.columns):  # the header, if there is one
+            continue
+        where = RowLocation(path, next(numbers), line.number)
         if line.error:
             on_row_error(line.error)
-            continue
-        if not line.text or tuple(values) == file_format.columns:  # the header, if there is one
             continue
         if len(values) not in (file_format.fewest, len(file_format.columns)):
             expected = " or ".join(map(str, sorted({file_format.fewest, len(file_format.columns)})))
             message = f"{format_count(len(values), 'column')} where {file_format.task} has {expected}; fix the line"
-            on_row_error(InputError(f"{path}:{line.number}: {message}"))
+            on_row_error(InputError(f"{where}: {message}"))
             continue
-        yield f"{path}:{line.number}", dict(zip(file_format.columns, values, strict=False))
+        row = dict(zip(file_format.columns, values, strict=False))
+        yield where.with_id(row), row

@@ -11,6 +11,7 @@ from bothways.data.columns import Table
 from bothways.data.near_duplicates import label_key, preferred_spellings, spelling_variants
 from bothways.data.tables import RowErrors
 from bothways.errors import InputError, join_names
+from bothways.row_location import RowLocation
 
 Some = TypeVar("Some")
 INDICATORS = {"0", "1", "0.0", "1.0", "True", "False"}  # entries of a list of yes and no for each label
@@ -60,7 +61,7 @@ def numeric_labels(table: Table) -> list[float]:
 
 
 def _parse_labels(table: Table, read: Callable[[str, str], Some]) -> list[Some]:
-    """`read` applied to ('file:line', label) of every row. One InputError lists all rows for which it fails."""
+    """`read` applied to (location, label) of every row. One InputError lists all rows for which it fails."""
     values, errors = [], RowErrors()
     for where, label in _labels(table):
         try:
@@ -71,7 +72,7 @@ def _parse_labels(table: Table, read: Callable[[str, str], Some]) -> list[Some]:
     return values
 
 
-def _labels(table: Table) -> Iterable[tuple[str, str]]:
+def _labels(table: Table) -> Iterable[tuple[RowLocation, str]]:
     assert table.labels is not None
     return zip(table.where, table.labels, strict=True)
 

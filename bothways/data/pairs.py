@@ -16,6 +16,7 @@ from bothways.data.split_tables import divide_rows
 from bothways.data.splits import parts_for
 from bothways.data.tables import OnError, RowErrorHandler, RowErrors, TableRow, match_columns
 from bothways.errors import InputError, no_such_column
+from bothways.row_location import RowLocation
 from bothways.settings import TextColumns, TrainEmbed
 from bothways.settings.tables_in_memory import TableSource
 
@@ -133,12 +134,12 @@ def check_score(where: str, label: str) -> None:
 
 def read_negatives(
     path: TableSource,
-    rows: Sequence[tuple[str, TableRow]],
+    rows: Sequence[tuple[RowLocation, TableRow]],
     columns: Sequence[str],
     named: str | None,
     on_row_error: RowErrorHandler,
-) -> dict[str, str]:
-    """{'file:line': negative text} of the named column, else of `negative`; {} if there is none.
+) -> dict[RowLocation, str]:
+    """{location: negative text} of the named column, else of `negative`; {} if there is none.
 
     InputError if several columns match.
     """

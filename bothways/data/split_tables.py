@@ -123,7 +123,7 @@ def refuse_numeric_classes(table: Table, source: TableSource) -> None:
 
 
 def texts_by_location(tables: Iterable[Table]) -> dict[str, tuple[str, str | None]]:
-    """{'file:line': (text, second text or None)} of all rows."""
+    """{location: (text, second text or None)} of all rows."""
     return {
         where: (table.texts[row], table.pairs[row] if table.pairs else None)
         for table in tables

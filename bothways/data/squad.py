@@ -7,12 +7,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.text_files import read_bytes
 from bothways.errors import InputError
+from bothways.row_location import RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 SHOWN = 60  # characters of a text shown in a message
@@ -24,7 +26,7 @@ class Question:
     """A question, its passage (context), and the annotated answers: (text, index of the first character).
 
     Each answer is a slice of the passage: context[start : start + len(text)] == text. Only impossible questions have no
-    answers. Questions about the same passage share one string. where: file, position in the file, and id.
+    answers. Questions about the same passage share one string.
     """
 
     id: str
@@ -32,7 +34,7 @@ class Question:
     context: str
     answers: tuple[tuple[str, int], ...]
     impossible: bool
-    where: str
+    where: RowLocation
 
 
 def read_squad(
@@ -70,19 +72,21 @@ def read_squad(
     return list(question_by_id.values())
 
 
-def question_nodes(path: TableSource, encoding: str | None = None) -> Iterator[tuple[str, Any, Any]]:
+def question_nodes(path: TableSource, encoding: str | None = None) -> Iterator[tuple[RowLocation, Any, Any]]:
     """(location, JSON object of the question, JSON object of its passage) for every question."""
     if isinstance(path, MemoryTable) or has_named_columns(path):
         for where, row in read_rows(path, encoding=encoding):
             yield where, row, row
         return
+    numbers = count()
     for article_index, article in enumerate(_get(f"{path}", _json(path), "data", list)):
         for paragraph_index, paragraph in enumerate(
             _get(f"{path}: data[{article_index}]", article, "paragraphs", list)
         ):
-            where = f"{path}: data[{article_index}].paragraphs[{paragraph_index}]"
-            for question_index, question in enumerate(_get(where, paragraph, "qas", list)):
-                yield f"{where}.qas[{question_index}]", question, paragraph
+            part = f"data[{article_index}].paragraphs[{paragraph_index}]"
+            for index, question in enumerate(_get(f"{path}: {part}", paragraph, "qas", list)):
+                where = RowLocation(path, next(numbers), part=f"{part}.qas[{index}]")
+                yield where.with_id(question) if isinstance(question, Mapping) else where, question, paragraph
 
 
 def _json(path: Path) -> Any:
@@ -97,9 +101,8 @@ def _json(path: Path) -> Any:
 # --- one question -----------------------------------------------------------------------------------------------------
 
 
-def _question(where: str, node: Any, passage: Any, contexts: dict[str, str]) -> Question:
+def _question(where: RowLocation, node: Any, passage: Any, contexts: dict[str, str]) -> Question:
     question_id = str(_get(where, node, "id", str, int))
-    where = f"{where}, id {question_id}"
     text = _get(where, node, "question", str)
     context = _get(where, passage, "context", str)
     answers = tuple(_answers(where, node))

@@ -9,20 +9,21 @@ import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from select import select
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from bothways.data.annotations import is_annotation_file, text_rows
 from bothways.data.columns import Columns, find_text_columns, read_text
-from bothways.data.datasets import HUB_PREFIX, HubDataset, arrow_files, is_text_file
+from bothways.data.datasets import HUB_PREFIX, HubDataset, arrow_files, is_dataset, is_text_file
 from bothways.data.glue import detect_format, format_rows
 from bothways.data.squad import question_nodes
 from bothways.data.tables import TableRow, iter_rows, match_columns
 from bothways.data.text_encodings import has_ascii_newlines, line_decoder
-from bothways.data.text_files import decoded_lines, decoding_error, file_type, open_file
+from bothways.data.text_files import ARROW, decoded_lines, decoding_error, file_type, open_file
 from bothways.errors import InputError
+from bothways.row_location import RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 FIRST_ROWS = 64  # rows that determine which columns hold the texts
@@ -34,19 +35,21 @@ PAUSE, LONGEST_WAIT = 0.05, 0.5  # seconds without a new line, and since the fir
 class ModelInput(NamedTuple):
     """Input of a model: a text, optionally with a second one; or a question, its passage (pair) and its id.
 
-    kept: JSON values of the columns to copy into the result.
+    kept: JSON values of the columns to copy into the result. line: of the file, where the row begins; None without
+    lines.
     """
 
     text: str
     pair: str | None = None
     id: str | None = None
     kept: tuple[Any, ...] = ()
+    line: int | None = None
 
 
 Some = TypeVar("Some")
 InputOrError = ModelInput | InputError
 LiveInput = InputOrError | None  # None: standard input has no further line yet
-RowOrError = tuple[str, TableRow] | InputError  # ('file:line', values by column)
+RowOrError = tuple[RowLocation, TableRow] | InputError  # (location, values by column)
 
 
 def read_texts(
@@ -79,7 +82,7 @@ def read_texts(
         yield from _by_columns(path, _records(path, encoding), text, pair, keep)
     else:
         refuse_column_names(file, text, pair)
-        lines = (line.error or _line_input(line.text, keep) for line in decoded_lines(path, encoding))
+        lines = (line.error or _line_input(line.number, line.text, keep) for line in decoded_lines(path, encoding))
         yield from _refuse_empty(path, lines, "a file of texts has one per line")
 
 
@@ -88,6 +91,12 @@ def refuse_column_names(file: object, text: str | None, pair: str | None) -> Non
     for named in (text, pair):
         if named not in (None, "text", "pair"):
             raise InputError(f"{file}: has one text per line and no column {named!r}; give a table, or omit the column")
+
+
+def has_lines(file: str) -> bool:
+    """Whether the rows of a file, or of standard input ("-"), are at lines of it."""
+    path = Path(file)
+    return file == "-" or not (is_dataset(path) or file_type(path) in (".parquet", ARROW, ".json"))
 
 
 def first_columns(file: str | TableSource, encoding: str | None = None) -> Sequence[str]:
@@ -196,7 +205,7 @@ def _question(record: RowOrError, names: tuple[str, str], number: int, keep: Seq
     return model_input if isinstance(model_input, InputError) else model_input._replace(id=str(question_id))
 
 
-def _squad_question(where: str, question: Any, passage: Any, number: int, keep: Sequence[str]) -> InputOrError:
+def _squad_question(where: RowLocation, question: Any, passage: Any, number: int, keep: Sequence[str]) -> InputOrError:
     """A question of SQuAD's JSON; its answers are ignored."""
     fields = [(question, "id"), (question, "question"), (passage, "context")]
     row = {key: node[key] for node, key in fields if isinstance(node, Mapping) and node.get(key) is not None}
@@ -222,13 +231,13 @@ def _standard_input(keep: Sequence[str], live: bool, encoding: str | None) -> It
         number += 1
         line = line.removeprefix(BOM_UTF8) if number == 1 else line
         try:
-            yield _line_input(decode(line).rstrip("\r\n"), keep)
+            yield _line_input(number, decode(line).rstrip("\r\n"), keep)
         except UnicodeDecodeError as error:
             yield decoding_error(f"line {number} of standard input", line, f"byte {error.start}", encoding)
 
 
-def _line_input(text: str, keep: Sequence[str]) -> ModelInput:
-    return ModelInput(text, kept=(text,) if keep else ())
+def _line_input(number: int, text: str, keep: Sequence[str]) -> ModelInput:
+    return ModelInput(text, kept=(text,) if keep else (), line=number)
 
 
 def _live_lines(file: Any) -> Iterator[bytes | None]:
@@ -297,12 +306,12 @@ def _find_or_none(
 
 
 def _model_input(
-    where: str, row: TableRow, names: Sequence[Columns | None], keep: Sequence[str]
+    where: RowLocation, row: TableRow, names: Sequence[Columns | None], keep: Sequence[str]
 ) -> ModelInput | InputError:
     try:
         kept_values = tuple(_json_value(f"{where}: {name!r}", row.get(name)) for name in keep) if keep else ()
         text, *second = (read_text(where, row, name) for name in names if name is not None)
-        return ModelInput(text, second[0] if second else None, kept=kept_values)
+        return ModelInput(text, second[0] if second else None, kept=kept_values, line=where.line)
     except InputError as error:
         return error.with_traceback(None)  # the traceback would keep the row in memory
     except RecursionError:
@@ -335,12 +344,13 @@ def _records(path: TableSource, encoding: str | None) -> Iterator[RowOrError]:
     if is_annotation_file(path):
         yield from text_rows(path)
         return
+    part_of = path, count()
     for file in (arrow_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()
-        yield from _errors_in_place(partial(iter_rows, file, encoding=encoding))
+        yield from _errors_in_place(partial(iter_rows, file, encoding=encoding, part_of=part_of))
 
 
-def _errors_in_place(read: Callable[..., Iterator[tuple[str, TableRow]]]) -> Iterator[RowOrError]:
+def _errors_in_place(read: Callable[..., Iterator[tuple[RowLocation, TableRow]]]) -> Iterator[RowOrError]:
     """The rows that read(on_row_error=...) yields, with its errors in their places."""
     errors: list[InputError] = []
 

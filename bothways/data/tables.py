@@ -27,6 +27,7 @@ from bothways.data.text_files import (
     open_file,
 )
 from bothways.errors import InputError, format_count, no_such_column
+from bothways.row_location import LOCATION, RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 
 __all__ = [
@@ -45,7 +46,7 @@ __all__ = [
 
 OnError = Literal["stop", "skip"]  # what to do about rows that cannot be read
 LISTED = 5  # locations, and kinds of errors, in a message
-Records = Iterator[tuple[int, list[Any], InputError | None]]  # see _records
+Records = Iterator[tuple[int, list[Any], InputError | str | None]]  # see _records
 csv.field_size_limit(1 << 25)  # characters; bounds the memory that an unclosed quote takes
 
 
@@ -68,7 +69,7 @@ class RowErrors:
         self.on_error = on_error
         self.count = 0
         self.first = ""
-        # By kind of error (the message without values and advice): first message, first few (file, line), count.
+        # By kind of error (the message without values and advice): first message, first few (file, row), count.
         self.shown: dict[str, str] = {}
         self.places: dict[str, list[tuple[str, str]]] = {}
         self.counts = Counter[str]()
@@ -77,8 +78,7 @@ class RowErrors:
     def __call__(self, error: InputError) -> None:
         self.count += 1
         self.first = self.first or str(error)
-        match = re.fullmatch(r"(.+?(?::|: row ))(\d+): (.+)", str(error), re.DOTALL)
-        file, row, reason = match.groups() if match else ("", "", str(error))
+        file, row, reason = _divide(str(error))
         reason = reason.partition(";")[0]
         kind = VALUE.sub("...", reason)
         if kind in self.places or len(self.places) < LISTED:
@@ -101,17 +101,30 @@ class RowErrors:
         raise InputError(f"{self.first}{all_rows}{advice}")
 
     def __str__(self) -> str:
-        """'it is missing (a.csv:4, 7, 9); ...'"""
+        """'it is missing (a.csv: row 2 (line 4), row 5 (line 7)); ...'"""
         listed = [f"{self.shown[kind]} ({self._listed(kind)})" for kind in self.places]
         others = self.count - self.counts.total()
         return "; ".join([*listed, *([format_count(others, "other")] if others else [])])
 
     def _listed(self, kind: str) -> str:
-        """'a.csv:4, 7, 9, ...: 1,024 rows', naming each file once."""
+        """'a.csv: row 2 (line 4), row 5 (line 7), ...: 1,024 rows', naming each file once."""
         files = dict.fromkeys(file for file, _ in self.places[kind])
-        shown = (f"{name}{', '.join(row for file, row in self.places[kind] if file == name)}" for name in files)
+        shown = (
+            f"{name and name + ': '}{', '.join(row for file, row in self.places[kind] if file == name)}"
+            for name in files
+        )
         more = f", ...: {self.counts[kind]:,} rows" if self.counts[kind] > len(self.places[kind]) else ""
         return f"{'; '.join(shown)}{more}"
+
+
+def _divide(message: str) -> tuple[str, str, str]:
+    """(file, row, reason) of an error in a row; or the line, of a line that cannot be decoded."""
+    if match := LOCATION.fullmatch(message):
+        line = f" (line {match['line']})" if match["line"] else ""
+        return match["file"], f"row {match['row']}{line}", match["rest"] or ""
+    if match := re.fullmatch(r"(.+?):(\d+): (.+)", message, re.DOTALL):
+        return match[1], f"line {match[2]}", match[3]
+    return "", "", message
 
 
 def iter_rows(
@@ -120,13 +133,15 @@ def iter_rows(
     column: str | None = None,
     on_row_error: RowErrorHandler = raise_error,
     encoding: str | None = None,
-) -> Iterator[tuple[str, TableRow]]:
-    """Stream ('file:line', values by column) of a table in a file or in memory.
+    part_of: tuple[Path, Iterator[int]] | None = None,
+) -> Iterator[tuple[RowLocation, TableRow]]:
+    """Stream (location, values by column) of the rows of a table in a file or in memory.
 
     CSV: quoted as by spreadsheets; the delimiter (comma, semicolon or tab) is taken from the header. TSV: quotes are
     ordinary characters. Excel: empty cells are "", as in CSV.
     column: a required column, or several, comma-separated; Parquet and Arrow read only these. encoding: of JSON lines,
-    CSV and TSV; see `files.decoded_lines`. Errors in a row go to `on_row_error`; InputError if the file as a whole
+    CSV and TSV; see `files.decoded_lines`. part_of: of an Arrow file, the dataset that it is a part of, and its row
+    numbers. Errors in a row go to `on_row_error`; InputError if the file as a whole
     cannot be read.
     """
     if isinstance(path, MemoryTable):
@@ -145,7 +160,7 @@ def iter_rows(
     if kind == ".parquet":
         return _parquet_rows(path, column, on_row_error)
     if kind == ARROW:
-        return _arrow_rows(path, column, on_row_error)
+        return _arrow_rows(path, column, on_row_error, *(part_of or (path, None)))
     raise InputError(f"{path}: a {kind} has no columns; give one of {', '.join((*FILE_TYPES[1:], XLSX))}")
 
 
@@ -175,16 +190,17 @@ def join_texts(texts: Iterable[str]) -> str:
     return "\n".join(text for text in texts if text and not text.isspace())
 
 
-def _json_rows(path: Path, on_row_error: RowErrorHandler, encoding: str | None) -> Iterator[tuple[str, TableRow]]:
-    for line_number, line, error in decoded_lines(path, encoding):
-        if not line or line.isspace():
-            continue
-        where = f"{path}:{line_number}"
+def _json_rows(
+    path: Path, on_row_error: RowErrorHandler, encoding: str | None
+) -> Iterator[tuple[RowLocation, TableRow]]:
+    lines = (line for line in decoded_lines(path, encoding) if line.text and not line.text.isspace())
+    for number, (line_number, line, error) in enumerate(lines):
+        where = RowLocation(path, number, line_number)
         row = error or _json_row(where, line)
         if isinstance(row, InputError):
             on_row_error(row)
         else:
-            yield where, row
+            yield where.with_id(row), row
 
 
 def _json_row(where: str, line: str) -> TableRow | InputError:
@@ -204,27 +220,33 @@ def _json_row(where: str, line: str) -> TableRow | InputError:
 
 def _header_rows(
     path: Path, column: str | None, on_row_error: RowErrorHandler, records: Records
-) -> Iterator[tuple[str, TableRow]]:
+) -> Iterator[tuple[RowLocation, TableRow]]:
     """The rows of a table whose first row names the columns."""
-    header: list[str] = []
+    header = _header(path, column, records)
+    for number, (line_number, values, error) in enumerate(records):
+        where = RowLocation(path, number, line_number)
+        if not error and len(values) != len(header):
+            columns = format_count(len(values), "column")
+            error = f"{columns}, but the header has {len(header)}; fix the line or its quotes"
+        if error:
+            on_row_error(InputError(f"{where}: {error}") if isinstance(error, str) else error)
+        else:
+            row = dict(zip(header, values, strict=True))
+            yield where.with_id(row), row
+
+
+def _header(path: Path, column: str | None, records: Records) -> list[str]:
+    """The names of the columns, in the first record; [] without one. InputError if no row can be read with them."""
     for line_number, values, error in records:
         where = f"{path}:{line_number}"
-        if not error and header and len(values) != len(header):
-            error = InputError(
-                f"{where}: {format_count(len(values), 'column')}, but the header has {len(header)}; fix the line or "
-                "its quotes"
-            )
-        if error and not header:
-            raise error  # without a header no row can be read
         if error:
-            on_row_error(error)
-        elif not header:
-            header = [*map(str, values)]
-            _check_names(where, header)
-            if column is not None and not match_columns(column, header):
-                raise missing_column(where, column, header)
-        else:
-            yield where, dict(zip(header, values, strict=True))
+            raise InputError(f"{where}: {error}") if isinstance(error, str) else error
+        header = [*map(str, values)]
+        _check_names(where, header)
+        if column is not None and not match_columns(column, header):
+            raise missing_column(where, column, header)
+        return header
+    return []
 
 
 def _check_names(where: str, names: Iterable[str]) -> None:
@@ -233,7 +255,8 @@ def _check_names(where: str, names: Iterable[str]) -> None:
 
 
 def _records(path: Path, encoding: str | None) -> Records:
-    """(line number, values, error or None) of every record: its last line, or its first line if it is invalid."""
+    """(number of its first line, values, error or None) of every record. An error is the reason, or the whole error of
+    a line that cannot be decoded."""
     lines = _RewindableLines(decoded_lines(path, encoding))
     if file_type(path) == ".tsv":
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
@@ -249,15 +272,11 @@ def _records(path: Path, encoding: str | None) -> Records:
             line_number = lines.taken[0].number
             reason = "a carriage return in a value without quotes" if "\r" in lines.taken[-1].text else str(error)
             lines.rewind()
-            yield (
-                line_number,
-                [],
-                InputError(f"{path}:{line_number}: not valid CSV ({reason}); fix the line or its quotes"),
-            )
+            yield line_number, [], f"not valid CSV ({reason}); fix the line or its quotes"
             continue
         error_in_record = next((line.error for line in lines.taken if line.error), None)
         if values:
-            yield lines.taken[-1].number, values, error_in_record
+            yield lines.taken[0].number, values, error_in_record
 
 
 def _delimiter(header: str, second: str) -> str:
@@ -318,7 +337,9 @@ class _RewindableLines:
 # --- Parquet and Arrow ------------------------------------------------------------------------------------------------
 
 
-def _parquet_rows(path: Path, column: str | None, on_row_error: RowErrorHandler) -> Iterator[tuple[str, TableRow]]:
+def _parquet_rows(
+    path: Path, column: str | None, on_row_error: RowErrorHandler
+) -> Iterator[tuple[RowLocation, TableRow]]:
     import pyarrow
     import pyarrow.parquet
 
@@ -361,14 +382,17 @@ def _seekable(path: Path) -> Iterator[Path | BinaryIO]:
             yield cast(BinaryIO, temporary)
 
 
-def _arrow_rows(path: Path, column: str | None, on_row_error: RowErrorHandler) -> Iterator[tuple[str, TableRow]]:
+def _arrow_rows(
+    path: Path, column: str | None, on_row_error: RowErrorHandler, whole: Path, numbers: Iterator[int] | None
+) -> Iterator[tuple[RowLocation, TableRow]]:
     import pyarrow
     import pyarrow.ipc
 
     try:
         with open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
             needed = _needed_columns(path, column, batches.schema.names)
-            yield from rows_from_batches(path, (batch.select(needed) for batch in batches), on_row_error)
+            selected = (batch.select(needed) for batch in batches)
+            yield from rows_from_batches(whole, selected, on_row_error, numbers)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a valid Arrow file ({str(error).splitlines()[0]}); save it again") from None
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from bothways.row_location import RowLocation
+
 
 class TextWords(tuple[str, ...]):
     """Words as slices of a text: text[starts[i] : starts[i] + len(words[i])] == words[i]."""
@@ -35,7 +37,7 @@ def word_starts(words: Sequence[str]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words, one tag per word, and the location ('file:line') of the first word.
+    """Words, one tag per word, and the location; in a file with a word per line, a row is a sentence.
 
     words: TextWords if they come from a text. document: index of its document, from 0; None if the file does not mark
     documents.
@@ -43,7 +45,7 @@ class Sentence:
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    where: str
+    where: RowLocation
     document: int | None = None
 
     def __len__(self) -> int:

@@ -5,6 +5,7 @@ percentage of unchanged predictions (including guesses of masked words), or the 
 percentages, so drops are in percentage points.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from bothways.evaluation.rows import read_tagged_rows, read_trained_table, text_
 from bothways.inference.masked_words import MASK
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
+from bothways.row_location import RowLocation
 from bothways.settings import TextColumns
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -118,12 +120,15 @@ def read_answer_rows(file: Path, columns: TextColumns) -> LabelledRows:
     rows = read_rows(file, encoding=columns.encoding) if has_named_columns(file) else []
     if rows and "answers" not in rows[0][1]:
         questions = []
-        for question in read_questions(
-            str(file), question=columns.text_column, context=columns.pair_column, encoding=columns.encoding
+        for row, question in enumerate(
+            read_questions(
+                str(file), question=columns.text_column, context=columns.pair_column, encoding=columns.encoding
+            )
         ):
             if isinstance(question, InputError):
                 raise question
-            questions.append(Question("", question.text, question.pair or "", (), False, ""))
+            where = RowLocation(file, row, question.line)
+            questions.append(Question("", question.text, question.pair or "", (), False, where))
         return LabelledRows(AnswerEvaluator(labelled=False), questions, False)
     skipped: Counter[str] = Counter()
     labelled = read_squad(file, on_error="skip", skipped=skipped, encoding=columns.encoding)
@@ -142,6 +147,20 @@ class Drop:
     metric: str
     points: float
     standard_error: float
+
+    def check(self, max_drop: float, texts: int, change: str, way_out: str) -> None:
+        """InputError unless the upper end of the interval, measured on so many texts, is within the allowed drop (in
+        points). change: what loses them, for the message. way_out: what else can be done."""
+        high = self.interval[1]
+        if high <= max_drop or self.points <= max_drop >= 100:  # false for NaN
+            return
+        reason = f"{change} {self}, measured on {format_count(texts, 'text')}; {max_drop:g} are allowed"
+        if self.points < max_drop:
+            needed = math.ceil(texts * (1.96 * self.standard_error / (max_drop - self.points)) ** 2)
+            more = f"about {needed:,} texts to measure on would tell" if needed <= MAX_ROWS else "no sample can tell"
+            reason += f", and it may lose more: {more}"
+        allowance = f"{math.ceil(10 * high) / 10:g}" if math.isfinite(high) else "more"
+        raise InputError(f"{reason}; {way_out}, or allow {allowance} with --max-drop")
 
     @property
     def interval(self) -> tuple[float, float]:

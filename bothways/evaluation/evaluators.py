@@ -295,7 +295,7 @@ def documents_of(sentences: Sequence[Sentence]) -> list[str]:
     keys = (text_key(" ".join(sentence.words)) for sentence in sentences)
     firsts = first_locations(keys, (sentence.where for sentence in sentences))
     return [
-        first if sentence.document is None else f"{sentence.where.rpartition(':')[0]}, document {sentence.document}"
+        first if sentence.document is None else f"{sentence.where.file}, document {sentence.document}"
         for sentence, first in zip(sentences, firsts, strict=True)
     ]
 

@@ -38,6 +38,7 @@ from bothways.evaluation.evaluators import (
     ranking_scores,
 )
 from bothways.evaluation.scores import PROBABILITY, Scores
+from bothways.row_location import RowLocation
 
 LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # column names; the first that a table has counts
@@ -127,10 +128,11 @@ def _kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labels",
     return "labels" if file_type(gold) in (".csv", ".tsv") or detect_format(gold, encoding) else "tags"
 
 
-def _labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[str, str]]]:
-    """(name of the column, ('file:line', label) of each row); a list of labels becomes JSON."""
+def _labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[RowLocation, str]]]:
+    """(name of the column, (location, label) of each row); a list of labels becomes JSON."""
     if file_type(path) == ".txt":
-        return "label", [(f"{path}:{number}", line) for number, line in read_lines(path, encoding)]
+        lines = enumerate(read_lines(path, encoding))
+        return "label", [(RowLocation(path, row, number), line) for row, (number, line) in lines]
     rows = read_rows(path, encoding=encoding)
     columns = dict.fromkeys(name for _, row in rows for name in row)
     by_name = {name.strip().lower(): name for name in columns}
@@ -249,6 +251,7 @@ def _ranking(predictions: Path, gold: Path, encoding: str | None) -> Scores:
 
 def _read_answers(path: Path, encoding: str | None) -> dict[str, str]:
     """{id: answer} of predictions in SQuAD's format, or in JSON lines."""
+    rows: list[tuple[str, Any, Any]]
     if file_type(path) != ".json":
         rows = [(where, row.get("id"), row.get("answer")) for where, row in iter_rows(path, encoding=encoding)]
     else:

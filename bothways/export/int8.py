@@ -19,7 +19,13 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
 from bothways.errors import InputError, format_count
-from bothways.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, spread_evenly
+from bothways.evaluation.before_after import (
+    DEFAULT_MAX_DROP,
+    MAX_ROWS,
+    measure_drop,
+    read_evaluation_rows,
+    spread_evenly,
+)
 from bothways.evaluation.rows import selected_on
 from bothways.export.graph import quiet
 from bothways.export.parity import padded, session
@@ -58,7 +64,7 @@ class Int8Loss:
 
 
 def write(loaded: Checkpoint, file: Path, settings: Export) -> Int8Loss:
-    """Write NAME next to the file: the first attempt that loses at most settings.max_drop points.
+    """Write NAME next to the file: the first attempt whose loss is within settings.max_drop points.
 
     InputError if every attempt loses more; then only the float32 file is kept.
     """
@@ -78,17 +84,16 @@ def write(loaded: Checkpoint, file: Path, settings: Export) -> Int8Loss:
             predictions = data.evaluator.predict(file_predictor(temporary, loaded), rows)
             after = data.evaluator.score(rows, predictions, exact).percentages[metric]
             loss = Int8Loss(metric, before, after, len(rows), kept)
-            if loss.points <= max_drop:
+            drop = measure_drop(data.evaluator, rows, predictions, exact)
+            if drop.interval[1] <= max_drop:
                 fsync(temporary)
                 temporary.replace(file.with_name(NAME))
                 add_metadata(file.with_name(METADATA_FILE), {**asdict(loss), "with": str(settings.texts)})
                 return loss
     finally:
         temporary.unlink(missing_ok=True)
-    raise InputError(
-        f"int8 loses {loss.points:.2f} points ({loss} of {settings.texts}; {max_drop:g} are allowed); {NAME} was not "
-        f"written, {file} is kept; allow more with --max-drop"
-    )
+    drop.check(max_drop, len(rows), "int8", f"{NAME} was not written, {file} is kept; give more texts")
+    raise AssertionError("the last attempt has not passed")
 
 
 def quantize(file: Path, to: Path, kept: tuple[str, ...]) -> None:

@@ -45,6 +45,7 @@ from bothways.inference.windows import WindowPolicy, whole_length
 from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.model.model import Model
+from bothways.row_location import location_columns
 from bothways.settings import Answer
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 from bothways.training.losses import Loss, classification_loss
@@ -184,13 +185,13 @@ class AnswerView(ReportView):
 
     @cached_property
     def question_by_location(self) -> dict[str, Question]:
-        """Questions by file and position."""
+        """Questions by location."""
         return {question.where: question for questions in self.questions.values() for question in questions}
 
     def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
         """gold: the annotators' answers as a JSON list, empty for a question without one."""
         return {
-            "where": predictions.where,
+            **location_columns(predictions.where),
             "text": [self.question_by_location[where].question for where in predictions.where],
             "gold": predictions.gold,
             "predicted": predictions.predicted,
@@ -206,7 +207,9 @@ class AnswerView(ReportView):
                 gold = [report.Highlight(start, start + len(text)) for text, start in question.answers]
                 predicted = report.Highlight(start, end) if answer else None
                 mistakes.append(
-                    report.AnswerMistake(question.question, question.context, gold, predicted, values["f1"] / 100)
+                    report.AnswerMistake(
+                        question.question, question.context, gold, predicted, values["f1"] / 100, where
+                    )
                 )
         return [report.AnswerMistakes(mistakes, len(predictions.where))]
 

@@ -38,6 +38,7 @@ from bothways.linear.regressions import Kind
 from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
+from bothways.row_location import location_columns
 from bothways.settings import Classify
 from bothways.training.losses import Loss
 from bothways.training.task_losses import multi_label_distance, multi_label_loss, weighted_class_loss
@@ -171,7 +172,7 @@ class ClassScoring(Scoring):
         if multi_label:
             gold, predicted = ([*map(sorted, labels)] for labels in (gold, predicted))
         table = self.tables[split]
-        return Predictions(table.where, gold, predicted, table.units, details)
+        return Predictions([*table.where], gold, predicted, table.units, details)
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
@@ -230,7 +231,9 @@ class ClassView(ReportView):
         calibration = metrics.reliability(confidences, is_correct)
         texts = map(self.text_by_location.__getitem__, predictions.where)
         mistakes = [
-            report.LabelMistake(text, predictions.gold[row], predictions.predicted[row], confidences[row], pair)
+            report.LabelMistake(
+                text, predictions.gold[row], predictions.predicted[row], confidences[row], pair, predictions.where[row]
+            )
             for row, (text, pair) in enumerate(texts)
             if not is_correct[row]
         ]
@@ -248,7 +251,7 @@ class ClassView(ReportView):
             probability_column(name): [details.get(name, "") for details in predictions.details] for name in self.names
         }
         return {
-            "where": predictions.where,
+            **location_columns(predictions.where),
             **text_columns(self.text_by_location, predictions.where),
             "gold": predictions.gold,
             "predicted": predictions.predicted,
@@ -284,7 +287,7 @@ class ClassView(ReportView):
 
     @cached_property
     def text_by_location(self) -> dict[str, tuple[str, str | None]]:
-        """(text, second text) of each row, by file and line."""
+        """(text, second text) of each row, by location."""
         return texts_by_location(self.tables.values())
 
 

@@ -22,6 +22,7 @@ from bothways.finetuning.task import Metrics, Task, baseline_metrics, resamples_
 from bothways.io import write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
+from bothways.row_location import location_fields
 from bothways.training.run_checkpoints import FOLDER
 
 FOLDS = "folds"  # name of the "split" that is reported
@@ -91,7 +92,9 @@ class CrossValidation:
     def write_predictions(self, directory: Path) -> None:
         """Write the out-of-fold prediction for every row as JSON lines."""
         lines = [
-            json.dumps({"where": where, "fold": fold, "gold": gold, "predicted": predicted, "details": details})
+            json.dumps(
+                location_fields(where) | {"fold": fold, "gold": gold, "predicted": predicted, "details": details}
+            )
             for fold, rows in enumerate(self.predictions)
             for where, gold, predicted, details in zip(rows.where, rows.gold, rows.predicted, rows.details, strict=True)
         ]

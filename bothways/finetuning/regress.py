@@ -27,6 +27,7 @@ from bothways.finetuning.text_examples import TextExamples, add_text_head, text_
 from bothways.finetuning.text_task import TextSummary, TextTask
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.model import Model
+from bothways.row_location import location_columns
 from bothways.settings import Regress
 from bothways.training.losses import Loss, mse_loss
 from bothways.training.transforms import ScaleOutputs, Transform
@@ -96,7 +97,7 @@ class NumberScoring(Scoring):
     def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
         table = self.tables[split]
         gold = numeric_labels(table)
-        return Predictions(table.where, gold, outputs.tolist(), table.units, [None] * len(gold))
+        return Predictions([*table.where], gold, outputs.tolist(), table.units, [None] * len(gold))
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         return NumberEvaluator().compare(predictions.gold, predictions.predicted, predictions.groups)
@@ -112,14 +113,14 @@ class NumberView(ReportView):
     def sections(self, predictions: Predictions) -> list[report.Section]:
         texts = texts_by_location(self.tables.values())
         mistakes = [
-            report.NumberMistake(texts[where][0], gold, predicted, texts[where][1])
+            report.NumberMistake(texts[where][0], gold, predicted, texts[where][1], where)
             for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True)
         ]
         return [report.ScatterPlot(predictions.gold, predictions.predicted), report.NumberMistakes(mistakes)]
 
     def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
         return {
-            "where": predictions.where,
+            **location_columns(predictions.where),
             **text_columns(texts_by_location(self.tables.values()), predictions.where),
             "gold": predictions.gold,
             "predicted": predictions.predicted,

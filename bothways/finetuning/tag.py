@@ -59,6 +59,7 @@ from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
+from bothways.row_location import location_columns
 from bothways.settings import Tag
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, classification_loss
@@ -169,8 +170,8 @@ class TagScoring(Scoring):
     def build_predictions(self, split: str, predicted: list[list[str]]) -> Predictions:
         """Predicted and gold tags, without details."""
         sentences = self.texts[split].sentences
-        where, groups = [sentence.where for sentence in sentences], documents_of(sentences)
-        return Predictions(where, self.gold_tags(split), predicted, groups, [None] * len(sentences))
+        where, groups = (sentence.where for sentence in sentences), documents_of(sentences)
+        return Predictions([*where], self.gold_tags(split), predicted, groups, [None] * len(sentences))
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
@@ -188,10 +189,9 @@ class TagView(ReportView):
 
     def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
         """The words and tags of a sentence, separated by spaces."""
-        words = {sentence.where: sentence.words for texts in self.texts.values() for sentence in texts.sentences}
         return {
-            "where": predictions.where,
-            "text": [" ".join(words[where]) for where in predictions.where],
+            **location_columns(predictions.where),
+            "text": [" ".join(self.sentence_by_location[where].words) for where in predictions.where],
             "gold": [*map(" ".join, predictions.gold)],
             "predicted": [*map(" ".join, predictions.predicted)],
         }
@@ -211,7 +211,9 @@ class TagView(ReportView):
             if gold != predicted:
                 words = self.sentence_by_location[where].words
                 mistakes.append(
-                    report.TagMistake(join_words(words), entity_spans(words, gold), entity_spans(words, predicted))
+                    report.TagMistake(
+                        join_words(words), entity_spans(words, gold), entity_spans(words, predicted), where
+                    )
                 )
         return [report.LabelScores(label_scores), report.TagMistakes(mistakes, len(predictions.where))]
 
@@ -247,7 +249,7 @@ class TagView(ReportView):
 
     @cached_property
     def sentence_by_location(self) -> dict[str, Sentence]:
-        """Sentences by file and line."""
+        """Sentences by location."""
         return {sentence.where: sentence for texts in self.texts.values() for sentence in texts.sentences}
 
 

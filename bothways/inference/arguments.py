@@ -28,10 +28,9 @@ def read_texts(name: str, texts: Any) -> list[str]:
     such as None or NaN in an empty cell.
     """
     values = _read_values(name, texts)
-    for number, value in enumerate(values, 1):
+    for number, value in enumerate(values):
         if not isinstance(value, str):
-            position = f"{name.removesuffix('s')} {number:,} of {len(values):,}"
-            raise InputError(f"{position} is not a string: {shorten(repr(value))}; fill it in or leave it out")
+            raise InputError(f"{name}[{number}] is not a string: {shorten(repr(value))}; fill it in or leave it out")
     return values
 
 
@@ -41,7 +40,7 @@ def read_words(words: Any) -> tuple[list[Sequence[str]], bool]:
     values = _read_values("words", words)
     if values and isinstance(values[0], str):
         return [read_texts("words", values)], True
-    lists = [read_texts(f"words of text {number:,}", text) for number, text in enumerate(values, 1)]
+    lists = [read_texts(f"words[{number}]", text) for number, text in enumerate(values)]
     return [
         value if isinstance(value, tuple) and [*value] == checked else checked
         for value, checked in zip(values, lists, strict=True)

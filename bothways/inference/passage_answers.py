@@ -71,7 +71,7 @@ class PassageAnswers(PredictorBase):
         if texts is None:
             raise InputError("passages is None; give one passage per question")
         pairs = answer_decoding.encode_pairs(self.tokenizer, questions, texts)
-        names = [f"question {number:,} of {len(pairs):,}" for number in range(1, len(pairs) + 1)]
+        names = [f"questions[{row}]" for row in range(len(pairs))]
         windows = self.split(pairs, options, names)
         rows = self.encoder.token_scores("spans", windows, options)
         if max_answer_tokens is None:

@@ -58,7 +58,7 @@ class WindowPolicy:
     def split(self, encodings: Sequence[Encoding], names: Sequence[str] | None = None) -> list[list[Encoding]]:
         """The windows of each encoding; in a pair, the first text stays whole and the second is split.
 
-        names: names of the encodings in error messages ("train.tsv:7"); default "pair 3 of 7". RowsError if a first
+        names: locations of the encodings for error messages; default "pairs[2]". RowsError if a first
         text leaves too little room for the second, or if a text is too long and `long` is "error".
         """
         sizes: list[int] = []
@@ -70,7 +70,7 @@ class WindowPolicy:
                 errors[row] = str(error)
         if errors:
             row = min(errors)
-            raise RowsError(f"{names[row] if names else _numbered('pair', row, encodings)}: {errors[row]}", errors)
+            raise RowsError(f"{names[row] if names else f'pairs[{row}]'}: {errors[row]}", errors)
         lengths = {row: len(encoding) for row, encoding in enumerate(encodings) if len(encoding) > sizes[row]}
         if lengths and self.long == "error":
             limit = sizes[min(lengths)]
@@ -125,10 +125,6 @@ class WindowPolicy:
         if overlap + NUM_SPECIALS >= size:
             overlap = size // 4
         return overlap if overlap < room else room // 4
-
-
-def _numbered(name: str, row: int, rows: Sequence[object]) -> str:
-    return f"{name} {row + 1:,} of {len(rows):,}"
 
 
 def is_truncated(windows: Sequence[Encoding]) -> bool:

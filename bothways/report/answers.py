@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from bothways.report.highlight import Highlight, SpansByRole, render_legend, render_passage, render_text
 from bothways.report.markup import Html, element, isolate, join
-from bothways.report.mistakes import render_mistakes
+from bothways.report.mistakes import render_location, render_mistakes
 
 AnswerMistakeKind = Literal["partly right", "elsewhere", "no answer given", "answered but has no answer"]
 KINDS: tuple[AnswerMistakeKind, ...] = ("partly right", "elsewhere", "no answer given", "answered but has no answer")
@@ -17,7 +17,7 @@ KINDS: tuple[AnswerMistakeKind, ...] = ("partly right", "elsewhere", "no answer 
 class AnswerMistake:
     """A wrong answer. gold: the accepted answers; empty if the question has none. predicted: None for "no answer".
 
-    f1: word F1 of the prediction.
+    f1: word F1 of the prediction. where: the location of the question.
     """
 
     question: str
@@ -25,6 +25,7 @@ class AnswerMistake:
     gold: Sequence[Highlight]
     predicted: Highlight | None
     f1: float
+    where: str = ""
 
     def __post_init__(self) -> None:
         for span in (*self.gold, *self.predicted_spans):
@@ -67,6 +68,7 @@ def _render_case(case: AnswerMistake) -> Html:
     predicted = isolate(case.passage[case.predicted.start : case.predicted.end]) if case.predicted else "no answer"
     verdict = element(
         "p.verdict",
+        render_location(case.where),
         "predicted ",
         element("strong.predicted", predicted),
         ", gold ",

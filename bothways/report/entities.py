@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from bothways.report.highlight import Highlight, SpansByRole, annotation, render_legend, render_passage
 from bothways.report.markup import Html, element, isolate, join
-from bothways.report.mistakes import render_mistakes
+from bothways.report.mistakes import render_location, render_mistakes
 
 RegionKind = Literal["right", "missed", "spurious", "wrong type", "wrong boundaries"]
 MISTAKE_KINDS: tuple[RegionKind, ...] = ("missed", "spurious", "wrong type", "wrong boundaries")
@@ -54,11 +54,12 @@ def group_regions(gold: Sequence[Highlight], predicted: Sequence[Highlight]) -> 
 
 @dataclass(frozen=True)
 class TagMistake:
-    """A text with its gold and predicted entities, as character spans."""
+    """A text with its location, and its gold and predicted entities as character spans."""
 
     text: str
     gold: Sequence[Highlight]
     predicted: Sequence[Highlight]
+    where: str = ""
 
     def __post_init__(self) -> None:
         for span in (*self.gold, *self.predicted):
@@ -94,7 +95,8 @@ def _render_case(case: TagMistake, regions: Sequence[Region]) -> Html:
     focus = [Highlight(region.start, region.end) for region in wrong[:MAX_REGIONS]]
     text = render_passage(case.text, spans, focus, {region.end: _render_note(region) for region in regions})
     num_hidden = len(wrong) - len(focus)
-    return join((text, element("p.verdict", f"and {num_hidden} more in this text") if num_hidden else Html()))
+    place = element("p.verdict", render_location(case.where)) if case.where else Html()
+    return join((place, text, element("p.verdict", f"and {num_hidden} more in this text") if num_hidden else Html()))
 
 
 def _render_note(region: Region) -> Html:

@@ -1,13 +1,13 @@
-"""Likely label errors (confident learning), with file and line."""
+"""Likely label errors (confident learning), with the locations of the rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from bothways.report.highlight import Highlight, render_passage, render_text
 from bothways.report.markup import Html, element, isolate, join
-from bothways.report.mistakes import render_texts
+from bothways.report.mistakes import render_location, render_texts
+from bothways.row_location import short_locations
 
 CONFIDENT_LEARNING = (
     "it gives another label at least the average probability of the rows with that label (confident learning, "
@@ -18,7 +18,7 @@ CREDIBLE = 0.1  # share of wrong labels; published datasets have 0 to 10 % (Nort
 
 @dataclass(frozen=True)
 class LabelIssue:
-    """A row: file and line, text or pair, its label and the suggested one, with their probabilities if known.
+    """A row: location, text or pair, its label and the suggested one, with their probabilities if known.
 
     span: the part of the text that the label applies to; None for the whole text.
     """
@@ -38,7 +38,7 @@ class LabelIssues:
     """All suspicious rows among `num_examined` rows that the model was not trained on, the most suspicious first.
 
     note: the rows that were not examined, with the reason. criterion: the condition for a label issue. Shows
-    `max_shown` rows in full, and the others by file and line.
+    `max_shown` rows in full, and the others by location.
     """
 
     cases: Sequence[LabelIssue]
@@ -69,15 +69,15 @@ class LabelIssues:
         shown = self.cases[: self.max_shown]
         intro = element("p", summary, f" Shown: {len(shown):,}, the most suspicious first.")
         items = element("ol.cases", *(element("li", _render_issue(case)) for case in shown))
-        listed = render_text(", ".join(short_locations([*locations])))
-        return join((intro, items, element("details", element("summary", "All rows, by file and line"), listed)))
+        listed = render_text("; ".join(short_locations([*locations])))
+        return join((intro, items, element("details", element("summary", "All rows"), listed)))
 
 
 def _render_issue(case: LabelIssue) -> Html:
     verdict = element(
         "p.verdict",
-        element("strong", isolate(short_locations([case.where])[0])),
-        ": labelled ",
+        render_location(case.where),
+        "labelled ",
         element("strong.gold", isolate(case.label)),
         _percentage(case.label_probability),
         ", suggested ",
@@ -91,9 +91,3 @@ def _render_issue(case: LabelIssue) -> Html:
 
 def _percentage(probability: float | None) -> str:
     return "" if probability is None else f" ({probability:.1%})"
-
-
-def short_locations(locations: Sequence[str]) -> list[str]:
-    """Locations without their directory, if all share one."""
-    paths = [Path(location) for location in locations]
-    return [path.name for path in paths] if len({path.parent for path in paths}) == 1 else [*locations]

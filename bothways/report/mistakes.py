@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from bothways.report.highlight import render_opening
 from bothways.report.markup import Html, element, format_number, isolate, join
+from bothways.row_location import short_locations
 
 
 def render_mistakes(num_wrong: int, num_examined: int, items: Sequence[Html], order: str) -> Html:
@@ -17,19 +18,25 @@ def render_mistakes(num_wrong: int, num_examined: int, items: Sequence[Html], or
     return join((element("p", summary), element("ol.cases", *(element("li", item) for item in items))))
 
 
+def render_location(where: str) -> Html:
+    """The location of a row before a colon; nothing for ""."""
+    return join((element("strong", isolate(short_locations([where])[0])), ": ")) if where else Html()
+
+
 def render_texts(text: str, pair: str | None) -> Html:
     return join(map(render_opening, [text] if pair is None else [text, pair]))
 
 
 @dataclass(frozen=True)
 class LabelMistake:
-    """A text or pair with a wrong predicted label and its probability."""
+    """A text or pair with its location, a wrong predicted label and its probability."""
 
     text: str
     gold: str
     predicted: str
     probability: float
     pair: str | None = None
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class LabelMistakes:
 def _render_label_mistake(case: LabelMistake) -> Html:
     verdict = element(
         "p.verdict",
+        render_location(case.where),
         "predicted ",
         element("strong.predicted", isolate(case.predicted)),
         f" ({case.probability:.1%}), gold ",
@@ -61,12 +69,13 @@ def _render_label_mistake(case: LabelMistake) -> Html:
 
 @dataclass(frozen=True)
 class NumberMistake:
-    """A text or pair with its gold and predicted number."""
+    """A text or pair with its location, and its gold and predicted number."""
 
     text: str
     gold: float
     predicted: float
     pair: str | None = None
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,7 @@ def _render_number_mistake(case: NumberMistake) -> Html:
     error_text = f"{error:+,.3f}" if not error or abs(error) >= 0.001 else f"{error:+.1e}"
     verdict = element(
         "p.verdict",
+        render_location(case.where),
         "predicted ",
         element("strong.predicted", format_number(case.predicted, "number")),
         ", gold ",

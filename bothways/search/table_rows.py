@@ -1,6 +1,5 @@
 """Rows of a table for search: the text of each row, its line, and its other values."""
 
-import re
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
 from functools import cache, partial
@@ -19,7 +18,6 @@ LARGEST_INTEGER = 1 << 63
 LONGEST_VALUE = 1000  # characters of a text that filters may compare
 TITLES = ("title", "headline", "heading", "name", "subject")
 TEXTS = {"text", "body", "description", "passage", *TEXT_NAMES, *chain.from_iterable(PAIR_NAMES)} - {*TITLES}
-ROW_NUMBER = re.compile(r"(\d+)$")
 
 
 def table_rows(path: Path, encoding: str | None) -> Iterator[tuple[str, int, dict[str, Scalar]]]:
@@ -36,10 +34,7 @@ def table_rows(path: Path, encoding: str | None) -> Iterator[tuple[str, int, dic
     columns_of = cache(_text_columns)
     for where, row in iter_rows(path, encoding=encoding):
         text = _row_text(row, columns_of)
-        match = ROW_NUMBER.search(where)
-        line = int(match[1]) if match else 1
-        if kind == ".csv":  # located by the last line of the row
-            line -= sum(value.count("\n") for value in row.values())
+        line = where.row + 1 if where.line is None else where.line
         if text.strip():
             yield text, line, _metadata(row, columns_of(tuple(row)), kind not in (".csv", ".tsv"))
 

@@ -145,13 +145,13 @@ class ServedModel:
         if len(items) > limits.max_texts:
             raise Refusal(413, f"{len(items):,} texts are more than the {limits.max_texts:,} of a request; send fewer")
         counts = []
-        for number, item in enumerate(items, 1):
+        for number, item in enumerate(items):
             if not any(item):
-                raise Refusal(400, f"text {number:,} of {len(items):,} is empty; leave it out")
+                raise Refusal(400, f"text {number} (counted from 0) is empty; leave it out")
             counts.append(sum(map(self._length, filter(None, item))) + 2)
             if counts[-1] > limits.max_text_tokens:
                 most = f"the {limits.max_text_tokens:,} that are allowed; shorten it"
-                raise Refusal(413, f"text {number:,} of {len(items):,} has {counts[-1]:,} tokens, more than {most}")
+                raise Refusal(413, f"text {number} (counted from 0) has {counts[-1]:,} tokens, more than {most}")
         if sum(counts) > limits.queue_tokens:
             most = f"the {limits.queue_tokens:,} that may wait; send fewer"
             raise Refusal(413, f"the request has {sum(counts):,} tokens, more than {most}")

@@ -29,7 +29,7 @@ OptionalTexts = Annotated[OptionalLocation, arg(name="with")]
 
 @settings
 class Quantize(TextColumns, Checked, NumberFormat, Printed):
-    """Quantize a model to int8: smaller, and faster on CPUs. Nothing is written if its scores drop too much."""
+    """Quantize a model to int8: smaller, often faster on CPUs. Nothing is written if its scores may drop too much."""
 
     model: Model
     """Checkpoint, run, or name of a model on the hub."""
@@ -38,7 +38,7 @@ class Quantize(TextColumns, Checked, NumberFormat, Printed):
     out: Output
     """Output directory."""
     max_drop: float | None = None
-    """Largest allowed drop of the score, in percentage points; a mean cosine of vectors counts times 100. [0.5]"""
+    """Largest allowed upper end of the drop's 95 % interval, in points; a mean cosine counts times 100. [0.5]"""
 
 
 @settings
@@ -97,7 +97,7 @@ class Export(TextColumns, Checked, Printed):
     texts: OptionalTexts = default(None)
     """With --int8: your own texts, with or without labels, on which its drop in quality is measured."""
     max_drop: float | None = None
-    """Largest allowed drop of the int8 score, in percentage points; a mean cosine counts times 100. [0.5]"""
+    """Largest allowed upper end of the int8 drop's 95 % interval, in points; a mean cosine counts times 100. [0.5]"""
 
 
 @settings

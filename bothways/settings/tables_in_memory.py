@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bothways.errors import InputError, format_count
+from bothways.row_location import RowLocation
 from bothways.settings.accepted import AnyPath
 
 TableRow = Mapping[str, Any]  # values by column
@@ -23,7 +24,7 @@ MAX_SHOWN = 60  # characters of a value in a message
 class MemoryTable:
     """A table in memory. Lists and dicts are copied, Arrow data is shared.
 
-    name: name of the setting, used in messages like a file name: "train: row 17" (counted from 1). kind: the original
+    name: name of the setting, used in messages like a file name: "train: row 17" (counted from 0). kind: the original
     type, such as "pandas.DataFrame". data: a pyarrow.Table, or a list of rows whose columns may differ.
     """
 
@@ -56,16 +57,16 @@ class MemoryTable:
 
     def rows(
         self, on_row_error: RowErrorHandler, columns: Sequence[str] | None = None
-    ) -> Iterator[tuple[str, TableRow]]:
-        """("train: row 1", values by column) for each row. columns: those to read of Arrow data; None reads all."""
+    ) -> Iterator[tuple[RowLocation, TableRow]]:
+        """(location, values by column) for each row. columns: those to read of Arrow data; None reads all."""
         if not isinstance(self.data, list):
             data = self.data if columns is None else self.data.select([*columns])
             yield from rows_from_batches(self.name, data.to_batches(max_chunksize=BATCH_ROWS), on_row_error)
             return
-        for number, row in enumerate(self.data, 1):
-            where = f"{self.name}: row {number}"
+        for number, row in enumerate(self.data):
+            where = RowLocation(self.name, number)
             if isinstance(row, dict):
-                yield where, row
+                yield where.with_id(row), row
             else:
                 on_row_error(InputError(f"{where}: expected a dict, found {type(row).__name__}; give one dict per row"))
 
@@ -138,21 +139,21 @@ def as_sources(name: str, value: Any) -> Any:
 
 
 def rows_from_batches(
-    name: object, batches: Iterable[Any], on_row_error: RowErrorHandler
-) -> Iterator[tuple[str, TableRow]]:
-    """("NAME: row 1", values by column) for each row of Arrow record batches."""
-    numbers = count(1)
+    name: object, batches: Iterable[Any], on_row_error: RowErrorHandler, numbers: Iterator[int] | None = None
+) -> Iterator[tuple[RowLocation, TableRow]]:
+    """(location, values by column) for each row of Arrow record batches. numbers: of the rows; None: from 0."""
+    numbers = count() if numbers is None else numbers
     for batch in batches:
         try:
             rows = batch.to_pylist()
         except (ValueError, OverflowError):
             rows = [_read_row(batch, index) for index in range(len(batch))]
         for row in rows:
-            where = f"{name}: row {next(numbers)}"
+            where = RowLocation(name, next(numbers))
             if isinstance(row, str):
                 on_row_error(InputError(f"{where}: {row}"))
             else:
-                yield where, row
+                yield where.with_id(row), row
 
 
 def _read_row(batch: Any, index: int) -> TableRow | str:

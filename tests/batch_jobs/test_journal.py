@@ -162,7 +162,10 @@ def test_rows_that_cannot_be_read_are_set_aside_and_the_others_keep_their_number
     }  # fmt: skip
     aside = json_lines(side_file(out))
     assert [row["row"] for row in aside] == [3, 20, 36]
-    places = [f"{file}:4: not valid JSON", f"{file}:21: not UTF-8 at byte", f"{file}:37: 'text' is missing"]
+    places = [
+        f"{file}: row 3 (line 4): not valid JSON", f"{file}:21: not UTF-8 at byte",
+        f"{file}: row 36 (line 37): 'text' is missing",
+    ]  # fmt: skip
     assert [place for row, place in zip(aside, places, strict=True) if not row["reason"].startswith(place)] == []
     expected = bothways.load(models / "vectors", dtype="float32").embed([TEXTS[number] for number in kept])
     assert np.abs(np.load(out) - expected).max() < 1e-6
@@ -185,7 +188,7 @@ def test_a_bad_row_stops_the_command_and_complete_blocks_are_kept(models, tmp_pa
     run("embed", models / "vectors", written(tmp_path / "good.jsonl", "\n".join(lines)), "-o", whole)
     file = written(tmp_path / "t.jsonl", "\n".join([*lines[:25], "{", *lines[26:]]))
     note, error = refused(capsys, "embed", models / "vectors", file, "-o", out).splitlines()
-    assert f"{file}:26: not valid JSON" in error and "--on-error skip" in error
+    assert f"{file}: row 25 (line 26): not valid JSON" in error and "--on-error skip" in error
     assert note.startswith(f"{out}: 22 rows ") and "--resume" in note and not out.exists()
     written(file, "\n".join(lines))
     run("embed", models / "vectors", file, "-o", out, "--resume")
@@ -195,7 +198,7 @@ def test_a_bad_row_stops_the_command_and_complete_blocks_are_kept(models, tmp_pa
 
 def test_a_bad_row_in_the_first_block_leaves_nothing(models, tmp_path, capsys):
     file = written(tmp_path / "t.jsonl", '{"text": "a"}\n{\n')
-    assert "t.jsonl:2" in refused(capsys, "embed", models / "vectors", file, "-o", tmp_path / "v.npy")
+    assert "t.jsonl: row 1 (line 2)" in refused(capsys, "embed", models / "vectors", file, "-o", tmp_path / "v.npy")
     assert names(tmp_path) == {"t.jsonl"}
 
 

@@ -2,6 +2,7 @@
 its own figures."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -117,7 +118,7 @@ def test_a_model_that_loses_too_much_is_refused_and_nothing_is_written(vectors, 
         made.weight_scale.mul_(broken)
         return made
 
-    with pytest.raises(InputError, match=r"0\.\d+ points of mean cosine \(95 % .*\) on 18 texts .*--max-drop"):
+    with pytest.raises(InputError, match=r"0\.\d+ points of mean cosine \(95 % .*\), measured on 18 texts.*--max-drop"):
         quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=0.0))
     monkeypatch.setattr(calibrate, "int8_linear", spoilt)
     with pytest.raises(InputError, match="nothing was written"):
@@ -277,7 +278,7 @@ def test_questions_that_cannot_be_read_are_skipped_with_a_warning(make, tmp_path
     questions = [{"id": str(row), "question": "who", "context": text} for row, text in enumerate(TEXTS)]
     del questions[5]["context"]
     broken = rows(tmp_path, questions)
-    with pytest.raises(InputError, match=r"rows\.jsonl:6: no 'context'"):
+    with pytest.raises(InputError, match=r"rows\.jsonl: row \d+ \(line 6\): no 'context'"):
         read_evaluation_rows(bothways.load(model), broken, settings(model, broken, tmp_path / "out"))
     questions[5]["context"] = "a cat"
     for row in questions:
@@ -309,11 +310,11 @@ def test_files_that_cannot_be_used_are_named(vectors, make, texts, tmp_path):
     with pytest.raises(InputError, match=r"no\.txt"):
         quantize.run(settings(vectors, tmp_path / "no.txt", out))
     strange = rows(tmp_path, [*map(labelled, TEXTS), {"text": "a", "label": "neutral"}])
-    with pytest.raises(InputError, match=r"rows\.jsonl:38: label 'neutral'.* neg, pos"):
+    with pytest.raises(InputError, match=r"rows\.jsonl: row \d+ \(line 38\): label 'neutral'.* neg, pos"):
         quantize.run(settings(model, strange, out))
     tagger = make({"tokens": 2}, labels=("O", "B-X"))
     (tmp_path / "gold.txt").write_text("a O\n\n" * 40 + "cat B-Y\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"gold\.txt:81: tag 'B-Y'.* O, B-X"):
+    with pytest.raises(InputError, match=r"gold\.txt: row \d+ \(line 81\): tag 'B-Y'.* O, B-X"):
         quantize.run(settings(tagger, tmp_path / "gold.txt", out))
     with pytest.raises(InputError, match="other files"):
         quantize.run(settings(vectors, texts, tmp_path))
@@ -400,20 +401,42 @@ def test_a_gain_reads_as_a_gain():
     assert str(Drop("accuracy", -0.001, 0.0)).startswith("loses 0.00 points")
 
 
+def test_the_upper_end_of_the_interval_must_be_within_the_drop_that_is_allowed():
+    Drop("accuracy", 0.3, 0.1).check(0.5, 400, "int8", "give more")
+    with pytest.raises(InputError, match=r"0\.30 points .* 0\.69\), .* 400 texts; .*about 1,537 texts .*allow 0\.7 "):
+        Drop("accuracy", 0.3, 0.2).check(0.5, 400, "int8", "give more")
+    with pytest.raises(InputError, match="no sample can tell"):
+        Drop("accuracy", 0.49, 0.2).check(0.5, 400, "int8", "give more")
+    with pytest.raises(InputError) as raised:
+        Drop("accuracy", 0.6, 0.01).check(0.5, 400, "int8", "give more")
+    assert "may lose more" not in str(raised.value)
+
+
+def test_the_fastest_format_is_named_with_both_speeds_and_sizes():
+    def note(bf16, int8):
+        forms = [quantize.Form(name, size, speed, {}) for name, size, speed in (
+            ("float32", 90_000_000, 100.0), ("bfloat16", 45_000_000, bf16), ("int8", 23_000_000, int8)
+        )]  # fmt: skip
+        return quantize.Quantized(Path("out"), forms, [], 6, 400, True, Drop("accuracy", 0.1, 0.1), 0.5).speed_note
+
+    assert note(301.0, 264.0) == (
+        "bfloat16 is faster on this processor: 301 against 264 texts/s; int8 is smaller: 23.0 against 45.0 MB"
+    )
+    assert note(201.0, 264.0) == "int8 is the fastest format on this processor"
+
+
 @pytest.mark.slow
-def test_a_drop_near_the_limit_is_reported_as_unsure(vectors, texts, tmp_path, monkeypatch):
+def test_nothing_is_written_if_the_drop_may_be_larger_than_allowed(vectors, texts, tmp_path, monkeypatch):
     def result_of(points, error):
         with monkeypatch.context() as patch:
             drop = Drop("mean cosine", points, error)
             patch.setattr(quantize, "measure_drop", lambda *arguments: drop)
             return quantize.run(settings(vectors, texts, tmp_path / f"{points}", max_drop=0.5))
 
-    unsure, sure = result_of(0.4, 0.1), result_of(0.2, 0.1)
-    assert unsure.is_unsure and not sure.is_unsure
-    assert "0.40 points of mean cosine (95 % interval 0.20 to 0.60); 0.5 are allowed; " in unsure.as_table()[-3]
-    assert unsure.as_json()["drop"] == {"metric": "mean cosine", "points": 0.4, "standard_error": 0.1}
-    with pytest.raises(InputError, match="with so few texts"):
-        result_of(0.6, 0.1)
-    with pytest.raises(InputError) as raised:
-        result_of(0.9, 0.1)
-    assert "so few texts" not in str(raised.value)
+    sure = result_of(0.2, 0.1)
+    assert any("0.20 points of mean cosine (95 % interval 0.00 to 0.40); 0.5 are" in line for line in sure.as_table())
+    assert sure.as_json()["drop"] == {"metric": "mean cosine", "points": 0.2, "standard_error": 0.1}
+    assert sure.as_json()["fastest"] in ("float32", "bfloat16", "int8")
+    with pytest.raises(InputError, match="may lose more.*nothing was written"):
+        result_of(0.4, 0.1)
+    assert not (tmp_path / "0.4").exists()

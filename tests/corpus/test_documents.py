@@ -109,13 +109,15 @@ def test_a_byte_order_mark_is_not_part_of_the_text(start, file):
 def test_jsonl_holds_an_object_a_line_and_blank_lines_hold_none(file):
     path = file("a.jsonl", '{"text": "one\\ntwo", "n": 1}\n \t\n{"text": "caf\\u00e9"}\n')
     assert read(path) == ["one\ntwo", "café"]
-    assert [where for where, _ in iter_rows(path)] == [f"{path}:1", f"{path}:3"]
+    assert [where for where, _ in iter_rows(path)] == [f"{path}: row 0 (line 1)", f"{path}: row 1 (line 3)"]
 
 
 def test_csv_is_quoted_as_spreadsheets_do(file):
     path = file("a.csv", 'n,text\r\n1,"one, ""two""\r\nthree"\r\n2,four\r\n\r\n3,"five"\r\n')
     assert [row["text"] for _, row in iter_rows(path)] == ['one, "two"\nthree', "four", "five"]
-    assert [where for where, _ in iter_rows(path)] == [f"{path}:3", f"{path}:4", f"{path}:6"]  # where a row ends
+    assert [where for where, _ in iter_rows(path)] == [
+        f"{path}: row {row} (line {line})" for row, line in enumerate((2, 4, 6))
+    ]  # where a row begins
 
 
 @pytest.mark.parametrize("sign", [",", ";", "\t"])
@@ -133,7 +135,7 @@ def test_a_csv_header_with_a_stray_carriage_return_is_named(file):
 def test_a_csv_header_of_one_name_or_with_commas_is_not_divided_elsewhere(header, file):
     names = ["a", "b;c"] if "," in header else [header.strip('"')]
     path = file("a.csv", header + "\r\n" + ",".join(["v;w"] * len(names)) + "\r\n")
-    assert [*iter_rows(path)] == [(f"{path}:2", dict.fromkeys(names, "v;w"))]
+    assert [*iter_rows(path)] == [(f"{path}: row 0 (line 2)", dict.fromkeys(names, "v;w"))]
 
 
 def test_in_tsv_a_quote_is_a_character_and_a_comma_too(file):
@@ -145,7 +147,7 @@ def test_parquet_rows_come_in_order(tmp_path):
     texts = [f"text {number}" for number in range(700)]  # more than one batch
     path = parquet(tmp_path / "a.parquet", {"n": list(range(700)), "text": texts})
     assert read(path) == texts
-    assert [where for where, _ in iter_rows(path)][698] == f"{path}: row 699"
+    assert [where for where, _ in iter_rows(path)][698] == f"{path}: row 698"
 
 
 def test_a_very_long_field_is_read(file):
@@ -161,23 +163,23 @@ def test_a_very_long_field_is_read(file):
         ("a.txt", b"\xef\xbb\xbfone\ntwo\xc3", r"a\.txt:2: .*UTF-8 .*byte 10 "),
         ("a.txt", "", r"a\.txt: empty"),
         ("a.txt", "\n \n", r"a\.txt: empty"),
-        ("a.jsonl", '{"text": "a"}\n{text}\n', r"a\.jsonl:2: .*JSON .* column 2"),
-        ("a.jsonl", '"a"\n', r"a\.jsonl:1: .*JSON object.* str"),
-        ("a.jsonl", '{"text": 5}\n', r"a\.jsonl:1: 'text' .*int"),
-        ("a.jsonl", '{"text": null}\n', r"a\.jsonl:1: 'text' .*nothing"),
-        ("a.jsonl", '{"n": 1}\n', r"a\.jsonl:1: no column 'text' .*: n\)"),
-        ("a.jsonl", "{}\n", r"a\.jsonl:1: no column 'text' .*: none\)"),
-        ("a.jsonl", '{"text": "a"}\n{"n": ' + "9" * 5000 + "}\n", r"a\.jsonl:2: .*readable as JSON"),
-        ("a.jsonl", '{"text": "a"}\n' + "[" * 200_000, r"a\.jsonl:2: .*readable as JSON"),
+        ("a.jsonl", '{"text": "a"}\n{text}\n', r"a\.jsonl: row \d+ \(line 2\): .*JSON .* column 2"),
+        ("a.jsonl", '"a"\n', r"a\.jsonl: row \d+ \(line 1\): .*JSON object.* str"),
+        ("a.jsonl", '{"text": 5}\n', r"a\.jsonl: row \d+ \(line 1\): 'text' .*int"),
+        ("a.jsonl", '{"text": null}\n', r"a\.jsonl: row \d+ \(line 1\): 'text' .*nothing"),
+        ("a.jsonl", '{"n": 1}\n', r"a\.jsonl: row \d+ \(line 1\): no column 'text' .*: n\)"),
+        ("a.jsonl", "{}\n", r"a\.jsonl: row \d+ \(line 1\): no column 'text' .*: none\)"),
+        ("a.jsonl", '{"text": "a"}\n{"n": ' + "9" * 5000 + "}\n", r"a\.jsonl: row \d+ \(line 2\): .*readable as JSON"),
+        ("a.jsonl", '{"text": "a"}\n' + "[" * 200_000, r"a\.jsonl: row \d+ \(line 2\): .*readable as JSON"),
         ("a.jsonl", b'{"text": "a"}\n\n{"text": "\xff"}', r"a\.jsonl:3: .*UTF-8 .*byte 25 "),
         ("a.csv", b"text\na\n\xff\n", r"a\.csv:3: .*UTF-8 .*byte 7 "),
         ("a.tsv", b"text\n\xff\n", r"a\.tsv:2: .*UTF-8 .*byte 5 "),
         ("a.csv", "body,n\na,1\n", r"a\.csv:1: no column 'text' .*: body, n\)"),
-        ("a.csv", "text,n\na,1\nb\n", r"a\.csv:3: 1 column,.* 2"),
-        ("a.csv", 'text,n\na,1\n"b,2\nc,3\n', r"a\.csv:3: .*CSV \(unexpected end of data\)"),
-        ("a.csv", "text,n\na\rb,1\n", r"a\.csv:2: .*CSV"),
+        ("a.csv", "text,n\na,1\nb\n", r"a\.csv: row \d+ \(line 3\): 1 column,.* 2"),
+        ("a.csv", 'text,n\na,1\n"b,2\nc,3\n', r"a\.csv: row \d+ \(line 3\): .*CSV \(unexpected end of data\)"),
+        ("a.csv", "text,n\na\rb,1\n", r"a\.csv: row \d+ \(line 2\): .*CSV"),
         ("a.csv", "", r"a\.csv: empty"),
-        ("a.tsv", "text\tn\na\t1\t2\n", r"a\.tsv:2: 3 columns,.* 2"),
+        ("a.tsv", "text\tn\na\t1\t2\n", r"a\.tsv: row \d+ \(line 2\): 3 columns,.* 2"),
         ("a.parquet", "PAR1", r"a\.parquet: .*Parquet"),
         ("a.pdf", "text", r"a\.pdf: .*'\.pdf'.*; expected \.txt, \.jsonl, \.csv, \.tsv, \.parquet, \.xlsx"),
     ],
@@ -322,7 +324,7 @@ def skipping(path, **settings):
 
 
 def test_errors_that_stop_reading_mention_on_error_skip(file):
-    with pytest.raises(InputError, match=r"a\.jsonl:1: .*JSON .*--on-error skip$"):
+    with pytest.raises(InputError, match=r"a\.jsonl: row \d+ \(line 1\): .*JSON .*--on-error skip$"):
         read(file("a.jsonl", "{\n"))
 
 
@@ -361,10 +363,10 @@ def test_a_parquet_row_without_text_is_skipped_or_named(tmp_path):
         broken.validate(full=True)
     path = parquet(tmp_path / "a.parquet", {"text": broken})
     assert skipping(path) == (["one", "four"], {str(path): 2})
-    with pytest.raises(InputError, match=r"a\.parquet: row 2: not UTF-8"):
+    with pytest.raises(InputError, match=r"a\.parquet: row 1: not UTF-8"):
         read(path)
     path = parquet(tmp_path / "b.parquet", {"text": ["one"] * 300 + [None]})
-    with pytest.raises(InputError, match=r"b\.parquet: row 301: 'text' .*nothing"):
+    with pytest.raises(InputError, match=r"b\.parquet: row 300: 'text' .*nothing"):
         read(path)
 
 
@@ -644,10 +646,19 @@ def test_labels_that_are_numbers_are_their_digits(file):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"text": "a", "label": "x"}\n{"label": "x"}\n', "t.jsonl:2: 'text' is missing"),
-        ('{"text": "a", "label": "x"}\n\n{"text": "b", "label": null}\n', "t.jsonl:3: 'label' is missing"),
-        ('{"text": "a", "label": "x", "pair": "p"}\n{"text": "b", "label": "x"}\n', "t.jsonl:2: 'pair' is missing"),
-        ('{"text": "b", "label": "x"}\n{"text": "a", "label": "x", "pair": "p"}\n', "t.jsonl:1: 'pair' is missing"),
+        ('{"text": "a", "label": "x"}\n{"label": "x"}\n', r"t\.jsonl: row 1 \(line 2\): 'text' is missing"),
+        (
+            '{"text": "a", "label": "x"}\n\n{"text": "b", "label": null}\n',
+            r"t\.jsonl: row 1 \(line 3\): 'label' is missing",
+        ),
+        (
+            '{"text": "a", "label": "x", "pair": "p"}\n{"text": "b", "label": "x"}\n',
+            r"t\.jsonl: row 1 \(line 2\): 'pair' is missing",
+        ),
+        (
+            '{"text": "b", "label": "x"}\n{"text": "a", "label": "x", "pair": "p"}\n',
+            r"t\.jsonl: row 0 \(line 1\): 'pair' is missing",
+        ),
         ('{"words": "a", "label": "x"}\n', "'text' .*: words, label.*--text-column"),
         ('{"text": "a", "kind": "x"}\n', "'label' .*: text, kind.*--label-column"),
         ("\n\n", "t.jsonl: empty"),

@@ -83,7 +83,10 @@ def test_every_layout_gives_the_same_sentence(row, name, file):
     assert sentence.words == ("Ada", "Lovelace", "was", "in", "Rome", ".")
     assert sentence.tags == ("B-PER", "I-PER", "O", "O", "B-LOC", "O")
     assert entities_of(sentence) == SPANS and join_words(sentence.words) == TEXT
-    assert sentence.where.endswith(":1" if name == "train.jsonl" else ": row 1") and sentence.document == 0
+    assert (sentence.where.row, sentence.where.line) == (
+        0,
+        1 if name == "train.jsonl" else None,
+    ) and sentence.document == 0
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,8 @@ def test_a_border_inside_a_word_moves_outward_and_is_counted(file):
     row = {"text": "Romes and U.S.-based", "spans": [[0, 4, "LOC"], [10, 13, "LOC"], [16, 20, "X"]]}
     entities, remarks = read(row, file)
     assert entities == [(0, 5, "LOC"), (10, 13, "LOC"), (15, 20, "X")]
-    assert len(remarks) == 1 and ": 2, such as X " in remarks[0].replace("LOC", "X") and "train.jsonl:2" in remarks[0]
+    assert len(remarks) == 1 and ": 2, such as X " in remarks[0].replace("LOC", "X")
+    assert "train.jsonl: row 1 (line 2)" in remarks[0]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,9 @@ def test_a_border_inside_a_word_moves_outward_and_is_counted(file):
 def test_of_overlapping_entities_the_longest_is_kept(spans, kept, file):
     entities, remarks = read({"text": TEXT, "spans": spans}, file)
     assert entities == kept
-    assert [": 1, " in one for one in remarks if "overlap a longer" in one] == [True] and "train.jsonl:2" in remarks[-1]
+    assert [": 1, " in one for one in remarks if "overlap a longer" in one] == [
+        True
+    ] and "train.jsonl: row 1 (line 2)" in remarks[-1]
 
 
 def test_an_entity_that_is_listed_twice_counts_once(file):
@@ -158,7 +164,7 @@ def test_an_entity_that_is_listed_twice_counts_once(file):
 def test_texts_without_words_are_left_out_with_a_note(file):
     errors = RowErrors()
     sentences = read_tagged(file({"text": "a", "spans": []}, {"text": " ", "spans": []}), errors=errors)
-    assert len(sentences) == 1 and ": 1, " in errors.remarks[0] and ":2" in errors.remarks[0]
+    assert len(sentences) == 1 and ": 1, " in errors.remarks[0] and "row 1 (line 2)" in errors.remarks[0]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +193,9 @@ def test_an_invalid_row_raises_with_its_line(row, message, file):
     path = file({"text": "a", "spans": [[0, 1, "X"]]}, row)
     with pytest.raises(InputError) as raised:
         read_tagged(path)
-    assert str(raised.value).startswith(f"{path}:2: {message}") and "\n" not in str(raised.value)
+    assert str(raised.value).startswith(
+        f"{path}: row 1 (line 2){', id 4' * (row.get('id') == 4)}: {message}"
+    ) and "\n" not in str(raised.value)
     errors = RowErrors("skip")
     assert len(read_tagged(path, errors=errors)) == 1 and len(errors.notes(1)) == 1
 
@@ -290,7 +298,7 @@ def test_offsets_that_count_utf_16_units_are_converted_where_the_texts_of_spans_
 )
 def test_a_span_whose_text_is_elsewhere_is_an_error_with_row_and_span(text, spans, file):
     row = {"text": text, "spans": [{"start": a, "end": b, "label": "X", "text": own} for a, b, own in spans]}
-    with pytest.raises(InputError, match=r"train\.jsonl:2: spans\[1\]: "):
+    with pytest.raises(InputError, match=r"train\.jsonl: row \d+ \(line 2\): spans\[1\]: "):
         read_tagged(file({"text": "a", "spans": []}, row))
 
 

@@ -60,7 +60,7 @@ def test_rankings_are_sorted_by_score_and_then_by_name_as_in_trec_eval(tmp_path)
         ("a.txt", "q1 0 d1 high\n", r"a\.txt:1: 'high'"),
         ("a.txt", "q1 0 d1 nan\n", r"a\.txt:1: 'nan'"),
         ("a.txt", "\n", r"a\.txt: empty"),
-        ("a.csv", "query,text,score\na,b,1\n", r"a\.csv:2: .*document.* query, text, score"),
+        ("a.csv", "query,text,score\na,b,1\n", r"a\.csv: row \d+ \(line 2\): .*document.* query, text, score"),
     ],
 )
 def test_invalid_qrels_raise_with_file_and_line(tmp_path, name, text, message):
@@ -90,8 +90,8 @@ def test_a_collection_has_titles_before_texts_and_the_judged_queries(collection)
     [
         ("qrels/test.tsv", TSV + "q9\td1\t1\n", "'q9'"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\tother\t2\n", "'other'"),
-        ("corpus.jsonl", '{"_id": "d1", "text": "x"}\n' * 2, r"corpus\.jsonl:2: .*'d1'"),
-        ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl:1: .*`text`"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "x"}\n' * 2, r"corpus\.jsonl: row 1 \(line 2\), id d1: .*'d1'"),
+        ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl: row 0 \(line 1\), id d1: .*`text`"),
     ],
 )
 def test_an_inconsistent_collection_raises(collection, name, text, message):

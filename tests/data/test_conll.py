@@ -64,7 +64,7 @@ def test_blank_lines_separate_sentences_and_documents_are_numbered(read):
     sentences = read(CONLL_2003)
     assert texts(sentences) == ["EU/I-ORG rejects/O", "Peter/I-PER", "#/O 1/O"]
     assert [one.document for one in sentences] == [0, 0, 1]
-    assert [one.where.rpartition(":")[2] for one in sentences] == ["3", "6", "10"]
+    assert [(one.where.row, one.where.line) for one in sentences] == [(0, 3), (1, 6), (2, 10)]
     assert [len(one) for one in sentences] == [2, 1, 2]
 
 

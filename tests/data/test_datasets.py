@@ -68,13 +68,13 @@ def test_of_a_saved_dictionary_split_train_is_read(tmp_path):
 
 def test_rows_of_a_saved_dataset_have_places_and_can_be_skipped(tmp_path):
     path = saved(["one", None, "three"], tmp_path / "saved")
-    with pytest.raises(InputError, match=r"data-00000-of-00001\.arrow: row 2: 'text' .*nothing"):
+    with pytest.raises(InputError, match=r"data-00000-of-00001\.arrow: row 1: 'text' .*nothing"):
         read(path)
     skipped = Counter()
     assert [*Corpus((path,), on_error="skip").documents(skipped)] == ["one", "three"] and skipped.total() == 1
     with pytest.raises(InputError, match=r"\.arrow: .*'body' .*: n, text"):
         read(path, column="body", on_error="skip")
-    with pytest.raises(InputError, match=r"\.arrow: row 1: 'n' .*int"):
+    with pytest.raises(InputError, match=r"\.arrow: row 0: 'n' .*int"):
         read(path, column="n")
 
 
@@ -155,7 +155,7 @@ def test_another_form_of_name_is_refused(text):
 
 
 def test_rows_on_the_hub_have_places_and_can_be_skipped(on_the_hub):
-    with pytest.raises(InputError, match=r"^hf:owner/name@train: row 2: 'text' .*nothing"):
+    with pytest.raises(InputError, match=r"^hf:owner/name@train: row 1: 'text' .*nothing"):
         read("hf:owner/name")
     skipped = Counter()
     assert [*Corpus(("hf:owner/name",), on_error="skip").documents(skipped)] == ["one", "three"]
@@ -165,7 +165,7 @@ def test_rows_on_the_hub_have_places_and_can_be_skipped(on_the_hub):
 
 
 def test_only_the_requested_column_is_read(on_the_hub):
-    assert next(HubDataset("owner/name").rows("text")) == ("hf:owner/name@train: row 1", {"text": "one"})
+    assert next(HubDataset("owner/name").rows("text")) == ("hf:owner/name@train: row 0", {"text": "one"})
 
 
 def test_files_and_the_hub_can_follow_one_another(on_the_hub, tmp_path):

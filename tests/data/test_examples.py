@@ -137,10 +137,10 @@ def test_the_name_pair_means_where_there_is_one(file):
 
 def test_a_value_of_another_type_than_text_is_named(file):
     path = file("t.jsonl", lines({"text": "a", "label": "x"}, {"text": ["a", "b"], "label": "x"}))
-    with pytest.raises(InputError, match=r"t\.jsonl:2: 'text' .*list.*--text-column"):
+    with pytest.raises(InputError, match=r"t\.jsonl: row \d+ \(line 2\): 'text' .*list.*--text-column"):
         read_table(path, need_labels=True)
     path = file("u.jsonl", lines({"text": "a", "label": {"x": 1}}))
-    with pytest.raises(InputError, match=r"u\.jsonl:1: 'label' .*dict.*--label-column"):
+    with pytest.raises(InputError, match=r"u\.jsonl: row \d+ \(line 1\): 'label' .*dict.*--label-column"):
         read_table(path, need_labels=True)
 
 
@@ -216,7 +216,7 @@ def test_any_numbers_that_float32_holds_come_back(values):
 
 @pytest.mark.parametrize("label", ["1e307", "-3.5e38", repr(math.nextafter(FLOAT32_MAX, math.inf))])
 def test_a_number_beyond_float32_is_named(label):
-    with pytest.raises(InputError, match=f"t.csv:3: label {re.escape(repr(label))} .*3.4e"):
+    with pytest.raises(InputError, match=rf"t.csv:3: label {re.escape(repr(label))} .*3.4e"):
         numeric_labels(labelled(repr(FLOAT32_MAX), label))
 
 
@@ -288,19 +288,19 @@ def test_classes_of_a_dataset_have_their_names(source, monkeypatch):
     first, second = read_tagged(source)
     assert (first.words, first.tags, first.document) == (("the", "big", "cat"), ("O", "B-X", "I-X"), None)
     assert (second.words, second.tags) == (("dog",), ("O",))
-    assert table.where == [first.where, second.where] and ": row 1" in first.where
+    assert table.where == [first.where, second.where] and ": row 0" in first.where
 
 
 def test_a_class_of_minus_one_is_none_and_a_number_without_a_name_is_named(tmp_path):
     dataset(label=[-1, -1]).save_to_disk(tmp_path / "test")
     assert read_table(tmp_path / "test", need_labels=False).labels is None
-    with pytest.raises(InputError, match=r"\.arrow: row 1: 'label' is missing"):
+    with pytest.raises(InputError, match=r"test: row 0: 'label' is missing"):
         read_table(tmp_path / "test", need_labels=True)
     table = pyarrow.table({"text": ["a", "b"], "label": [1, 7]})
     written = {"info": {"features": {"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}}}
     table = table.replace_schema_metadata({"huggingface": json.dumps(written)})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
-    with pytest.raises(InputError, match="row 2: 'label' is 7, .* 2 classes"):
+    with pytest.raises(InputError, match="row 1: 'label' is 7, .* 2 classes"):
         read_table(tmp_path / "t.parquet", need_labels=True)
 
 
@@ -330,7 +330,7 @@ def on_the_hub(monkeypatch):
 def test_a_dataset_is_read_by_its_name(on_the_hub):
     table = read_table(Path("hf:owner/name@validation"), need_labels=True)
     assert (table.texts, table.labels) == (["one", "two"], ["yes", "no"])
-    assert table.where == ["hf:owner/name@validation: row 1", "hf:owner/name@validation: row 2"]
+    assert table.where == ["hf:owner/name@validation: row 0", "hf:owner/name@validation: row 1"]
     assert set(on_the_hub) == {"validation"}
     assert read_table(Path("hf:owner/name.txt"), need_labels=False).texts == ["one", "two"]
     assert [one.tags for one in read_tagged(Path("hf:owner/name.txt"))] == [("O", "B-X", "I-X"), ("O",)]
@@ -344,7 +344,7 @@ def test_a_dataset_is_read_by_its_name(on_the_hub):
 @pytest.mark.parametrize("tags", ["tags", "ner_tags", "ner", "labels"])
 def test_words_and_tags_are_found_by_their_usual_names(words, tags, file):
     (sentence,) = read_tagged(file("t.jsonl", lines({"id": 1, words: ["a", "cat"], tags: ["O", "B-X"]})))
-    assert (sentence.words, sentence.tags) == (("a", "cat"), ("O", "B-X")) and sentence.where.endswith("t.jsonl:1")
+    assert (sentence.words, sentence.tags) == (("a", "cat"), ("O", "B-X")) and sentence.where.row == 0
 
 
 def test_words_and_tags_are_read_from_the_named_columns(file):
@@ -371,7 +371,7 @@ def test_a_conll_file_goes_by_the_numbers_of_its_columns(file):
     [
         ({"words": ["a", "b"], "tags": ["O"]}, "2 words but 1 tag"),
         ({"words": [], "tags": []}, "'words' holds an empty list"),
-        ({"words": ["a", ""], "tags": ["O", "B-X"]}, "word 2 is empty"),
+        ({"words": ["a", ""], "tags": ["O", "B-X"]}, "words[1] is empty"),
         ({"words": ["a"]}, "'tags' holds None"),
         ({"words": "a b", "tags": ["O"]}, "'words' holds 'a b'"),
         ({"words": ["a"], "tags": [None]}, "'tags' holds a list "),
@@ -381,7 +381,7 @@ def test_an_invalid_row_of_tags_raises_with_its_line(row, message, file):
     path = file("t.jsonl", lines({"words": ["a"], "tags": ["O"]}, row))
     with pytest.raises(InputError) as raised:
         read_tagged(path)
-    assert str(raised.value).startswith(f"{path}:2: {message}")
+    assert str(raised.value).startswith(f"{path}: row 1 (line 2): {message}")
 
 
 def test_a_table_without_words_or_without_rows_is_named(file):
@@ -396,7 +396,7 @@ def test_a_table_without_words_or_without_rows_is_named(file):
 @pytest.mark.parametrize("marks", [[0.0, 1.0, 0.0], [0, 1, 0], [True, False, True]])
 def test_a_list_of_flags_is_not_a_list_of_labels(marks, file):
     table = read_table(file("t.jsonl", lines({"text": "a", "labels": marks})), need_labels=True)
-    with pytest.raises(InputError, match=r"t\.jsonl:1: label \[.*\] "):
+    with pytest.raises(InputError, match=r"t\.jsonl: row \d+ \(line 1\): label \[.*\] "):
         label_sets(table)
 
 
@@ -406,20 +406,20 @@ def test_a_list_of_flags_is_not_a_list_of_labels(marks, file):
 def test_an_invalid_label_is_named(value, held, tmp_path):
     table = pyarrow.Table.from_pylist([{"text": "a", "label": value}])
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=rf"t\.parquet: row 1: 'label' holds {held}, .*--label-column"):
+    with pytest.raises(InputError, match=rf"t\.parquet: row 0: 'label' holds {held}, .*--label-column"):
         read_table(tmp_path / "t.parquet", need_labels=True)
     assert read_table(tmp_path / "t.parquet", need_labels=False).labels is None
 
 
 def test_a_gap_in_a_list_of_labels_is_named(file):
-    with pytest.raises(InputError, match=r"t\.jsonl:1: 'label' has a missing value"):
+    with pytest.raises(InputError, match=r"t\.jsonl: row \d+ \(line 1\): 'label' has a missing value"):
         read_table(file("t.jsonl", lines({"text": "a", "label": ["x", None]})), need_labels=True)
 
 
 def test_words_that_are_bytes_are_named(tmp_path):
     rows = pyarrow.Table.from_pylist([{"words": [b"EU"], "tags": ["O"]}])
     pyarrow.parquet.write_table(rows, tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"row 1: 'words' holds bytes, .*--words-column"):
+    with pytest.raises(InputError, match=r"row 0: 'words' holds bytes, .*--words-column"):
         read_tagged(tmp_path / "t.parquet")
 
 

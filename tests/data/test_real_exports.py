@@ -52,7 +52,7 @@ def test_a_byte_order_mark_determines_the_encoding(encoding, packed, tmp_path):
     file.write_bytes(gzip.compress(content) if packed else content)
     assert read(file) == read(file, encoding="cp1252") == EXPECTED
     assert [*Corpus((file,)).documents()] == [text for text, _ in EXPECTED]
-    assert [*read_texts(str(file))] == [ModelInput(text) for text, _ in EXPECTED]
+    assert [one.text for one in read_texts(str(file))] == [text for text, _ in EXPECTED]
 
 
 def test_windows_1252_is_suggested_with_the_decoded_line_and_works(tmp_path):
@@ -60,7 +60,7 @@ def test_windows_1252_is_suggested_with_the_decoded_line_and_works(tmp_path):
     file.write_bytes(TABLE.encode("cp1252"))
     with pytest.raises(InputError, match=r"t\.csv:2: .* 11 .*'Öl für 5 €,a'.*--encoding cp1252") as raised:
         read(file)
-    assert f"{file}:2, 3" in str(raised.value)  # all rows are named
+    assert f"{file}: line 2, line 3" in str(raised.value)  # all rows are named
     assert read(file, encoding="cp1252") == EXPECTED
     assert [*Corpus((file,), encoding="cp1252").documents()] == [text for text, _ in EXPECTED]
     assert Corpus((file,), encoding="cp1252").fingerprint() != Corpus((file,)).fingerprint()
@@ -105,7 +105,7 @@ def test_a_file_in_utf_8_is_read_so_whatever_one_byte_encoding_is_named(tmp_path
 
 def test_standard_input_is_read_in_the_encoding_named(monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("café\n".encode("cp1252"))))
-    assert [*read_texts("-", encoding="cp1252")] == [ModelInput("café")]
+    assert [*read_texts("-", encoding="cp1252")] == [ModelInput("café", line=1)]
     with pytest.raises(InputError, match="utf-16"):
         [*read_texts("-", encoding="utf-16")]
 
@@ -188,14 +188,20 @@ def test_a_workbook_is_read_as_the_table_it_shows(tmp_path):
         {"text": "c", "label": "", "n": 10**20},
     ]
     table = read_table(file, need_labels=True)
-    assert table.labels == ["3", "2.5", ""] and table.where == [f"{file}:3", f"{file}:5", f"{file}:6"]
-    assert [*read_texts(str(file))] == [ModelInput("Öl\nfür 5 €"), ModelInput("b"), ModelInput("c")]
+    assert table.labels == ["3", "2.5", ""] and table.where == [
+        f"{file}: row {row} (line {line})" for row, line in enumerate((3, 5, 6))
+    ]
+    assert [*read_texts(str(file))] == [
+        ModelInput("Öl\nfür 5 €", line=3),
+        ModelInput("b", line=5),
+        ModelInput("c", line=6),
+    ]
     assert [*Corpus((file,)).documents()] == ["Öl\nfür 5 €", "b", "c"]
 
 
 def test_of_several_sheets_the_hidden_and_the_empty_are_passed_over_and_two_are_refused(tmp_path):
     one, two = [["text"], ["a"]], [["text"], ["b"]]
-    assert [*read_texts(str(workbook(tmp_path / "t.xlsx", [], two, one, hidden=(3,))))] == [ModelInput("b")]
+    assert [*read_texts(str(workbook(tmp_path / "t.xlsx", [], two, one, hidden=(3,))))] == [ModelInput("b", line=2)]
     with pytest.raises(InputError, match=r"t\.xlsx: .*'Sheet 1', 'Sheet 2'"):
         [*iter_rows(workbook(tmp_path / "t.xlsx", one, two))]
 
@@ -237,9 +243,9 @@ def test_several_columns_are_read_together_in_the_order_named(tmp_path):
     assert read(file, text="title,body") == [("Short\nlong", "a"), ("Alone", "b"), ("x", "c")]
     assert read(file, text="body, title")[0] == ("long\nShort", "a")
     assert [*read_texts(str(file), text="title,body")] == [
-        ModelInput("Short\nlong"),
-        ModelInput("Alone"),
-        ModelInput("x"),
+        ModelInput("Short\nlong", line=2),
+        ModelInput("Alone", line=3),
+        ModelInput("x", line=4),
     ]
     assert [*Corpus((file,), column="title,body").documents()] == ["Short\nlong", "Alone", "x"]
     assert read_table(file, text="title", pair="body,label", need_labels=False).pairs == ["long\na", "b", "x\nc"]
@@ -251,7 +257,7 @@ def test_several_columns_are_read_together_in_the_order_named(tmp_path):
 def test_a_column_whose_name_has_a_comma_is_that_column(tmp_path):
     file = tmp_path / "t.jsonl"
     file.write_text('{"a,b": "whole", "a": "x", "b": "y"}\n', encoding="utf-8")
-    assert [*read_texts(str(file), text="a,b")] == [ModelInput("whole")] and [
+    assert [*read_texts(str(file), text="a,b")] == [ModelInput("whole", line=1)] and [
         *Corpus((file,), column="a,b").documents()
     ] == ["whole"]
 
@@ -261,8 +267,8 @@ def test_a_row_that_lacks_one_of_several_columns_is_read_and_one_that_lacks_all_
     rows = [{"title": "a", "body": "b"}, {"title": "c"}, {"body": None, "title": "d"}, {"n": 1}]
     file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     *good, wrong = read_texts(str(file), text="title,body")
-    assert good == [ModelInput("a\nb"), ModelInput("c"), ModelInput("d")] and "4: 'title,body' is missing" in str(wrong)
-    with pytest.raises(InputError, match=r"t\.jsonl:4: .*'title,body'"):
+    assert [one.text for one in good] == ["a\nb", "c", "d"] and "(line 4): 'title,body' is missing" in str(wrong)
+    with pytest.raises(InputError, match=r"t\.jsonl: row \d+ \(line 4\): .*'title,body'"):
         [*Corpus((file,), column="title,body").documents()]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows[:3]), tmp_path / "t.parquet")
     both = Corpus((tmp_path / "t.parquet",), column="title,body")
@@ -297,33 +303,37 @@ def test_all_rows_without_a_label_are_named_at_once(tmp_path):
     with pytest.raises(InputError) as raised:
         read(file)
     message = str(raised.value)
-    assert message.startswith(f"{file}:2: 'label' is missing") and "4 rows" in message and ":2, 4, 5, 46)" in message
+    rows = "row 1 (line 2), row 3 (line 4), row 4 (line 5), row 45 (line 46)"
+    assert message.startswith(f"{file}: row 1 (line 2): 'label' is missing") and "4 rows cannot" in message
+    assert f"({file}: {rows})" in message
     table = read_table(file, need_labels=True, on_error="skip")
     assert len(table) == 42 and None not in table.labels and "t 1" not in table.texts
-    assert table.notes[0].startswith("left out 4 rows: 'label' is missing") and f"{file}:2, 4, 5, 46" in table.notes[0]
+    assert table.notes[0].startswith("left out 4 rows: 'label' is missing") and f"{file}: {rows}" in table.notes[0]
 
 
 def test_similar_errors_show_the_first_value():
     errors = RowErrors("skip")
     for row, value in enumerate(("'1.5e+300'", "'7'", "'1.5e+300'"), 3):
         errors(InputError(f"a.csv:{row}: {value} exceeds 3.4e+38; fix it"))
-    errors(InputError("a.csv:9: 'label' is missing"))
-    assert str(errors) == "'1.5e+300' exceeds 3.4e+38 or similar (a.csv:3, 4, 5); 'label' is missing (a.csv:9)"
+    errors(InputError("a.csv: row 7 (line 9): 'label' is missing"))
+    assert str(errors) == "'1.5e+300' exceeds 3.4e+38 or similar (a.csv: line 3, line 4, line 5); " + (
+        "'label' is missing (a.csv: row 7 (line 9))"
+    )
     numbers = RowErrors("skip")
     for row, value in enumerate((1.5e300, -2e-5, 70), 3):
         numbers(InputError(f"a.csv:{row}: {value} is out of range"))
-    assert str(numbers) == "1.5e+300 is out of range or similar (a.csv:3, 4, 5)"
+    assert str(numbers) == "1.5e+300 is out of range or similar (a.csv: line 3, line 4, line 5)"
 
 
 def test_of_very_many_bad_rows_the_first_few_are_named_and_all_are_counted():
     errors = RowErrors("skip")
     for row in range(2000):
-        errors(InputError(f"a.csv:{row}: {'abcdefg'[row % 7]} is {row}; fix it"))
+        errors(InputError(f"a.csv: row {row}: {'abcdefg'[row % 7]} is {row}; fix it"))
     (note,) = errors.notes(1)
     assert "left out 2,000 rows" in note and "570 others" in note
-    assert "a is 0 or similar (a.csv:0, 7, 14, 21, 28, ...: 286 rows); b is 1" in note
+    assert "a is 0 or similar (a.csv: row 0, row 7, row 14, row 21, row 28, ...: 286 rows); b is 1" in note
     assert len(errors.places) == 5 and max(map(len, errors.places.values())) == 5
-    with pytest.raises(InputError, match="^a.csv:0: a is 0; fix it; 2,000 rows"):
+    with pytest.raises(InputError, match="^a.csv: row 0: a is 0; fix it; 2,000 rows"):
         errors.notes(0)
 
 
@@ -332,12 +342,12 @@ def test_every_kind_of_bad_row_is_left_out_and_named(tmp_path):
     file.write_bytes(b"text,label\none,a\ntw\xff,b\nthree\nfour, \nfive,b\n")
     table = read_table(file, need_labels=True, on_error="skip", check=check_not_blank)
     assert table.texts == ["one", "five"] and table.notes[0].startswith("left out 3 rows")
-    assert all(f"{file}:{row})" in table.notes[0] for row in (3, 4, 5))
+    assert all(f"({file}: {row})" in table.notes[0] for row in ("line 3", "row 2 (line 4)", "row 3 (line 5)"))
     file.write_text("text,label\na,1\nb,x\nc,inf\nd,2\n", encoding="utf-8")
     assert numeric_labels(read_table(file, need_labels=True, on_error="skip", check=parse_number)) == [1, 2]
-    with pytest.raises(InputError, match=rf"{file}:3: label 'x' .*; 2 rows"):
+    with pytest.raises(InputError, match=rf"{file}: row 1 \(line 3\): label 'x' .*; 2 rows"):
         numeric_labels(read_table(file, need_labels=True))
-    with pytest.raises(InputError, match=rf"{file}:3: label 'x' .*; 2 rows"):
+    with pytest.raises(InputError, match=rf"{file}: row 1 \(line 3\): label 'x' .*; 2 rows"):
         class_indices(read_table(file, need_labels=True), ["1", "2"])
 
 
@@ -348,7 +358,7 @@ def test_broken_sentences_are_left_out_whole(tmp_path):
     sentences = read_tagged(file, errors=errors)
     assert [one.words for one in sentences] == [("a", "b"), ("f",)]
     (note,) = errors.notes(len(sentences))
-    assert "left out 2 rows" in note and f"{file}:5" in note and f"{file}:7" in note
+    assert "left out 2 rows" in note and f"{file}: line 5" in note and f"{file}: line 7" in note
     with pytest.raises(InputError, match=rf"{file}:5: 1 column .*2 rows"):
         read_tagged(file)
 
@@ -422,8 +432,8 @@ def test_a_quote_that_is_never_closed_takes_bounded_memory(tmp_path, monkeypatch
     finally:
         csv.field_size_limit(before)
     assert (
-        texts[0] == ModelInput("a")
+        texts[0] == ModelInput("a", line=2)
         and isinstance(texts[1], InputError)
-        and texts[-1] == ModelInput("d")
+        and texts[-1] == ModelInput("d", line=2004)
         and len(texts) == 2003
     )

@@ -63,7 +63,7 @@ def test_texts_are_near_equal_but_for_case_blanks_and_punctuation(one, other, sa
 def test_rows_of_a_group_or_near_duplicates_are_one_unit(settings):
     write(settings.train, [("Good!", "a"), ("bad", "b"), ("good", "a"), ("good :(", "b")])
     table = read_table(settings.train, need_labels=True)
-    assert [where.rpartition(":")[2] for where in table.units] == ["2", "3", "2", "5"]
+    assert [where.row for where in table.units] == [0, 1, 0, 3]
     assert replace(table, groups=["x", "x", "y", "x"]).units == [table.where[row] for row in (0, 0, 2, 0)]
 
 
@@ -154,8 +154,8 @@ def test_contradicting_labels_of_one_text_are_counted_and_listed_over_all_splits
     warnings = table_warnings(options, read_tables(options))
     (line,) = [line for line in warnings if "different labels" in line]
     assert line.startswith("3 texts with different labels")
-    assert f"'b' at {settings.train}:3 but 'a' at {settings.train}:42" in line
-    assert f"'a' at {settings.train}:6 but 'b' at {test}:2" in line and "text 2" not in line
+    assert f"'b' at {settings.train}: row 1 (line 3) but 'a' at {settings.train}: row 40 (line 42)" in line
+    assert f"'a' at {settings.train}: row 4 (line 6) but 'b' at {test}: row 0 (line 2)" in line and "text 2" not in line
 
 
 def test_contradictions_of_several_labels_and_of_numbers_compare_values(settings):
@@ -179,7 +179,7 @@ def test_similar_labels_are_reported_and_merged_only_on_request(settings):
     alike, once, missing = table_warnings(settings, read_tables(settings))
     assert missing.startswith("test has rows of ") and "'once'" in missing
     assert "'sport' (20), 'sport ' (6), 'SPORT' (3)" in alike and "--merge-labels" in alike
-    assert f"'once' at {settings.train}:51" in once
+    assert f"'once' at {settings.train}: row 49 (line 51)" in once
     options = replace(settings, merge_labels=True)
     tables = read_tables(options)
     assert {label for table in tables.values() for label in table.labels} == {"sport", "art", "once"}
@@ -269,11 +269,11 @@ def test_every_task_skips_bad_rows_on_request(kind, settings, tmp_path):
         model=settings.model, train=file, out=settings.out, encoding="cp1252", on_error="skip", epochs=0.1,
         dtype="float32", **({"context": False} if kind == "tag" else {}),
     )  # fmt: skip
-    with pytest.raises(InputError, match=r":\d+: .*--on-error skip"):
+    with pytest.raises(InputError, match=r"(:|line )\d+\)?: .*--on-error skip"):
         train(replace(options, on_error="stop"))
     messages = []
     with messages_to(messages.append):
         result = RUNS[kind](options)
-    place = f"{file}:{10 if kind == 'tag' else 5}"
+    place = f"{file}: line 10" if kind == "tag" else f"{file}: row 3 (line 5)"
     assert "left out 1 row: 1 column" in messages[0] and f"({place})" in messages[0]
     assert place in (result.directory / "report.html").read_text(encoding="utf-8")

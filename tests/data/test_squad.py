@@ -98,8 +98,11 @@ def test_questions_about_one_passage_share_one_string(kind, tmp_path):
 
 
 def test_errors_name_the_location_of_a_question(tmp_path):
-    assert read_squad(write(tmp_path, "json"))[3].where == f"{tmp_path}/t.json: data[1].paragraphs[0].qas[0], id q3"
-    assert read_squad(write(tmp_path, "jsonl"))[3].where == f"{tmp_path}/t.jsonl:4, id q3"
+    assert (
+        read_squad(write(tmp_path, "json"))[3].where
+        == f"{tmp_path}/t.json: row 3 (data[1].paragraphs[0].qas[0]), id q3"
+    )
+    assert read_squad(write(tmp_path, "jsonl"))[3].where == f"{tmp_path}/t.jsonl: row 3 (line 4), id q3"
 
 
 def test_ids_that_are_numbers_are_their_digits_and_a_list_of_answers_may_stand_in_a_row(tmp_path):
@@ -132,7 +135,7 @@ FAULTS = [
 def test_an_invalid_question_raises_with_file_and_id_or_is_counted(node, message, tmp_path):
     path = tmp_path / "t.json"
     path.write_text(json.dumps(squad([*QUESTIONS[:3], (PASSAGE, node), QUESTIONS[3]])))
-    where = f"{path}: data[0].paragraphs[0].qas[3], id bad"
+    where = f"{path}: row 3 (data[0].paragraphs[0].qas[3]), id bad"
     with pytest.raises(InputError, match=f"^{re.escape(where)}[,:] .*{message}.*{SKIP}$"):
         read_squad(path)
     skipped = Counter()
@@ -144,9 +147,12 @@ def test_an_invalid_question_raises_with_file_and_id_or_is_counted(node, message
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"id": "a", "question": "?", "answers": []}, ":2, id a: no key 'context' .*: id, question, answers"),
-        ({"id": None, "question": "?"}, ":2: 'id' .*NoneType"),
-        (flat(QUESTIONS)[0], r":2, id q0: .*t\.jsonl:1, id q0"),
+        (
+            {"id": "a", "question": "?", "answers": []},
+            r": row 1 \(line 2\), id a: no key 'context' .*: id, question, answers",
+        ),
+        ({"id": None, "question": "?"}, r": row 1 \(line 2\): 'id' .*NoneType"),
+        (flat(QUESTIONS)[0], r": row 1 \(line 2\), id q0: .*t\.jsonl: row \d+ \(line 1\), id q0"),
     ],
 )
 def test_an_invalid_row_raises_with_its_line(row, message, tmp_path):

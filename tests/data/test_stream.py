@@ -47,7 +47,7 @@ def test_every_kind_of_file_gives_the_same_texts(tmp_path):
     assert len(files) == 7
     for file in files:
         expected = PAIRS[:-1] if file.suffix == ".tsv" else PAIRS
-        assert [*read_texts(str(file))] == [ModelInput(*pair) for pair in expected], file
+        assert [one._replace(line=None) for one in read_texts(str(file))] == [ModelInput(*pair) for pair in expected]
         table = read_table(file, need_labels=False)
         assert [(one.text, one.pair) for one in read_texts(str(file))] == [*zip(table.texts, table.pairs, strict=True)]
 
@@ -55,13 +55,13 @@ def test_every_kind_of_file_gives_the_same_texts(tmp_path):
 def test_a_text_a_line_is_every_line_whatever_is_in_it(tmp_path):
     lines = ["", "   ", "a\x07\x00\x0bb\x85c\u2028d", "", "last"]
     file = written(tmp_path / "t.txt", "\ufeff" + "\r\n".join(lines))
-    assert [*read_texts(str(file))] == [ModelInput(line) for line in lines]
+    assert [*read_texts(str(file))] == [ModelInput(line, line=number) for number, line in enumerate(lines, 1)]
 
 
 def test_lines_of_standard_input_are_texts_and_a_bad_one_yields_an_error_in_place(monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a cat\n\nsome \xff\nlast")))
     first, empty, wrong, last = read_texts("-")
-    assert (first, empty, last) == (ModelInput("a cat"), ModelInput(""), ModelInput("last"))
+    assert (first, empty, last) == (ModelInput("a cat", line=1), ModelInput("", line=2), ModelInput("last", line=4))
     assert str(wrong).startswith("line 3 of standard input: not UTF-8 at byte 5;") and "Windows-1252" in str(wrong)
 
 
@@ -83,7 +83,7 @@ def test_columns_and_glue_formats_are_detected_as_for_labelled_tables(name, cont
 
 def test_a_named_column_is_taken_and_a_missing_one_named(tmp_path):
     file = str(written(tmp_path / "t.csv", "body,more\na,b\n"))
-    assert [*read_texts(file, text="more", pair="body")] == [ModelInput("b", "a")]
+    assert [*read_texts(file, text="more", pair="body")] == [ModelInput("b", "a", line=2)]
     for columns in ({}, {"text": "nothing"}):
         with pytest.raises(InputError, match=r"t\.csv: .*'(text|nothing)' .*: body, more"):
             next(read_texts(file, **columns))
@@ -103,7 +103,7 @@ def test_a_bad_row_yields_an_error_in_place_in_every_kind_of_table(tmp_path):
         first, wrong, last = read_texts(str(file))
         assert first.text == last.text == good.decode(), name
         assert isinstance(wrong, InputError) and str(wrong).startswith(
-            f"{file}:{3 if name[:3] == 't.c' or name == 't.tsv' else 2}: "
+            (f"{file}:{3 if name[:3] == 't.c' or name == 't.tsv' else 2}: ", f"{file}: row 1 (line ")
         )
 
 
@@ -112,20 +112,21 @@ def test_a_row_with_other_text_columns_is_an_error(tmp_path):
     file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
     texts = [*read_texts(str(file))]
     assert [number for number, one in enumerate(texts) if isinstance(one, InputError)] == [70, 71]
-    assert "t.jsonl:71: has pair," in str(texts[70]) and texts[-1] == ModelInput("d")
+    assert "t.jsonl: row 70 (line 71): has pair," in str(texts[70]) and texts[-1] == ModelInput("d", line=73)
 
 
 def test_among_the_first_rows_all_columns_count(tmp_path):
     file = written(tmp_path / "t.jsonl", '{"other": 1}\n{"text": "b", "pair": "c"}\n{"text": "d"}\n')
     wrong, good, lacking = read_texts(str(file))
-    assert good == ModelInput("b", "c")
-    assert "t.jsonl:1: 'text' is missing" in str(wrong) and "t.jsonl:3: 'pair' is missing" in str(lacking)
+    assert good == ModelInput("b", "c", line=2)
+    assert "t.jsonl: row 0 (line 1): 'text' is missing" in str(wrong)
+    assert "t.jsonl: row 2 (line 3): 'pair' is missing" in str(lacking)
 
 
 def test_reading_a_file_without_readable_rows_stops(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "MOST_CONSECUTIVE_ERRORS", 50)
     file = written(tmp_path / "t.jsonl", "{\n" * 60)
-    with pytest.raises(InputError, match=r"t\.jsonl:1: .*JSON .* 50 rows"):
+    with pytest.raises(InputError, match=r"t\.jsonl: row \d+ \(line 1\): .*JSON .* 50 rows"):
         list(read_texts(str(file)))
 
 
@@ -140,8 +141,8 @@ def test_questions_have_ids_their_own_or_their_rows_number(tmp_path):
     rows = [{"question": "q", "context": "c", "id": 7}, {"question": "r"}, {"question": "s", "context": "d"}]
     file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
     first, wrong, last = read_questions(str(file))
-    assert (first, last) == (ModelInput("q", "c", "7"), ModelInput("s", "d", "2"))
-    assert "t.jsonl:2: no 'context' (there are: question)" in str(wrong)
+    assert (first, last) == (ModelInput("q", "c", "7", line=1), ModelInput("s", "d", "2", line=3))
+    assert "t.jsonl: row 1 (line 2): no 'context' (there are: question)" in str(wrong)
     rows = [{"question": "q", "context": "c", "id": None}, {"question": "r", "context": "c", "id": 0}]
     file = written(tmp_path / "n.jsonl", "\n".join(map(json.dumps, rows)))
     assert [one.id for one in read_questions(str(file))] == ["0", "0"]
@@ -157,8 +158,8 @@ def test_questions_of_squads_json_need_no_answers_and_a_bad_one_yields_an_error_
         str(written(tmp_path / "q.json", json.dumps(content)))
     )
     assert (first, other, plain) == (ModelInput("q", "c", "a"), ModelInput("s", "c", "4"), ModelInput("t", "c", "4"))
-    assert "qas[1]: no 'question'" in str(lacking) and "qas[2]: no 'question'" in str(strange)
-    assert "paragraphs[1].qas[0]: no 'context'" in str(homeless)
+    assert "qas[1]), id b: no 'question'" in str(lacking) and "qas[2]): no 'question'" in str(strange)
+    assert "paragraphs[1].qas[0]), id d: no 'context'" in str(homeless)
     with pytest.raises(InputError, match=r"e\.json: empty"):
         list(read_questions(str(written(tmp_path / "e.json", '{"data": []}'))))
 

@@ -111,7 +111,7 @@ def test_a_carriage_return_in_a_cell_is_named_in_the_readers_words(suffix, tmp_p
     rows = [row for _, row in iter_rows(file, on_row_error=errors.append)]
     assert rows == [{"text": "c"}]
     assert [str(error).split(";")[0] for error in errors] == [
-        f"{file}:2: not valid CSV (a carriage return in a value without quotes)"
+        f"{file}: row 0 (line 2): not valid CSV (a carriage return in a value without quotes)"
     ]
 
 

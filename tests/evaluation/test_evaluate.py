@@ -331,7 +331,7 @@ def test_questions_need_their_passages(make, tmp_path, monkeypatch, capsys):
     (tmp_path / "questions.csv").write_text("question,text\nwho,cat\n", encoding="utf-8")
     with pytest.raises(SystemExit):
         main.main(["predict", str(model), str(tmp_path / "questions.csv")])
-    assert "questions.csv:2: no 'context' (there are: question, text)" in capsys.readouterr().err
+    assert "questions.csv: row 0 (line 2): no 'context' (there are: question, text)" in capsys.readouterr().err
 
 
 def test_entities_of_a_text_do_not_depend_on_the_other_texts(make):

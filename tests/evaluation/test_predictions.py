@@ -181,8 +181,12 @@ def test_answers_are_scored_as_squad_scores_them(write):
             r"p\.csv: .* \(there are: guess\).* prediction",
         ),
         ("p.txt", ["1"] * 5, r"p\.txt: .*'no', 'yes'.*'1'"),
-        ("p.jsonl", ['{"label": "yes"}', *['{"label": null}'] * 4], r"p\.jsonl:2: 'label' is missing"),
-        ("p.jsonl", ['{"score": 0.5}'] * 5, r"gold\.csv:2: label 'yes' is not a number"),
+        (
+            "p.jsonl",
+            ['{"label": "yes"}', *['{"label": null}'] * 4],
+            r"p\.jsonl: row \d+ \(line 2\): 'label' is missing",
+        ),
+        ("p.jsonl", ['{"score": 0.5}'] * 5, r"gold\.csv: row \d+ \(line 2\): label 'yes' is not a number"),
         ("no.csv", None, r"no\.csv: no such file"),
     ],
 )
@@ -213,9 +217,9 @@ def test_an_unknown_positive_class_is_refused(write, labelled):
         (columns(WORDS, FOUND)[:5], r"p\.conll: 1 sentence.*gold\.conll has 2"),
         (
             columns(["Eva", *WORDS[1:]], FOUND),
-            r"p\.conll:1: 'Eva Lovelace met Charles Babbage' \(5 words\).* 'Ada .*gold\.conll:1",
+            r"p\.conll: row 0 \(line 1\): 'Eva Lovelace met Charles Babbage' \(5 words\).* 'Ada .*gold\.conll: row 0",
         ),
-        (columns(WORDS, ["X-PER", *FOUND[1:]]), r"p\.conll:1: tag 'X-PER'"),
+        (columns(WORDS, ["X-PER", *FOUND[1:]]), r"p\.conll: row 0 \(line 1\): tag 'X-PER'"),
     ],
 )
 def test_predicted_tags_that_do_not_fit_are_refused(write, lines, message):
@@ -231,8 +235,8 @@ def test_predicted_tags_that_do_not_fit_are_refused(write, lines, message):
         ("p.json", '{"1": 5}', r"p\.json: '1': .*'1' and 5"),
         ("p.json", "[]", r"p\.json: .*\blist\b.* object"),
         ("p.json", "{", r"p\.json: not JSON"),
-        ("p.jsonl", ['{"id": "1", "answer": "x"}'] * 2, r"p\.jsonl:2: '1'"),
-        ("p.jsonl", ['{"id": "1"}'], r"p\.jsonl:1: .*'1' and None"),
+        ("p.jsonl", ['{"id": "1", "answer": "x"}'] * 2, r"p\.jsonl: row 1 \(line 2\), id 1: '1'"),
+        ("p.jsonl", ['{"id": "1"}'], r"p\.jsonl: row 0 \(line 1\), id 1: .*'1' and None"),
     ],
 )
 def test_answers_that_do_not_fit_are_refused(write, name, content, message):

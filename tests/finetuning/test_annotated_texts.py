@@ -75,7 +75,7 @@ def test_tasks_of_label_studio_are_predicted(run, tmp_path):
     predicted = [*map(json.loads, out.read_text(encoding="utf-8").splitlines())]
     assert [(row["id"], row["text"]) for row in predicted] == [(5, row["text"]) for row in rows]
     tasks.write_text("[5]", encoding="utf-8")
-    with pytest.raises(InputError, match=r"tasks\.json: row 1: .*int"):
+    with pytest.raises(InputError, match=r"tasks\.json: row 0: .*int"):
         jobs.predict(Predict(model=run.result.model, file=str(tasks), out=tmp_path / "other.jsonl"))
 
 

@@ -70,7 +70,7 @@ def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(
     assert scores["f1"] == pytest.approx(100 * result.mean)
     with (result.directory / "predictions.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = [*csv.DictReader(file)]
-    assert len(rows) == 20 and [*rows[0]] == ["where", "text", "gold", "predicted"]
+    assert len(rows) == 20 and [*rows[0]] == ["file", "row", "id", "text", "gold", "predicted"]
     assert {type(json.loads(row["gold"])) for row in rows} == {list} and {row["gold"] == "[]" for row in rows} == {
         True,
         False,

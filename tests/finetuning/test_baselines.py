@@ -216,7 +216,7 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
     ]
     texts = read(files["train"])[0]
     for fold, (train, dev) in enumerate(seen[:2]):
-        own = {texts[int(row["where"].rpartition(":")[2]) - 1] for row in held if row["fold"] == fold}
+        own = {texts[row["row"]] for row in held if row["fold"] == fold}
         assert splits[fold] == ("test", own)
         assert own and not own & (train | dev) and own | train | dev == set(texts)
     assert 0.6 < result.baselines[TFIDF] <= 1 and result.split == "folds"

@@ -200,7 +200,7 @@ def test_empty_texts_are_counted_and_the_first_is_located(settings, table):
     rows = [{"text": "", "label": "none"}, *rows_of(0, 30), {"text": " ", "label": "feline"}]
     path = table(rows, "t.csv")
     (warning,) = empty_text_warnings(read_tables(replace(settings, train=path)))
-    assert "2 of 32" in warning and f"{path}:2" in warning
+    assert "2 of 32" in warning and "row 0 (line 2)" in warning
 
 
 @pytest.mark.slow
@@ -451,9 +451,12 @@ def test_the_report_shows_text_lengths_and_windows(settings, tmp_path, table):
 
 def test_labels_that_are_none_are_refused(settings, tmp_path):
     wrong = {
-        "nan.jsonl": ('{"text": "a cat", "label": NaN}', r"nan\.jsonl:4: 'label' is missing"),
-        "list.jsonl": ('{"text": "a cat", "label": ["x"]}', r"list\.jsonl:4: .*--multi-label"),
-        "half.jsonl": (r'{"text": "a cat", "label": "y\ud83d"}', r"half\.jsonl:4: 'label' .*surrogate"),
+        "nan.jsonl": ('{"text": "a cat", "label": NaN}', r"nan\.jsonl: row \d+ \(line 4\): 'label' is missing"),
+        "list.jsonl": ('{"text": "a cat", "label": ["x"]}', r"list\.jsonl: row \d+ \(line 4\): .*--multi-label"),
+        "half.jsonl": (
+            r'{"text": "a cat", "label": "y\ud83d"}',
+            r"half\.jsonl: row \d+ \(line 4\): 'label' .*surrogate",
+        ),
     }
     for name, (line, message) in wrong.items():
         (tmp_path / name).write_text('{"text": "a dog", "label": "x"}\n' * 3 + line, encoding="utf-8")
@@ -480,7 +483,7 @@ def test_a_single_class_and_labels_that_only_dev_has_are_errors(settings, tmp_pa
     with pytest.raises(InputError, match=r"one\.csv: .*'x'"):
         run_task(replace(settings, train=one, out=tmp_path / "run"))
     dev = table([{"text": "a", "label": "none"}, {"text": "b", "label": "bovine"}], "dev.csv")
-    with pytest.raises(InputError, match=r"dev\.csv:3: .*'bovine' .*canine, feline, none"):
+    with pytest.raises(InputError, match=r"dev\.csv: row \d+ \(line 3\): .*'bovine' .*canine, feline, none"):
         run_task(replace(settings, dev=dev, out=tmp_path / "run2"))
 
 

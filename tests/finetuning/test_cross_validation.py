@@ -87,12 +87,12 @@ def out_of_fold(directory):
 
 def test_every_row_is_predicted_once_by_the_model_of_another_fold(settings, result):
     rows = out_of_fold(settings.out)
-    assert sorted(int(row["where"].rpartition(":")[2]) for row in rows) == [*range(1, 130)]
-    texts = {f"{settings.train}:{number}": json.loads(line) for number, line in enumerate(lines(settings.train), 1)}
-    assert all(texts[row["where"]]["label"] == row["gold"] for row in rows)
+    assert sorted(row["row"] for row in rows) == [*range(129)] and all(row["line"] == row["row"] + 1 for row in rows)
+    texts = [json.loads(line) for line in lines(settings.train)]
+    assert all(texts[row["row"]]["label"] == row["gold"] for row in rows)
     fold_of = {}
     for row in rows:
-        assert fold_of.setdefault(text_key(texts[row["where"]]["text"]), row["fold"]) == row["fold"]
+        assert fold_of.setdefault(text_key(texts[row["row"]]["text"]), row["fold"]) == row["fold"]
     assert len(fold_of) < 129  # duplicates stand together
 
 
@@ -106,8 +106,8 @@ def test_the_score_is_the_mean_over_folds_and_its_interval_that_of_all_rows(sett
     assert result.split == cross_validation.FOLDS and result.scores == pytest.approx([*map(np.mean, by_fold)])
     assert (result.mean, result.std) == pytest.approx(metrics.mean_and_std(result.scores))
     right = sum(map(sum, by_fold))
-    texts = {f"{settings.train}:{number}": json.loads(line) for number, line in enumerate(lines(settings.train), 1)}
-    units = [text_key(texts[row["where"]]["text"]) for row in rows]
+    texts = [json.loads(line) for line in lines(settings.train)]
+    units = [text_key(texts[row["row"]]["text"]) for row in rows]
     columns = [[row[name] for row in rows] for name in ("gold", "predicted")]
     bounds = metrics.classification_intervals(*columns, groups=units)
     assert result.interval == pytest.approx(bounds["accuracy"]) and bounds.num_units < 129 == result.rows
@@ -223,7 +223,7 @@ def test_the_table_of_predictions_has_every_row_by_the_model_of_the_other_folds(
     rows = run.predictions
     assert len(rows) == run.result.rows == len(stored)
     for row, of_fold in zip(rows, stored, strict=True):
-        assert [row[name] for name in ("where", "gold", "predicted")] == [
-            of_fold[name] for name in ("where", "gold", "predicted")
+        assert [row[name] for name in ("file", "row", "line", "gold", "predicted")] == [
+            str(of_fold[name]) for name in ("file", "row", "line", "gold", "predicted")
         ]
         assert float(row["probability_canine"]) == of_fold["details"]["canine"]

@@ -375,20 +375,20 @@ def test_pairs_of_one_text_stay_together_when_the_table_is_divided(pairs, tmp_pa
 @pytest.mark.parametrize(
     ("row", "changes", "message"),
     [
-        ({"text": "a"}, {}, r"train\.csv:2: .*--pair-column"),
+        ({"text": "a"}, {}, r"train\.csv: row \d+ \(line 2\): .*--pair-column"),
         (
             {"text": "a", "pair": "b", "label": "same"},
             {},
-            r"train\.csv:2: .*'same' .*--objective pairs",
+            r"train\.csv: row \d+ \(line 2\): .*'same' .*--objective pairs",
         ),
-        ({"text": "a", "pair": "b", "label": "inf"}, {}, r"train\.csv:2: .*'inf' .*finite"),
+        ({"text": "a", "pair": "b", "label": "inf"}, {}, r"train\.csv: row \d+ \(line 2\): .*'inf' .*finite"),
         ({"text": "a", "pair": "b"}, {}, r"train.csv: a single pair"),
         (
             {"text": "a", "pair": "b", "negative": ["c", "d"]},
             {},
-            r"jsonl:1: 'negative' .*list.*negative-c",
+            r"jsonl: row \d+ \(line 1\): 'negative' .*list.*negative-c",
         ),
-        ({"text": "a", "pair": "b", "negative": float("nan")}, {}, r"jsonl:1: 'negative' is missing"),
+        ({"text": "a", "pair": "b", "negative": float("nan")}, {}, r"jsonl: row \d+ \(line 1\): 'negative' is missing"),
         ({"text": "a", "pair": "b"}, {"objective": "scores"}, r"train.csv: no column 'label'.*--label-column"),
         ({"text": "a", "pair": "b"}, {"negative_column": "c"}, r"'c' \(.*text, pair\)"),
         ({"text": "a", "pair": "b"}, {"objective": "scores", "negative_column": "c"}, r"negative_column \(c\) is for"),

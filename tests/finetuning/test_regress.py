@@ -60,7 +60,7 @@ def test_the_table_of_predictions_has_the_gold_and_predicted_number_of_each_text
     ]
     predicted = run.predictor.regress([row["text"] for row in rows])
     assert [float(row["predicted"]) for row in rows] == pytest.approx(predicted.tolist(), rel=1e-3)
-    assert [*rows[0]] == ["where", "text", "gold", "predicted"]
+    assert [*rows[0]] == ["file", "row", "line", "text", "gold", "predicted"]
 
 
 def test_the_model_gives_numbers_in_the_unit_of_the_table(run):
@@ -149,5 +149,5 @@ def test_numbers_indistinguishable_in_float32_are_an_error(offset, scale, settin
 @pytest.mark.parametrize("written", ["NaN", '"high"', "Infinity", "1e307", "-3.5e38"])
 def test_an_invalid_number_is_refused_with_file_and_line(written, settings, tmp_path):
     (tmp_path / "t.jsonl").write_text(f'{{"text": "a", "score": 1}}\n{{"text": "b", "score": {written}}}\n')
-    with pytest.raises(InputError, match=r"t.jsonl:2: "):
+    with pytest.raises(InputError, match=r"t.jsonl: row \d+ \(line 2\): "):
         run_task(replace(settings, train=tmp_path / "t.jsonl", out=tmp_path / "run"))

@@ -97,7 +97,7 @@ def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settin
 
 
 def test_the_table_of_predictions_has_the_tags_of_each_sentence(run):
-    rows, columns = run.predictions, ("where", "text", "gold", "predicted")
+    rows, columns = run.predictions, ("file", "row", "line", "text", "gold", "predicted")
     assert len(rows) == 41 and all(tuple(row) == columns for row in rows)
     gold, predicted = ([row[name].split() for row in rows] for name in ("gold", "predicted"))
     assert [row["text"].split() for row in rows] == [words for words, _ in sentences(2, 41)]
@@ -181,7 +181,7 @@ def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
     file = tmp_path / "bad.txt"
     file.write_text("the O\ncat B-X\n\na O\ndog I-X\nran O\n", encoding="utf-8")
     changed = replace(settings, train=file, scheme="iob2", dev=settings.dev, out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"bad\.txt:4: word 2 .*'dog': I-X between O and O .*IOB2"):
+    with pytest.raises(InputError, match=r"bad\.txt: row \d+ \(line 4\): word 2 .*'dog': I-X between O and O .*IOB2"):
         run_task(changed)
     assert not (tmp_path / "run").exists()
 
@@ -205,7 +205,7 @@ def test_illegal_tags_of_dev_are_counted_and_reported(settings, result, tmp_path
     changed = replace(settings, dev=dev, test=None, scheme="iob2")
     task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag_examples.read_splits(changed))
     (line,) = [line for line in task.summary.warnings if line.startswith("dev:")]
-    assert "2 of 3 sentences" in line and f"{dev}:4" in line
+    assert "2 of 3 sentences" in line and "(line 4)" in line
     scores = evaluate.run(Evaluate(model=result.model, file=(dev,), scheme="iob2", dtype="float32"))
     assert scores["illegal_gold"] == 2 and scores["sentences"] == 3
 
@@ -252,7 +252,7 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
 
 
 def test_tags_without_entities_are_an_error(settings, tmp_path):
-    for text, message in (("the O\nmat THING\n", "mat"), ("the O\nmat Q-THING\n", r"bad\.txt:10: ")):
+    for text, message in (("the O\nmat THING\n", "mat"), ("the O\nmat Q-THING\n", r"bad\.txt: row \d+ \(line 10\): ")):
         (tmp_path / "bad.txt").write_text("the O\ncat B-FELINE\n\n" * 3 + text, encoding="utf-8")
         with pytest.raises(InputError, match=message):
             run_task(replace(settings, train=tmp_path / "bad.txt", scheme="iob2", out=tmp_path / "run"))
@@ -263,7 +263,7 @@ def test_tags_without_entities_are_an_error(settings, tmp_path):
 
 def test_an_entity_model_is_not_measured_on_labels_of_words(result, tmp_path):
     (tmp_path / "pos.txt").write_text("the DET\ncat NOUN\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"pos\.txt:1: tag 'DET' .*O, B-CANINE"):
+    with pytest.raises(InputError, match=r"pos\.txt: row 0 \(line 1\): tag 'DET' .*O, B-CANINE"):
         evaluate.run(Evaluate(model=result.model, file=(tmp_path / "pos.txt",)))
 
 

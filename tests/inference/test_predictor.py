@@ -652,12 +652,12 @@ def test_columns_of_tables_are_read_as_lists_and_values_that_are_not_text_are_na
     arrays = np.array(texts, dtype=object), np.array(pairs, dtype=object)
     assert predictor.classify(*arrays) == predictor.classify(texts, pairs)
     for missing in (None, float("nan")):
-        with pytest.raises(InputError, match=r"^text 2 of 2 .*(None|nan)"):
+        with pytest.raises(InputError, match=r"^texts\[1\] .*(None|nan)"):
             predictor.embed(["the cat", missing])
-        with pytest.raises(InputError, match=r"^pair 1 of 2 .*(None|nan)"):
+        with pytest.raises(InputError, match=r"^pairs\[0\] .*(None|nan)"):
             predictor.classify(texts, [missing, "a"])
     reader = make_predictor("bert", {"spans": 2})
-    with pytest.raises(InputError, match=r"^passage 1 of 1 .*None"):
+    with pytest.raises(InputError, match=r"^passages\[0\] .*None"):
         reader.answer(["the cat"], [None])
 
 

@@ -455,7 +455,7 @@ def test_rows_that_cannot_be_read_are_skipped_and_counted(settings, result, tmp_
     (tmp_path / "rows.jsonl").write_text("\n".join([*rows[:3], '{"text": 5}', "{", *rows[3:]]), encoding="utf-8")
     changed = replace(settings, corpus=(tmp_path / "rows.jsonl",), heldout=(), token_store=tmp_path / "store")
     tokenizer = bothways.Tokenizer.load(result.model)
-    with pytest.raises(InputError, match="rows.jsonl:4: .*--on-error skip"):
+    with pytest.raises(InputError, match=r"rows.jsonl: row \d+ \(line 4\): .*--on-error skip"):
         read_data(changed, tokenizer)
     messages = []
     with messages_to(messages.append):

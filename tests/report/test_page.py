@@ -100,7 +100,9 @@ SECTIONS = [
     p.TagMistakes([p.TagMistake("Ada of Turin", [p.Highlight(0, 3, "PER")], [p.Highlight(7, 12, "LOC")])], 11),
     p.AnswerMistakes([p.AnswerMistake("Who?", NORMANS, [p.Highlight(4, 11)], p.Highlight(0, 11), 2 / 3)], 9),
     p.FoldTable("Accuracy", [p.SeedScores(1, {"folds": 0.875}), p.SeedScores(2, {"folds": 0.75}, failed=True)]),
-    p.LabelIssues([p.LabelIssue("d/t.csv:7", "a text", "no", "yes", 0.031, 0.953, "its pair")], 41, "3 are left out"),
+    p.LabelIssues(
+        [p.LabelIssue("d/t.csv: row 5 (line 7)", "a text", "no", "yes", 0.031, 0.953, "its pair")], 41, "3 are left out"
+    ),
     p.TokenLengths("training", [5, 9, 12, 64, 130], 64),
     p.LearningRates([("embeddings", 2.5e-6, 11915136), ("head", 5e-5, 770), ("frozen part", 0.0, 3)]),
 ]
@@ -169,7 +171,7 @@ def test_the_page_shows_the_numbers_of_its_sections(tree):
         "2 of 137 (1.5%)", "predicted no (99.3%), gold yes",  # mistakes
         "predicted 1.125, gold 4.500 (error -3.375)",  # regression
         "Fold folds 1 87.5% 2 failed 75.0%",  # folds
-        "1 of 41 rows (3 are left out)", "t.csv:7 : labelled no (3.1%), suggested yes (95.3%)",
+        "1 of 41 rows (3 are left out)", "t.csv: row 5 (line 7) : labelled no (3.1%), suggested yes (95.3%)",
         "1 missed 1 spurious 0 wrong type 0 wrong boundaries",  # tags
         "predicted The Normans, gold Normans (F1 66.7%)",  # answers
         "median 12 tokens, longest 130. 1 (20.0%) are longer than 64 tokens",
@@ -254,7 +256,7 @@ def test_the_page_links_files_next_to_it():
 
 def test_predictions_open_in_a_spreadsheet(tmp_path):
     columns = {
-        "where": ["t.csv:2", "t.csv:3"],
+        "where": ["t.csv: row 0 (line 2)", "t.csv: row 1 (line 3)"],
         "text": ['é, "x"\n2', "\ud800"],
         "gold": [["a", "b"], []],
         "p,q": [0.25, ""],
@@ -264,7 +266,10 @@ def test_predictions_open_in_a_spreadsheet(tmp_path):
     assert written.startswith(b'\xef\xbb\xbfwhere,text,gold,"p,q"\r\n') and b"\n\r" not in written
     with (tmp_path / "p.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = [*csv.reader(file)]
-    assert rows[1:] == [["t.csv:2", 'é, "x"\n2', '["a", "b"]', "0.25"], ["t.csv:3", "\ufffd", "[]", ""]]
+    assert rows[1:] == [
+        ["t.csv: row 0 (line 2)", 'é, "x"\n2', '["a", "b"]', "0.25"],
+        ["t.csv: row 1 (line 3)", "\ufffd", "[]", ""],
+    ]
 
 
 def test_one_seed_has_no_spread_and_nan_is_undefined():

@@ -55,7 +55,7 @@ def test_a_request_above_a_limit_is_refused_with_the_limit(serve, encoder):
     too_many = client.post("/embed", {"inputs": ["a"] * 4})
     assert too_many.status == 413 and "4 texts" in too_many.json()["error"] and "3" in too_many.json()["error"]
     too_long = client.post("/embed", {"inputs": ["a", "a " * 19]})
-    assert too_long.status == 413 and "text 2 of 2 has 21 tokens" in too_long.json()["error"]
+    assert too_long.status == 413 and "text 1 (counted from 0) has 21 tokens" in too_long.json()["error"]
     assert client.post("/embed", {"inputs": "a " * 18}).status == 200
     assert client.post("/embed", {"inputs": ["a " * 12] * 3}).status == 413  # more than may ever wait
     declared = client.post("/embed", {"inputs": "a" * 500})
