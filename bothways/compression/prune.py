@@ -295,7 +295,7 @@ class Pruner:
             epochs = 1.0 if epochs is None else epochs * BETWEEN
         settings = replace(settings, out=out, resume=out.exists(), epochs=epochs)
         self.run.has_stepped = True  # from here on there is something to resume
-        result = finetune.run(settings, lambda fold: self.build(settings, source))
+        result = finetune.run(settings, lambda settings, fold: self.build(settings, source))
         return result, checkpoint.load(result.model)
 
     def point(self, result: FineTuneResult, model: Checkpoint, structure: str, examples: Examples) -> PrunedPoint:
