@@ -55,7 +55,7 @@ from bothways.finetuning.task import (
 from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
 from bothways.inference.prediction_sets import CALIBRATION
 from bothways.io import reserve_space, write_atomic
-from bothways.log import logger, muted
+from bothways.log import logger, muted, working
 from bothways.model.model import Model
 from bothways.report import plot
 from bothways.settings import FineTune
@@ -148,7 +148,8 @@ def run(
     if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning uses a single process, but WORLD_SIZE is {processes}; start it without torchrun")
     choose_device(settings.device)  # before any work
-    judged = judge(settings, build_task)
+    with working("reading the data"):
+        judged = judge(settings, build_task)
     settings = judged.settings
     setup = build_setup(settings, judged.task, judged.measured, judged.unscored)
     teacher = load_teacher(setup.task)
@@ -293,11 +294,18 @@ def train_and_score(
     setup: FineTuneSetup, model: Model, seed: int, run: Run, lessons: Lessons | None = None
 ) -> dict[str, Metrics]:
     """Train and return the metrics by split. Afterwards the model has the weights that were selected on dev."""
-    task = setup.task
     trained, best_step = train(setup, model, seed, run, lessons=lessons)
     if setup.quantizes:
         trained = train_int8(setup, model, seed, run, lessons, seed_directory(run, seed) / INT8)
-    scoring = task.scoring
+    with working("scores"):
+        return score_splits(setup, model, trained, seed, best_step, run)
+
+
+def score_splits(
+    setup: FineTuneSetup, model: Model, trained: Model, seed: int, best_step: int, run: Run
+) -> dict[str, Metrics]:
+    """The metrics by split of a trained model, whose copy for inference is `trained`."""
+    task, scoring = setup.task, setup.task.scoring
     outputs = {"dev": scoring.outputs(trained, "dev")}
     calibration = scoring.calibrate("dev", outputs["dev"])
     if setup.stays_frozen:
