@@ -1,6 +1,7 @@
 """Logging, progress bars, and output of the command line.
 
-Everything logs to `logging.getLogger("bothways")`, which prints nothing unless logging is configured. Bars of training
+Everything logs to `logging.getLogger("bothways")`, which prints nothing unless logging is configured, except for a line
+every half minute of work that takes long. Bars of training
 and of long jobs are drawn on terminals and in notebooks, unless the logger's level is ERROR. The command line prints
 results to standard output, messages and progress bars to standard error.
 
@@ -9,6 +10,7 @@ Labels, file names and configs are untrusted, so characters that control the ter
 
 import json
 import logging
+import os
 import re
 import shlex
 import shutil
@@ -16,10 +18,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Any
 
 from bothways.errors import for_caller
@@ -30,6 +33,8 @@ from bothways.io import to_json
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 NOTEBOOK_SECONDS = 0.25  # at least, between two updates of a bar
+LINE_EVERY = 30.0  # seconds between two lines of progress, where no bar is drawn
+GRACE = 2.0  # seconds that a loop has for its line, which says more, before the thread of `Heartbeat` writes one
 
 
 def escape_controls(text: str) -> str:
@@ -97,6 +102,8 @@ logger.addHandler(logging.NullHandler())  # else Python prints warnings if loggi
 def _word_for_caller(record: logging.LogRecord) -> bool:
     """Let every record pass, with flags as arguments outside the command line, in characters that a file can hold."""
     record.msg, record.args = escape_controls(for_caller(record.getMessage())), None
+    if is_configured():
+        heartbeat.show()
     return True
 
 
@@ -165,6 +172,112 @@ def muted() -> AbstractContextManager[None]:
     return _blocks.add(logging.ERROR)
 
 
+def is_configured() -> bool:
+    """Whether log lines have a place to go, or the caller has set a level: a handler or a level of the root logger or
+    of `bothways`, or a block of `messages_to`."""
+    root, level = logging.getLogger(), _blocks.level if _blocks.open else logger.level
+    has_handler = any(not isinstance(one, logging.NullHandler) for one in (*root.handlers, *logger.handlers))
+    return has_handler or level != logging.NOTSET or root.level not in (logging.NOTSET, logging.WARNING)
+
+
+def show_progress(line: str) -> None:
+    """Log a line of progress; write it to standard error where logging is not configured."""
+    heartbeat.show()
+    if is_configured():
+        logger.info(line)
+    elif logger.level < logging.ERROR:  # not muted
+        print_message(for_caller(line))
+
+
+@dataclass(eq=False)
+class Work:
+    """A block of `working`: its title, when it began, and what it has done so far."""
+
+    title: str
+    since: float
+    detail: str = ""
+    is_watched: bool = False
+
+
+class Heartbeat:
+    """Writes a line when work has shown nothing for LINE_EVERY seconds: what it is doing, and for how long.
+
+    The line is written by a thread, so that it also comes from phases without a loop, such as one fit of a linear
+    model. work: the open blocks of `working`, in any thread, the oldest first. shown: when a line or a bar was last
+    drawn. clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.work, self.lock, self.shown = clock, list[Work](), Lock(), clock()
+
+    @contextmanager
+    def working(self, title: str, *, thread: bool = True) -> Iterator[Work]:
+        """Announce work. thread: watch it, unless a block around it is watched; else `Work` is to be updated."""
+        work, stop = Work(title, self.clock()), Event()
+        with self.lock:
+            if not self.work:
+                self.shown = work.since
+            watches = thread and not any(one.is_watched for one in self.work)
+            work.is_watched = watches
+            self.work.append(work)
+        if watches:
+            Thread(target=self._watch, args=(stop,), name="bothways progress", daemon=True).start()
+        try:
+            yield work
+        finally:
+            stop.set()
+            with self.lock:
+                self.work.remove(work)
+
+    def _watch(self, stop: Event) -> None:
+        while not stop.wait(max(0.1, self.shown + LINE_EVERY + GRACE - self.clock())):
+            self.beat()
+
+    def show(self) -> None:
+        """Note that a line was written, or a bar drawn."""
+        self.shown = self.clock()
+
+    def beat(self) -> None:
+        """Write a line if nothing was shown for LINE_EVERY seconds."""
+        with self.lock:
+            now = self.clock()
+            if not self.work or os.environ.get("RANK", "0") not in ("", "0"):
+                return
+            # A server always has some work, but none that takes long.
+            if now - max(self.shown, self.work[0].since) < LINE_EVERY:
+                return
+            self.shown, first, last = now, self.work[0], self.work[-1]
+        parts = [last.title] if first is not last else []
+        parts += [last.detail] if last.detail else []
+        seconds = f"{format_duration(now - last.since)} so far"
+        whole = f" ({format_duration(now - first.since)} in all)" if first is not last else ""
+        line = f"{first.title}: {', '.join([*parts, seconds])}{whole}"
+        handlers = [handler for _, handler in _blocks.open if handler]
+        if handlers:  # also where messages are muted for a while
+            handlers[-1].write(escape_controls(line))
+        elif is_configured():
+            logger.info(line)
+        else:
+            print_message(line)
+
+
+heartbeat = Heartbeat()
+
+
+@contextmanager
+def working(title: str, *, thread: bool = True) -> Iterator[Work]:
+    """Announce work that may take long, or a phase of it; see `Heartbeat`. Also a decorator."""
+    with heartbeat.working(title, thread=thread) as work:
+        yield work
+
+
+def format_duration(seconds: float) -> str:
+    """'40 s', '12 min', '3.4 h'"""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def in_notebook() -> bool:
     """Whether this is a Jupyter kernel, in which standard error is no terminal and bars are displayed by IPython."""
     if "ipykernel" not in sys.modules:
@@ -189,7 +302,8 @@ class ProgressBar:
     """
 
     def __init__(self, title: str, total: int | None, *, done: int = 0) -> None:
-        kind = _NotebookBar if draws_bars() and in_notebook() else _TerminalBar
+        self.is_drawn = draws_bars()
+        kind = _NotebookBar if self.is_drawn and in_notebook() else _TerminalBar
         self.bar = kind(escape_controls(title), total, done)
 
     def __enter__(self) -> "ProgressBar":
@@ -201,6 +315,8 @@ class ProgressBar:
 
     def update(self, done: int, detail: str) -> None:
         """Set the count. detail: text after the title."""
+        if self.is_drawn:
+            heartbeat.show()
         self.bar.update(done, detail)
 
 

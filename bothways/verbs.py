@@ -4,12 +4,14 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from functools import wraps
 from importlib import import_module
 from itertools import count
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from bothways.errors import InputError
+from bothways.log import working
 
 if TYPE_CHECKING:
     from bothways.evaluation.scores import Scores
@@ -27,7 +29,8 @@ class Verb:
     """A verb of the command line.
 
     settings: name of the class in bothways.settings. function: "module:function" in this package that runs the verb.
-    group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings.
+    group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings. waits:
+    whether it runs until it is stopped, so that time says nothing of its progress.
     """
 
     settings: str
@@ -35,6 +38,7 @@ class Verb:
     help: str
     group: str
     trains: bool = False
+    waits: bool = False
 
     @property
     def settings_class(self) -> type[Any]:
@@ -45,7 +49,10 @@ class Verb:
         """Import the function; it takes settings and returns a result."""
         module, name = self.function.split(":")
         function: Callable[..., Any] = getattr(import_module(f"bothways.{module}"), name)
-        return function
+        if self.waits:
+            return function
+        verb = next((verb for verb, one in VERBS.items() if one is self), name)
+        return wraps(function)(working(verb)(function))
 
 
 TRY, TRAIN, USE, SEARCH = "Try it", "Train", "Use a model", "Search"
@@ -77,7 +84,9 @@ VERBS: dict[str, Verb] = {
     "index": Verb("Index", "search.commands:run_index", "index folders for search by words and meaning", SEARCH),
     "search": Verb("Search", "search.commands:run_search", "search a folder or an index", SEARCH),
     "extract": Verb("Extract", "search.extraction:run", "extract entities, labels and answers of folders", SEARCH),
-    "mcp": Verb("Mcp", "search.mcp:run", "search an index from agents (MCP over standard input and output)", SEARCH),
+    "mcp": Verb(
+        "Mcp", "search.mcp:run", "search an index from agents (MCP over standard input and output)", SEARCH, waits=True
+    ),
     "evaluate": Verb("Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
     "bench": Verb("Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),
     "quantize": Verb("Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY),
@@ -87,7 +96,9 @@ VERBS: dict[str, Verb] = {
     "pack": Verb("Pack", "compression.pack:pack", "pack a model into few bits, for shipping", DEPLOY),
     "unpack": Verb("Unpack", "compression.pack:unpack", "unpack a model for other libraries", DEPLOY),
     "export": Verb("Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
-    "serve": Verb("Serve", "serving.server:run", "serve models over HTTP, with batching and limits", DEPLOY),
+    "serve": Verb(
+        "Serve", "serving.server:run", "serve models over HTTP, with batching and limits", DEPLOY, waits=True
+    ),
     "info": Verb("Info", "cli.commands:info", "describe a checkpoint or run, and how it was made", INSPECT),
     "cache": Verb("Cache", "cli.commands:cache", "list or delete cached token stores and search indexes", INSPECT),
 }

@@ -3,13 +3,16 @@
 import io
 import logging
 import sys
+import threading
 from contextlib import ExitStack
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from bothways import log
-from bothways.log import ProgressBar, draws_bars, logger, messages_to, muted
+from bothways.errors import InputError
+from bothways.log import Heartbeat, ProgressBar, draws_bars, logger, messages_to, muted, show_progress, working
+from bothways.verbs import VERBS
 
 
 class Stream(io.StringIO):
@@ -130,3 +133,137 @@ def test_a_muted_notebook_shows_nothing(displayed, monkeypatch):
     with muted(), ProgressBar("t", 9) as bar:
         bar.update(9, "")
     assert not displayed and stderr.getvalue() == ""
+
+
+# --- a line every half minute -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def heart(monkeypatch):
+    """A heartbeat whose clock, `heart.times.now`, stands still."""
+    times = SimpleNamespace(now=1000.0)
+    heart = Heartbeat(lambda: times.now)
+    heart.times = times
+    monkeypatch.setattr(log, "heartbeat", heart)
+    return heart
+
+
+def replace_script_stderr(monkeypatch, **options):
+    """As `replace_stderr`, in a script that has not configured logging: pytest adds its handlers for each test."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    return replace_stderr(monkeypatch, **options)
+
+
+def test_long_work_is_not_silent_where_logging_is_not_configured(heart, monkeypatch):
+    stderr = replace_script_stderr(monkeypatch)
+    with working("finetune", thread=False):
+        for phase in ("baselines", "scores"):
+            with working(phase, thread=False) as work:
+                for seconds in (29, 2, 29, 40):
+                    heart.times.now += seconds
+                    heart.beat()
+                    work.detail = "3 of 4"
+    assert stderr.getvalue().splitlines() == [
+        "finetune: baselines, 3 of 4, 31 s so far (31 s in all)",
+        "finetune: baselines, 3 of 4, 2 min so far (2 min in all)",
+        "finetune: scores, 3 of 4, 31 s so far (2 min in all)",
+        "finetune: scores, 3 of 4, 2 min so far (3 min in all)",
+    ]
+
+
+def test_short_work_and_work_that_shows_something_write_no_line(heart, monkeypatch):
+    stderr = replace_script_stderr(monkeypatch, is_terminal=True)
+    for _ in range(100):  # a server always has some work
+        with working("texts", thread=False):
+            heart.times.now += 1
+            heart.beat()
+    with working("embed", thread=False), ProgressBar("embed", 9) as bar:
+        for done in range(9):
+            heart.times.now += 29
+            bar.update(done, "")
+            heart.beat()
+    assert "so far" not in stderr.getvalue()
+    with working("embed", thread=False):
+        heart.times.now += 29
+        show_progress("embed: 3 of 4")
+        heart.times.now += 29
+        heart.beat()
+    assert stderr.getvalue().endswith("embed: 3 of 4\n")
+
+
+@pytest.mark.parametrize("configured", ["level", "handler", "root", "command line"])
+def test_a_configured_logger_decides_about_the_line(configured, heart, monkeypatch):
+    stderr, records, messages = replace_script_stderr(monkeypatch), [], []
+    handler = logging.Handler()
+    handler.emit = records.append
+    with ExitStack() as stack:
+        if configured == "level":
+            monkeypatch.setattr(logger, "level", logging.WARNING)
+        elif configured == "command line":
+            stack.enter_context(messages_to(messages.append))
+            stack.enter_context(muted())
+        else:
+            (logging.getLogger() if configured == "root" else logger).addHandler(handler)
+            stack.callback(logger.removeHandler, handler)
+        with working("prune", thread=False):
+            heart.times.now += 31
+            heart.beat()
+    assert stderr.getvalue() == "" and not records  # below the level of these handlers
+    assert messages == (["prune: 31 s so far"] if configured == "command line" else [])
+
+
+def test_a_thread_writes_the_line_of_a_phase_without_a_loop(heart, monkeypatch):
+    stream, written = replace_script_stderr(monkeypatch), threading.Event()
+    stream.flush = written.set
+    monkeypatch.setattr(log, "LINE_EVERY", 0)
+    monkeypatch.setattr(log, "GRACE", 0)
+    with working("finetune"), working("linear start"):
+        assert written.wait(60)
+    assert stream.getvalue().startswith("finetune: ")
+
+
+def test_every_verb_but_those_that_wait_is_announced(heart, monkeypatch):
+    stderr = replace_script_stderr(monkeypatch)
+
+    def long_work(settings):
+        heart.times.now += 31
+        heart.beat()
+
+    for place in ("bothways.cli.commands.info", "bothways.serving.server.run"):
+        monkeypatch.setattr(place, long_work)
+    VERBS["info"].load()(None)
+    VERBS["serve"].load()(None)
+    assert stderr.getvalue() == "info: 31 s so far\n"
+
+
+@pytest.fixture
+def predictor(make_model, tokenizer):
+    from bothways.checkpoint.contents import Checkpoint
+    from bothways.inference.predictor import Predictor
+
+    return Predictor(Checkpoint(make_model(), tokenizer), dtype="float32")
+
+
+def test_one_argument_shows_the_progress_of_a_predictor(predictor, displayed, monkeypatch):
+    replace_stderr(monkeypatch)
+    vectors = predictor.embed(["the cat", "a dog", "the mat"], progress=True, batch_tokens=5)
+    assert displayed[-1][1]["text/plain"] == "texts  3/3" and len(vectors) == 3
+    count = len(displayed)
+    predictor.embed(["the cat"], progress=False)
+    assert len(displayed) == count
+    with pytest.raises(InputError, match="progress"):
+        predictor.embed(["the cat"], progress="yes")
+
+
+def test_a_predictor_is_not_silent_either(predictor, heart, monkeypatch):
+    monkeypatch.setattr("bothways.inference.runner.heartbeat", heart)
+    stderr = replace_script_stderr(monkeypatch)
+
+    def wait(done, total):
+        heart.times.now += 31
+
+    predictor.embed(["the cat", "a dog"], progress=wait, batch_tokens=4)
+    assert stderr.getvalue().splitlines() == [
+        "texts: 1 of 2 windows, 31 s so far",
+        "texts: 2 of 2 windows, 62 s so far",
+    ]

@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable
 
 from bothways.inference.runner import Progress
-from bothways.log import ProgressBar, draws_bars, logger
-from bothways.training.progress import LINE_EVERY, format_duration
+from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, show_progress
 
 
 class JobProgress:
@@ -59,7 +58,7 @@ class JobProgress:
             if self.total is not None and self.total > done:
                 total = f" of about {self.total:,}"
                 left = f", {format_duration((self.total - done) / speed)} left" if speed else ""
-            logger.info(f"{self.title}: {done:,}{total} rows, {_format_speed(speed)}{left}")
+            show_progress(f"{self.title}: {done:,}{total} rows, {_format_speed(speed)}{left}")
 
 
 def _format_speed(speed: float) -> str:

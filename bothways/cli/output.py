@@ -125,11 +125,12 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
             {
                 "task": result.task,
                 "metric": result.metric,
-                "mean": result.mean,
-                "std": result.std,
+                "mean": result.mean if n else None,
+                "std": result.std if n else None,
                 "n": n,
                 "failed": result.failed,
                 "scores": result.scores,
+                **({"measured": result.measured} if result.measured else {}),
                 "split": result.split,
                 "model": str(result.model),
                 "interval": result.interval,
@@ -145,11 +146,18 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
             }
         )
         return
+    if not n:
+        print_lines(f"model in {result.model}", result.verdict)
+        return
     name, unit = ("cross-validated", "folds") if result.split == "folds" else (result.split, "seeds")
+    if result.measured:
+        name = "out-of-fold"
     spread = f" +- {result.std:.2%} over {n} {unit}" if n > 1 else ", one seed (no standard deviation)"
     if result.delivered:
         spread = f"{spread if n > 1 else ''}, {result.delivered}"
-    pooled = "" if result.pooled is None else f"; all rows together {result.pooled:.2%}"
+    if result.measured:
+        spread = f" ({result.measured})" + (f", {result.delivered}" if result.delivered else "")
+    pooled = "" if result.pooled is None or result.measured else f"; all rows together {result.pooled:.2%}"
     low, high = result.interval or (None, None)
     rows = format_count(result.rows or 0, "row")
     interval = "" if low is None else f"{pooled} (95 % interval {low:.2%} to {high:.2%}, {rows})"

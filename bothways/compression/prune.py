@@ -30,7 +30,7 @@ from bothways.finetuning.task import Examples, Task, inference_copy
 from bothways.finetuning.tasks import TASKS
 from bothways.inference.task_names import task_from_heads
 from bothways.io import read_json
-from bothways.log import logger, muted
+from bothways.log import logger, muted, working
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
 from bothways.settings import Answer, Classify, FineTune, Prune, Regress, Tag, TrainEmbed
@@ -295,7 +295,7 @@ class Pruner:
             epochs = 1.0 if epochs is None else epochs * BETWEEN
         settings = replace(settings, out=out, resume=out.exists(), epochs=epochs)
         self.run.has_stepped = True  # from here on there is something to resume
-        result = finetune.run(settings, lambda fold: self.build(settings, source))
+        result = finetune.run(settings, lambda settings, fold: self.build(settings, source))
         return result, checkpoint.load(result.model)
 
     def point(self, result: FineTuneResult, model: Checkpoint, structure: str, examples: Examples) -> PrunedPoint:
@@ -314,6 +314,7 @@ class Pruner:
         )
 
 
+@working("prune")
 def run(settings: Prune) -> Pruned:
     """Prune, train, measure and write. InputError if the target cannot be reached."""
     loaded, task_settings, task, targets = prepare(settings)

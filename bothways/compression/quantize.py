@@ -27,7 +27,7 @@ from bothways.evaluation.before_after import (
 )
 from bothways.evaluation.rows import selected_on
 from bothways.inference.predictor import Predictor
-from bothways.log import logger
+from bothways.log import logger, working
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
 from bothways.model.int8_calibration import Candidate, candidates, observe
 from bothways.model.model import Model
@@ -94,6 +94,7 @@ class Quantized:
         return [*lines, self.speed_note, f"model in {self.directory}"]
 
 
+@working("quantize")
 def run(settings: Quantize) -> Quantized:
     """Quantize, measure and write. InputError if the drop is too large, or if texts or model cannot be used."""
     loaded = checkpoint.load(settings.model)

@@ -19,7 +19,7 @@ from bothways.compression.prune import POINTS, Pruner, Structure, measure_speed,
 from bothways.device import choose_device
 from bothways.evaluation.before_after import spread_evenly
 from bothways.finetuning.task import Task
-from bothways.log import logger
+from bothways.log import logger, working
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
 from bothways.model.int8_calibration import candidates, observe
 from bothways.settings import Shrink
@@ -151,6 +151,7 @@ class Shrinker:
             yield self.point(f"{name}, trained for int8", trained), trained
 
 
+@working("shrink")
 def run(settings: Shrink) -> Shrunk:
     """Measure the forms of a model, and write the best and a picture."""
     pruning = settings.pruning

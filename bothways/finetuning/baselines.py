@@ -32,6 +32,7 @@ TRAIN_HEAD_ONLY = {
 }
 COSINE = "cosine of frozen vectors"
 MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
+MAX_WIDTH = 0.8  # of the interval of a difference; a wider one says nothing, and is not shown
 MODEL, SAVED = "model", "tfidf"  # directories of a run: what it delivers, and a baseline that may be as good
 BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
 
@@ -67,6 +68,15 @@ class BaselineScore:
     resamples: Resamples | None = None
     predictions: Predictions | None = None
 
+    @staticmethod
+    def of(name: str, task: Task, predictions: Predictions, *, keep: bool = True) -> "BaselineScore":
+        """The score of predictions, which are kept with it on request."""
+        scores = task.scoring.score_predictions(predictions)
+        resamples = Resamples.from_json(resamples_of(scores, task.metric))
+        return BaselineScore(
+            name, scores[task.metric], scores[f"{task.metric}_interval"], resamples, predictions if keep else None
+        )
+
     def difference(self, value: float, resamples: Resamples) -> Interval:
         """95 % interval of the difference between another score on the same rows and this one."""
         num_resamples = len(resamples.values_B)
@@ -91,14 +101,15 @@ class Comparison:
         return [] if self.verdict.startswith(BETTER) else [self.verdict]
 
 
-def score(task: Task, split: str, file: Path) -> list[BaselineScore]:
-    """Score all baselines on a split. The scores are stored in a file for resumed runs."""
+def score(task: Task, split: str, file: Path, *, keep: bool = False) -> list[BaselineScore]:
+    """Score all baselines on a split. The scores are stored in a file for resumed runs, with the predictions of models
+    that can be saved; keep: of all."""
     if not file.exists():
         rows, start = [], time.monotonic()
         for baseline in task.baselines(split):
             scores = task.scoring.score_predictions(baseline.predictions)
             interval = scores[f"{task.metric}_interval"]
-            predictions = asdict(baseline.predictions) if baseline.model else None
+            predictions = asdict(baseline.predictions) if baseline.model or keep else None
             rows.append([baseline.name, scores[task.metric], interval, resamples_of(scores, task.metric), predictions])
             if (seconds := time.monotonic() - start) > SLOW:
                 logger.info(f"baseline {baseline.name}: {task.metric} {scores[task.metric]:.4f} ({seconds:.0f} s)")
@@ -143,11 +154,14 @@ def verdict(result: Mapping[str, Any], saved: Path | None = None, *, model: str,
     """
     name = max(result["baselines"], key=result["baselines"].__getitem__)
     score, (low, high) = result["baselines"][name], result["differences"][name]
-    kind = "frozen, with a linear head" if result["frozen"] else "fine-tuned"
-    numbers = (
-        f"{result['mean']:.2%} ({kind}) against {score:.2%}, {format_count(result['rows'], 'row')}; the difference is "
-        f"{100 * low:+.1f} to {100 * high:+.1f} points (95 % interval)"
-    )
+    is_frozen = result["frozen"] or bool(result.get("measured"))
+    kind = "frozen, with a linear head" if is_frozen else "fine-tuned"
+    numbers = f"{result['mean']:.2%} ({kind}) against {score:.2%}, {format_count(result['rows'], 'row')}"
+    if high - low > MAX_WIDTH:
+        return f"cannot tell whether it is better than {name}: {numbers}, which are too few to compare models"
+    numbers += f"; the difference is {100 * low:+.1f} to {100 * high:+.1f} points (95 % interval)"
+    if result.get("measured") and not result["frozen"]:
+        numbers += "; --folds 5 measures the trained encoder, which this is not"
     if is_clearly_better(result, name):
         return f"{BETTER} the best baseline, {name}: {numbers}"
     usage = ""

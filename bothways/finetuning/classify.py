@@ -1,6 +1,7 @@
 """Text classification, single-label and multi-label (Devlin 2018, section 4.1)."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -331,6 +332,10 @@ class Classification(TextTask):
             few=self.stays_frozen,
             pair_features=self.pair_features,
         )
+
+    @property
+    def min_folded_rows(self) -> float:  # type: ignore[override]
+        return 2 * len(self.names) if self.settings.cloze is None else math.inf
 
     @property
     def stays_frozen(self) -> bool:

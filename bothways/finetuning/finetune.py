@@ -5,6 +5,7 @@ runs mislead (Dodge 2020; Mosbach 2021).
 """
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from bothways.evaluation.scores import Predictions
 from bothways.finetuning import baselines
 from bothways.finetuning.averaging import select_fraction, trained_state
 from bothways.finetuning.baselines import BASELINES, MODEL, SAVED, TFIDF, BaselineScore, Comparison, Resamples
-from bothways.finetuning.cross_validation import FOLDS, CrossValidation, cross_validate
+from bothways.finetuning.cross_validation import CrossValidation, cross_validate, judge
 from bothways.finetuning.quantized import train_int8
 from bothways.finetuning.recipe import format_learning_rates
 from bothways.finetuning.rehearsal import Rehearsal, read_or_make_plan
@@ -54,7 +55,7 @@ from bothways.finetuning.task import (
 from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
 from bothways.inference.prediction_sets import CALIBRATION
 from bothways.io import reserve_space, write_atomic
-from bothways.log import logger, muted
+from bothways.log import logger, muted, working
 from bothways.model.model import Model
 from bothways.report import plot
 from bothways.settings import FineTune
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 
 SEEDS, SCORES, PLAN, INT8 = "seeds", "scores.json", "plan.json", "int8"
 ENCODER_FACTS = ("mean", "std", "n", "failed", "interval", "scores", "pooled")  # beside the result of TF-IDF
+UNSCORED = {"mean": None, "std": None, "interval": None, "failed": 0}  # the result of a run without a score
 RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
 
 
@@ -88,6 +90,8 @@ class FineTuneResult:
     baseline that is in `model` instead, since the 95 % interval of its lead on dev is above 0; the encoder is beside
     it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's own metric by split, if there is a
     teacher. readers: a line on which libraries read the model, if transformers does not read all of it.
+    measured: what the score is where a table has too few rows for a test split: "out-of-fold, 16 rows, 4 folds, frozen
+    vectors". With too few for that, mean and std are nan, and the verdict is the reason.
     """
 
     directory: Path
@@ -110,6 +114,7 @@ class FineTuneResult:
     encoder: dict[str, Any] = field(default_factory=dict)
     teacher: dict[str, float] = field(default_factory=dict)
     readers: str = ""
+    measured: str = ""
 
     def load(self, **options: Any) -> "Predictor":
         """The saved model. options: those of `bothways.load`."""
@@ -126,24 +131,30 @@ class FineTuneResult:
 
     def _repr_html_(self) -> str:
         """The scores as a table, in notebooks."""
-        low, high = self.interval or (self.mean, self.mean)
-        rows = [("this model", self.mean, f"{low:.4f} to {high:.4f}")]
+        interval = "{:.4f} to {:.4f}".format(*self.interval) if self.interval else ""
+        rows = [("this model", self.mean, interval)]
         rows += [("fine-tuned encoder", self.encoder["mean"], "")] if self.encoder else []
         rows += [(name, score, "") for name, score in self.baselines.items()]
         body = "".join(
             f"<tr><td>{escape(name)}</td><td>{score:.4f}</td><td>{interval}</td></tr>" for name, score, interval in rows
         )
-        head = f"<tr><th>{escape(self.task)}</th><th>{escape(self.metric)} on {self.split}</th><th>95 %</th></tr>"
+        score = f"{escape(self.metric)} {escape(self.measured) or f'on {self.split}'}"
+        head = f"<tr><th>{escape(self.task)}</th><th>{score}</th><th>95 %</th></tr>"
         report = self.directory / "report.html"
         return f"<table>{head}{body}</table><p>{escape(for_caller(self.verdict))}</p><p>{escape(str(report))}</p>"
 
 
-def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks: Callbacks = ()) -> FineTuneResult:
+def run(
+    settings: FineTune, build_task: Callable[[FineTune, int | None], Task], callbacks: Callbacks = ()
+) -> FineTuneResult:
     """Fine-tune in a run directory. build_task: creates the task, or in cross-validation the task of a fold."""
     if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
         raise InputError(f"fine-tuning uses a single process, but WORLD_SIZE is {processes}; start it without torchrun")
     choose_device(settings.device)  # before any work
-    setup = build_setup(settings, build_task(None))
+    with working("reading the data"):
+        judged = judge(settings, build_task)
+    settings = judged.settings
+    setup = build_setup(settings, judged.task, judged.measured, judged.unscored)
     teacher = load_teacher(setup.task)
     with Run(
         settings.out,
@@ -153,7 +164,7 @@ def run(settings: FineTune, build_task: Callable[[int | None], Task], callbacks:
         device=setup.options.device,
         callbacks=callbacks,
     ) as run:
-        return run_seeds(setup, run, lambda fold: build_setup(settings, build_task(fold)), teacher)
+        return run_seeds(setup, run, judged.fold_setup(build_task), teacher)
 
 
 def run_seeds(
@@ -184,8 +195,9 @@ def run_seeds(
     folds, baseline_scores = None, list[BaselineScore]()
     if setup.folds and build_fold:
         folds = cross_validate(setup, build_fold, partial(train_fold, run=run, teacher=teacher), run.directory / SEEDS)
-        baseline_scores = baselines.mean_scores(folds.baselines)
-        logger.info("final model: trained on all folds, except a tenth that selects its weights")
+        baseline_scores = folds.baseline_scores(task)
+        except_dev = "" if task.stays_frozen else ", except a tenth that selects its weights"
+        logger.info(f"final model: trained on all folds{except_dev}")
     elif setup.compares:
         with run.timed("baselines"):
             baseline_scores = baselines.score(task, split, run.directory / SEEDS / BASELINES)
@@ -199,7 +211,7 @@ def run_seeds(
             log_learning_rates(setup, initial.model)
         metrics_by_seed[seed] = run_seed(setup, initial.model, seed, run, lessons)
         scores = (f"{name} {task.metric} {values[task.metric]:.4f}" for name, values in metrics_by_seed[seed].items())
-        logger.info(f"seed {seed}: {', '.join(scores)}")
+        logger.info(f"seed {seed}: {'trained' if setup.unscored else ', '.join(scores)}")
     kept = select_seed(
         {seed: by_split["dev"][task.metric] for seed, by_split in metrics_by_seed.items()}, setup.keep_seed
     )
@@ -216,6 +228,10 @@ def run_seeds(
 
     trained = Outcome(task, split, metrics_by_seed, kept, folds)
     trained.result["dtype"] = str(setup.options.dtype).removeprefix("torch.")
+    if setup.unscored:
+        trained.result |= UNSCORED | {"verdict": setup.unscored}
+    elif setup.measured:
+        trained.result["measured"] = setup.measured
     delivered = trained
     if lessons:
         trained.result["teacher"] = {name: score.value for name, score in lessons.scores.items()}
@@ -282,11 +298,18 @@ def train_and_score(
     setup: FineTuneSetup, model: Model, seed: int, run: Run, lessons: Lessons | None = None
 ) -> dict[str, Metrics]:
     """Train and return the metrics by split. Afterwards the model has the weights that were selected on dev."""
-    task = setup.task
     trained, best_step = train(setup, model, seed, run, lessons=lessons)
     if setup.quantizes:
         trained = train_int8(setup, model, seed, run, lessons, seed_directory(run, seed) / INT8)
-    scoring = task.scoring
+    with working("scores"):
+        return score_splits(setup, model, trained, seed, best_step, run)
+
+
+def score_splits(
+    setup: FineTuneSetup, model: Model, trained: Model, seed: int, best_step: int, run: Run
+) -> dict[str, Metrics]:
+    """The metrics by split of a trained model, whose copy for inference is `trained`."""
+    task, scoring = setup.task, setup.task.scoring
     outputs = {"dev": scoring.outputs(trained, "dev")}
     calibration = scoring.calibrate("dev", outputs["dev"])
     if setup.stays_frozen:
@@ -390,7 +413,9 @@ def train(
 def log_start(setup: FineTuneSetup, split: str, lessons: Lessons | None = None) -> None:
     """Log warnings about the data, and the length of the training."""
     task, sources = setup.task, setup.sources
-    if not setup.folds and (warning := metrics.few_rows_warning(task.summary.num_rows(split), "rows", split)):
+    if setup.unscored:
+        logger.info(setup.unscored)
+    elif not setup.folds and (warning := metrics.few_rows_warning(task.summary.num_rows(split), "rows", split)):
         logger.info(warning)
     if setup.stays_frozen:
         logger.info(describe_frozen(task.summary))
@@ -477,8 +502,8 @@ class Outcome:
         self.metrics_by_seed, self.kept, self.folds, self.predictions = metrics_by_seed, kept, folds, predictions
         self.result = summarize(task, split, metrics_by_seed, kept)
         if folds:
-            scores = {FOLDS: folds.values(task.metric), **self.result["scores"]}
-            self.result |= folds.summary(task.metric) | {"scores": scores}
+            summary = folds.summary(task.metric)
+            self.result |= summary | {"scores": summary["scores"] | self.result["scores"]}
 
     def compare(self, scores: Sequence[BaselineScore], resamples: Resamples) -> None:
         """Add the baselines' scores to the result. resamples: of the model's score."""
@@ -548,15 +573,27 @@ def read_result(run: Run, task: str) -> FineTuneResult:
     values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
     optional = {
         name: result[name]
-        for name in ("pooled", "baselines", "verdict", "dtype", "delivered", "encoder", "teacher", "readers")
+        for name in (
+            "pooled",
+            "baselines",
+            "verdict",
+            "dtype",
+            "delivered",
+            "encoder",
+            "teacher",
+            "readers",
+            "measured",
+        )
         if name in result
     }
+    if result["mean"] is None:
+        values |= {"mean": math.nan, "std": math.nan}
     return FineTuneResult(
         run.directory,
         run.directory / MODEL,
         task,
-        scores=result["scores"][result["split"]],
-        interval=tuple(result["interval"]),
+        scores=[] if result["mean"] is None else result["scores"][result["split"]],
+        interval=result["interval"] and tuple(result["interval"]),
         **values,
         **optional,
     )

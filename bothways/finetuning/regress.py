@@ -145,6 +145,7 @@ class Regression(TextTask):
 
     name: ClassVar[str] = "regress"
     no_label: ClassVar[float] = np.nan
+    min_folded_rows: ClassVar[float] = 8  # type: ignore[misc]
     settings: Regress
     pretrained: Checkpoint
     tables: Mapping[str, Table]

@@ -1,7 +1,7 @@
 """Learning curves, report page and table of predictions of a fine-tuning run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -69,9 +69,10 @@ def write_report(
         page.LearningRates(setup.learning_rates(model)),
     ]
     warnings = [*(comparison.warnings if comparison else []), *content.warnings, *task.summary.warnings]
+    if setup.unscored:
+        content, warnings = replace(content, scores=[]), [setup.unscored, *task.summary.warnings]
     columns = task.view.columns(content.predictions)
-    split = content.scores[0].split
-    rows_of = "every row, by the model of the other folds" if folds else f"each row of {split}"
+    rows_of = "every row, by the model of the other folds" if folds else f"each row of {result['split']}"
     train = setup.sources["train"]
     report = page.Page(
         f"{run.directory.name}: {task.name}",
@@ -105,7 +106,7 @@ def compare(
 ) -> page.BaselineComparison:
     """The main score, that of the fine-tuned encoder if it is not delivered, that of the teacher on the same split, and
     those of the baselines."""
-    is_interval_pooled, delivered = score.over == "folds", result.get("delivered")
+    is_interval_pooled, delivered = score.pooled is not None, result.get("delivered")
     models = [page.ModelScore(delivered or "fine-tuned", score.mean, None if is_interval_pooled else score.interval)]
     if delivered:
         encoder = result["encoder"]
@@ -166,6 +167,7 @@ def folds_content(task: Task, folds: CrossValidation) -> Content:
     rows = [
         page.SeedScores(fold + 1, {FOLDS: score}, fold in failed)
         for fold, score in enumerate(folds.values(task.metric))
+        if not folds.is_pooled
     ]
     unseen = Predictions.joined(rows for fold, rows in enumerate(folds.predictions) if fold not in failed)
     names = ", ".join(str(fold + 1) for fold in failed)
@@ -196,10 +198,15 @@ def fold_scores(task: Task, folds: CrossValidation) -> Iterator[page.ScoreSummar
     names = [name for name in folds.metrics[0] if f"{name}_interval" in folds.scores]
     for name in sorted(names, key=lambda name: name != task.metric):
         values, unit = folds.values(name), metric_unit(name)
+        pooled = folds.scores[name]
+        if folds.is_pooled:
+            interval = tuple(folds.scores[f"{name}_interval"])
+            yield page.ScoreSummary(name, "out-of-fold", pooled, 0.0, 1, False, unit, interval, num_rows, "folds")
+            continue
         mean, std = metrics.mean_and_std(values)
         low, high = folds.scores[f"{name}_interval"]
         yield page.ScoreSummary(
-            name, FOLDS, mean, std, len(values), False, unit, (low, high), num_rows, "folds", folds.scores[name]
+            name, FOLDS, mean, std, len(values), False, unit, (low, high), num_rows, "folds", pooled
         )
 
 

@@ -39,8 +39,9 @@ class FineTuneSetup:
     learning rate was not requested. tries_rates: whether trials choose it. quantizes: whether the last part of the
     training is with int8 layers. compares: whether baselines are fitted. delivers_tfidf: whether TF-IDF may be
     the model of the run; not if an option asks for a kind of encoder.
-    window, truncates: how long texts are read. sources: names of the model and the data, for messages. defaults: of
-    the settings, for the report.
+    measured: what the score of a table without enough test rows is (see `cross_validation.judge`); unscored: why there
+    is none. window, truncates: how long texts are read. sources: names of the model and the data, for messages.
+    defaults: of the settings, for the report.
     """
 
     task: Task
@@ -62,6 +63,8 @@ class FineTuneSetup:
     folds: int
     compares: bool
     delivers_tfidf: bool
+    measured: str
+    unscored: str
     window: int
     truncates: bool
     sources: Mapping[str, Any]
@@ -87,7 +90,7 @@ class FineTuneSetup:
         return inference_copy(model, self.options.device, self.options.dtype)
 
 
-def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
+def build_setup(settings: FineTune, task: Task, measured: str = "", unscored: str = "") -> FineTuneSetup:
     """Everything that the training of a task takes. In cross-validation each fold has its own."""
     device, frozen = choose_device(settings.device), task.stays_frozen
     requested = [build(settings, task.pretrained) for build in TRANSFORMS.values()]
@@ -133,8 +136,10 @@ def build_setup(settings: FineTune, task: Task) -> FineTuneSetup:
         seeds=range(settings.seed, settings.seed + settings.seeds),
         keep_seed=settings.keep_seed,
         folds=settings.folds or 0,
-        compares=settings.baselines,
+        compares=settings.baselines and not unscored,
         delivers_tfidf=not (settings.adapter or settings.quantize or settings.teacher),
+        measured=measured,
+        unscored=unscored,
         window=settings.window,
         truncates=settings.long == "truncate",
         sources={name: getattr(settings, name) for name in ("model", "teacher", "train", "dev", "test")},

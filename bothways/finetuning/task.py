@@ -150,7 +150,8 @@ class ReportView:
 class Task(ABC):
     """Base class of fine-tuning tasks: a head, and an object for each other part.
 
-    data: the examples by split: train, dev and optionally test. max_micro_batch_tokens: limit of a micro-batch, for
+    data: the examples by split: train, dev and optionally test. min_folded_rows: rows from which a linear head on
+    frozen vectors can be cross-validated, if the task has one. max_micro_batch_tokens: limit of a micro-batch, for
     tasks whose examples have independent losses; a longer example forms its own. freeze_below: the encoder stays frozen
     if train and dev together have fewer examples, unless epochs are given. min_step_examples, min_step_tokens: minimum
     size of a step in examples of average length and in tokens, unless its size is set. min_steps: of a training, unless
@@ -159,6 +160,7 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
+    min_folded_rows: float = math.inf
     max_micro_batch_tokens: ClassVar[float] = math.inf
     freeze_below: ClassVar[int] = 0
     min_step_examples: ClassVar[int] = 1

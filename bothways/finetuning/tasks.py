@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,4 +94,4 @@ def run(settings: FineTune, *, callbacks: Callbacks = ()) -> FineTuneResult:
         check_head_supported(pretrained, kind.head, settings.model)
     else:
         check_plain(pretrained.model)
-    return finetune.run(settings, partial(kind.build, settings, pretrained), callbacks)
+    return finetune.run(settings, lambda settings, fold: kind.build(settings, pretrained, fold), callbacks)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from bothways.checkpoint.contents import Description
 from bothways.errors import InputError
 from bothways.inference.arguments import whole_number
-from bothways.inference.runner import Progress
+from bothways.inference.runner import ProgressOption
 from bothways.inference.windows import WINDOW, Long, WindowPolicy
 
 Rows = NDArray[np.float32]
@@ -23,14 +23,15 @@ class ReadOptions(TypedDict, total=False):
     in `truncated_texts`), "error" raises an error. window: maximum tokens of a window, special tokens included.
     overlap: text tokens shared by neighbouring windows. Defaults: as in fine-tuning, else 512 and 128. batch_tokens:
     maximum tokens per batch (default 4096). progress: a function called after each batch with the number of windows
-    done and in total, where equal windows count once.
+    done and in total, where equal windows count once; or True, which draws a bar on a terminal and in a notebook, and
+    writes a line every half minute elsewhere.
     """
 
     long: Long | None
     window: int | None
     overlap: int | None
     batch_tokens: int | None
-    progress: Progress | None
+    progress: ProgressOption
 
 
 def check_names(options: Mapping[str, Any]) -> None:
@@ -45,7 +46,10 @@ def run_options(options: ReadOptions) -> dict[str, Any]:
     batch_tokens = options.get("batch_tokens")
     if batch_tokens is not None:
         batch_tokens = whole_number("batch_tokens", batch_tokens, 1)
-    return {"batch_tokens": batch_tokens, "progress": options.get("progress")}
+    progress = options.get("progress")
+    if not (progress is None or isinstance(progress, bool) or callable(progress)):
+        raise InputError(f"progress ({progress!r}) must be True, or a function that is called with (done, total)")
+    return {"batch_tokens": batch_tokens, "progress": progress}
 
 
 def trained_window_policy(settings: Mapping[str, Any], max_length: int, window: int | None) -> WindowPolicy:

@@ -5,6 +5,7 @@ Letters: N encodings, n of them in a batch; T tokens of a batch; H hidden size.
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -14,12 +15,14 @@ from bothways.batch import Batch
 from bothways.batching import sort_by_length, token_batches
 from bothways.config import EncoderConfig
 from bothways.device import release_memory
+from bothways.log import ProgressBar, heartbeat, working
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
 from bothways.tokenizer.tokenizer import Encoding
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]  # called with (inputs done, inputs in total)
+ProgressOption = Progress | bool | None  # True: a bar, or lines where none can be drawn
 BATCH_TOKENS = 4096  # enough to keep the CPU busy, small enough for its caches
 TOKENS_PER_RELEASE = 1 << 15  # computed tokens after which freed memory is returned to the system
 
@@ -62,7 +65,7 @@ class BatchRunner:
         reduce: Callable[..., Iterable[Result]],
         *columns: Sequence[Hashable],
         batch_tokens: int | None = None,
-        progress: Progress | None = None,
+        progress: ProgressOption = None,
     ) -> list[Result]:
         """The results of reduce(hidden_TH, batch, ...) for each encoding, in the encodings' order.
 
@@ -81,7 +84,7 @@ class BatchRunner:
         reduce: Callable[..., Iterable[Tensor]],
         *columns: Sequence[Hashable],
         batch_tokens: int | None = None,
-        progress: Progress | None = None,
+        progress: ProgressOption = None,
     ) -> Tensor:
         """As `run`, for results that are vectors of one size: float32 [N, H], without a second copy in memory."""
         first_rows = _first_equal_rows(encodings, columns)
@@ -101,26 +104,26 @@ class BatchRunner:
         columns: Sequence[Sequence[Hashable]],
         rows: Sequence[int],
         batch_tokens: int | None,
-        progress: Progress | None,
+        progress: ProgressOption,
     ) -> Iterator[tuple[list[int], Iterable[Result]]]:
         """Batch by batch: which of these rows it holds, and their results."""
         lengths = [*map(len, encodings)]
         hidden_states = self.hidden_states()
         num_tokens = num_done = 0
-        for batch_rows in token_batches(sort_by_length(rows, lengths), lengths, batch_tokens or self.batch_tokens):
-            batch = Batch.from_encodings([encodings[row] for row in batch_rows]).to(self.device)
-            with torch.inference_mode():
-                reduced = reduce(
-                    hidden_states(batch), batch, *([column[row] for row in batch_rows] for column in columns)
-                )
-            yield batch_rows, reduced
-            num_done += len(batch_rows)
-            if progress:
-                progress(num_done, len(rows))
-            num_tokens += batch.num_tokens
-            if num_tokens >= TOKENS_PER_RELEASE:
-                release_memory()
-                num_tokens = 0
+        with _shown(progress, len(rows)) as show:
+            for batch_rows in token_batches(sort_by_length(rows, lengths), lengths, batch_tokens or self.batch_tokens):
+                batch = Batch.from_encodings([encodings[row] for row in batch_rows]).to(self.device)
+                with torch.inference_mode():
+                    reduced = reduce(
+                        hidden_states(batch), batch, *([column[row] for row in batch_rows] for column in columns)
+                    )
+                yield batch_rows, reduced
+                num_done += len(batch_rows)
+                show(num_done, len(rows))
+                num_tokens += batch.num_tokens
+                if num_tokens >= TOKENS_PER_RELEASE:
+                    release_memory()
+                    num_tokens = 0
 
     def hidden_states(self) -> Callable[[Batch], Tensor]:
         """The function batch -> last hidden states [T, H]; weights are prepacked again if they have changed."""
@@ -134,6 +137,26 @@ class BatchRunner:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepacked": None}
+
+
+@contextmanager
+def _shown(progress: ProgressOption, total: int) -> Iterator[Progress]:
+    """The function to call after each batch: it calls `progress`, or draws a bar, and writes a line where nothing else
+    shows for half a minute that the work goes on."""
+    with (
+        working("texts", thread=False) as work,
+        ProgressBar("texts", total) if progress is True else nullcontext() as bar,
+    ):
+
+        def show(done: int, total: int) -> None:
+            work.detail = f"{done:,} of {total:,} windows"
+            if callable(progress):
+                progress(done, total)
+            elif bar:
+                bar.update(done, "")
+            heartbeat.beat()
+
+        yield show
 
 
 def weight_versions(model: Model) -> list[tuple[int, int]]:

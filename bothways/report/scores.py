@@ -41,7 +41,7 @@ def format_interval(score: ScoreSummary) -> str:
 def format_std(score: ScoreSummary) -> str:
     """'± 0.4, 3 seeds', in percentage points for fractions; 'one seed' for a single seed, without a deviation."""
     if score.n == 1:
-        return "one seed"
+        return "one seed" if score.over == "seeds" else ""
     return f"± {format_number(score.std, score.unit).rstrip('%')}, {score.n} {score.over}"
 
 
@@ -86,7 +86,7 @@ class ScoreTable:
         parts = []
         if averaged := next((score for score in self.scores if score.n > 1), None):
             parts.append(f"Mean ± sample standard deviation over {averaged.n} {averaged.over}.")
-        if any(score.n == 1 for score in self.scores):
+        if any(score.n == 1 and score.over == "seeds" for score in self.scores):
             parts.append("Scores without ± are those of the saved model." if averaged else "One seed.")
         if any(score.interval for score in self.scores):
             parts.append("Ranges: 95 % intervals of the score on other rows from the same source.")

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.log import ProgressBar, draws_bars, logger
+from bothways.log import LINE_EVERY, ProgressBar, draws_bars, logger, show_progress, working
 from bothways.search.database import DATABASE, check_is_store
 from bothways.search.folder import FoundFile, find_documents
 from bothways.search.passages import split_passages
@@ -25,7 +25,6 @@ COMMIT_PASSAGES = 4096  # passages of a commit, at least, unless
 COMMIT_SECONDS = 5.0  # this time has passed
 ENCODER_PASSAGES = 1024  # passages whose vectors are computed between two commits
 SETTLED = 2e9  # nanoseconds after which a file that changes surely has another time
-LINE_EVERY = 30.0  # seconds between two lines of progress, where no bar is drawn
 
 
 @dataclass
@@ -47,6 +46,7 @@ class Indexed:
         return {**vars(self), "store": str(self.store)}
 
 
+@working("index")
 def index(
     folders: Sequence[Path],
     store: Path,
@@ -271,4 +271,6 @@ class _Progress:
             self.bar.update(done, text)
         elif now - self.logged >= LINE_EVERY:
             self.logged = now
-            logger.info(f"{self.title}: {done:,} of {self.total:,}, {text}, {(self.total - done) / speed:,.0f} s left")
+            show_progress(
+                f"{self.title}: {done:,} of {self.total:,}, {text}, {(self.total - done) / speed:,.0f} s left"
+            )

@@ -1,5 +1,4 @@
-"""Options of `bothways.finetune` for type checkers, from the settings of its tasks: `python tests/test_option_types.py`
-writes this file."""
+"""Options of `bothways.finetune` for type checkers, written by `python tests/test_option_types.py`."""
 
 from collections.abc import Iterable
 from typing import Literal, TypedDict

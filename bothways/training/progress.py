@@ -11,14 +11,13 @@ from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, measure_peak_flops
 from bothways.errors import InputError
-from bothways.log import ProgressBar, draws_bars, logger
+from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, show_progress, working
 from bothways.model.flops import training_flops
 from bothways.training.distributed import Processes
 from bothways.training.options import TrainingOptions
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import SavedCheckpoint
 
-LINE_EVERY = 30.0  # seconds, at least, between log lines
 TITLES = {"pretrain": "pre-training", "distill": "distillation"}  # by verb
 RECENT = 20  # steps to average the speed over
 
@@ -40,13 +39,17 @@ class TrainingProgress:
 
     def __enter__(self) -> "TrainingProgress":
         self.bar.__enter__()
+        self.work = working(self.title)
+        self.shown = self.work.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.work.__exit__(None, None, None)
         self.bar.__exit__()
 
     def show(self, row: dict[str, Any]) -> None:
         """Show one row of the metrics."""
+        self.shown.detail = f"step {row['step']:,} of {self.steps:,}"
         if row["split"] == "train":
             self.recent.append(row)
             self.bar.update(row["step"], f"loss {row['loss']:.3f}  {self.speed()}")
@@ -54,7 +57,7 @@ class TrainingProgress:
             self.logged = time.monotonic()
             loss = "held-out loss" if row["split"] == "heldout" else "loss"
             rate = f"learning rate {self.recent[-1]['learning_rate']:.1e}, " if self.recent else ""
-            logger.info(
+            show_progress(
                 f"{self.title}: step {row['step']:,} of {self.steps:,}, {loss} {row['loss']:.4f}, {rate}"
                 f"{self.speed()}, {format_duration(self.seconds_left())} left"
             )
@@ -76,13 +79,6 @@ class TrainingProgress:
         first = self.recent[0] if len(self.recent) > 1 else {name: 0, "seconds": 0.0}
         last = self.recent[-1]
         return float((last[name] - first[name]) / max(last["seconds"] - first["seconds"], 1e-9))
-
-
-def format_duration(seconds: float) -> str:
-    """'40 s', '12 min', '3.4 h'"""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 class TensorBoard:

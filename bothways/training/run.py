@@ -22,7 +22,7 @@ from bothways.checkpoint.metadata import read_metadata
 from bothways.device import CPU, describe_hardware
 from bothways.errors import InputError
 from bothways.io import full_disk_named, list_entries, remove_leftovers, to_json, write_atomic
-from bothways.log import logger
+from bothways.log import logger, working
 from bothways.settings.tables_in_memory import MemoryTable
 from bothways.training.callbacks import Callbacks as Callbacks  # exported to whatever starts a run
 from bothways.training.callbacks import call_with_row, list_callbacks
@@ -151,7 +151,8 @@ class Run:
     def timed(self, part: str) -> Iterator[None]:
         """Add the duration of a part of the run to `seconds` in bothways.json."""
         start = time.perf_counter()
-        yield
+        with working(part.replace("_", " ")):
+            yield
         seconds = self.metadata.get("seconds", {})
         self.update_metadata(seconds={**seconds, part: seconds.get(part, 0.0) + time.perf_counter() - start})
 

@@ -12,6 +12,7 @@ import torch
 
 import bothways
 from bothways import metrics
+from bothways.cli import output
 from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError
 from bothways.finetuning import cross_validation
@@ -227,3 +228,61 @@ def test_the_table_of_predictions_has_every_row_by_the_model_of_the_other_folds(
             str(of_fold[name]) for name in ("file", "row", "line", "gold", "predicted")
         ]
         assert float(row["probability_canine"]) == of_fold["details"]["canine"]
+
+
+# --- tables that are too small for a test split ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small(start, rows, table, finetuned):
+    return finetuned(
+        Classify, model=start, train=table(rows[:24]), epochs=None, baselines=True, batch_tokens=2048, calibrate=False
+    )
+
+
+def test_a_small_table_is_scored_out_of_fold_by_frozen_vectors(small, capsys):
+    result, predicted = small.result, out_of_fold(small.settings.out)
+    assert result.measured == "out-of-fold, 24 rows, 4 folds, frozen vectors" and result.frozen
+    assert len({row["where"] for row in predicted}) == len(predicted) == result.rows == 24
+    assert result.mean == np.mean([row["gold"] == row["predicted"] for row in predicted])
+    assert result.scores == [result.mean] and small.metadata["result"]["measured"] == result.measured
+    low, high = result.interval
+    assert low < result.mean < high and small.metadata["result"]["differences"].keys() == result.baselines.keys()
+    output.finetune(small.settings, result)
+    assert f"out-of-fold accuracy {result.mean:.2%} ({result.measured}) (95 % interval" in capsys.readouterr().out
+    output.finetune(replace(small.settings, json=True), result)
+    assert json.loads(capsys.readouterr().out)["measured"] == result.measured
+    assert sum(small.metadata["rows"].values()) == 24  # the head of the saved model is fitted to every row
+
+
+def test_a_trained_encoder_of_few_rows_is_told_from_its_frozen_vectors(start, rows, table, finetuned):
+    run = finetuned(Classify, model=start, train=table(rows[:24]), epochs=0.1)
+    assert run.result.measured == "out-of-fold, 24 rows, 4 folds, frozen vectors" and not run.result.frozen
+
+
+@pytest.mark.parametrize("case", ["pairs", "sentences", "rows of few classes"])
+def test_what_no_fold_can_score_gets_no_score_and_the_reason(case, start, rows, table, finetuned, capsys):
+    classes = [{"text": f"cat {'on ' * row}", "label": str(row % 6)} for row in range(11)]
+    pairs = [{"text": f"the cat {row}", "pair": f"a dog {row}"} for row in range(12)]
+    words = [{"words": ["the", "cat", str(row)], "tags": ["O", "B-PET", "O"]} for row in range(12)]
+    cls, data, options = {
+        "pairs": (TrainEmbed, pairs, {}),
+        "sentences": (Tag, words, {"context": False}),
+        "rows of few classes": (Classify, classes, {}),
+    }[case]
+    run = finetuned(cls, model=start, train=table(data), epochs=0.1, baselines=True, **options)
+    result = run.result
+    assert np.isnan(result.mean) and result.interval is None and result.scores == [] and result.baselines == {}
+    assert result.verdict.startswith("no score: ") and result.verdict in run.log and result.verdict in run.report
+    assert bothways.load(result.model) is not None
+    output.finetune(run.settings, result)
+    printed = capsys.readouterr().out
+    assert result.verdict in printed and "%" not in printed.replace(result.verdict, "")
+    output.finetune(replace(run.settings, json=True), result)
+    assert json.loads(capsys.readouterr().out)["mean"] is None
+
+
+def test_splits_that_are_named_are_scored_as_they_are(start, rows, table, finetuned):
+    run = finetuned(Classify, model=start, train=table(rows[:24]), test=table(rows[30:33]), epochs=None, baselines=True)
+    assert (run.result.split, run.result.rows, run.result.measured) == ("test", 3, "")
+    assert "points" not in run.result.verdict and "too few to compare" in run.result.verdict
