@@ -1,9 +1,21 @@
-"""Exceptions for user mistakes, and helpers that format values in error messages."""
+"""Exceptions for user mistakes, helpers that format values in error messages, and the locations of rows."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import import_module
 from itertools import islice
+from typing import Any
+
+ID_NAMES = ("id", "_id", "idx", "guid", "uid", "uuid")  # usual names of the column that identifies a row
+LONGEST_ID = 100  # characters
+# A location, and what follows it in a message. An id holds no ": ".
+LOCATION = re.compile(
+    r"(?P<file>.+?): row (?P<row>\d+)(?: \((?:line (?P<line>\d+)|(?P<part>[^()]+))\))?(?:, id (?P<id>.+?))?"
+    r"(?=: |$)(?:: (?P<rest>.+))?",
+    re.DOTALL,
+)
 
 _is_command_line = False
 
@@ -85,3 +97,86 @@ def shorten(value: object, size: int = 60) -> str:
     """The value on one line, truncated to `size` characters."""
     line = " ".join(str(value).split())
     return line if len(line) <= size else f"{line[: size - 3]}..."
+
+
+# --- where a row is: its number from 0, as pandas counts, its line in the file from 1, and the id of the user ---
+
+
+class RowLocation(str):
+    """The location of a row as text: 'train.csv: row 3 (line 5), id 17'.
+
+    file: the file or table, as it is named. row: from 0, so that df.loc[row] is the row in pandas; blank lines are no
+    rows. line: of the file, from 1, where the row begins; None for tables without lines. id: the value of the column
+    that identifies a row; None without one. part: the place in a file of nested objects.
+    """
+
+    file: str
+    row: int
+    line: int | None
+    id: str | None
+    part: str | None
+
+    def __new__(
+        cls, file: object, row: int, line: int | None = None, id: str | None = None, part: str | None = None
+    ) -> "RowLocation":
+        beside = part if line is None else f"line {line}"
+        text = f"{file}: row {row}{f' ({beside})' if beside else ''}{'' if id is None else f', id {id}'}"
+        created = super().__new__(cls, text)
+        created.file, created.row, created.line, created.id, created.part = str(file), row, line, id, part
+        return created
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.file, self.row, self.line, self.id, self.part  # for pickle and copy
+
+    def with_id(self, values: Mapping[str, Any]) -> "RowLocation":
+        """The location with the id in the row's values by column, if there is one."""
+        name = id_column((*values,))
+        id = None if name is None else readable_id(values[name])
+        return self if id is None else RowLocation(self.file, self.row, self.line, id, self.part)
+
+
+@lru_cache(maxsize=256)
+def id_column(names: tuple[str, ...]) -> str | None:
+    """The column that identifies a row, by its usual names; None without one."""
+    by_name = {name.strip().lower(): name for name in names}
+    return next((by_name[name] for name in ID_NAMES if name in by_name), None)
+
+
+def readable_id(value: object) -> str | None:
+    """An id as text; None if it is missing, or nothing that a message can show."""
+    text = str(value) if isinstance(value, str | int) else ""
+    return text if text and len(text) <= LONGEST_ID and text.isprintable() and ": " not in text else None
+
+
+def read_location(text: str) -> RowLocation | None:
+    """The location that a text is; None for other texts."""
+    if isinstance(text, RowLocation):
+        return text
+    match = LOCATION.fullmatch(text)
+    if match is None or match["rest"]:
+        return None
+    line = None if match["line"] is None else int(match["line"])
+    return RowLocation(match["file"], int(match["row"]), line, match["id"], match["part"])
+
+
+def location_fields(where: str) -> dict[str, Any]:
+    """The location of a row as JSON: file and row, and line and id if it has them; `where` for other texts."""
+    location = read_location(where)
+    if location is None:
+        return {"where": where}
+    values = {name: getattr(location, name) for name in ("file", "row", "line", "id")}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def location_columns(where: Sequence[str]) -> dict[str, list[Any]]:
+    """The locations of rows as columns: file and row, and line and id if any row has them."""
+    rows = [*map(location_fields, where)]
+    names = (name for name in ("where", "file", "row", "line", "id") if any(name in row for row in rows))
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def short_locations(where: Sequence[str]) -> list[str]:
+    """Locations without the directory of their file, if all share one."""
+    folders = {location.file.rpartition("/")[0] for location in map(read_location, where) if location is not None}
+    prefix = f"{folders.pop()}/" if len(folders) == 1 else ""
+    return [text.removeprefix(prefix) for text in where]

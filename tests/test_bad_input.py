@@ -163,12 +163,17 @@ def test_a_file_that_is_not_utf8_is_named_with_the_byte(name, start, filler, cla
 @pytest.mark.parametrize(
     ("name", "content", "location", "value"),
     [
-        ("bad.jsonl", '{"text": "a", "label": "x"}\n{"text": \n', ":2: ", "valid JSON"),
-        ("list.jsonl", '{"text": "a", "label": "x"}\n["a"]\n', ":2: ", "found list"),
-        ("ragged.csv", "text,label\na,x\nb,y,z\n", ":3: ", "3 columns"),
-        ("short.tsv", "text\tlabel\na\tx\nb\n", ":3: ", "1 column"),
-        ("null.jsonl", '{"text": "a", "label": "x"}\n{"text": null, "label": "x"}\n', ":2: ", "'text' is missing"),
-        ("gap.jsonl", '{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: ", "'label' is missing"),
+        ("bad.jsonl", '{"text": "a", "label": "x"}\n{"text": \n', ": row 1 (line 2): ", "valid JSON"),
+        ("list.jsonl", '{"text": "a", "label": "x"}\n["a"]\n', ": row 1 (line 2): ", "found list"),
+        ("ragged.csv", "text,label\na,x\nb,y,z\n", ": row 1 (line 3): ", "3 columns"),
+        ("short.tsv", "text\tlabel\na\tx\nb\n", ": row 1 (line 3): ", "1 column"),
+        (
+            "null.jsonl",
+            '{"text": "a", "label": "x"}\n{"text": null, "label": "x"}\n',
+            ": row 1 (line 2): ",
+            "'text' is missing",
+        ),
+        ("gap.jsonl", '{"text": "a", "label": "x"}\n{"text": "b"}\n', ": row 1 (line 2): ", "'label' is missing"),
         ("header.csv", "text,label\n", ": ", "empty"),
         ("words.md", "text", ": ", "'.md'"),
         ("none", "text", ": ", "'none'"),
@@ -203,7 +208,9 @@ def test_a_missing_column_is_named_with_those_there_are(missing, filler, classif
 
 def test_a_missing_column_of_a_corpus_is_named(refused, tmp_path):
     file = write(tmp_path / "corpus.jsonl", '{"body": "a"}\n')
-    assert "corpus.jsonl:1: no column 'text' (there are: body)" in refused("vocab", file, "-o", tmp_path / "out")
+    assert "corpus.jsonl: row 0 (line 1): no column 'text' (there are: body)" in refused(
+        "vocab", file, "-o", tmp_path / "out"
+    )
 
 
 def test_a_column_some_rows_lack_is_named(classifier, refused, tmp_path):

@@ -14,8 +14,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.examples import read_table
 from bothways.data.text_files import file_type
-from bothways.errors import InputError
-from bothways.row_location import RowLocation, read_location
+from bothways.errors import InputError, RowLocation, read_location
 from bothways.settings import Classify, Predict
 
 MARKED = "marked,\nwith a line end"  # so that the line of later rows is not row + 2

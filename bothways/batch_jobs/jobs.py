@@ -41,14 +41,13 @@ from bothways.data.stream import (
 )
 from bothways.data.tables import read_schema
 from bothways.data.text_files import ARROW
-from bothways.errors import InputError, RowsError, no_such_column
+from bothways.errors import InputError, RowLocation, RowsError, id_column, no_such_column
 from bothways.evaluation.scores import probability_column
 from bothways.inference.load import load
 from bothways.inference.prediction_sets import stored_calibration
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
 from bothways.log import logger
-from bothways.row_location import RowLocation, id_column
 from bothways.settings import Embed, Predict
 
 VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")

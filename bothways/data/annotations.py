@@ -17,8 +17,7 @@ from bothways.data.tables import RowErrors, TableRow
 from bothways.data.tagged_words import Sentence, TextWords
 from bothways.data.tags import Scheme, Span, spans_to_tags
 from bothways.data.text_files import file_type, read_bytes
-from bothways.errors import InputError, shorten
-from bothways.row_location import RowLocation
+from bothways.errors import InputError, RowLocation, shorten
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.tokenizer.basic import Splitter
 

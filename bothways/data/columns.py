@@ -14,8 +14,7 @@ from typing import Any, Literal, cast
 
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
-from bothways.errors import InputError, no_such_column
-from bothways.row_location import RowLocation
+from bothways.errors import InputError, RowLocation, no_such_column
 from bothways.settings.tables_in_memory import TableSource
 
 PAIR_NAMES = (  # common names of first and second texts

@@ -10,8 +10,7 @@ from bothways.data.tables import RowErrorHandler, raise_error
 from bothways.data.tagged_words import Sentence
 from bothways.data.tags import is_entity_tag
 from bothways.data.text_files import Line, decoded_lines, file_type
-from bothways.errors import InputError, format_count
-from bothways.row_location import RowLocation
+from bothways.errors import InputError, RowLocation, format_count
 
 DOCSTART = "-DOCSTART-"  # marks a document boundary
 COLUMN_SEPARATORS = " \t"  # other white space can be part of a word

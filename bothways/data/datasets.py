@@ -23,8 +23,7 @@ from bothways.data.tables import (
     read_schema,
 )
 from bothways.data.text_files import ARROW, EXPLICIT_TYPES, file_type, open_file
-from bothways.errors import InputError, format_count
-from bothways.row_location import RowLocation
+from bothways.errors import InputError, RowLocation, format_count
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 HUB_PREFIX = "hf:"

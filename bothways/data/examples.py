@@ -18,9 +18,8 @@ from bothways.data.tables import OnError, RowErrors, TableRow
 from bothways.data.tagged_words import Sentence
 from bothways.data.tags import Scheme
 from bothways.data.text_files import file_type, read_lines
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, RowLocation, format_count
 from bothways.log import logger
-from bothways.row_location import RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 TAGS = ("ner_tags", "ner", "labels")  # common names of the tag column, besides the standard `tags`

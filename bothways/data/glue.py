@@ -14,8 +14,7 @@ from typing import Literal
 from bothways.data.columns import LabelCheck, Table, build_table
 from bothways.data.tables import RowErrorHandler, TableRow, iter_rows, raise_error
 from bothways.data.text_files import decoded_lines, file_type
-from bothways.errors import InputError, format_count
-from bothways.row_location import RowLocation
+from bothways.errors import InputError, RowLocation, format_count
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 GlueSplit = Literal["train", "dev", "dev_mismatched", "test"]

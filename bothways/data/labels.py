@@ -10,8 +10,7 @@ from typing import TypeVar
 from bothways.data.columns import Table
 from bothways.data.near_duplicates import label_key, preferred_spellings, spelling_variants
 from bothways.data.tables import RowErrors
-from bothways.errors import InputError, join_names
-from bothways.row_location import RowLocation
+from bothways.errors import InputError, RowLocation, join_names
 
 Some = TypeVar("Some")
 INDICATORS = {"0", "1", "0.0", "1.0", "True", "False"}  # entries of a list of yes and no for each label

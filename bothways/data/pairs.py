@@ -15,8 +15,7 @@ from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows
 from bothways.data.splits import parts_for
 from bothways.data.tables import OnError, RowErrorHandler, RowErrors, TableRow, match_columns
-from bothways.errors import InputError, no_such_column
-from bothways.row_location import RowLocation
+from bothways.errors import InputError, RowLocation, no_such_column
 from bothways.settings import TextColumns, TrainEmbed
 from bothways.settings.tables_in_memory import TableSource
 

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.text_files import read_bytes
-from bothways.errors import InputError
-from bothways.row_location import RowLocation
+from bothways.errors import InputError, RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 SHOWN = 60  # characters of a text shown in a message

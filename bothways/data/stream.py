@@ -22,8 +22,7 @@ from bothways.data.squad import question_nodes
 from bothways.data.tables import TableRow, iter_rows, match_columns
 from bothways.data.text_encodings import has_ascii_newlines, line_decoder
 from bothways.data.text_files import ARROW, decoded_lines, decoding_error, file_type, open_file
-from bothways.errors import InputError
-from bothways.row_location import RowLocation
+from bothways.errors import InputError, RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 FIRST_ROWS = 64  # rows that determine which columns hold the texts

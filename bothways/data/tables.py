@@ -26,8 +26,7 @@ from bothways.data.text_files import (
     is_compressed,
     open_file,
 )
-from bothways.errors import InputError, format_count, no_such_column
-from bothways.row_location import LOCATION, RowLocation
+from bothways.errors import LOCATION, InputError, RowLocation, format_count, no_such_column
 from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 
 __all__ = [
@@ -170,7 +169,10 @@ def rows_per_line(path: Path, most: int, encoding: str | None = None) -> float:
     The header is no row. InputError if the file as a whole cannot be read.
     """
     lines = [number for number, _, _ in islice(_records(path, encoding), most + 1)]
-    return (len(lines) - 1) / lines[-1] if lines else 0.0
+    num_rows = len(lines) - 1
+    if num_rows < 1:
+        return 0.0
+    return num_rows / (lines[-1] - 1 + (lines[-1] - lines[0]) / num_rows)  # the last row has as many as the others
 
 
 def missing_column(where: str, column: str, columns: Iterable[str]) -> InputError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from bothways.row_location import RowLocation
+from bothways.errors import RowLocation
 
 
 class TextWords(tuple[str, ...]):

@@ -23,7 +23,7 @@ from bothways.data.squad import Question, read_squad
 from bothways.data.stream import read_questions
 from bothways.data.tags import OUTSIDE
 from bothways.data.text_files import read_lines
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, RowLocation, format_count
 from bothways.evaluation.evaluators import (
     AnswerEvaluator,
     EntityEvaluator,
@@ -36,7 +36,6 @@ from bothways.evaluation.rows import read_tagged_rows, read_trained_table, text_
 from bothways.inference.masked_words import MASK
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
-from bothways.row_location import RowLocation
 from bothways.settings import TextColumns
 from bothways.tokenizer.tokenizer import Tokenizer
 

@@ -27,7 +27,7 @@ from bothways.data.tables import iter_rows
 from bothways.data.tagged_words import Sentence
 from bothways.data.tags import Scheme, detect_scheme, find_illegal_tag, tags_to_spans
 from bothways.data.text_files import file_type, read_bytes, read_lines
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, RowLocation, format_count
 from bothways.evaluation.evaluators import (
     AnswerEvaluator,
     ClassEvaluator,
@@ -38,7 +38,6 @@ from bothways.evaluation.evaluators import (
     ranking_scores,
 )
 from bothways.evaluation.scores import PROBABILITY, Scores
-from bothways.row_location import RowLocation
 
 LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # column names; the first that a table has counts

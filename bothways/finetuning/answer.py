@@ -24,7 +24,7 @@ from bothways.data.split_tables import divide_rows
 from bothways.data.splits import overlap_warning, parts_for
 from bothways.data.squad import Question, read_squad
 from bothways.distillation.losses import logits_loss
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, format_count, location_columns
 from bothways.evaluation.evaluators import AnswerEvaluator
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning.baseline_models import best_matching_sentence
@@ -45,7 +45,6 @@ from bothways.inference.windows import WindowPolicy, whole_length
 from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.model.model import Model
-from bothways.row_location import location_columns
 from bothways.settings import Answer
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 from bothways.training.losses import Loss, classification_loss

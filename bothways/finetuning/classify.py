@@ -23,7 +23,7 @@ from bothways.data.labels import class_indices, label_sets
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import text_columns, texts_by_location
 from bothways.distillation.losses import logits_loss
-from bothways.errors import InputError, join_names
+from bothways.errors import InputError, join_names, location_columns
 from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
 from bothways.evaluation.scores import Predictions, Scores, probability_column
 from bothways.finetuning.baseline_models import fit_linear_baselines
@@ -39,7 +39,6 @@ from bothways.linear.regressions import Kind
 from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
-from bothways.row_location import location_columns
 from bothways.settings import Classify
 from bothways.training.losses import Loss
 from bothways.training.task_losses import multi_label_distance, multi_label_loss, weighted_class_loss

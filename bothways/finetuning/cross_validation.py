@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from bothways import metrics
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, format_count, location_fields
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning import baselines as baseline_scores
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Resamples
@@ -24,7 +24,6 @@ from bothways.finetuning.task import Metrics, Task, baseline_metrics, resamples_
 from bothways.io import write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
-from bothways.row_location import location_fields
 from bothways.settings import FineTune
 from bothways.training.run_checkpoints import FOLDER
 

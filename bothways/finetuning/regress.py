@@ -15,7 +15,7 @@ from bothways.data.columns import Table
 from bothways.data.labels import numeric_labels
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import text_columns, texts_by_location
-from bothways.errors import InputError
+from bothways.errors import InputError, location_columns
 from bothways.evaluation.evaluators import NumberEvaluator
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning.baseline_models import fit_linear_baselines
@@ -27,7 +27,6 @@ from bothways.finetuning.text_examples import TextExamples, add_text_head, text_
 from bothways.finetuning.text_task import TextSummary, TextTask
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.model import Model
-from bothways.row_location import location_columns
 from bothways.settings import Regress
 from bothways.training.losses import Loss, mse_loss
 from bothways.training.transforms import ScaleOutputs, Transform

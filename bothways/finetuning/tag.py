@@ -25,6 +25,7 @@ from bothways.data.splits import overlap_warning
 from bothways.data.tagged_words import Sentence, join_words, word_starts
 from bothways.data.tags import Scheme, find_illegal_tag, tags_to_spans
 from bothways.distillation.losses import logits_loss
+from bothways.errors import location_columns
 from bothways.evaluation.evaluators import TagEvaluator, documents_of
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning.baseline_models import most_frequent_tags
@@ -59,7 +60,6 @@ from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
-from bothways.row_location import location_columns
 from bothways.settings import Tag
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, classification_loss

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from bothways.errors import short_locations
 from bothways.report.highlight import Highlight, render_passage, render_text
 from bothways.report.markup import Html, element, isolate, join
 from bothways.report.mistakes import render_location, render_texts
-from bothways.row_location import short_locations
 
 CONFIDENT_LEARNING = (
     "it gives another label at least the average probability of the rows with that label (confident learning, "

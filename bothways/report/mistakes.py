@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from bothways.errors import short_locations
 from bothways.report.highlight import render_opening
 from bothways.report.markup import Html, element, format_number, isolate, join
-from bothways.row_location import short_locations
 
 
 def render_mistakes(num_wrong: int, num_examined: int, items: Sequence[Html], order: str) -> Html:

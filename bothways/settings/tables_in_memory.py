@@ -9,8 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
-from bothways.errors import InputError, format_count
-from bothways.row_location import RowLocation
+from bothways.errors import InputError, RowLocation, format_count
 from bothways.settings.accepted import AnyPath
 
 TableRow = Mapping[str, Any]  # values by column

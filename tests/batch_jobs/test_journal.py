@@ -126,7 +126,7 @@ def test_predictions_are_the_same_in_every_format(kind, models, tmp_path, capsys
         run("predict", models / kind, file, *flags, "-o", tmp_path / f"p.{ending}")
     rows = json_lines(tmp_path / "p.jsonl")
     assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
-    assert [row.pop("row") for row in rows] == [*range(37)]
+    assert [(row.pop("row"), row.pop("line")) for row in rows] == [(row, row + 2) for row in range(37)]
     assert rows == printed and len({json.dumps(row) for row in rows}) > 5
 
 
@@ -267,7 +267,7 @@ def test_ten_thousand_classes_are_predicted_in_less_than_a_gigabyte(make_predict
 def test_a_text_that_is_too_long_is_reported_with_its_row(models, tmp_path, capsys):
     file = written(tmp_path / "t.txt", "a\n" * 15 + "the cat " * 99)
     error = refused(capsys, "predict", models / "labels", file, "--long", "error", "-o", tmp_path / "p.jsonl")
-    assert "row 15, counted from 0: longer than 64 tokens (200)" in error and "--on-error skip" in error
+    assert "row 15 (line 16): longer than 64 tokens (200)" in error and "--on-error skip" in error
 
 
 def test_a_first_text_without_room_for_the_second_is_reported_with_its_row(models, tmp_path, capsys):
@@ -276,7 +276,7 @@ def test_a_first_text_without_room_for_the_second_is_reported_with_its_row(model
     ]
     file = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
     error = refused(capsys, "predict", models / "answers", file, "-o", tmp_path / "p.jsonl")
-    assert "row 13, counted from 0: " in error and "80 of the 64 tokens" in error
+    assert "row 13 (line 14): " in error and "80 of the 64 tokens" in error
 
 
 def test_rows_the_model_cannot_read_are_set_aside_like_others(models, tmp_path, capsys):
@@ -321,7 +321,7 @@ def test_a_command_resumes_after_rows_the_model_could_not_read(models, tmp_path,
 
     with monkeypatch.context() as patched:
         patched.setattr(PartialOutput, "add", interrupted)
-        assert "22 rows" in refused(capsys, *command)
+        assert "22 rows" in refused(capsys, *command, status=130)
     run(*command, "--resume")
     assert (out.read_bytes(), side_file(out).read_bytes()) == whole and whole[1].count(b"reason") == 2
 
@@ -349,7 +349,7 @@ def test_kept_columns_have_unique_names_in_every_format(models, tmp_path, capsys
         run("predict", models / "labels", file, "--keep-columns", "all", "-o", tmp_path / f"p.{ending}")
     rows = json_lines(tmp_path / "p.jsonl")
     assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
-    assert [{name: value for name, value in row.items() if name != "row"} for row in rows] == printed
+    assert [{name: value for name, value in row.items() if name not in ("row", "line")} for row in rows] == printed
     for row, cells, columns in zip(rows, separated(tmp_path / "p.csv"), expected, strict=True):
         assert {name: row["input_label" if name == "label" else name] for name in columns} == columns
         texts = {
@@ -361,9 +361,9 @@ def test_kept_columns_have_unique_names_in_every_format(models, tmp_path, capsys
     run("predict", models / "labels", file, "--keep-columns", "note, id", "-o", tmp_path / "few.tsv")
     header, first, *_ = (tmp_path / "few.tsv").read_text(encoding="utf-8").splitlines()
     assert (
-        header.startswith("row\tnote\tid\tlabel\tscore\tprobability_")
+        header.startswith("row\tline\tnote\tid\tlabel\tscore\tprobability_")
         and "\tscores" not in header
-        and first.startswith('0\ta, "b" 0\t000\t')
+        and first.startswith('0\t2\ta, "b" 0\t000\t')
     )
     assert "no column 'nole' (there are: id, text, label, note); did you mean 'note'" in refused(
         capsys, "predict", models / "labels", file, "--keep-columns", "nole"

@@ -215,7 +215,7 @@ def test_long_texts_are_refused_on_request(classifier, texts, capsys):
     with pytest.raises(SystemExit) as stopped:
         main.main(["predict", str(classifier), str(texts), "--long", "error"])
     error = capsys.readouterr().err
-    assert stopped.value.code == 1 and "row 5, counted from 0" in error and "64 tokens" in error
+    assert stopped.value.code == 1 and "row 5 (line 6): " in error and "64 tokens" in error
 
 
 def test_fills_are_a_table_or_json(filler, output_of):
@@ -317,10 +317,10 @@ def test_the_whole_workflow_by_commands(tmp_path, output_of):
     assert "learned a vocabulary" in made.stderr and "\x1b" not in made.stderr
     tuning = ("finetune", "classify", "--model", tmp_path / "run", "--train", tmp_path / "t.csv", "-o", tmp_path / "c")
     result = json.loads(output_of(*tuning, "--json"))
-    named = ["task", "metric", "mean", "std", "n", "failed", "scores", "split", "model", "interval", "rows"]
-    named += ["baselines", "verdict", "frozen", "dtype"]
-    assert list(result) == named and result["interval"][0] < result["mean"] + 1e-9 and result["rows"] == 6
-    assert result["n"] == 1 and result["scores"] == [result["mean"]] and result["split"] == "test"
+    named = ["task", "metric", "mean", "std", "n", "failed", "scores", "measured", "split", "model", "interval"]
+    named += ["rows", "pooled", "baselines", "verdict", "frozen", "dtype"]
+    assert list(result) == named and result["interval"][0] < result["mean"] + 1e-9 and result["rows"] == 60
+    assert result["n"] == 1 and result["scores"] == [result["mean"]] and result["split"] == "folds"
     (tmp_path / "new.txt").write_text("a dog ran\n")
     assert json.loads(output_of("predict", tmp_path / "c", tmp_path / "new.txt"))["label"] in "xy"
 

@@ -278,7 +278,7 @@ def test_questions_that_cannot_be_read_are_skipped_with_a_warning(make, tmp_path
     questions = [{"id": str(row), "question": "who", "context": text} for row, text in enumerate(TEXTS)]
     del questions[5]["context"]
     broken = rows(tmp_path, questions)
-    with pytest.raises(InputError, match=r"rows\.jsonl: row \d+ \(line 6\): no 'context'"):
+    with pytest.raises(InputError, match=r"rows\.jsonl: row 5 \(line 6\), id 5: no 'context'"):
         read_evaluation_rows(bothways.load(model), broken, settings(model, broken, tmp_path / "out"))
     questions[5]["context"] = "a cat"
     for row in questions:

@@ -209,7 +209,7 @@ def test_the_table_to_fill_in_is_a_training_table(model, suffix, directories, tm
     assert capsys.readouterr().out == f"6 rows to label in {out}\n"
     written = read(out)
     kept = ["text"] if suffix == "txt" else ["id", "text", "input_Label", "score"]
-    assert [*written[0]] == ["row", *kept, "label", "suggested", "confidence"]
+    assert [*written[0]] == ["row", "line", *kept, "label", "suggested", "confidence"]
     predictor = load(directories / model, dtype="float32")
     assert [int(row["row"]) for row in written] == predictor.label_next(texts, 6)
     for row, prediction in zip(written, predictor.classify([row["text"] for row in written]), strict=True):
@@ -248,7 +248,7 @@ def test_rows_of_standard_input_and_skipped_rows(directories, tmp_path, capsys):
     command = [sys.executable, "-m", "bothways", "predict", directories / "classify", "--label-next", "4", "-o", out]
     subprocess.run([*map(str, command), "--dtype", "float32"], input="\n".join(texts), text=True, check=True)
     lines = out.read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 5 and lines[0].split("\t") == ["row", "text", "label", "suggested", "confidence"]
+    assert len(lines) == 5 and lines[0].split("\t") == ["row", "line", "text", "label", "suggested", "confidence"]
     file, out = tmp_path / "new.jsonl", tmp_path / "to_label.csv"
     rows = [json.dumps({"text": text}) for text in texts]
     file.write_text("\n".join([*rows[:3], '{"text": null}', *rows[3:]]), encoding="utf-8")
