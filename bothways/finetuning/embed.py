@@ -158,7 +158,7 @@ class PairScoring(Scoring):
         return self.ranking_predictions(split, *rank_pairs(outputs, examples.ids))
 
     def cosine_predictions(self, split: str, cosines: list[float]) -> Predictions:
-        where = [f"{split}, pair {row}" for row in range(1, 1 + len(cosines))]
+        where = [f"{split}: pair {row}" for row in range(len(cosines))]
         gold = self.pairs[split].scores
         assert gold is not None
         units = first_locations(self.text_keys(split), where)

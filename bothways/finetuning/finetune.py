@@ -73,6 +73,7 @@ if TYPE_CHECKING:
 
 SEEDS, SCORES, PLAN, INT8 = "seeds", "scores.json", "plan.json", "int8"
 ENCODER_FACTS = ("mean", "std", "n", "failed", "interval", "scores", "pooled")  # beside the result of TF-IDF
+OPTIONAL = "pooled baselines verdict dtype delivered encoder teacher readers measured".split()  # of a result
 UNSCORED = {"mean": None, "std": None, "interval": None, "failed": 0}  # the result of a run without a score
 RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
 
@@ -571,21 +572,7 @@ def read_result(run: Run, task: str) -> FineTuneResult:
     """The result of a run that is done."""
     result = run.metadata["result"]
     values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
-    optional = {
-        name: result[name]
-        for name in (
-            "pooled",
-            "baselines",
-            "verdict",
-            "dtype",
-            "delivered",
-            "encoder",
-            "teacher",
-            "readers",
-            "measured",
-        )
-        if name in result
-    }
+    optional = {name: result[name] for name in OPTIONAL if name in result}
     if result["mean"] is None:
         values |= {"mean": math.nan, "std": math.nan}
     return FineTuneResult(

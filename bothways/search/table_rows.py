@@ -21,11 +21,11 @@ TEXTS = {"text", "body", "description", "passage", *TEXT_NAMES, *chain.from_iter
 
 
 def table_rows(path: Path, encoding: str | None) -> Iterator[tuple[str, int, dict[str, Scalar]]]:
-    """(text, line, metadata) of every row with text. line: in the file, or the number of the row in Parquet.
+    """(text, line, metadata) of every row with text. line: in the file, from 1; Parquet counts as a line a row.
 
     The text is that of the columns named like text, after that of a title; without such columns it is `name: value` of
     every column of strings. metadata: the other strings, numbers, truth values and times (in ISO format), or
-    of all columns without such ones.
+    of all columns without such ones; and `row`, the number of the row from 0, unless a column has this name.
     """
     kind = file_type(path)
     if kind != ".parquet":
@@ -36,7 +36,8 @@ def table_rows(path: Path, encoding: str | None) -> Iterator[tuple[str, int, dic
         text = _row_text(row, columns_of)
         line = where.row + 1 if where.line is None else where.line
         if text.strip():
-            yield text, line, _metadata(row, columns_of(tuple(row)), kind not in (".csv", ".tsv"))
+            values = _metadata(row, columns_of(tuple(row)), kind not in (".csv", ".tsv"))
+            yield text, line, {"row": where.row, **values}
 
 
 def _check_lines(path: Path) -> None:

@@ -240,35 +240,37 @@ def test_rows_are_parts_with_metadata(tmp_path):
         '{"id": 7, "title": "A", "text": "one", "tags": ["x"], "none": null}\n\n{"text": "two", "ok": true, "f": 0.5}'
     )
     first, second = read(write(tmp_path / "a.jsonl", rows))
-    assert first == DocumentPart("A\n\none", first_line=1, metadata={"id": 7}, is_row=True)
-    assert second == DocumentPart("two", first_line=3, metadata={"ok": True, "f": 0.5}, is_row=True)
+    assert first == DocumentPart("A\n\none", first_line=1, metadata={"row": 0, "id": 7}, is_row=True)
+    assert second == DocumentPart("two", first_line=3, metadata={"row": 1, "ok": True, "f": 0.5}, is_row=True)
 
 
 def test_rows_of_csv_are_located_by_their_first_line(tmp_path):
     path = write(tmp_path / "a.csv.gz", gzip.compress(b'body,year\n"one\ntwo",1999\nthree,2000\n'))
     assert [(part.text, part.first_line, part.metadata) for part in read(path)] == [
-        ("one\ntwo", 2, {"year": 1999}),
-        ("three", 4, {"year": 2000}),
+        ("one\ntwo", 2, {"row": 0, "year": 1999}),
+        ("three", 4, {"row": 1, "year": 2000}),
     ]
 
 
 def test_cells_that_a_number_would_change_stay_texts(tmp_path):
     header, cells = "text,zip,version,amount,year,share\n", ["01234", "1.10", "-0", 2015, 1.5]
     (part,) = read(write(tmp_path / "a.csv", f"{header}x,{','.join(map(str, cells))}"))
-    assert [*part.metadata.values()] == cells
+    assert [*part.metadata.values()] == [0, *cells]
     (part,) = read(write(tmp_path / "a.md", "---\nversion: 1.10\nzip: 007\nyear: 7\n---\ntext"))
     assert part.metadata == {"version": "1.10", "zip": "007", "year": 7}
 
 
 def test_lone_surrogates_become_one_character_each(tmp_path):
     (part,) = read(write(tmp_path / "a.jsonl", '{"text": "a\\ud83d\\udc00b\\ud83d", "k\\udc80": "\\udfff"}'))
-    assert (part.text, part.metadata) == ("a\U0001f400b\ufffd", {"k\ufffd": "\ufffd"})
+    assert (part.text, part.metadata) == ("a\U0001f400b\ufffd", {"row": 0, "k\ufffd": "\ufffd"})
 
 
 def test_without_a_text_column_all_strings_are_the_text(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"city": "Oslo", "size": 5, "land": "Norway"}')
     assert read(path) == [
-        DocumentPart("city: Oslo\nland: Norway", metadata={"city": "Oslo", "size": 5, "land": "Norway"}, is_row=True)
+        DocumentPart(
+            "city: Oslo\nland: Norway", metadata={"row": 0, "city": "Oslo", "size": 5, "land": "Norway"}, is_row=True
+        )
     ]
 
 
@@ -283,8 +285,8 @@ def test_times_in_parquet_are_in_iso_format(tmp_path):
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
     parts = read(tmp_path / "a.parquet")
     assert [(part.text, part.first_line, part.metadata) for part in parts] == [
-        ("one", 1, {"day": "1999-12-31"}),
-        ("two", 2, {}),
+        ("one", 1, {"row": 0, "day": "1999-12-31"}),
+        ("two", 2, {"row": 1}),
     ]
 
 

@@ -88,7 +88,12 @@ def test_passages_have_their_file_line_and_characters(models, folder, tmp_path):
         assert (hit.path.name, hit.line, hit.heading) == ("cats.md", 5, "Report")
         assert FILES["cats.md"][hit.start : hit.end] == hit.text == "# Report\n\nannual report of the year"
         (hit, *_) = store.search("late payment", how="words")
-        assert (hit.path.name, hit.line, hit.metadata, hit.text) == ("rows.csv", 2, {"year": 2015}, "late payment")
+        assert (hit.path.name, hit.line, hit.metadata, hit.text) == (
+            "rows.csv",
+            2,
+            {"row": 0, "year": 2015},
+            "late payment",
+        )
         assert repr(store).endswith(f"{result.passages} passages of 3 files)")
 
 
@@ -533,7 +538,7 @@ def test_lone_surrogates_of_rows_queries_and_filters_are_harmless(models, tmp_pa
     build(path, tmp_path / "store")
     with Store(tmp_path / "store") as store:
         (hit,) = store.search("cat \udc80", how="words", globs=["!\udfff"], condition="heading != '\ud800 \udc80'")
-        assert (hit.text, hit.metadata) == ("# \ufffd\n\ncat \ufffd sat", {"k\ufffd": "\ufffd"})
+        assert (hit.text, hit.metadata) == ("# \ufffd\n\ncat \ufffd sat", {"row": 0, "k\ufffd": "\ufffd"})
 
 
 def write_raw(folder: Path, name: bytes, text: str) -> Path:
