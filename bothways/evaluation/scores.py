@@ -60,7 +60,7 @@ class Scores(Mapping[str, Any]):
 class Predictions:
     """Predictions and gold labels for rows that the model was not trained on. All entries are JSON values.
 
-    where: the location of each row (row_location.py). groups: the independent unit that a row belongs to: a document or
+    where: the location of each row. groups: the independent unit that a row belongs to: a document or
     passage, a group of rows, or the first of its near duplicates. details: further values of a row, by task, such as
     the probabilities of its most likely classes.
     """
