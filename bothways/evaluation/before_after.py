@@ -147,11 +147,15 @@ class Drop:
     points: float
     standard_error: float
 
+    def is_within(self, max_drop: float) -> bool:
+        """Whether the upper end of the interval is within the allowed drop (in points); 100 allows every drop."""
+        return self.interval[1] <= max_drop or self.points <= max_drop >= 100  # false for NaN
+
     def check(self, max_drop: float, texts: int, change: str, way_out: str) -> None:
         """InputError unless the upper end of the interval, measured on so many texts, is within the allowed drop (in
         points). change: what loses them, for the message. way_out: what else can be done."""
         high = self.interval[1]
-        if high <= max_drop or self.points <= max_drop >= 100:  # false for NaN
+        if self.is_within(max_drop):
             return
         reason = f"{change} {self}, measured on {format_count(texts, 'text')}; {max_drop:g} are allowed"
         if self.points < max_drop:

@@ -85,7 +85,7 @@ def write(loaded: Checkpoint, file: Path, settings: Export) -> Int8Loss:
             after = data.evaluator.score(rows, predictions, exact).percentages[metric]
             loss = Int8Loss(metric, before, after, len(rows), kept)
             drop = measure_drop(data.evaluator, rows, predictions, exact)
-            if drop.interval[1] <= max_drop:
+            if drop.is_within(max_drop):
                 fsync(temporary)
                 temporary.replace(file.with_name(NAME))
                 add_metadata(file.with_name(METADATA_FILE), {**asdict(loss), "with": str(settings.texts)})
