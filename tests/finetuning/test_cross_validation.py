@@ -144,7 +144,7 @@ def test_wrong_labels_are_listed_with_their_lines_in_the_report(settings, result
     assert int(line.split()[0]) < 15
     page = (settings.out / "report.html").read_text(encoding="utf-8")
     section = page[page.index("Likely label errors</h2>") :].partition("</section>")[0]
-    assert sum(f">train.jsonl:{row + 1}<" in section for row in WRONG) >= 2
+    assert sum(f">train.jsonl: row {row} (line {row + 1})" in section for row in WRONG) >= 2
 
 
 def test_a_run_that_is_stopped_within_a_fold_goes_on_to_the_same_predictions(settings, result, tmp_path, monkeypatch):
@@ -243,7 +243,7 @@ def small(start, rows, table, finetuned):
 def test_a_small_table_is_scored_out_of_fold_by_frozen_vectors(small, capsys):
     result, predicted = small.result, out_of_fold(small.settings.out)
     assert result.measured == "out-of-fold, 24 rows, 4 folds, frozen vectors" and result.frozen
-    assert len({row["where"] for row in predicted}) == len(predicted) == result.rows == 24
+    assert len({row["row"] for row in predicted}) == len(predicted) == result.rows == 24
     assert result.mean == np.mean([row["gold"] == row["predicted"] for row in predicted])
     assert result.scores == [result.mean] and small.metadata["result"]["measured"] == result.measured
     low, high = result.interval
