@@ -55,6 +55,7 @@ def test_a_strange_text_between_others_has_a_result_in_every_format(name, models
         written = [json.loads(line) for line in (tmp_path / f"{kind}.jsonl").read_text().splitlines()]
         table = pyarrow.parquet.read_table(tmp_path / f"{kind}.parquet").to_pylist()
         assert [row.pop("row") for row in written] == [row.pop("row") for row in table] == [0, 1, 2]
+        assert [row.pop("line") for row in written] == [row.pop("line") for row in table] == [1, 2, 3]
         assert rows == written
         for row, other, text in zip(rows, table, texts, strict=True):
             if kind == "labels":
