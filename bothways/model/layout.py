@@ -6,13 +6,15 @@ before and after it a token attends to; -1: all."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
+from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bothways.model import block_sparse, kernels
-from bothways.model.buckets import build_buckets
+from bothways.model.buckets import build_buckets, round_length
 
 Sides = tuple[int, int]
 Bias = Callable[[Tensor, Tensor], Tensor]  # queries, keys [N, n, S, D] of n texts -> added to their scores [N, n, S, S]
@@ -65,11 +67,17 @@ class Bucketed(Layout):
 
 
 class Varlen(Layout):
-    """All texts in one call of torch's variable-length kernel: CUDA, half precision, no dropout."""
+    """All texts in one call of torch's variable-length kernel: CUDA, half precision, no dropout.
+
+    max_length: of the longest text, rounded up (`round_length`), so that few different ones are seen.
+    """
 
     def __init__(self, lengths: Tensor, device: torch.device) -> None:
         starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
-        self.starts, self.max_length = starts.to(device), int(lengths.max())
+        if device.type == "cuda":
+            starts = starts.pin_memory()  # so that the copy does not wait for the GPU
+        self.lengths, self.starts = lengths, starts.to(device, non_blocking=True)
+        self.max_length = round_length(int(lengths.max()))
         self.first_tokens = self.starts[:-1].long()
 
     def attend(
@@ -79,10 +87,28 @@ class Varlen(Layout):
 
         if dropout or bias:
             raise ValueError(f"Varlen supports neither attention dropout ({dropout}) nor a bias; use Bucketed")
+        options = varlen_options(varlen_attn, sides)
+        if options is None:
+            bucketed = Bucketed(self.lengths, q_TND.device)
+            return bucketed.attend(q_TND, k_TND, v_TND, sides=sides, dropout=dropout)
         bounds = (self.starts, self.starts, self.max_length, self.max_length)
-        attended = varlen_attn(q_TND, k_TND, v_TND, *bounds, window_size=sides)
+        attended = varlen_attn(q_TND, k_TND, v_TND, *bounds, **options)
         assert isinstance(attended, Tensor)  # a pair only if log-sum-exps are requested
         return attended
+
+
+@cache
+def varlen_options(varlen_attn: Callable[..., Any], sides: Sides) -> dict[str, Any] | None:
+    """The arguments by name of torch's kernel for a window; None if it has no such window. They depend on the version:
+    2.10 has is_causal, 2.11 has window_size, and later ones num_splits too.
+
+    num_splits=1 makes the attention of a text the same, bit for bit, whatever other texts are in its batch.
+    """
+    names = signature(varlen_attn).parameters
+    options: dict[str, Any] = {"num_splits": 1} if "num_splits" in names else {}
+    if "window_size" in names:
+        return options | {"window_size": sides}
+    return options | {"is_causal": sides == (-1, 0)} if sides in ((-1, -1), (-1, 0)) else None
 
 
 def is_full_attention(sides: Sides, size: int) -> bool:

@@ -109,10 +109,34 @@ def test_the_varlen_kernel_is_chosen_if_torch_supports_it(device, capability, dt
     assert type(choose_layout(LENGTHS, torch.device(device), dtype, dropout)) is kind
 
 
+def attend_2_10(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, return_aux=None):
+    """torch's kernel as in 2.10; with windows 2.11; with num_splits 2.13."""
+    assert max_q == max_k == 32 and cu_seq_q is cu_seq_k and cu_seq_q.tolist()[-1] == len(query)
+    return slow(query, key, value, (-1, 0) if is_causal else (-1, -1))
+
+
+def attend_2_11(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None, window_size=(-1, -1)):
+    return slow(query, key, value, window_size)
+
+
+def attend_2_13(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, window_size=(-1, -1), num_splits=None):
+    assert num_splits == 1  # so that a text's attention does not depend on the others
+    return slow(query, key, value, window_size)
+
+
+@pytest.mark.parametrize("kernel", [attend_2_10, attend_2_11, attend_2_13])
+@pytest.mark.parametrize("sides", [(-1, -1), (-1, 0), (3, 3)])
+def test_the_ragged_kernel_is_called_as_each_version_of_torch_has_it(kernel, sides, monkeypatch):
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    q, k, v = rows()
+    attended = Varlen(LENGTHS, CPU).attend(q, k, v, sides=sides, dropout=0.0)
+    assert torch.allclose(attended, slow(q, k, v, sides), atol=1e-5)
+
+
 def test_the_ragged_kernel_refuses_dropout():
     layout = Varlen(LENGTHS, CPU)
     assert layout.starts.tolist() == [0, 5, 10, 11, 40, 47, 54, 61, 66]
-    assert layout.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61] and layout.max_length == 29
+    assert layout.first_tokens.tolist() == [0, 5, 10, 11, 40, 47, 54, 61] and layout.max_length == 32
     with pytest.raises(ValueError, match="Varlen"):
         layout.attend(*rows(), sides=(-1, -1), dropout=0.1)
 
