@@ -5,7 +5,7 @@ Letters: N encodings, n of them in a batch; T tokens of a batch; H hidden size.
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -15,7 +15,8 @@ from bothways.batch import Batch
 from bothways.batching import sort_by_length, token_batches
 from bothways.config import EncoderConfig
 from bothways.device import release_memory
-from bothways.log import ProgressBar, heartbeat, working
+from bothways.errors import InputError
+from bothways.log import ProgressBar, heartbeat, logger, working
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
 from bothways.tokenizer.tokenizer import Encoding
@@ -109,21 +110,50 @@ class BatchRunner:
         """Batch by batch: which of these rows it holds, and their results."""
         lengths = [*map(len, encodings)]
         hidden_states = self.hidden_states()
+
+        def compute(rows: Sequence[int]) -> Iterable[Result]:
+            batch = Batch.from_encodings([encodings[row] for row in rows]).to(self.device)
+            with torch.inference_mode():
+                return reduce(hidden_states(batch), batch, *([column[row] for row in rows] for column in columns))
+
         num_tokens = num_done = 0
         with _shown(progress, len(rows)) as show:
-            for batch_rows in token_batches(sort_by_length(rows, lengths), lengths, batch_tokens or self.batch_tokens):
-                batch = Batch.from_encodings([encodings[row] for row in batch_rows]).to(self.device)
-                with torch.inference_mode():
-                    reduced = reduce(
-                        hidden_states(batch), batch, *([column[row] for row in batch_rows] for column in columns)
-                    )
+            for batch_rows, reduced in self._fitting(compute, sort_by_length(rows, lengths), lengths, batch_tokens):
                 yield batch_rows, reduced
                 num_done += len(batch_rows)
                 show(num_done, len(rows))
-                num_tokens += batch.num_tokens
+                num_tokens += sum(lengths[row] for row in batch_rows)
                 if num_tokens >= TOKENS_PER_RELEASE:
                     release_memory()
                     num_tokens = 0
+
+    def _fitting(
+        self,
+        compute: Callable[[Sequence[int]], Iterable[Result]],
+        order: Sequence[int],
+        lengths: Sequence[int],
+        batch_tokens: int | None,
+    ) -> Iterator[tuple[list[int], Iterable[Result]]]:
+        """Batches of consecutive rows with their results. Where the memory of the device is too small for a batch, this
+        and later ones have half as many tokens; InputError if a single row does not fit."""
+        budget, start = batch_tokens or self.batch_tokens, 0
+        while start < len(order):
+            for rows in token_batches(order[start:], lengths, budget):
+                reduced: Iterable[Result] | None = None
+                with suppress(torch.OutOfMemoryError):
+                    reduced = compute(rows)
+                if reduced is None:
+                    tokens = sum(lengths[row] for row in rows)
+                    if len(rows) == 1:
+                        raise InputError(
+                            f"out of memory on {self.device} with a single window of {tokens:,} tokens; choose a "
+                            "smaller window, or device='cpu'"
+                        )
+                    budget = self.batch_tokens = tokens // 2
+                    logger.warning(f"out of memory on {self.device} with a batch of {tokens:,} tokens: now {budget:,}")
+                    break
+                yield rows, reduced
+                start += len(rows)
 
     def hidden_states(self) -> Callable[[Batch], Tensor]:
         """The function batch -> last hidden states [T, H]; weights are prepacked again if they have changed."""

@@ -100,15 +100,22 @@ def train_step(
     """One optimizer step: the new state, a row of metrics, and whether any process was asked to stop."""
     options, scale = trainer.options, progress.scale
     lr_factor = trainer.learning_rate_factor(progress)
-    values = backward(
-        trainer.replica,
-        trainer.counts,
-        [batch.to(options.device) for batch in micro_batches],
-        seed=options.seed,
-        step=progress.step,
-        scale=scale.value,
-        processes=trainer.processes,
-    )
+    try:
+        values = backward(
+            trainer.replica,
+            trainer.counts,
+            [batch.to(options.device) for batch in micro_batches],
+            seed=options.seed,
+            step=progress.step,
+            scale=scale.value,
+            processes=trainer.processes,
+        )
+    except torch.OutOfMemoryError:
+        most = max(batch.num_tokens for batch in micro_batches)
+        raise InputError(
+            f"out of memory on {options.device} at step {progress.step + 1:,}, whose largest micro-batch has {most:,} "
+            "tokens; lower --batch-tokens, or raise --gradient-accumulation, which computes the same in smaller parts"
+        ) from None
     norm = trainer.optimizer.step(lr_factor, options.max_grad_norm, scale.value)
     tokens = sum(batch.num_tokens for batch in micro_batches)
     gathered = trainer.processes.gather((values, tokens, stop_requested()))

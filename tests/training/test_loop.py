@@ -313,6 +313,18 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(make_model):
     assert all(torch.equal(value, weights[0][name]) for name, value in model.state_dict().items())
 
 
+def test_memory_that_is_too_small_for_a_step_is_an_error_that_names_its_batch(make_model):
+    def losses(module, batch):
+        raise torch.OutOfMemoryError("no room")
+
+    options = TrainingOptions(steps=9, learning_rate=1e-2)
+    with pytest.raises(
+        InputError, match=r"out of memory on cpu at step 1, .* [\d,]+ tokens; lower --batch-tokens"
+    ) as error:
+        fit(make_model("bert", HEADS), losses, OBJECTIVE.counts, endless, options, evaluate=dict, record=print)
+    assert "--gradient-accumulation" in str(error.value)
+
+
 def test_a_loss_that_is_not_finite_is_reported_with_the_batch_and_the_last_good_checkpoint(make_model, tmp_path):
     rows = []
 

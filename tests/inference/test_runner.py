@@ -1,0 +1,55 @@
+"""Batches of inference: memory that is too small for them."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bothways.errors import InputError
+from bothways.inference.runner import BatchRunner
+from bothways.log import messages_to
+
+CPU = torch.device("cpu")
+
+
+class SmallMemory:
+    """A model with memory for batches of at most `room` tokens; its states are the ids."""
+
+    config = SimpleNamespace(hidden_size=1)
+
+    def __init__(self, room):
+        self.room, self.sizes = room, []
+
+    def __call__(self, batch):
+        self.sizes.append(batch.num_tokens)
+        if batch.num_tokens > self.room:
+            raise torch.OutOfMemoryError("no room")
+        return batch.input_ids[:, None].float()
+
+
+def sums(hidden_TH, batch):
+    return [float(part.sum()) for part in hidden_TH.split(batch.lengths.tolist())]
+
+
+@pytest.fixture
+def encodings(tokenizer):
+    return [tokenizer.encode("the cat " * number) for number in (7, 1, 5, 2, 6, 3, 4)]
+
+
+def test_a_batch_that_does_not_fit_in_memory_is_halved_and_so_are_later_ones(encodings):
+    expected = [float(sum(encoding.ids)) for encoding in encodings]
+    model, lines = SmallMemory(20), []
+    runner = BatchRunner(model, device=CPU, dtype=torch.float32, batch_tokens=64)
+    with messages_to(lines.append):
+        assert runner.run(encodings, sums) == expected
+    assert len(lines) == 2 and all("out of memory on cpu" in line for line in lines)
+    assert runner.batch_tokens < 32 and sum(size > 20 for size in model.sizes) == 2
+    sizes = len(model.sizes)
+    assert runner.run(encodings, sums) == expected  # without a further attempt that fails
+    assert all(size <= 20 for size in model.sizes[sizes:])
+
+
+def test_a_single_window_that_does_not_fit_in_memory_is_an_error(encodings):
+    runner = BatchRunner(SmallMemory(9), device=CPU, dtype=torch.float32, batch_tokens=64)
+    with pytest.raises(InputError, match=r"out of memory on cpu with a single window of \d+ tokens; .*window"):
+        runner.run(encodings, sums)
