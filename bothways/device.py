@@ -1,6 +1,7 @@
 """Device and dtype: resolve `auto`, describe hardware, measure FLOPS, manage memory."""
 
 import ctypes
+import os
 import platform
 import sys
 import time
@@ -32,8 +33,25 @@ def choose_device(name: str) -> torch.device:
         elif (device.index or 0) >= torch.cuda.device_count():  # a tensor would start CUDA on a GPU of another process
             raise RuntimeError
     except (RuntimeError, AssertionError, TypeError):  # torch's message is about its own build
-        raise UsageError(f"device {name!r} is not available; choose one of {', '.join(available_devices())}") from None
+        reason = cuda_problem() if name.startswith("cuda") else ""
+        names = ", ".join(available_devices())
+        raise UsageError(
+            f"device {name!r} is not available{reason and f' ({reason})'}; choose one of {names}"
+        ) from None
     return device
+
+
+def cuda_problem() -> str:
+    """Why torch can use no GPU: its build, the driver, or none that is visible; "" if it can."""
+    if torch.version.cuda is None:
+        return f"PyTorch {torch.__version__} is built without CUDA"
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+        return f"CUDA_VISIBLE_DEVICES is {os.environ['CUDA_VISIBLE_DEVICES']!r}"
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return str(error).strip().split("\n")[0].split(". ")[0]
+    return ""
 
 
 def available_devices() -> list[str]:

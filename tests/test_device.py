@@ -105,6 +105,29 @@ def test_the_error_lists_the_devices_of_this_machine(name, two_gpus, monkeypatch
     assert str(error.value).endswith(" auto, cpu, cuda, cuda:0, cuda:1")
 
 
+TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
+
+
+@pytest.mark.parametrize(
+    ("build", "visible", "reason"),
+    [
+        (None, "0", "built without CUDA"),
+        ("13.0", "", "CUDA_VISIBLE_DEVICES is ''"),
+        ("13.0", "0", "driver on your system"),
+    ],
+)
+def test_the_error_has_the_reason_why_there_is_no_gpu(build, visible, reason, monkeypatch):
+    def init():
+        raise RuntimeError(TOO_OLD)
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    monkeypatch.setattr(torch.version, "cuda", build)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(UsageError, match=rf"device 'cuda' is not available \(.*{reason}.*\); choose one of auto, cpu"):
+        choose_device("cuda")
+
+
 def test_the_hardware_of_a_run_is_that_of_its_device(two_gpus, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
     assert describe_hardware(torch.device("cuda:1"))["device"] == "GPU 1"
