@@ -38,7 +38,7 @@ def check_search_folder(output):
     assert output.startswith("5 passages of 3 files\n")
     found = re.findall(r"^  (\S+):(\d+)  (.*)$", output, re.MULTILINE)
     assert [(file, line) for file, line, _ in found] == [("terms.md", "8"), ("minutes.txt", "1"), ("mail.csv", "2")]
-    assert "{'year': 2009}" in found[2][2]
+    assert "{'row': 0, 'year': 2009}" in found[2][2]
 
 
 def check_embed_and_search(output):
