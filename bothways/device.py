@@ -33,7 +33,7 @@ def choose_device(name: str) -> torch.device:
         elif (device.index or 0) >= torch.cuda.device_count():  # a tensor would start CUDA on a GPU of another process
             raise RuntimeError
     except (RuntimeError, AssertionError, TypeError):  # torch's message is about its own build
-        reason = cuda_problem() if name.startswith("cuda") else ""
+        reason = cuda_problem() if str(name).startswith("cuda") else ""
         names = ", ".join(available_devices())
         raise UsageError(
             f"device {name!r} is not available{reason and f' ({reason})'}; choose one of {names}"

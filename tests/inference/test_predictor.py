@@ -496,7 +496,7 @@ def test_dtypes_and_devices_are_checked():
     for name in ("gpu", "cuda:99", "meta", "xla", *([] if torch.backends.mps.is_available() else ["mps"]), 0.5):
         with pytest.raises(InputError, match=f"^device {name!r} .* auto, cpu") as error:
             choose_device(name)
-        assert len(str(error.value)) < 100
+        assert len(str(error.value)) < 120
 
 
 @pytest.mark.parametrize(("able", "chosen"), [({}, torch.float32), ({"avx512_bf16": True}, torch.bfloat16)])
