@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 import bothways
+from bothways import pretrained
 from bothways.checkpoint.contents import Description
 from bothways.checkpoint.formats.tfidf import read_tfidf, write_tfidf
 from bothways.cli.main import main
@@ -96,6 +98,12 @@ def test_a_run_that_delivers_tfidf_is_used_by_its_name(run, tmp_path, capsys):
     main(["info", str(run), "--json"])
     facts = json.loads(capsys.readouterr().out)
     assert facts["path"] == str(run) and facts["status"] == "done" and "TF-IDF" in facts["model"]
+
+
+def test_a_run_that_holds_static_vectors_is_used_by_its_name(tmp_path):
+    (tmp_path / "model").symlink_to(pretrained.locate(Path("bothways-en-static")))
+    model, named = bothways.load(tmp_path), bothways.load("bothways-en-static")
+    assert (model.embed(TEXTS) == named.embed(TEXTS)).all()
 
 
 def test_a_run_whose_save_was_cut_off_is_read_from_the_model_before(run, capsys):
