@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import bothways
 from bothways import pretrained
+from bothways.checkpoint import hub
 from bothways.checkpoint.contents import Description
 from bothways.checkpoint.formats.tfidf import read_tfidf, write_tfidf
 from bothways.cli.main import main
@@ -79,6 +80,7 @@ def run(directories, tmp_path):
 
 
 def test_a_run_that_delivers_tfidf_is_used_by_its_name(run, tmp_path, capsys):
+    assert hub.locate(run) == run / "model"  # where the server reads prompts too
     model = bothways.load(run)
     expected = [one.label for one in model.classify(TEXTS)]
     assert expected == ["cat"] * 4 + ["dog"] * 3
