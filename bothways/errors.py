@@ -119,8 +119,8 @@ class RowLocation(str):
     def __new__(
         cls, file: object, row: int, line: int | None = None, id: str | None = None, part: str | None = None
     ) -> "RowLocation":
-        beside = part if line is None else f"line {line}"
-        text = f"{file}: row {row}{f' ({beside})' if beside else ''}{'' if id is None else f', id {id}'}"
+        place = part if line is None else f"line {line}"
+        text = f"{file}: row {row}{f' ({place})' if place else ''}{'' if id is None else f', id {id}'}"
         created = super().__new__(cls, text)
         created.file, created.row, created.line, created.id, created.part = str(file), row, line, id, part
         return created

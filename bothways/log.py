@@ -250,8 +250,8 @@ class Heartbeat:
         parts = [last.title] if first is not last else []
         parts += [last.detail] if last.detail else []
         seconds = f"{format_duration(now - last.since)} so far"
-        whole = f" ({format_duration(now - first.since)} in all)" if first is not last else ""
-        line = f"{first.title}: {', '.join([*parts, seconds])}{whole}"
+        total = f" ({format_duration(now - first.since)} in all)" if first is not last else ""
+        line = f"{first.title}: {', '.join([*parts, seconds])}{total}"
         handlers = [handler for _, handler in _blocks.open if handler]
         if handlers:  # also where messages are muted for a while
             handlers[-1].write(escape_controls(line))
@@ -262,6 +262,8 @@ class Heartbeat:
 
 
 heartbeat = Heartbeat()
+if hasattr(os, "register_at_fork"):  # the threads of the parent, one of which may hold the lock, are not in the child
+    os.register_at_fork(after_in_child=lambda: heartbeat.__init__())  # type: ignore[misc]
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 import io
 import logging
+import os
+import signal
 import sys
 import threading
 from contextlib import ExitStack
@@ -267,3 +269,16 @@ def test_a_predictor_is_not_silent_either(predictor, heart, monkeypatch):
         "texts: 1 of 2 windows, 31 s so far",
         "texts: 2 of 2 windows, 62 s so far",
     ]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent():
+    """A thread of the parent holds the lock while it writes a line."""
+    with log.working("parent", thread=False), log.heartbeat.lock:
+        child = os.fork()
+        if child == 0:  # a signal ends it if it waits
+            signal.alarm(30)
+            with log.working("texts", thread=False):
+                os._exit(len(log.heartbeat.work))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1  # its own work alone

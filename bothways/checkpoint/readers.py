@@ -12,7 +12,7 @@ ONLY_BOTHWAYS = "only Bothways reads this model ({})"
 
 
 def unread_warning(checkpoint: Checkpoint) -> str | None:
-    """A line for a model that transformers does not read whole, and an adapter that peft does not; None for others."""
+    """A line for a model that transformers reads in part or not at all, or an adapter that peft does; else None."""
     if checkpoint.model.adapter is not None:
         return readers(checkpoint)
     stored = format_of(checkpoint)

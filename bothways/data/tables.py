@@ -385,7 +385,7 @@ def _seekable(path: Path) -> Iterator[Path | BinaryIO]:
 
 
 def _arrow_rows(
-    path: Path, column: str | None, on_row_error: RowErrorHandler, whole: Path, numbers: Iterator[int] | None
+    path: Path, column: str | None, on_row_error: RowErrorHandler, dataset: Path, numbers: Iterator[int] | None
 ) -> Iterator[tuple[RowLocation, TableRow]]:
     import pyarrow
     import pyarrow.ipc
@@ -394,7 +394,7 @@ def _arrow_rows(
         with open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
             needed = _needed_columns(path, column, batches.schema.names)
             selected = (batch.select(needed) for batch in batches)
-            yield from rows_from_batches(whole, selected, on_row_error, numbers)
+            yield from rows_from_batches(dataset, selected, on_row_error, numbers)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a valid Arrow file ({str(error).splitlines()[0]}); save it again") from None
 

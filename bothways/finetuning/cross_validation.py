@@ -35,7 +35,7 @@ SMALL_FOLDS, MIN_FOLDED_ROWS = 4, 10  # of a table with no more test rows, which
 
 
 @dataclass(frozen=True)
-class Judged:
+class ScorePlan:
     """A run and what its score is measured on.
 
     folds: the tasks of the folds, for a table that is too small for a test split. measured: what the score is, for
@@ -55,7 +55,7 @@ class Judged:
         return lambda fold: build_setup(settings, self.folds[fold] if self.folds else build_task(settings, fold))
 
 
-def judge(settings: FineTune, build_task: Callable[[FineTune, int | None], Task]) -> Judged:
+def plan_scores(settings: FineTune, build_task: Callable[[FineTune, int | None], Task]) -> ScorePlan:
     """How to score a run. If a test split divided off the training table would have fewer than MIN_TEST_ROWS rows
     (ENOUGH_TEST_ROWS, if the encoder stays frozen), every row is scored by a linear head on frozen vectors that was
     fitted to the other folds; without such a head, or with too few rows for folds, there is no score."""
@@ -63,25 +63,25 @@ def judge(settings: FineTune, build_task: Callable[[FineTune, int | None], Task]
     is_split = not (settings.folds or settings.dev or settings.test or settings.teacher or settings.seeds > 1)
     num_test = task.summary.num_rows("test") if is_split else 0
     if not is_split or num_test >= (ENOUGH_TEST_ROWS if task.stays_frozen else MIN_TEST_ROWS):
-        return Judged(settings, task)
+        return ScorePlan(settings, task)
     num_rows = num_test + task.summary.num_development_rows
     remedy = f"about {10 * MIN_TEST_ROWS} rows, or a file for --test, give one"
     if task.min_folded_rows == math.inf:
         reason = f"{format_count(num_test, 'test row')} of {num_rows} are too few to judge it"
-        return Judged(settings, task, unscored=f"no score: {reason}; --folds 5 scores every row; {remedy}")
-    whole = replace(settings, folds=SMALL_FOLDS)
-    fold_settings = whole if task.stays_frozen else replace(whole, learning_rate=0.0, linear_start=True)
+        return ScorePlan(settings, task, unscored=f"no score: {reason}; --folds 5 scores every row; {remedy}")
+    folded = replace(settings, folds=SMALL_FOLDS)
+    fold_settings = folded if task.stays_frozen else replace(folded, learning_rate=0.0, linear_start=True)
     try:
         folds = [build_task(fold_settings, fold) for fold in range(SMALL_FOLDS)]
-        task_of_all = build_task(whole, None)
+        full_task = build_task(folded, None)
     except InputError:  # a part would be empty
         folds = []
     if not folds or num_rows < task.min_folded_rows:
         reason = f"{num_rows} rows are too few for {SMALL_FOLDS} folds"
         few = f"it takes about {max(MIN_FOLDED_ROWS, task.min_folded_rows):g}, or a file for --test"
-        return Judged(settings, task, unscored=f"no score: {reason}; {few}")
+        return ScorePlan(settings, task, unscored=f"no score: {reason}; {few}")
     measured = f"out-of-fold, {num_rows} rows, {SMALL_FOLDS} folds, frozen vectors"
-    return Judged(whole, task_of_all, folds, fold_settings, measured)
+    return ScorePlan(folded, full_task, folds, fold_settings, measured)
 
 
 class Train(Protocol):

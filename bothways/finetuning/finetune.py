@@ -36,7 +36,7 @@ from bothways.evaluation.scores import Predictions
 from bothways.finetuning import baselines
 from bothways.finetuning.averaging import select_fraction, trained_state
 from bothways.finetuning.baselines import BASELINES, MODEL, SAVED, TFIDF, BaselineScore, Comparison, Resamples
-from bothways.finetuning.cross_validation import CrossValidation, cross_validate, judge
+from bothways.finetuning.cross_validation import CrossValidation, cross_validate, plan_scores
 from bothways.finetuning.quantized import train_int8
 from bothways.finetuning.recipe import format_learning_rates
 from bothways.finetuning.rehearsal import Rehearsal, read_or_make_plan
@@ -153,9 +153,9 @@ def run(
         raise InputError(f"fine-tuning uses a single process, but WORLD_SIZE is {processes}; start it without torchrun")
     choose_device(settings.device)  # before any work
     with working("reading the data"):
-        judged = judge(settings, build_task)
-    settings = judged.settings
-    setup = build_setup(settings, judged.task, judged.measured, judged.unscored)
+        plan = plan_scores(settings, build_task)
+    settings = plan.settings
+    setup = build_setup(settings, plan.task, plan.measured, plan.unscored)
     teacher = load_teacher(setup.task)
     with Run(
         settings.out,
@@ -165,7 +165,7 @@ def run(
         device=setup.options.device,
         callbacks=callbacks,
     ) as run:
-        return run_seeds(setup, run, judged.fold_setup(build_task), teacher)
+        return run_seeds(setup, run, plan.fold_setup(build_task), teacher)
 
 
 def run_seeds(
@@ -228,15 +228,8 @@ def run_seeds(
         DivideScores(calibration["temperature"]).finalize(initial.model)
 
     trained = Outcome(task, split, metrics_by_seed, kept, folds)
-    trained.result["dtype"] = str(setup.options.dtype).removeprefix("torch.")
-    if setup.unscored:
-        trained.result |= UNSCORED | {"verdict": setup.unscored}
-    elif setup.measured:
-        trained.result["measured"] = setup.measured
-    delivered = trained
-    if lessons:
-        trained.result["teacher"] = {name: score.value for name, score in lessons.scores.items()}
-    comparison = None
+    trained.result |= facts_of_score(setup, lessons)
+    delivered, comparison = trained, None
     if setup.compares:
         trivial = fmean(folds.values("baseline")) if folds else metrics_by_seed[kept][split]["baseline"]
         rivals = [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores]
@@ -272,6 +265,19 @@ def run_seeds(
     run.update_metadata(result=delivered.result, figures=delivered.metrics_by_seed[kept])
     shutil.rmtree(run.directory / SEEDS)
     return read_result(run, task.name)
+
+
+def facts_of_score(setup: FineTuneSetup, lessons: Lessons | None) -> dict[str, Any]:
+    """What is reported beside the score of the encoder: the number format, on what it was measured, or why there is
+    none, and the scores of the teacher."""
+    facts: dict[str, Any] = {"dtype": str(setup.options.dtype).removeprefix("torch.")}
+    if setup.unscored:
+        facts |= UNSCORED | {"verdict": setup.unscored}
+    elif setup.measured:
+        facts["measured"] = setup.measured
+    if lessons:
+        facts["teacher"] = {name: score.value for name, score in lessons.scores.items()}
+    return facts
 
 
 def run_seed(

@@ -39,7 +39,7 @@ class FineTuneSetup:
     learning rate was not requested. tries_rates: whether trials choose it. quantizes: whether the last part of the
     training is with int8 layers. compares: whether baselines are fitted. delivers_tfidf: whether TF-IDF may be
     the model of the run; not if an option asks for a kind of encoder.
-    measured: what the score of a table without enough test rows is (see `cross_validation.judge`); unscored: why there
+    measured: what the score of a table without enough test rows is (`plan_scores`); unscored: why there
     is none. window, truncates: how long texts are read. sources: names of the model and the data, for messages.
     defaults: of the settings, for the report.
     """
