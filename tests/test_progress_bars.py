@@ -277,8 +277,9 @@ def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent():
     """A thread of the parent holds the lock while it writes a line."""
     with log.working("parent", thread=False), log.heartbeat.lock:
         child = os.fork()
-        if child == 0:  # a signal ends it if it waits
-            signal.alarm(30)
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)  # ends it if it waits
             with log.working("texts", thread=False):
                 os._exit(len(log.heartbeat.work))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1  # its own work alone
