@@ -3,14 +3,16 @@
 N texts of s_1 ... s_N tokens make T = s_1 + ... + s_N tokens. Letters: N texts, T tokens, M masked tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bothways.device import copy_to
 from bothways.tokenizer.tokenizer import Encoding
 
 
@@ -66,17 +68,26 @@ class Batch:
     @property
     def first_tokens(self) -> Tensor:
         """Index in T of each text's first token, [CLS]. [N]"""
-        return (self.lengths.cumsum(0) - self.lengths).to(self.input_ids.device)
+        return copy_to(self.lengths.cumsum(0) - self.lengths, self.input_ids.device)
 
     @property
     def last_tokens(self) -> Tensor:
         """Index in T of each text's last token. [N]"""
-        return (self.lengths.cumsum(0) - 1).to(self.input_ids.device)
+        return copy_to(self.lengths.cumsum(0) - 1, self.input_ids.device)
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = True) -> "Batch":
+    def to(self, device: torch.device | str) -> "Batch":
         """The same batch on a device; lengths stay on the CPU, where kernels are launched from."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lengths"}
-        moved = {
-            name: value.to(device, non_blocking=non_blocking) for name, value in values.items() if value is not None
-        }
-        return replace(self, **moved)
+        place = torch.device(device)
+        return self._changed(lambda values: copy_to(values, place))
+
+    def pin_memory(self) -> "Batch":
+        """The same batch in memory from which a GPU can copy while the processor goes on."""
+        return self._changed(Tensor.pin_memory)
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """The batch with all tensors but the lengths changed, those of batches in it too."""
+        changed: dict[str, Any] = {}
+        for name in (field.name for field in fields(self) if field.name != "lengths"):
+            if (value := getattr(self, name)) is not None:
+                changed[name] = value._changed(change) if isinstance(value, Batch) else change(value)
+        return replace(self, **changed)

@@ -1,6 +1,7 @@
 """Batching: shuffling, sorting by length, token budgets, prefetching, batch fingerprints."""
 
 import heapq
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import islice
@@ -76,6 +77,16 @@ def prefetch(items: Iterator[Item], size: int = 2) -> Iterator[Item]:
         stopped.set()
         while not queue.empty():  # the thread may be waiting for a free slot
             queue.get()
+
+
+def delayed(items: Iterable[Item], *, by: int) -> Iterator[Item]:
+    """The same items, each only when `by` more have been taken from the iterator."""
+    waiting: deque[Item] = deque()
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > by:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def divide_evenly(rows: Sequence[int], lengths: Lengths, num_parts: int) -> list[list[int]]:

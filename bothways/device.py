@@ -1,6 +1,7 @@
 """Device and dtype: resolve `auto`, describe hardware, measure FLOPS, manage memory."""
 
 import ctypes
+import gc
 import os
 import platform
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bothways.errors import InputError, UsageError
 
@@ -52,6 +54,13 @@ def cuda_problem() -> str:
     except (RuntimeError, AssertionError) as error:
         return str(error).strip().split("\n")[0].split(". ")[0]
     return ""
+
+
+def copy_to(values: Tensor, device: torch.device) -> Tensor:
+    """The values on a device. The processor does not wait for a GPU: it copies from pinned memory."""
+    if device.type == "cuda" and values.device.type == "cpu":
+        values = values.pin_memory()
+    return values.to(device, non_blocking=device.type != "mps")
 
 
 def available_devices() -> list[str]:
@@ -101,6 +110,11 @@ def processor_name() -> str:
     return names[0] if names else platform.machine()
 
 
+def num_cores() -> int:
+    """The number of CPU cores available to this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def describe_hardware(device: torch.device) -> dict[str, Any]:
     """The hardware properties that affect the order of summation, and so the last bits of results."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
@@ -122,6 +136,19 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float 
             torch.cuda.synchronize(device)
         best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Many objects are made here, and none in cycles: Python would look through all of them again and again, which
+    takes twice as long as to tokenize (docs/LOG.md)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 STEPS_BEFORE_CAP = 100  # steps of a run before `cap_retained_memory` is called

@@ -4,7 +4,6 @@ Letters: T tokens.
 """
 
 import gc
-import os
 import string
 from array import array
 from collections import deque
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from sentencex import segment
 
+from bothways.device import num_cores
 from bothways.errors import InputError
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -70,11 +70,6 @@ def encode(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-
-
-def num_cores() -> int:
-    """The number of CPU cores available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def id_dtype(vocab_size: int) -> np.dtype:

@@ -6,7 +6,6 @@ Half of the texts are single sentences, as in queries and sentence pairs; the ot
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from bothways.batch import Batch
@@ -29,9 +28,6 @@ class DistillationBatch(Batch):
     texts: Batch | None = None
     teacher_texts: Batch | None = None
     teacher_passages: Batch | None = None
-
-    def to(self, device: torch.device | str, *, non_blocking: bool = True) -> Batch:
-        return super().to(device, non_blocking=non_blocking)
 
 
 def cut_texts(store: TokenStore, step: StepRows, rows: list[int], *, seed: int, fraction: float) -> np.ndarray:

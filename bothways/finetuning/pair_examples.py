@@ -100,7 +100,7 @@ def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int =
     bounds: list[Bounds] = [(first, last) for first, last in batch.own_rows.tolist()]
 
     def encode(part: Batch, part_bounds: list[Bounds]) -> Tensor:
-        return torch.stack(pool_rows(pooling)(model(part), part, part_bounds))
+        return pool_rows(pooling)(model(part), part, part_bounds)
 
     if batch.num_tokens <= max_tokens:
         rows_WH = encode(batch, bounds)

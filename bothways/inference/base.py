@@ -12,7 +12,7 @@ from bothways.errors import InputError
 from bothways.inference.backends.backend import Backend
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.reading import ReadOptions, check_pairs
-from bothways.inference.runner import BATCH_TOKENS, BatchRunner
+from bothways.inference.runner import BatchRunner
 from bothways.inference.task_names import TaskName
 from bothways.inference.windows import WindowPolicy
 from bothways.model.model import Model
@@ -32,7 +32,7 @@ class PredictorBase:
         device: str = "auto",
         source: Path | None = None,
         window: int | None = None,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
     ) -> None:
         """model: a checkpoint, to which the options belong (backends/encoder.py); or a backend, which has its own."""
         self.backend: Backend

@@ -10,7 +10,6 @@ from bothways.errors import InputError
 from bothways.inference.backends import open_backend
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.predictor import Predictor
-from bothways.inference.runner import BATCH_TOKENS
 from bothways.pretrained import DEFAULT
 
 
@@ -20,7 +19,7 @@ def load(
     device: str = "auto",
     *,
     window: int | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int | None = None,
     adapter: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None = None,
 ) -> Predictor:
     """Load a Predictor from a checkpoint directory in the Hugging Face layout, a run, an adapter, or a saved TF-IDF
@@ -34,8 +33,8 @@ def load(
 
     dtype: "float32" is exact; "auto" is bf16 where the hardware is faster with it, else float32. device: "auto" is a
     GPU if there is one. window: maximum tokens of a window, special tokens included; the default is that of
-    fine-tuning, else 512. batch_tokens: maximum tokens per batch. TF-IDF models compute in float64 on the CPU and do
-    not split texts.
+    fine-tuning, else 512. batch_tokens: maximum tokens per batch;
+    None: 4,096, on a GPU 65,536. TF-IDF models compute in float64 on the CPU and do not split texts.
 
     adapter: the directory of an adapter, or several by name. One is part of the model that is loaded. Several share the
     weights of the model, and `model.adapter(name)` is the model with one of them. An adapter of LoRA or biases alone is

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.batching import sort_by_length, token_batches
+from bothways.batching import delayed, sort_by_length, token_batches
 from bothways.config import EncoderConfig
 from bothways.device import release_memory
 from bothways.errors import InputError
@@ -24,7 +24,8 @@ from bothways.tokenizer.tokenizer import Encoding
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]  # called with (inputs done, inputs in total)
 ProgressOption = Progress | bool | None  # True: a bar, or lines where none can be drawn
-BATCH_TOKENS = 4096  # enough to keep the CPU busy, small enough for its caches
+BATCH_TOKENS = {"cuda": 1 << 16}  # of a batch on a GPU
+CPU_BATCH_TOKENS = 4096  # enough to keep a processor busy, small enough for its caches
 TOKENS_PER_RELEASE = 1 << 15  # computed tokens after which freed memory is returned to the system
 
 
@@ -56,8 +57,11 @@ class TokenModel(Protocol):
 class BatchRunner:
     """Runs a model over any number of encodings. Equal encodings are computed once and share their result."""
 
-    def __init__(self, model: TokenModel, *, device: torch.device, dtype: torch.dtype, batch_tokens: int) -> None:
-        self.model, self.device, self.dtype, self.batch_tokens = model, device, dtype, batch_tokens
+    def __init__(
+        self, model: TokenModel, *, device: torch.device, dtype: torch.dtype, batch_tokens: int | None = None
+    ) -> None:
+        self.model, self.device, self.dtype = model, device, dtype
+        self.batch_tokens = batch_tokens or BATCH_TOKENS.get(device.type, CPU_BATCH_TOKENS)
         self._prepacked: tuple[list[tuple[int, int]], Callable[[Batch], Tensor]] | None = None
 
     def run(
@@ -92,7 +96,7 @@ class BatchRunner:
         distinct = sorted(set(first_rows))
         vectors_NH = torch.empty(0, self.model.config.hidden_size)
         for rows, reduced in self._batches(encodings, reduce, columns, distinct, batch_tokens, progress):
-            reduced_nH = torch.stack([*reduced]).float().cpu()
+            reduced_nH = (reduced if isinstance(reduced, Tensor) else torch.stack([*reduced])).float().cpu()
             if not len(vectors_NH):  # known only now: two halves give vectors of another size than hidden_size
                 vectors_NH = torch.empty(len(encodings), reduced_nH.shape[1])
             vectors_NH[rows] = reduced_nH
@@ -117,8 +121,10 @@ class BatchRunner:
                 return reduce(hidden_states(batch), batch, *([column[row] for row in rows] for column in columns))
 
         num_tokens = num_done = 0
-        with _shown(progress, len(rows)) as show:
-            for batch_rows, reduced in self._fitting(compute, sort_by_length(rows, lengths), lengths, batch_tokens):
+        with shown(progress, len(rows)) as show:
+            batches = self._fitting(compute, sort_by_length(rows, lengths), lengths, batch_tokens)
+            # A GPU computes one batch while the next is prepared: its results are read only then.
+            for batch_rows, reduced in delayed(batches, by=int(self.device.type == "cuda")):
                 yield batch_rows, reduced
                 num_done += len(batch_rows)
                 show(num_done, len(rows))
@@ -170,7 +176,7 @@ class BatchRunner:
 
 
 @contextmanager
-def _shown(progress: ProgressOption, total: int) -> Iterator[Progress]:
+def shown(progress: ProgressOption, total: int) -> Iterator[Progress]:
     """The function to call after each batch: it calls `progress`, or draws a bar, and writes a line where nothing else
     shows for half a minute that the work goes on."""
     with (

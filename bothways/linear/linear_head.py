@@ -18,7 +18,7 @@ from bothways.data.splits import selection_folds
 from bothways.device import single_thread
 from bothways.rng import Purpose, generator
 
-Loss = tuple[Tensor, int]  # sum, count
+Loss = tuple[Tensor, int | Tensor]  # sum, count
 Rows = tuple[Tensor, Tensor]  # features [N, H] float32 and targets [N, ...], on the CPU
 RowLoss = Callable[[Tensor, Tensor], Loss]  # scores [N, C], targets [N, ...] -> (sum, count)
 Score = Callable[[Tensor, Tensor], float]  # scores [N, C], targets [N, ...] -> value; higher is better

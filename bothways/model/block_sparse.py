@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.config.attention import RandomBlocksConfig
+from bothways.device import copy_to
 from bothways.model.buckets import MAX_SCORES
 from bothways.model.kernels import MAX_SAVED_LENGTH, draw_keep_mask, dropout_factors, new_key
 
@@ -225,7 +226,7 @@ def _rows(queries: np.ndarray, keys: np.ndarray, masked: np.ndarray, device: tor
 
 
 def _on(values: np.ndarray, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values)).to(device)
+    return copy_to(torch.from_numpy(np.ascontiguousarray(values)), device)
 
 
 # --- attention --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bothways.device import copy_to
+
 MAX_SCORES = 1 << 18  # per head and bucket, so that the scores of all heads stay in the cache
 MANY_TEXTS = 8  # from this many texts per length (mean), each length has its own buckets: a sixth less time for lines
 
@@ -46,7 +48,7 @@ class Bucket:
             np.flatnonzero(is_real_nS),
             np.where(is_real_nS[:, None, min(lengths) :], np.float32(0), np.float32("-inf")),
         )
-        tensors = (torch.from_numpy(array).to(device) for array in arrays)
+        tensors = (copy_to(torch.from_numpy(array), device) for array in arrays)
         return Bucket(start, end, len(lengths), len(positions_S), *tensors)
 
     def gather(self, x_TND: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.config.attention import GlobalTokensConfig, RandomBlocksConfig
+from bothways.device import copy_to
 from bothways.model.attention import Attention, Context
 from bothways.model.block_sparse import Blocks, block_attention, random_blocks, window_blocks
 from bothways.model.layout import Layout, Sides, is_full_attention
@@ -105,7 +106,8 @@ class GlobalTokens(Positions):
             separators_BS = is_separator.view(layout.real.shape) * layout.real
             return (separators_BS.cumsum(1).flatten() == 0) & layout.real.flatten()
         before = F.pad(is_separator.cumsum(0), (1, 0))[layout.first_tokens]  # separators of earlier texts
-        return is_separator.cumsum(0) == before.repeat_interleave(batch.lengths.to(before.device))
+        lengths_N = copy_to(batch.lengths, before.device)
+        return is_separator.cumsum(0) == before.repeat_interleave(lengths_N, output_size=batch.num_tokens)
 
     def padded_bias(self, is_global_T: Tensor | None, layout: Padded) -> Tensor:
         """0 where a token may attend, [1, B, S, S]."""

@@ -31,14 +31,16 @@ SMALLEST = torch.finfo(torch.float).tiny
 
 
 def append_dummy_text(batch: Batch, weight: Tensor) -> Batch:
-    """The batch; for bf16 weights on a CPU, followed by a dummy text of fewer than TOKEN_MULTIPLE tokens.
+    """The batch; for bf16 weights on a CPU and for half precision on a GPU, followed by a dummy text of fewer than
+    TOKEN_MULTIPLE tokens.
 
     oneDNN prepares a kernel for each new shape, which takes longer than a small product itself, and ragged batches
-    rarely have equal token counts: a fifth of a small step, a tenth of MiniLM-L6's (docs/LOG.md)."""
+    rarely have equal token counts: a fifth of a small step, a tenth of MiniLM-L6's (docs/LOG.md). A GPU multiplies
+    matrices in tiles of 64 rows and more, and chooses its kernel by their number."""
     step = TOKEN_MULTIPLE if batch.num_tokens > FEW_TOKENS else TOKEN_MULTIPLE // 4
     missing = -batch.num_tokens % step
-    uses_onednn = weight.device.type == "cpu" and weight.dtype is torch.bfloat16
-    if not missing or not uses_onednn:
+    is_half = weight.dtype is torch.bfloat16 or (weight.dtype is torch.float16 and weight.device.type == "cuda")
+    if not missing or not is_half or weight.device.type not in ("cpu", "cuda"):
         return batch
     dummy = batch.input_ids.new_zeros(missing)
     tokens = {name: torch.cat([getattr(batch, name), dummy]) for name in ("input_ids", "segment_ids", "position_ids")}

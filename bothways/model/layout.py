@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bothways.device import copy_to
+from bothways.log import logger
 from bothways.model import block_sparse, kernels
 from bothways.model.buckets import build_buckets, round_length
 
@@ -36,7 +38,7 @@ class Bucketed(Layout):
     """Texts in buckets of similar lengths, with little padding. Sort texts by length for few buckets."""
 
     def __init__(self, lengths: Tensor, device: torch.device) -> None:
-        self.first_tokens = (lengths.cumsum(0) - lengths).to(device)
+        self.first_tokens = copy_to(lengths.cumsum(0) - lengths, device)
         self.lengths, self.max_length = lengths.tolist(), int(lengths.max())
         self.buckets = build_buckets(self.lengths, device)
         self.windows: dict[Sides, block_sparse.Blocks] = {}
@@ -74,9 +76,7 @@ class Varlen(Layout):
 
     def __init__(self, lengths: Tensor, device: torch.device) -> None:
         starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
-        if device.type == "cuda":
-            starts = starts.pin_memory()  # so that the copy does not wait for the GPU
-        self.lengths, self.starts = lengths, starts.to(device, non_blocking=True)
+        self.lengths, self.starts = lengths, copy_to(starts, device)
         self.max_length = round_length(int(lengths.max()))
         self.first_tokens = self.starts[:-1].long()
 
@@ -132,4 +132,17 @@ def choose_layout(
     """Varlen if torch has it for this device and dtype and there is neither dropout nor bias, else Bucketed."""
     is_supported = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere and later
     is_half = dtype in (torch.bfloat16, torch.float16)
-    return (Varlen if is_supported and is_half and not dropout and not has_bias else Bucketed)(lengths, device)
+    if not is_supported or not is_half or has_bias:
+        return Bucketed(lengths, device)
+    if dropout:
+        explain_buckets(dropout)
+        return Bucketed(lengths, device)
+    return Varlen(lengths, device)
+
+
+@cache  # once in a process
+def explain_buckets(dropout: float) -> None:
+    logger.info(
+        f"attention dropout ({dropout:g}) on a GPU: texts of similar lengths are padded to rectangles, since torch's "
+        "attention for texts of any lengths has no dropout; --dropout 0 is faster"
+    )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
+from bothways.device import copy_to
 from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, norm
 
@@ -124,8 +125,8 @@ def pool_texts(config: EncoderConfig, hidden_TH: Tensor, batch: Batch) -> Tensor
 
 def mean_pool(x_TH: Tensor, lengths_N: Tensor) -> Tensor:
     """The mean over the tokens of each text, [N, H]."""
-    lengths_N = lengths_N.to(x_TH.device)
-    text_T = torch.arange(len(lengths_N), device=x_TH.device).repeat_interleave(lengths_N)
+    lengths_N = copy_to(lengths_N, x_TH.device)
+    text_T = torch.arange(len(lengths_N), device=x_TH.device).repeat_interleave(lengths_N, output_size=len(x_TH))
     dtype = torch.promote_types(x_TH.dtype, torch.float32)  # half precision cannot count past a few hundred
     sums_NH = x_TH.new_zeros(len(lengths_N), x_TH.shape[1], dtype=dtype).index_add(0, text_T, x_TH.to(dtype))
     return (sums_NH / lengths_N[:, None]).to(x_TH.dtype)

@@ -95,7 +95,7 @@ class HeldOut:
                 predictions = self.objective.predictions(module, batch, outputs)
                 for loss, (value, count) in losses.items():
                     sums[loss] = sums.get(loss, 0.0) + float(value)
-                    totals[loss] = totals.get(loss, 0) + count
+                    totals[loss] = totals.get(loss, 0) + int(count)
                 for name, (predicted, gold) in predictions.items():  # noqa: B007 (there is one name at most)
                     correct += int((predicted == gold).sum())
                     trials += len(gold)

@@ -15,11 +15,11 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.corpus import cache
 from bothways.corpus.copies import copied_documents
 from bothways.corpus.documents import SHORT, TAIL, Corpus, mark_held_out, skipped_summary
-from bothways.corpus.encode import num_cores
 from bothways.corpus.sampler import sample_documents
 from bothways.corpus.segments import ranges
 from bothways.corpus.store import DocumentReader, TokenStore, open_or_build
 from bothways.data.datasets import HUB_PREFIX
+from bothways.device import num_cores
 from bothways.errors import InputError, format_count
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger

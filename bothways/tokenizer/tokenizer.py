@@ -3,7 +3,7 @@
 Encoding and decoding of a single text are in fast.py (BERT) and library.py (other encoders).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -244,6 +244,15 @@ class Tokenizer:
             tokenized = [TokenizedText(text, self, ids=ids) for text, ids in zip(strings, ids_by_text, strict=True)]
             return [self._encode_whole(tokenized[index :: len(texts)]) for index in range(len(texts))]
         return [self.encode(*row) for row in zip(*columns, strict=True)]
+
+    def encode_ahead(self, texts: Sequence[str], processes: int) -> Iterator[list[Encoding]]:
+        """Encodings of the texts in blocks, in order, computed by processes a few blocks ahead."""
+        from bothways.tokenizer.workers import BLOCK, encode_ids_ahead
+
+        starts = range(0, len(texts), BLOCK)
+        for start, rows in zip(starts, encode_ids_ahead(self, texts, processes), strict=True):
+            pairs = zip(texts[start : start + BLOCK], rows, strict=True)
+            yield [self._encode_whole([TokenizedText(text, self, ids=ids)]) for text, ids in pairs]
 
     def encode_windows(self, text: str, pair: str | None = None, size: int = 512, overlap: int = 128) -> list[Encoding]:
         """Sliding windows over a text: encodings of at most `size` tokens, special tokens included.

@@ -10,6 +10,7 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any, Protocol
 
+from bothways.batching import delayed
 from bothways.errors import InputError
 
 BLOCK = 2000  # texts per task
@@ -27,14 +28,20 @@ def worker_pool(
 ) -> Iterator[Executor]:
     """A pool of processes, each initialized by initializer(*args). InputError if one dies; task: for its message."""
     # Spawn: forking a process that has used torch can hang.
-    with ProcessPoolExecutor(num_workers, get_context("spawn"), _initialize, (initializer, args)) as pool:
-        try:
-            yield pool
-        except BrokenProcessPool:
-            raise InputError(
-                f"one of {num_workers} processes that {task} was killed, probably because memory ran out; use fewer "
-                "processes (--processes); if you run a script of your own, guard it by if __name__ == '__main__'"
-            ) from None
+    pool = ProcessPoolExecutor(num_workers, get_context("spawn"), _initialize, (initializer, args))
+    with pool, killed_processes_reported(num_workers, task):
+        yield pool
+
+
+@contextmanager
+def killed_processes_reported(num_workers: int, task: str) -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool:
+        raise InputError(
+            f"one of {num_workers} processes that {task} was killed, probably because memory ran out; use fewer "
+            "processes (--processes); if you run a script of your own, guard it by if __name__ == '__main__'"
+        ) from None
 
 
 def _initialize(initializer: Callable[..., object] | None, args: tuple[Any, ...]) -> None:
@@ -62,6 +69,23 @@ def _set_tokenizer(tokenizer: TextEncoder) -> None:
 def _encode(texts: Sequence[str]) -> tuple[list[list[int]], int]:
     before = _tokenizer.replaced_surrogates
     return [_tokenizer.ids(text) for text in texts], _tokenizer.replaced_surrogates - before
+
+
+def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: int) -> Iterator[list[list[int]]]:
+    """The ids of the texts in blocks, in order, computed a few blocks ahead.
+
+    The processes are kept for a minute for the next call. They do not import the script that is running, so it needs no
+    guard by `__name__`."""
+    from joblib.externals.loky import get_reusable_executor
+
+    initializer = {"initializer": _initialize, "initargs": (_set_tokenizer, (tokenizer,))}
+    executor = get_reusable_executor(processes, timeout=60, **initializer)
+    blocks = (texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK))
+    with killed_processes_reported(processes, "encode text"):
+        for future in delayed((executor.submit(_encode, block) for block in blocks), by=2 * processes):
+            rows, replaced = future.result()
+            tokenizer.replaced_surrogates += replaced
+            yield rows
 
 
 def encode_ids_parallel(tokenizer: TextEncoder, texts: Sequence[str], processes: int) -> list[list[int]]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
+from bothways.device import CPU
 from bothways.errors import InputError
 from bothways.rng import Purpose, derive_seed
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gradient_sync, sum_by_name
@@ -104,7 +105,8 @@ def train_step(
         values = backward(
             trainer.replica,
             trainer.counts,
-            [batch.to(options.device) for batch in micro_batches],
+            micro_batches,
+            device=options.device,
             seed=options.seed,
             step=progress.step,
             scale=scale.value,
@@ -142,6 +144,7 @@ def backward(
     counts: Counts,
     micro_batches: Sequence[Batch],
     *,
+    device: torch.device = CPU,
     seed: int = 0,
     step: int = 0,
     scale: float = 1.0,
@@ -150,7 +153,8 @@ def backward(
     """Accumulate the gradients of the mean losses, times `scale`, over the micro-batches of all processes.
 
     Returns this process's part of each loss. Each sum is divided by its count over the whole step, so the division into
-    micro-batches does not matter. Every micro-batch has its own dropout seed.
+    micro-batches does not matter. Every micro-batch has its own dropout seed. On a GPU nothing waits for it before the
+    losses are read at the end.
     """
     replica.train()
     gathered = processes.gather((sum_by_name(counts(batch) for batch in micro_batches), len(micro_batches)))
@@ -159,8 +163,17 @@ def backward(
     for index in range(most):
         torch.manual_seed(derive_seed(seed, Purpose.DROPOUT, step, processes.rank + index * processes.world_size))
         with gradient_sync(replica, index + 1 == most):
-            batch = micro_batches[index] if index < len(micro_batches) else None
+            batch = micro_batches[index].to(device) if index < len(micro_batches) else None
             total, means = replica(batch, totals)
             (total * (scale * processes.world_size)).backward()  # DDP averages gradients
         parts.append(means)
-    return sum_by_name({name: mean.item() for name, mean in means.items()} for means in parts)
+    values = iter(read_numbers([mean for means in parts for mean in means.values()]))
+    return sum_by_name({name: next(values) for name in means} for means in parts)
+
+
+def read_numbers(numbers: Sequence[Tensor]) -> list[float]:
+    """The values of tensors of one number each, from a GPU in one copy."""
+    if not numbers or numbers[0].device.type == "cpu":
+        return [number.item() for number in numbers]
+    values: list[float] = torch.stack([number.float() for number in numbers]).tolist()
+    return values

@@ -14,7 +14,7 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.model.kernels import linear_cross_entropy
 
-Loss = tuple[Tensor, int]
+Loss = tuple[Tensor, int | Tensor]  # a count that only the GPU knows stays there
 Losses = Callable[[Any, Batch], Mapping[str, Loss]]  # (module, batch) -> losses by name
 Counts = Callable[[Batch], Mapping[str, int]]  # number of targets of each loss
 

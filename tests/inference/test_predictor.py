@@ -23,6 +23,7 @@ from bothways.errors import InputError, MissingFile
 from bothways.inference import runner
 from bothways.inference.backends import encoder
 from bothways.inference.predictor import Predictor
+from bothways.tokenizer import workers
 
 LABELS = ("red", "green", "blue", "black", "white")
 TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
@@ -515,7 +516,7 @@ def test_memory_is_released_regularly_and_vectors_are_not_copied(make_predictor,
     tokens = sum(len(predictor.tokenizer.encode(text)) for text in texts)
     assert predictor.embed(texts, batch_tokens=64).shape == (50, 24)
     assert tokens // 200 <= len(released) <= tokens // 128
-    assert max(stacked) < 10
+    assert max(stacked, default=0) < 10
 
 
 # --- other processes ------------------------------------------------------------------------------------------------
@@ -669,3 +670,21 @@ def test_texts_are_truncated_by_default_if_the_model_was_trained_that_way(make_p
     assert learned.classify([text]) == other.classify([text], long="truncate") != other.classify([text])
     assert learned.truncated_texts == 1 and caplog.text.count("cut 1 of 1 texts") == 2
     assert learned.classify([text], long="windows") == other.classify([text])
+
+
+def test_texts_are_tokenized_ahead_of_a_gpu_with_the_same_vectors(make_predictor, monkeypatch):
+    predictor = make_predictor("bert")
+    texts = [*(" ".join(words_of(1 + seed % 12, seed=seed)) for seed in range(50)), "the \ud800 cat", ""]
+    expected = predictor.embed(texts)
+    shown, replaced = [], predictor.tokenizer.replaced_surrogates
+    for module, name, value in (
+        (encoder, "TEXTS_AHEAD", {"cpu": 50}),
+        (encoder, "TEXTS_PER_PART", 20),
+        (encoder, "num_cores", lambda: 2),
+        (workers, "BLOCK", 8),
+        (encoder.EncoderBackend, "encode", None),
+    ):
+        monkeypatch.setattr(module, name, value)
+    ahead = predictor.embed(texts, progress=lambda done, total: shown.append((done, total)))
+    assert np.abs(ahead - expected).max() < 1e-6
+    assert shown == [(20, 52), (40, 52), (52, 52)] and predictor.tokenizer.replaced_surrogates == replaced + 1

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from bothways.batching import delayed
 from bothways.errors import InputError
 from bothways.inference.runner import BatchRunner
 from bothways.log import messages_to
@@ -53,3 +54,11 @@ def test_a_single_window_that_does_not_fit_in_memory_is_an_error(encodings):
     runner = BatchRunner(SmallMemory(9), device=CPU, dtype=torch.float32, batch_tokens=64)
     with pytest.raises(InputError, match=r"out of memory on cpu with a single window of \d+ tokens; .*window"):
         runner.run(encodings, sums)
+
+
+def test_a_result_is_read_when_later_ones_have_been_started():
+    started, read = [], []
+    for item in delayed((started.append(number) or number for number in range(4)), by=1):
+        read.append((item, len(started)))
+    assert read == [(0, 2), (1, 3), (2, 4), (3, 4)]
+    assert [*delayed(iter("abc"), by=0)] == ["a", "b", "c"] and [*delayed(iter(""), by=2)] == []

@@ -1,10 +1,12 @@
 """Layouts against a slow formula: each text separately, each pair of tokens."""
 
+import logging
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bothways.model.layout import Bucketed, Varlen, choose_layout, window_mask
+from bothways.model.layout import Bucketed, Varlen, choose_layout, explain_buckets, window_mask
 from bothways.model.padded import Padded
 
 N, D = 3, 8
@@ -172,3 +174,16 @@ def test_windows_prepared_while_predicting_serve_training_too(dropout, dtype):
         Bucketed(LENGTHS, CPU).attend(q, k, v, sides=(3, 3), dropout=0.0)
     Bucketed(LENGTHS, CPU).attend(q, k, v, sides=(3, 3), dropout=dropout).sum().backward()
     assert q.grad is not None
+
+
+def test_attention_dropout_on_a_gpu_is_explained_once(caplog, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(Bucketed, "__init__", lambda self, lengths, device: None)
+    explain_buckets.cache_clear()
+    caplog.set_level(logging.INFO, logger="bothways")
+    for dropout in (0.1, 0.1):
+        choose_layout(LENGTHS, torch.device("cuda"), torch.bfloat16, dropout)
+    assert [record.message for record in caplog.records if "--dropout 0" in record.message] == [
+        "attention dropout (0.1) on a GPU: texts of similar lengths are padded to rectangles, since torch's attention "
+        "for texts of any lengths has no dropout; --dropout 0 is faster"
+    ]

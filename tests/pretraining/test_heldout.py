@@ -51,7 +51,7 @@ def test_accuracy_on_pairs_is_named_by_their_objective(store, tokenizer, model, 
     with torch.no_grad():
         for batch in held.batches:
             for loss, (value, count) in losses_from_hidden(model, batch, model(batch)).items():
-                sums[loss] = [sums[loss][0] + float(value), sums[loss][1] + count]
+                sums[loss] = [sums[loss][0] + float(value), sums[loss][1] + int(count)]
     for loss, (value, count) in sums.items():
         assert figures[loss] == pytest.approx(value / count, rel=1e-6)
     assert figures["loss"] == pytest.approx(figures["masked_lm"] + figures["next_sentence"])

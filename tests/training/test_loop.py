@@ -9,16 +9,19 @@ import pytest
 import torch
 import transformers
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.finetuning.answer import SpanObjective
 from bothways.finetuning.tag import TagObjective
 from bothways.finetuning.text_examples import text_scores
+from bothways.model import encoder
+from bothways.model.layout import Bucketed, Varlen
 from bothways.pretraining.objectives import PretrainingObjective
 from bothways.training import timing
 from bothways.training.distributed import Replica
-from bothways.training.loop import backward, fit
+from bothways.training.loop import backward, fit, read_numbers
 from bothways.training.losses import mse_loss
 from bothways.training.objective import forward_losses
 from bothways.training.options import TrainingOptions
@@ -461,3 +464,48 @@ def test_the_loop_uses_a_model_only_through_its_losses():
         TrainingOptions(steps=400, learning_rate=0.1, weight_decay=0.0), evaluate=dict, record=lambda row: None,
     )  # fmt: skip
     assert torch.allclose(module.weight, target, atol=0.05)
+
+
+class BlockingCopies(TorchDispatchMode):
+    """Collects the copies to another device for which the processor waits."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if "_to_copy" in str(function) and kwargs.get("device") is not None and not kwargs.get("non_blocking"):
+            self.found.append((function, kwargs["device"]))
+        return function(*args, **kwargs)
+
+
+def attend_ragged(query, key, value, *bounds, window_size=(-1, -1), num_splits=None):
+    return query * key * value
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "distilbert", "albert", "electra", "deberta"])
+@pytest.mark.parametrize("kernel", [Bucketed, Varlen])
+def test_a_step_does_not_wait_for_the_device(family, kernel, make_model, monkeypatch):
+    """Tensors without data stand for those of a GPU: to read one is an error, and so is a size that depends on it."""
+    meta, read = torch.device("meta"), []
+    monkeypatch.setattr("bothways.training.loop.read_numbers", lambda numbers: read.extend(numbers) or [0.0] * 4)
+    if kernel is Varlen and family != "deberta":  # whose scores have biases
+        monkeypatch.setattr(encoder, "choose_layout", lambda lengths, device, *rest: Varlen(lengths, device))
+        monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", attend_ragged)
+    model = make_model(family, HEADS).to(meta)
+    batches = [batch_of([0, 1, 3, 4]), batch_of([5, 6, 10])]
+    with BlockingCopies() as copies:
+        backward(Replica(model, LOSSES), OBJECTIVE.counts, batches, device=meta)
+    assert all(parameter.grad is not None for parameter in model.encoder.layers.parameters())
+    assert len(read) == 4 and all(number.device == meta for number in read)
+    assert copies.found == []
+
+
+def test_losses_are_read_in_one_copy(monkeypatch):
+    assert read_numbers([]) == [] and read_numbers([torch.tensor(0.1, dtype=torch.float64)]) == [0.1]
+    stacked = []
+    stack = torch.stack
+    monkeypatch.setattr(torch, "stack", lambda parts: stacked.append(stack(parts)) or torch.tensor([1.0, 2.0]))
+    assert read_numbers([torch.tensor(0.5, device="meta").bfloat16(), torch.tensor(0.5, device="meta")]) == [1.0, 2.0]
+    assert [rows.shape for rows in stacked] == [(2,)]

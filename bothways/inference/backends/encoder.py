@@ -3,10 +3,12 @@
 Letters: N texts, W windows of them, T tokens, H hidden size, C outputs of a head.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -15,17 +17,18 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
+from bothways.batching import chunked, prefetch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.cloze import cloze_phrase
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.sentence_transformers import vector_notes
-from bothways.device import choose_device, choose_dtype, single_thread
+from bothways.device import choose_device, choose_dtype, num_cores, single_thread, without_garbage_collection
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.inference.arguments import whole_number
 from bothways.inference.backends.backend import MAX_SCORES, Backend
 from bothways.inference.pooling import Pooling, pool_rows, pool_windows, pooling_name
 from bothways.inference.reading import ReadOptions, Rows, check_names, run_options, trained_window_policy
-from bothways.inference.runner import BATCH_TOKENS, BatchRunner, TokenModel
+from bothways.inference.runner import BatchRunner, TokenModel, shown
 from bothways.inference.task_names import TaskName, task_from_heads
 from bothways.inference.windows import is_truncated, own_rows
 from bothways.log import logger, muted
@@ -36,6 +39,8 @@ from bothways.model.pooler import encodes_separately
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 Result = TypeVar("Result")
+TEXTS_PER_PART = 16_000  # texts that are sorted by length together, if more are tokenized meanwhile
+TEXTS_AHEAD = {"cuda": 20_000}  # number of texts from which processes tokenize ahead of the device
 
 
 class EncoderBackend(Backend):
@@ -51,7 +56,7 @@ class EncoderBackend(Backend):
         source: Path | None = None,
         adapter: Path | None = None,
         window: int | None = None,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
     ) -> None:
         """module: computes in place of the checkpoint's own model, such as an ONNX session. source: directory of the
         checkpoint, and adapter: of the adapter that it was loaded with, if the loaded weights are not float32. window:
@@ -65,7 +70,8 @@ class EncoderBackend(Backend):
             move_model(model, self.device, self.dtype)
             module = model.eval()
         self.module, self.heads = module, module.num_outputs
-        batch_tokens = whole_number("batch_tokens", batch_tokens, 1)
+        if batch_tokens is not None:
+            batch_tokens = whole_number("batch_tokens", batch_tokens, 1)
         self.runner = BatchRunner(module, device=self.device, dtype=self.dtype, batch_tokens=batch_tokens)
         self.window_policy = trained_window_policy(loaded.settings, module.config.max_position_embeddings, window)
         self.truncated_texts = 0
@@ -79,7 +85,7 @@ class EncoderBackend(Backend):
         dtype: str = "auto",
         device: str = "auto",
         window: int | None = None,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         adapter: Path | None = None,
     ) -> "EncoderBackend":
         """Load a checkpoint, perhaps with an adapter."""
@@ -197,7 +203,8 @@ class EncoderBackend(Backend):
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions) -> list[list[Encoding]]:
         """Each text (or pair) as windows."""
-        return self.split(self.tokenizer.encode_many(texts, pairs), options)
+        with without_garbage_collection():
+            return self.split(self.tokenizer.encode_many(texts, pairs), options)
 
     # --- outputs ------------------------------------------------------------------------------------------------------
 
@@ -240,7 +247,19 @@ class EncoderBackend(Backend):
         kind = pooling_name(pooling, self.description.pooling)
         if kind == "cls" and self.module.config.direction != "both":
             raise InputError("pooling 'cls' sees no other token in a one-directional model; use 'mean' or 'max'")
-        windows = self.encode(texts, None, options)
+        names_rows = self.window_policy.changed(long=options.get("long")).long == "error"
+        if len(texts) < TEXTS_AHEAD.get(self.device.type, math.inf) or names_rows:
+            return self._pooled_vectors(self.encode(texts, None, options), kind, options)
+        progress: ReadOptions = {**options, "progress": None}
+        parts: list[Tensor] = []
+        with shown(options.get("progress"), len(texts)) as show, without_garbage_collection():
+            ahead = chain.from_iterable(self.tokenizer.encode_ahead(texts, num_cores()))
+            for encodings in prefetch(chunked(ahead, TEXTS_PER_PART)):
+                parts.append(self._pooled_vectors(self.split(encodings, options), kind, progress))
+                show(sum(map(len, parts)), len(texts))
+        return torch.cat(parts)
+
+    def _pooled_vectors(self, windows: list[list[Encoding]], kind: str, options: ReadOptions) -> Tensor:
         flat = [part for parts in windows for part in parts]
         bounds = [bound for parts in windows for bound in own_rows(parts)]
         pooled = self.run_vectors(flat, options, pool_rows(kind), bounds)
