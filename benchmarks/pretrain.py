@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -33,36 +33,42 @@ SECONDS, STEPS, READY = 12.0, 4, 8  # minimum seconds and steps of a timing; num
 ARTICLES = 400
 
 
-def make_batches(file: Path, *, family: str, length: int, batch_tokens: int) -> None:
-    """Write READY batches of masked texts or pairs for both sides."""
-    import numpy as np
-    import torch
-
-    from bothways import Tokenizer
-    from bothways.batching import sort_by_length
+def wikipedia() -> Iterator[str]:
     from bothways.corpus.documents import documents
+
+    first = sorted((DATA / "wikipedia-2015-en").glob("train-*.parquet"))[:1]
+    return islice(documents(first), ARTICLES)
+
+
+def masked_batches(texts: Iterable[str], *, family: str, length: int, batch_tokens: int) -> Iterator[Any]:
+    """Batches of masked texts or pairs for both sides, without end."""
+    import numpy as np
+
+    from bothways.batching import sort_by_length
     from bothways.corpus.masking import MaskRule
     from bothways.corpus.sampler import StepSampler
     from bothways.corpus.store import build_in_memory
     from bothways.pretraining.objective import example_batch, mask_batch
 
-    tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")
-    first = sorted((DATA / "wikipedia-2015-en").glob("train-*.parquet"))[:1]
-    store = build_in_memory(islice(documents(first), ARTICLES), tokenizer)
+    tokenizer = packaged_tokenizer()
+    store = build_in_memory(texts, tokenizer)
     order = StepSampler(
         store, np.arange(store.num_documents), length=length, pairs="next" if family == "bert" else "none",
         batch_tokens=batch_tokens, seed=0, separators=tokenizer.backend.num_separators,
     )  # fmt: skip
     rule = MaskRule.from_tokenizer(tokenizer, 0.15)
-    steps = islice(order.steps(), READY)
-    torch.save(
-        [
-            mask_batch(example_batch(store, step, rows, tokenizer), step, rows, rule, seed=0)
-            for step in steps
-            for rows in [sort_by_length(step.rows, step.examples.sizes)]
-        ],
-        file,
-    )
+    for step in order.steps():
+        rows = sort_by_length(step.rows, step.examples.sizes)
+        yield mask_batch(example_batch(store, step, rows, tokenizer), step, rows, rule, seed=0)
+
+
+def packaged_tokenizer() -> Any:
+    """Google's uncased vocabulary, from the package."""
+    from bothways.checkpoint import checkpoint
+    from bothways.pretrained import DEFAULT
+    from bothways.tokenizer.tokenizer import Tokenizer
+
+    return Tokenizer.load(checkpoint.find(DEFAULT))
 
 
 def new_model(options: argparse.Namespace) -> Any:
@@ -96,7 +102,7 @@ def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int
     model = new_model(options)
     objective = build_objective("masked", "next" if options.family == "bert" else "none")
     device = torch.device(options.device)
-    training = TrainingOptions(steps=10_000, learning_rate=1e-4, device=device, dtype=torch.bfloat16)
+    training = TrainingOptions(steps=10_000, learning_rate=1e-4, device=device, dtype=options.dtype)
     losses = lambda module, batch: objective.losses(module, batch, objective.forward(module, batch))  # noqa: E731
     trainer = Trainer(model, losses, objective.counts, training)
     if options.side == COMPILED:
@@ -105,7 +111,7 @@ def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int
 
     def step(number: int) -> None:
         nonlocal progress
-        progress, _, _ = train_step(trainer, progress, [batches[number % READY]])
+        progress, _, _ = train_step(trainer, progress, [batches[number % len(batches)]])
 
     return step, model.config
 
@@ -117,9 +123,8 @@ def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], N
 
     from bothways.checkpoint import checkpoint
     from bothways.checkpoint.contents import Checkpoint
-    from bothways.tokenizer.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer.load(DATA / "vocab" / "bert-base-uncased")
+    tokenizer = packaged_tokenizer()
     with tempfile.TemporaryDirectory() as folder:
         checkpoint.save(Checkpoint(new_model(options), tokenizer, model_type=options.family), Path(folder) / "model")
         config = transformers.AutoConfig.from_pretrained(Path(folder) / "model")
@@ -151,7 +156,7 @@ def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], N
 
     def step(number: int) -> None:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=options.side != PEER_EXACT):
-            loss = forward(**ready[number % READY]).loss
+            loss = forward(**ready[number % len(ready)]).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -169,7 +174,7 @@ def run_side(options: argparse.Namespace) -> None:
 
     if options.side in (OURS, COMPILED, PEER_KEPT):
         retain_freed_memory()
-    device = torch.device(options.device)
+    device, options.dtype = torch.device(options.device), torch.bfloat16
     batches = torch.load(options.batches, weights_only=False)
     figures: dict[str, float] = {"peak": measure_peak_flops(device, torch.bfloat16, 1.0)}
     if options.side in (OURS, COMPILED):
@@ -226,7 +231,8 @@ def main() -> None:
         tokens = options.batch_tokens or (2048 if size == "base" else 4096)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "batches.pt"
-            make_batches(file, family=family, length=length, batch_tokens=tokens)
+            batches = masked_batches(wikipedia(), family=family, length=length, batch_tokens=tokens)
+            torch.save([*islice(batches, READY)], file)
             for rate in options.dropout:
                 compare(options, sides, family=family, size=size, rate=rate, file=file, title=f"{tokens} x {length}")
 

@@ -63,6 +63,7 @@ _tokenizer: TextEncoder
 
 def _set_tokenizer(tokenizer: TextEncoder) -> None:
     global _tokenizer  # sent once per process, not with every block
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     _tokenizer = tokenizer
 
 
@@ -78,8 +79,7 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
     guard by `__name__`."""
     from joblib.externals.loky import get_reusable_executor
 
-    initializer = {"initializer": _initialize, "initargs": (_set_tokenizer, (tokenizer,))}
-    executor = get_reusable_executor(processes, timeout=60, **initializer)
+    executor = get_reusable_executor(processes, timeout=60, initializer=_set_tokenizer, initargs=(tokenizer,))
     blocks = (texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK))
     with killed_processes_reported(processes, "encode text"):
         for future in delayed((executor.submit(_encode, block) for block in blocks), by=2 * processes):

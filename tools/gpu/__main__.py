@@ -1,0 +1,130 @@
+"""Checks and measures Bothways on a GPU in eight minutes: `make gpu`.
+
+    python -m tools.gpu -o DIR [--wheels DIR] [--minutes 8] [--steps machine correct ...] [--small]
+
+Uses the PyTorch of this Python. Other packages that are missing are installed beside it, into DIR/site, from the wheels
+of `make gpu-wheels`; nothing else is changed. Each step (steps.py) is a process with a time limit. What it has measured
+is in DIR/gpu.json at once, so a step that fails or is stopped costs only what it has not measured yet. At the end
+DIR/gpu.md is the section of docs/RESULTS.md. `--small` is a dry run: small sizes, on the CPU if there is no GPU.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tools.gpu.page import page
+
+ROOT = Path(__file__).parent.parent.parent
+WHEELS = Path(__file__).parent / "wheels.txt"
+LIMITS = {  # seconds of each step, in order; the checks come first
+    "machine": 40,
+    "correct": 120,
+    "numerics": 45,
+    "pretraining": 130,
+    "embedding": 110,
+    "feeding": 35,
+}
+LEAST = 10  # seconds without which no step is begun
+
+
+def missing_packages(required: list[str]) -> list[str]:
+    """Those of `name==version` whose package this Python does not have in any version."""
+    return [line for line in required if not has_package(line.partition("==")[0])]
+
+
+def has_package(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def required_packages() -> list[str]:
+    return [line for line in WHEELS.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+
+
+def install(wheels: Path | None, site: Path) -> None:
+    """Install the missing packages into `site`, from wheels alone. Exits with the way out if one is not there."""
+    if not (missing := missing_packages(required_packages())):
+        return
+    names = [line.partition("==")[0].replace("-", "_").lower() for line in missing]
+    found = {file.name.split("-")[0].lower(): file for file in wheels.glob("*.whl")} if wheels else {}
+    if absent := [line for line, name in zip(missing, names, strict=True) if name not in found]:
+        names = ", ".join(absent)
+        sys.exit(f"error: {names}: missing; pip install them, or make gpu-wheels where there is a network")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--upgrade"]
+    subprocess.run([*command, "--target", str(site), *(str(found[name]) for name in names)], check=True)
+
+
+def run_step(name: str, out: Path, seconds: float, environment: dict[str, str], command: list[str]) -> dict[str, Any]:
+    """What the command of a step has written to OUT/NAME.json, with `seconds` and, if it did not end well, `error`."""
+    began, file, log = time.monotonic(), out / f"{name}.json", out / f"{name}.log"
+    file.unlink(missing_ok=True)
+    error = ""
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            if process.wait(seconds):
+                error = f"exit status {process.returncode}: {last_line(log)}"
+        except subprocess.TimeoutExpired:
+            error = f"stopped after {seconds:.0f} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
+                process.wait()
+    figures: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    file.unlink(missing_ok=True)
+    return {**figures, "seconds": round(time.monotonic() - began, 1), **({"error": error} if error else {})}
+
+
+def last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "no output"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("--wheels", type=Path)
+    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--steps", nargs="+", choices=LIMITS, default=[*LIMITS])
+    parser.add_argument("--small", action="store_true")
+    options = parser.parse_args()
+    end, out = time.monotonic() + 60 * options.minutes, options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    install(options.wheels, out / "site")
+    environment = {**os.environ, "PYTHONPATH": f"{out / 'site'}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
+    environment |= {"TOKENIZERS_PARALLELISM": "true", "HF_HUB_OFFLINE": "1"}
+    steps: dict[str, Any] = {}
+    results = {"date": date.today().isoformat(), "small": options.small, "steps": steps}
+    for name in options.steps:
+        seconds = min(LIMITS[name], end - time.monotonic())
+        if seconds < LEAST:
+            steps[name] = {"error": "left out: no time"}
+        else:
+            print(f"{name} ...", flush=True)
+            command = [sys.executable, "-m", "tools.gpu.steps", name, str(out / f"{name}.json")]
+            command += ["--small"] if options.small else []
+            steps[name] = run_step(name, out, seconds, environment, command)
+        (out / "gpu.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        (out / "gpu.md").write_text(page(results), encoding="utf-8")
+    print(page(results))
+    failed = [f"{name}: {step['error']}" for name, step in steps.items() if "error" in step]
+    if failed:
+        print("\n".join(["not finished:", *failed]), file=sys.stderr)
+    return int(bool(failed) or bool(steps.get("correct", {}).get("failed")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
