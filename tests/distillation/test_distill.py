@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,9 +26,11 @@ from bothways.distillation.texts import cut_texts, teacher_passages, with_teache
 from bothways.distillation.vocabulary import TeacherIds, reduce_vocabulary
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
+from bothways.pretraining.pretrain import build_steps
 from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bothways.tokenizer.wordpiece import AddedToken
+from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.run import read_metrics
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
@@ -406,6 +409,38 @@ def test_steps_have_their_lengths_and_pairs(settings, words, monkeypatch):
         0,
         1,
     }
+
+
+def test_processes_build_the_same_batches_also_when_a_run_is_resumed(settings, words, teacher):
+    """With the texts and passages of the teacher, in micro-batches, as those that this process builds itself."""
+    held, data = load_teacher(settings), distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
+    taught = DistillationTeacher(
+        held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
+    )
+    made = SimpleNamespace(
+        objective=Distillation("next", choose_weights(settings, held), taught, data.store),
+        rule=MaskRule.from_tokenizer(words, 0.3, "tokens", 0.1), gradient_accumulation=2,
+    )  # fmt: skip
+
+    def batches(device, builders, first):
+        made.sampler, made.builders = distill.build_sampler(replace(settings, vocab_size=None), 64, data), builders
+        options = SimpleNamespace(steps=20, seed=7, device=torch.device(device))
+        steps = itertools.islice(build_steps(made, data, options, SINGLE_PROCESS)(first), 12 - first)
+        found = [[values(batch) for batch in step] for step in steps]
+        return found, made.sampler.counts
+
+    def values(batch):
+        parts = batch, batch.texts, batch.teacher_texts, batch.teacher_passages
+        return [
+            value.tolist() for part in parts if part for value in vars(part).values() if isinstance(value, torch.Tensor)
+        ]
+
+    expected, counts = batches("cpu", 2, 0)
+    assert len({str(step) for step in expected}) == 12 and {len(step) for step in expected} == {2}
+    for builders in (0, 1, 2, 3):
+        assert batches("meta", builders, 0)[0] == expected
+        found, resumed = batches("meta", builders, 5)
+        assert found == expected[5:] and all(map(list.__eq__, resumed, counts))
 
 
 def test_examples_without_pairs_have_no_next_sentence_loss(settings, words, teacher):
