@@ -89,7 +89,9 @@ def prefetch(items: Iterator[Item], size: int = 2) -> Generator[Item, None, None
             queue.get()
 
 
-def build_in_processes(build: Callable[[Task], Item], tasks: Iterator[Task], num_processes: int) -> Iterator[Item]:
+def build_in_processes(
+    build: Callable[[Task], Item], tasks: Iterator[Task], num_processes: int
+) -> Generator[Item, None, None]:
     """build(task) for each task, in their order, computed ahead by `num_processes` processes with one task each.
 
     The processes are forked when the first item is taken, so that nothing but tasks and items is copied; `build` must
@@ -102,8 +104,9 @@ def build_in_processes(build: Callable[[Task], Item], tasks: Iterator[Task], num
         for _ in range(num_processes):
             ours, theirs = context.Pipe()
             pipes.append(ours)
-            workers.append(context.Process(target=_build, args=(build, theirs, pipes), daemon=True))
-            workers[-1].start()
+            worker = context.Process(target=_build, args=(build, theirs, pipes), daemon=True)
+            worker.start()
+            workers.append(worker)
             theirs.close()  # so that reading from a worker that was killed ends
         with closing(prefetch(_in_turn(tasks, pipes))) as items:
             yield from items

@@ -1,6 +1,7 @@
 """Pre-training: masking, forward pass, losses, training loop (Devlin 2018, section 3.1)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from bothways.pretraining.setup import PretrainingSetup, build_setup, built_ahea
 from bothways.pretraining.text_data import PretrainingData, choose_vocabulary, open_text, prepare_tokenizer, read_data
 from bothways.settings import Pretrain
 from bothways.training.distributed import Processes, process_group
-from bothways.training.loop import Steps, fit
+from bothways.training.loop import fit
 from bothways.training.objective import forward_losses
 from bothways.training.options import TrainingOptions
 from bothways.training.progress import track_progress
@@ -58,12 +59,15 @@ def train(setup: PretrainingSetup, data: PretrainingData, run: Run, processes: P
     steps = build_steps(setup, data, options, processes)
     checkpoints, saved = setup.open_checkpoints(data, run, processes)
     run.update_metadata(steps=options.steps, parameters=sum(map(Tensor.numel, model.parameters())), **data.facts)
-    with track_progress(run, options, model.config, next(steps(0)), setup.tensorboard, saved, processes) as record:
+    with (
+        ExitStack() as opened,
+        track_progress(run, options, model.config, next(steps(0)), setup.tensorboard, saved, processes) as record,
+    ):
         fit(
             module,
             losses,
             objective.counts,
-            steps,
+            lambda first: opened.enter_context(closing(steps(first))),
             options,
             evaluate=lambda: heldout.measure(module),
             record=warn_on_plateau(record, heldout, options, saved),
@@ -77,7 +81,7 @@ def train(setup: PretrainingSetup, data: PretrainingData, run: Run, processes: P
 
 def build_steps(
     setup: PretrainingSetup, data: PretrainingData, options: TrainingOptions, processes: Processes
-) -> Steps:
+) -> Callable[[int], Generator[Sequence[Batch], None, None]]:
     """The micro-batches of this process, step by step: examples -> token ids -> masked tokens."""
     objective, rule = setup.objective, setup.rule
 

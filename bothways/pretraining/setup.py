@@ -3,7 +3,7 @@
 After this nothing reads the settings.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,6 @@ from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_setti
 from bothways.pretraining.text_data import PretrainingData
 from bothways.settings import Distill, Pretrain
 from bothways.training.distributed import Processes
-from bothways.training.loop import Steps
 from bothways.training.options import TrainingOptions
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
@@ -241,14 +240,14 @@ def built_ahead(
     build: Callable[[tuple[int, StepRows]], Sequence[Batch]],
     device: torch.device,
     builders: int,
-) -> Steps:
+) -> Callable[[int], Generator[Sequence[Batch], None, None]]:
     """The micro-batches of each step: build(task) for all of tasks(first).
 
     For GPUs they are built ahead, in `builders` processes, or without any in a background thread. On CPUs no core is
-    free for it.
+    free for it. Close the iterator to stop them.
     """
     if device.type == "cpu":
-        return lambda first: map(build, tasks(first))
+        return lambda first: (build(task) for task in tasks(first))
     if builders:
         return lambda first: build_in_processes(build, tasks(first), builders)
     return lambda first: prefetch(map(build, tasks(first)))

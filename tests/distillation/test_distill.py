@@ -1,6 +1,7 @@
 """Distillation runs: students of every kind, exact resume, any micro-batches, files that transformers loads."""
 
 import itertools
+import multiprocessing
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import torch
 import transformers
 
 from bothways.batch import Batch
+from bothways.batching import build_in_processes
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.corpus.masking import MaskRule
@@ -26,6 +28,7 @@ from bothways.distillation.texts import cut_texts, teacher_passages, with_teache
 from bothways.distillation.vocabulary import TeacherIds, reduce_vocabulary
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
+from bothways.pretraining import pretrain
 from bothways.pretraining.pretrain import build_steps
 from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -441,6 +444,26 @@ def test_processes_build_the_same_batches_also_when_a_run_is_resumed(settings, w
         assert batches("meta", builders, 0)[0] == expected
         found, resumed = batches("meta", builders, 5)
         assert found == expected[5:] and all(map(list.__eq__, resumed, counts))
+
+
+def test_training_with_processes_is_the_same_and_ends_them_after_an_error(settings, tmp_path, monkeypatch):
+    settings = replace(settings, steps=4, evaluate_every=4)
+    runs = [distill.run(replace(settings, out=tmp_path / "alone"))]
+
+    def ahead(tasks, build, device, builders):
+        return lambda first: build_in_processes(build, tasks(first), 2)
+
+    monkeypatch.setattr(pretrain, "built_ahead", ahead)
+    runs.append(distill.run(replace(settings, out=tmp_path / "processes")))
+    assert len({tuple(row["loss"] for row in read_metrics(run.directory)) for run in runs}) == 1
+
+    def fail(row):
+        assert len(multiprocessing.active_children()) == 2
+        raise InputError("no more")
+
+    with pytest.raises(InputError, match="no more") as _caught:  # its frames are kept
+        distill.run(replace(settings, out=tmp_path / "failed"), callbacks=fail)
+    assert not multiprocessing.active_children()
 
 
 def test_examples_without_pairs_have_no_next_sentence_loss(settings, words, teacher):
