@@ -33,11 +33,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 import bothways
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats.packed import PACKED_WEIGHTS
+from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.compression.pack import save_packed
 from bothways.corpus.segments import ranges
 from bothways.corpus.store import TokenStore
@@ -233,8 +235,10 @@ def pack(options: argparse.Namespace) -> None:
 
 
 def save_half(source: Checkpoint, directory: Path, dtype: torch.dtype) -> None:
-    """Write a copy of a checkpoint with weights of two bytes."""
-    checkpoint.save(replace(source, model=deepcopy(source.model).to("cpu", dtype)), directory)
+    """Write a checkpoint with weights of two bytes; `checkpoint.save` alone writes float32."""
+    checkpoint.save(source, directory)
+    halved = {name: value.to(dtype) for name, value in load_file(directory / WEIGHTS).items()}
+    write_weights(halved, directory / WEIGHTS)
 
 
 def unpack(options: argparse.Namespace) -> None:

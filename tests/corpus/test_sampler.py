@@ -354,7 +354,8 @@ def test_an_error_of_a_process_is_raised_at_its_position(place, error, kind, mes
 
 
 def test_a_process_that_is_killed_is_named():
-    coming = build_in_processes(lambda task: os.kill(os.getpid(), signal.SIGKILL), count(), 2)
+    coming = build_in_processes(lambda task: task and os.kill(os.getpid(), signal.SIGKILL), count(), 2)
+    assert next(coming) == 0
     with pytest.raises(InputError, match="one of 2 processes that build batches was killed"):
         next(coming)
     assert not multiprocessing.active_children()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
@@ -85,6 +86,8 @@ def test_text_comes_out_as_it_was_packed_whatever_the_transfers(packed, tmp_path
         tokenizer = Tokenizer.load(packed / "teacher")
         store, restored = build_in_memory(Corpus((packed / file,)).documents(), tokenizer), tmp_path / "keep" / name
         assert english_gpu.read_store(restored).fingerprint == store.fingerprint
+    halved = {value.dtype for value in load_file(tmp_path / "keep/teacher/model.safetensors").values()}
+    assert halved == {torch.float16}
     student = checkpoint.load(tmp_path / "keep/student").model.state_dict()
     for name, value in checkpoint.load(packed / "start").model.state_dict().items():
         torch.testing.assert_close(student[name], value, rtol=1e-3, atol=1e-4)
@@ -125,6 +128,8 @@ for arguments in (
     assert result["steps"] == 4 and result["tokens"] > 500 and result["perplexity"] > 1
     assert {"masked_lm", "next_sentence", "vectors", "passage_vectors"} < result["losses"].keys()
     assert all(len(pieces) > 1 for pieces in result["pieces"].values())
+    english_gpu.read_parts(tmp_path / "pieces", result["pieces"]["weights"], tmp_path / "weights")
+    assert {value.dtype for value in load_file(tmp_path / "weights/model.safetensors").values()} == {torch.bfloat16}
     start = packed / "start"
     step("join", tmp_path / "pieces", "-o", tmp_path / "joined", "--start", start, "--average", 0.5)
     assert "perplexity of masked words of unread Wikipedia: below 30.5" in capsys.readouterr().out
