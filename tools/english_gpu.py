@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -300,7 +301,7 @@ def train(options: argparse.Namespace) -> None:
     def change(setup: PretrainingSetup, data: PretrainingData) -> PretrainingSetup:
         setup = replace(setup, builders=options.builders)
         if not options.steps:
-            left = 60 * options.minutes - RESERVE - (time.monotonic() - began)
+            left = max(1.0, 60 * options.minutes - RESERVE - (time.monotonic() - began))
             setup = replace(setup, length=Length(steps_in(left, setup, data), None))
         setups.append(setup)
         return setup
@@ -327,18 +328,19 @@ def train(options: argparse.Namespace) -> None:
 
 
 def steps_in(seconds: float, setup: PretrainingSetup, data: PretrainingData) -> int:
-    """The number of steps that fit, by timing whole cycles of kinds of steps, after one to warm up."""
+    """The number of steps that fit, by timing whole cycles of kinds of steps after one to warm up, or on slow machines
+    as many steps as an eighth of the time has."""
     losses, counts = forward_losses(setup.objective), setup.objective.counts
     trainer = Trainer(clone_module(setup.module), losses, counts, setup.options, SINGLE_PROCESS)
-    batches, cycle = build_steps(setup, data, setup.options, SINGLE_PROCESS)(0), distill.CYCLE
-    began = first = time.monotonic()
-    for step in range((1 + CYCLES) * cycle):
-        if step == cycle:
-            first = time.monotonic()
-        train_step(trainer, TrainingState(), next(batches))
-    ended = time.monotonic()
-    each = (ended - first) / (CYCLES * cycle)
-    steps = max(1, int((seconds - (ended - began)) / each))
+    times: list[float] = []
+    with closing(build_steps(setup, data, setup.options, SINGLE_PROCESS)(0)) as batches:
+        while len(times) < (1 + CYCLES) * distill.CYCLE and sum(times) < seconds / 8:
+            began = time.monotonic()
+            train_step(trainer, TrainingState(), next(batches))
+            times.append(time.monotonic() - began)
+    timed = times[distill.CYCLE :] or times[1:] or times
+    each = sum(timed) / len(timed)
+    steps = max(1, int((seconds - sum(times)) / each))
     print(f"{each * 1000:.0f} ms a step: {steps:,} steps", flush=True)
     return steps
 
