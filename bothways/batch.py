@@ -3,7 +3,7 @@
 N texts of s_1 ... s_N tokens make T = s_1 + ... + s_N tokens. Letters: N texts, T tokens, M masked tokens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any
@@ -77,17 +77,8 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on a device; lengths stay on the CPU, where kernels are launched from."""
-        place = torch.device(device)
-        return self._changed(lambda values: copy_to(values, place))
-
-    def pin_memory(self) -> "Batch":
-        """The same batch in memory from which a GPU can copy while the processor goes on."""
-        return self._changed(Tensor.pin_memory)
-
-    def _changed(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """The batch with all tensors but the lengths changed, those of batches in it too."""
-        changed: dict[str, Any] = {}
+        place, moved = torch.device(device), dict[str, Any]()
         for name in (field.name for field in fields(self) if field.name != "lengths"):
             if (value := getattr(self, name)) is not None:
-                changed[name] = value._changed(change) if isinstance(value, Batch) else change(value)
-        return replace(self, **changed)
+                moved[name] = value.to(place) if isinstance(value, Batch) else copy_to(value, place)
+        return replace(self, **moved)

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from html import escape
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
@@ -289,11 +290,12 @@ def in_notebook() -> bool:
 
 
 def draws_bars() -> bool:
-    """Whether progress is drawn as a bar: in a notebook, and on a terminal unless log lines show it there."""
+    """Whether progress is drawn as a bar: in a notebook, and on a terminal unless log lines show it there or `rich` is
+    missing."""
     if logger.level >= logging.ERROR:  # muted
         return False
     shows_lines = logger.isEnabledFor(logging.INFO) and not any(isinstance(one, _Handler) for one in logger.handlers)
-    return in_notebook() or (sys.stderr.isatty() and not shows_lines)
+    return in_notebook() or (sys.stderr.isatty() and not shows_lines and find_spec("rich") is not None)
 
 
 class ProgressBar:
@@ -305,21 +307,23 @@ class ProgressBar:
 
     def __init__(self, title: str, total: int | None, *, done: int = 0) -> None:
         self.is_drawn = draws_bars()
-        kind = _NotebookBar if self.is_drawn and in_notebook() else _TerminalBar
-        self.bar = kind(escape_controls(title), total, done)
+        kind = _NotebookBar if in_notebook() else _TerminalBar
+        self.bar = kind(escape_controls(title), total, done) if self.is_drawn else None
 
     def __enter__(self) -> "ProgressBar":
-        self.bar.start()
+        if self.bar:
+            self.bar.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.bar.stop()
+        if self.bar:
+            self.bar.stop()
 
     def update(self, done: int, detail: str) -> None:
         """Set the count. detail: text after the title."""
-        if self.is_drawn:
+        if self.bar:
             heartbeat.show()
-        self.bar.update(done, detail)
+            self.bar.update(done, detail)
 
 
 class _TerminalBar:

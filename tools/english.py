@@ -3,6 +3,7 @@ r"""The recipe of bothways-en, the packaged English model: `make english`.
     python tools/english.py -o DIR [--minutes 68] [--data ../shared/data] [--teacher DIR]
     python tools/english.py -o DIR --start FIRST/run --average 0.7 --learning-rate 6e-4 --mask-rate 0.25 --minutes 72 \
         --seed 37
+    python tools/english.py --gpu STEP ...    further training on a GPU in another place: see tools/english_gpu.py
 
 1. Novels whose authors died by 1955 and whose texts appeared before 1931 (table below; whoever is not in it is left
    out) are written to DIR/novels.parquet.
@@ -17,11 +18,10 @@ For another language or domain, use the two commands on your own teacher and tex
 
 import argparse
 import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 import bothways
@@ -30,6 +30,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.compression.pack import save_packed
 from bothways.settings import Distill
 
+DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 LATEST_DEATH, LATEST_YEAR = 1955, 1930
 AUTHORS = {  # name in the file: full name, year of death
     "Barclay": ("Florence L. Barclay", 1921),
@@ -75,6 +76,9 @@ def keep(row: dict) -> bool:
 
 def select(source: Path, target: Path) -> list[dict]:
     """Write the novels that are kept to `target`, and return their rows."""
+    import pyarrow as pa  # not on the machine with the GPU
+    import pyarrow.parquet as pq
+
     table = pq.read_table(source)
     kept = [keep(row) for row in table.to_pylist()]
     pq.write_table(table.filter(pa.array(kept)), target)
@@ -89,6 +93,14 @@ def table(rows: list[dict]) -> str:
         if own:
             lines.append(f"| {name} | {death} | {', '.join(own)} |")
     return "\n".join(lines)
+
+
+def text_files(data: Path, novels: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Training and held-out text: Wikipedia, and the novels that are kept, which are written to a file and listed."""
+    rows, wikipedia = select(data / "novels-100-en/novels.parquet", novels), data / "wikipedia-2015-en"
+    print(f"{table(rows)}\n\n{len(rows)} novels, {sum(len(row['text'].split()) for row in rows):,} words", flush=True)
+    heldout = tuple(sorted(wikipedia.glob("validation-*.parquet")))
+    return (*sorted(wikipedia.glob("train-*.parquet")), novels), heldout
 
 
 def packaged_teacher() -> Path:
@@ -106,10 +118,14 @@ def average_weights(model: Checkpoint, start: Checkpoint, share: float) -> None:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--gpu"]:
+        from tools import english_gpu
+
+        return english_gpu.main(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=68)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("BOTHWAYS_DATA", "../shared/data")))
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--teacher", type=Path)
     parser.add_argument("--start", type=Path)
     parser.add_argument("--average", type=float, default=1.0, help="share of the new weights in the saved ones")
@@ -118,15 +134,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=36)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    novels, wikipedia = options.out / "novels.parquet", options.data / "wikipedia-2015-en"
-    rows = select(options.data / "novels-100-en/novels.parquet", novels)
-    print(f"{table(rows)}\n\n{len(rows)} novels, {sum(len(row['text'].split()) for row in rows):,} words", flush=True)
+    corpus, heldout = text_files(options.data, options.out / "novels.parquet")
     run = options.out / "run"
     bothways.train(
         Distill(
             teacher=options.teacher or packaged_teacher(), student=options.start, out=run,
-            corpus=(*sorted(wikipedia.glob("train-*.parquet")), novels),
-            heldout=tuple(sorted(wikipedia.glob("validation-*.parquet"))), pairs="next",
+            corpus=corpus, heldout=heldout, pairs="next",
             learning_rate=options.learning_rate, mask_rate=options.mask_rate, minutes=options.minutes,
             evaluate_every=400, checkpoint_every=400, seed=options.seed,
             resume=(run / "bothways.json").exists(),

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from sentencex import segment
 
 from bothways.device import num_cores
 from bothways.errors import InputError
@@ -40,6 +39,8 @@ class EncodedBlock(NamedTuple):
 
 def sentences(document: str, language: str) -> Iterator[str]:
     """Sentences of a document, split at line ends and by `sentencex`. A lone surrogate becomes U+FFFD."""
+    from sentencex import segment  # what reads a finished store does not need it
+
     for line in document.split("\n"):
         if line.strip():
             try:

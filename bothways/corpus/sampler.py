@@ -4,9 +4,10 @@ An epoch is a permutation of the documents, divided into sections that fit in me
 built, shuffled, and grouped into batches by a token budget.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,19 @@ class StepRows:
     section: int
     rows: list[int]
     examples: PretrainingExamples
+
+    def __reduce__(self) -> tuple[Callable[..., "StepRows"], tuple[Any, ...]]:
+        """Pickled with only the examples of its rows, for a process that builds their batch."""
+        columns = (self.examples.ranges, self.examples.labels, self.examples.sizes)
+        return _unpickle, (self.epoch, self.section, self.rows, [column[self.rows] for column in columns])
+
+
+def _unpickle(epoch: int, section: int, rows: list[int], columns: Sequence[np.ndarray]) -> StepRows:
+    """A step whose examples are zero in all other rows."""
+    all_columns = [np.zeros((max(rows, default=-1) + 1, *column.shape[1:]), column.dtype) for column in columns]
+    for column, values in zip(all_columns, columns, strict=True):
+        column[rows] = values
+    return StepRows(epoch, section, rows, PretrainingExamples(*all_columns))
 
 
 class StepSampler:

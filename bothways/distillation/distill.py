@@ -1,7 +1,7 @@
 """Distillation runs: teacher, student, vocabulary and text, trained with the loop of pre-training."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,6 @@ from bothways.distillation.losses import default_relation_heads
 from bothways.distillation.objective import Distillation, DistillationTeacher, Weights, pool
 from bothways.distillation.projection import principal_directions
 from bothways.distillation.states import plain_encoder
-from bothways.distillation.static_run import run_static
 from bothways.distillation.student import StudentPlan, build_student, plan_student, with_heads
 from bothways.distillation.texts import with_teacher_ids
 from bothways.distillation.vocabulary import TeacherIds, check_word_pieces, reduce_vocabulary
@@ -57,12 +56,23 @@ CYCLE = 20  # steps in which kinds of examples take turns
 STUDENT, BASIS = "student", "basis.safetensors"
 
 
-def run(settings: Distill, *, callbacks: Callbacks = ()) -> PretrainingResult | dict[str, Any]:
+def run(
+    settings: Distill,
+    *,
+    callbacks: Callbacks = (),
+    data: PretrainingData | None = None,
+    change: Callable[[PretrainingSetup, PretrainingData], PretrainingSetup] = lambda setup, data: setup,
+) -> PretrainingResult | dict[str, Any]:
     """Distill a student. Writes model, checkpoints, metrics, curves and bothways.json to the run directory. With
-    `static`, writes static vectors, and returns facts about them."""
+    `static`, writes static vectors, and returns facts about them.
+
+    data: the text as token stores, instead of the files of the settings. change: called with the complete set-up.
+    """
     if settings.static:
+        from bothways.distillation.static_run import run_static  # needs SciPy
+
         return run_static(settings)
-    text, teacher = open_text(settings), load_teacher(settings)
+    text, teacher = open_text(settings) if data is None else None, load_teacher(settings)
     weights = choose_weights(settings, teacher)
     plan = plan_student(
         teacher.model.config,
@@ -86,12 +96,14 @@ def run(settings: Distill, *, callbacks: Callbacks = ()) -> PretrainingResult | 
             callbacks=callbacks,
         ) as run,
     ):
-        tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else teacher.need_tokenizer()
-        if settings.vocab_size:
-            make = partial(make_vocabulary, text, tokenizer, settings.vocab_size)
-            tokenizer = save_tokenizer_once(run.directory / "tokenizer", make, processes)
-        data = read_data(text, tokenizer, new_vocabulary=False)
-        setup = build_setup(settings, teacher, weights, plan, data, run, processes)
+        if text:
+            tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else teacher.need_tokenizer()
+            if settings.vocab_size:
+                make = partial(make_vocabulary, text, tokenizer, settings.vocab_size)
+                tokenizer = save_tokenizer_once(run.directory / "tokenizer", make, processes)
+            data = read_data(text, tokenizer, new_vocabulary=False)
+        assert data is not None
+        setup = change(build_setup(settings, teacher, weights, plan, data, run, processes), data)
         return train(setup, data, run, processes)
 
 

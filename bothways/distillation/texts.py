@@ -35,13 +35,18 @@ def cut_texts(store: TokenStore, step: StepRows, rows: list[int], *, seed: int, 
 
     fraction: fraction of the texts to return, chosen at random. Depends only on (seed, epoch, section, row).
     """
-    draws = uniform(make_keys(seed, Purpose.TEXTS, step.epoch, step.section, np.array(rows)), 3 * MAX_TEXTS)
     texts = []
-    for row, draws_D in zip(rows, draws.T.tolist(), strict=True):
-        draw = iter(draws_D)
-        for start, end in step.examples.ranges[row].reshape(2, 2).tolist():
-            first, last = np.searchsorted(store.sentences, (start, end))
-            bounds = [start, *store.sentences[first:last][store.sentences[first:last] > start].tolist(), end]
+    ranges_N22 = step.examples.ranges[rows].reshape(-1, 2, 2)
+    firsts_N2 = np.searchsorted(store.sentences, ranges_N22[..., 0], "right")  # first bound after the start
+    lasts_N2 = np.maximum(np.searchsorted(store.sentences, ranges_N22[..., 1]), firsts_N2)
+    counts_N = np.minimum(3 * (lasts_N2 - firsts_N2 + 1).sum(1), 3 * MAX_TEXTS)  # most draws that a row needs
+    keys_N = make_keys(seed, Purpose.TEXTS, step.epoch, step.section, np.array(rows))
+    draws_ND = uniform(keys_N, counts_N.max(initial=0)).T
+    segments = zip(ranges_N22.tolist(), firsts_N2.tolist(), lasts_N2.tolist(), strict=True)
+    for draws_D, count, row in zip(draws_ND, counts_N.tolist(), segments, strict=True):
+        draw = iter(draws_D[:count].tolist())
+        for (start, end), first, last in zip(*row, strict=True):
+            bounds = [start, *store.sentences[first:last].tolist(), end]
             position = 0
             while (left := len(bounds) - 1 - position) > 0 and start < end:
                 size_draw, length_draw, coin = (next(draw, 1.0) for _ in range(3))
@@ -72,7 +77,10 @@ def student_and_teacher_texts(
 
 def teacher_passages(batch: Batch, ids: TeacherIds, most: int) -> Batch:
     """A batch of passages, not masked, split into the teacher's own pieces; passages of more than `most` are cut."""
-    bounds_N = batch.lengths.numpy().cumsum()[:-1]
+    lengths_N = batch.lengths.numpy()
+    if ids.is_same and lengths_N.max() <= most:
+        return Batch.from_arrays(ids.ids_V[batch.input_ids.numpy()], batch.segment_ids.numpy(), lengths_N)
+    bounds_N = lengths_N.cumsum()[:-1]
     rows = zip(*(np.split(values.numpy(), bounds_N) for values in (batch.input_ids, batch.segment_ids)), strict=True)
     tokens, segments, sep_id = list[np.ndarray](), list[np.ndarray](), np.array([ids.teacher.sep_id])
     for ids_S, segments_S in rows:

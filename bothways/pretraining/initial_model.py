@@ -12,7 +12,6 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.lengthen import global_projections_are_copies
 from bothways.config import EncoderConfig
 from bothways.config.attention import GlobalTokensConfig
-from bothways.corpus.cooccurrence import word_vectors
 from bothways.families import FAMILIES
 from bothways.log import logger
 from bothways.model.heads import MaskedLMHead
@@ -129,6 +128,8 @@ def init_bias_from_frequencies(model: Model, frequencies: np.ndarray) -> None:
 def init_from_word_vectors(model: Model, data: PretrainingData, seed: int) -> None:
     """Start word embeddings from co-occurrence vectors, at the usual scale. Rare words stay random, because LayerNorm
     would amplify the gradients of their short vectors."""
+    from bothways.corpus.cooccurrence import word_vectors  # needs SciPy
+
     table_VE = model.encoder.embeddings.words.weight.data
     vectors_VE = torch.from_numpy(word_vectors(data.store, data.training, *table_VE.shape, seed=seed))
     norms_V = vectors_VE.norm(dim=1)

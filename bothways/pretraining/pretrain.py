@@ -1,6 +1,7 @@
 """Pre-training: masking, forward pass, losses, training loop (Devlin 2018, section 3.1)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 
@@ -8,16 +9,18 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint, divide_evenly
+from bothways.corpus.sampler import StepRows
 from bothways.device import choose_device
 from bothways.pretraining.objective import example_batch
 from bothways.pretraining.resolve import resolve_settings
 from bothways.pretraining.result import PretrainingResult, finish, warn_on_plateau
-from bothways.pretraining.setup import PretrainingSetup, build_setup, load_start, prefetched
+from bothways.pretraining.setup import PretrainingSetup, build_setup, built_ahead, load_start
 from bothways.pretraining.text_data import PretrainingData, choose_vocabulary, open_text, prepare_tokenizer, read_data
 from bothways.settings import Pretrain
 from bothways.training.distributed import Processes, process_group
 from bothways.training.loop import fit
 from bothways.training.objective import forward_losses
+from bothways.training.options import TrainingOptions
 from bothways.training.progress import track_progress
 from bothways.training.run import Callbacks, Run
 from bothways.training.timing import seconds_per_step
@@ -48,28 +51,23 @@ def run(settings: Pretrain, *, callbacks: Callbacks = ()) -> PretrainingResult:
 
 def train(setup: PretrainingSetup, data: PretrainingData, run: Run, processes: Processes) -> PretrainingResult:
     model, module, heldout = setup.initial.model, setup.module, setup.heldout
-    objective, rule, options = setup.objective, setup.rule, setup.options
-
-    def steps(first: int) -> Iterator[Sequence[Batch]]:
-        """The micro-batches of this process, step by step: examples -> token ids -> masked tokens."""
-        for index, step in enumerate(setup.sampler.steps(first), first):
-            rate = rule.rate_at(index, steps=options.steps)
-            parts = divide_evenly(step.rows, step.examples.sizes, processes.world_size * setup.gradient_accumulation)
-            own_parts = [rows for rows in parts[processes.rank :: processes.world_size] if rows]
-            batches = [(rows, example_batch(data.store, step, rows, data.tokenizer)) for rows in own_parts]
-            yield [objective.mask(batch, step, rows, rule, seed=options.seed, rate=rate) for rows, batch in batches]
-
+    objective, options = setup.objective, setup.options
     losses = forward_losses(objective)
+    steps = build_steps(setup, data, options, processes)
     timed = partial(seconds_per_step, module, losses, objective.counts, steps, options, processes)
     options = replace(options, steps=setup.length.num_steps(run, processes, timed))
+    steps = build_steps(setup, data, options, processes)
     checkpoints, saved = setup.open_checkpoints(data, run, processes)
     run.update_metadata(steps=options.steps, parameters=sum(map(Tensor.numel, model.parameters())), **data.facts)
-    with track_progress(run, options, model.config, next(steps(0)), setup.tensorboard, saved, processes) as record:
+    with (
+        ExitStack() as opened,
+        track_progress(run, options, model.config, next(steps(0)), setup.tensorboard, saved, processes) as record,
+    ):
         fit(
             module,
             losses,
             objective.counts,
-            prefetched(steps, options),
+            lambda first: opened.enter_context(closing(steps(first))),
             options,
             evaluate=lambda: heldout.measure(module),
             record=warn_on_plateau(record, heldout, options, saved),
@@ -79,3 +77,23 @@ def train(setup: PretrainingSetup, data: PretrainingData, run: Run, processes: P
             fingerprint=batch_fingerprint,
         )
     return finish(setup, run, processes)
+
+
+def build_steps(
+    setup: PretrainingSetup, data: PretrainingData, options: TrainingOptions, processes: Processes
+) -> Callable[[int], Generator[Sequence[Batch], None, None]]:
+    """The micro-batches of this process, step by step: examples -> token ids -> masked tokens."""
+    objective, rule = setup.objective, setup.rule
+
+    def tasks(first: int) -> Iterator[tuple[int, StepRows]]:
+        return enumerate(setup.sampler.steps(first), first)
+
+    def build(task: tuple[int, StepRows]) -> Sequence[Batch]:
+        index, step = task
+        rate = rule.rate_at(index, steps=options.steps)
+        parts = divide_evenly(step.rows, step.examples.sizes, processes.world_size * setup.gradient_accumulation)
+        own_parts = [rows for rows in parts[processes.rank :: processes.world_size] if rows]
+        batches = [(rows, example_batch(data.store, step, rows, data.tokenizer)) for rows in own_parts]
+        return [objective.mask(batch, step, rows, rule, seed=options.seed, rate=rate) for rows, batch in batches]
+
+    return built_ahead(tasks, build, options.device, setup.builders)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,10 @@ def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> Pretraini
         copy_to_global_projections(setup.initial.model)
     checkpoint.save(replace(setup.initial, metadata={**run.origin, "heldout": figures}), run.directory / "model")
     file, levels = run.directory / "curves.png", baseline_levels(figures)
-    plot.draw_curves(run.metrics(), title=setup.title, levels=levels, file=file)
+    if find_spec("matplotlib"):
+        plot.draw_curves(run.metrics(), title=setup.title, levels=levels, file=file)
+    else:
+        logger.info(f"{file} is left out, since matplotlib is missing")
     cost = compute_cost(setup.watts, run.directory, setup.options.device, processes.world_size)
     run.update_metadata(heldout=figures, cost=cost, recipe=setup.recipe)
     return processes.broadcast(PretrainingResult(run.directory, run.directory / "model", figures, cost))

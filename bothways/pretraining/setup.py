@@ -3,14 +3,15 @@
 After this nothing reads the settings.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from bothways.batching import prefetch
+from bothways.batch import Batch
+from bothways.batching import build_in_processes, prefetch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint, encoder_only
 from bothways.checkpoint.lengthen import lengthen
@@ -18,7 +19,7 @@ from bothways.config import EncoderConfig
 from bothways.config.sizes import SIZES
 from bothways.corpus.arrays import digest
 from bothways.corpus.masking import MaskRule
-from bothways.corpus.sampler import MixedSampler, StepSampler
+from bothways.corpus.sampler import MixedSampler, StepRows, StepSampler
 from bothways.device import choose_dtype, retain_freed_memory
 from bothways.errors import InputError, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
@@ -38,7 +39,6 @@ from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_setti
 from bothways.pretraining.text_data import PretrainingData
 from bothways.settings import Distill, Pretrain
 from bothways.training.distributed import Processes
-from bothways.training.loop import Steps
 from bothways.training.options import TrainingOptions
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
@@ -73,7 +73,8 @@ class PretrainingSetup:
 
     module: what is trained, the model of `initial` or a module that contains it. gradient_accumulation: micro-batches
     of a step, in each process. has_untrained_globals: see the function in initial_model.py. title: of the curves.
-    recipe: hyperparameters by name. watts: power of one processor thread, or of the GPU.
+    recipe: hyperparameters by name. watts: power of one processor thread, or of the GPU. builders: processes that build
+    batches ahead for a GPU; 0: a thread.
     """
 
     initial: Checkpoint
@@ -92,6 +93,7 @@ class PretrainingSetup:
     title: str
     recipe: Mapping[str, Any]
     watts: float
+    builders: int = 0
 
     def open_checkpoints(
         self, data: PretrainingData, run: Run, processes: Processes
@@ -233,6 +235,19 @@ def build_options(settings: CompleteSettings | Distill, device: torch.device) ->
     )
 
 
-def prefetched(steps: Steps, options: TrainingOptions) -> Steps:
-    """Prepare batches in a background thread on GPUs; on CPUs no core is free for it."""
-    return steps if options.device.type == "cpu" else lambda first: prefetch(steps(first))
+def built_ahead(
+    tasks: Callable[[int], Iterator[tuple[int, StepRows]]],
+    build: Callable[[tuple[int, StepRows]], Sequence[Batch]],
+    device: torch.device,
+    builders: int,
+) -> Callable[[int], Generator[Sequence[Batch], None, None]]:
+    """The micro-batches of each step: build(task) for all of tasks(first).
+
+    For GPUs they are built ahead, in `builders` processes, or without any in a background thread. On CPUs no core is
+    free for it. Close the iterator to stop them.
+    """
+    if device.type == "cpu":
+        return lambda first: (build(task) for task in tasks(first))
+    if builders:
+        return lambda first: build_in_processes(build, tasks(first), builders)
+    return lambda first: prefetch(map(build, tasks(first)))

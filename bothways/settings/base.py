@@ -9,13 +9,12 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg, create_mutex_group
-
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT
 from bothways.settings.accepted import Converted
 from bothways.settings.conversion import convert, declared_types
 from bothways.settings.location import Location, OptionalLocation
+from bothways.settings.marks import FlagCreatePairsOff, Positional, arg, create_mutex_group
 from bothways.settings.tables_in_memory import Table, TableSource
 
 Dtype = Literal["auto", "float32", "bfloat16"]

@@ -4,8 +4,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import arg
-
 from bothways.errors import InputError
 from bothways.settings.accepted import Converted, Several, default
 from bothways.settings.base import (
@@ -19,6 +17,7 @@ from bothways.settings.base import (
     settings,
 )
 from bothways.settings.location import Locations
+from bothways.settings.marks import arg
 from bothways.settings.tables_in_memory import Table, TableSource
 
 LabelledTexts = Annotated[Converted[TableSource, Table], arg(constructor=Path, name="with")]

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import arg
-
 from bothways.pretrained import DEFAULT
 from bothways.settings.accepted import Several, default
 from bothways.settings.base import (
@@ -22,6 +20,7 @@ from bothways.settings.base import (
     settings,
 )
 from bothways.settings.location import Location, OptionalLocation
+from bothways.settings.marks import arg
 
 Texts = Annotated[Location, arg(name="with")]
 OptionalTexts = Annotated[OptionalLocation, arg(name="with")]

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Literal
 
-from tyro.conf import Positional
-
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT
 from bothways.settings.accepted import Several, default
@@ -28,6 +26,7 @@ from bothways.settings.base import (
     VectorPooling,
     settings,
 )
+from bothways.settings.marks import Positional
 
 
 @settings

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
-
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT
 from bothways.settings.accepted import FileName, Several, default
@@ -22,6 +20,7 @@ from bothways.settings.base import (
     Windows,
     settings,
 )
+from bothways.settings.marks import Positional, arg
 
 
 @settings

@@ -2,8 +2,6 @@
 
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
-
 from bothways.errors import InputError
 from bothways.settings.accepted import default
 from bothways.settings.base import (
@@ -22,6 +20,7 @@ from bothways.settings.base import (
     settings,
 )
 from bothways.settings.location import OptionalLocation
+from bothways.settings.marks import Positional, arg
 
 
 @settings

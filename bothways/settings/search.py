@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, UseAppendAction, arg
-
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT, STATIC
 from bothways.settings.accepted import default
 from bothways.settings.base import Checked, Compute, How, OptionalDirectory, Output, Printed, settings
 from bothways.settings.location import Location, Locations
+from bothways.settings.marks import Positional, UseAppendAction, arg
 
 Folders = Positional[Annotated[Locations, arg(metavar="FOLDER ...")]]
 # A bare tuple: for the default of tuple[str, ...] tyro would import a type checker, which takes 50 ms of every search.

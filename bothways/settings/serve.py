@@ -2,11 +2,10 @@
 
 from typing import Annotated
 
-from tyro.conf import Positional, arg
-
 from bothways.settings.accepted import Several, default
 from bothways.settings.base import Checked, Compute, OptionalDirectory, settings
 from bothways.settings.location import OptionalLocation
+from bothways.settings.marks import Positional, arg
 
 
 @settings

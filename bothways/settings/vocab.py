@@ -2,10 +2,9 @@
 
 from typing import Annotated
 
-from tyro.conf import Positional, arg
-
 from bothways.settings.base import Accents, Checked, Output, Printed, TextFiles, settings
 from bothways.settings.location import Locations
+from bothways.settings.marks import Positional, arg
 
 
 @settings

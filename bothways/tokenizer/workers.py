@@ -10,7 +10,6 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any, Protocol
 
-from bothways.batching import delayed
 from bothways.errors import InputError
 
 BLOCK = 2000  # texts per task
@@ -78,6 +77,8 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
     The processes are kept for a minute for the next call. They do not import the script that is running, so it needs no
     guard by `__name__`."""
     from joblib.externals.loky import get_reusable_executor
+
+    from bothways.batching import delayed  # here: the processes start sooner without PyTorch
 
     executor = get_reusable_executor(processes, timeout=60, initializer=_set_tokenizer, initargs=(tokenizer,))
     blocks = (texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK))

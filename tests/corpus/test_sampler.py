@@ -1,7 +1,12 @@
 """Batches of pre-training: functions of the seed and the step, within the budget, nothing lost."""
 
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from threading import Event
 
 import numpy as np
@@ -11,6 +16,7 @@ import torch
 from bothways.batch import Batch
 from bothways.batching import (
     batch_fingerprint,
+    build_in_processes,
     chunked,
     divide_evenly,
     epoch_order,
@@ -299,3 +305,70 @@ def test_a_producer_ends_when_the_consumer_stops():
     coming.close()
     del coming
     assert ended.wait(200)  # far above what it takes on a busy machine
+
+
+# --- in processes
+
+
+class Refused(InputError):
+    """An error that cannot be pickled: its constructor takes other arguments."""
+
+    def __init__(self, number, reason):
+        super().__init__(f"{number} {reason}")
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_processes_build_the_same_items_in_the_same_order_and_end_with_the_iterator(processes):
+    coming = build_in_processes(lambda task: (task, torch.arange(task), os.getpid()), count(5), processes)
+    items = [next(coming) for _ in range(12)]
+    assert [task for task, _, _ in items] == [*range(5, 17)]
+    assert all(values.tolist() == [*range(task)] for task, values, _ in items)
+    workers = [pid for _, _, pid in items[:processes]]
+    assert [pid for _, _, pid in items] == (workers * 12)[:12] and len({*workers, os.getpid()}) == processes + 1
+    assert len(multiprocessing.active_children()) == processes
+    coming.close()
+    assert not multiprocessing.active_children()
+    for pid in workers:
+        with pytest.raises(ProcessLookupError):  # not even a zombie
+            os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [(InputError("3 is odd"), InputError, "^3 is odd$"), (Refused(3, "odd"), RuntimeError, r"Refused\('3 odd'\)")],
+)
+@pytest.mark.parametrize("place", ["build", "tasks"])
+def test_an_error_of_a_process_is_raised_at_its_position(place, error, kind, message):
+    def fail_at(task, where):
+        if place == where and task == 3:
+            raise error
+        return task
+
+    tasks = (fail_at(task, "tasks") for task in range(6))
+    coming = build_in_processes(lambda task: fail_at(task, "build"), tasks, 2)
+    assert [*islice(coming, 3)] == [0, 1, 2]
+    with pytest.raises(kind if place == "build" else type(error), match=message if place == "build" else "odd"):
+        next(coming)
+    assert not multiprocessing.active_children()
+    assert [*build_in_processes(str, iter(range(4)), 3)] == ["0", "1", "2", "3"]  # tasks may end
+
+
+def test_a_process_that_is_killed_is_named():
+    coming = build_in_processes(lambda task: task and os.kill(os.getpid(), signal.SIGKILL), count(), 2)
+    assert next(coming) == 0
+    with pytest.raises(InputError, match="one of 2 processes that build batches was killed"):
+        next(coming)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
+def test_processes_end_when_the_training_is_killed_or_interrupted(signum):
+    program = (
+        "import os, time; from itertools import count; from bothways.batching import build_in_processes\n"
+        "coming = build_in_processes(lambda task: os.getpid(), count(), 2)\n"
+        "print(next(coming), next(coming), flush=True)\nwhile True: time.sleep(1)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+        assert len(parent.stdout.readline().split()) == 2
+        parent.send_signal(signum)
+        assert parent.stdout.read() == b""  # ends when no process holds the pipe any more

@@ -1,10 +1,12 @@
 """Distillation runs: students of every kind, exact resume, any micro-batches, files that transformers loads."""
 
 import itertools
+import multiprocessing
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import torch
 import transformers
 
 from bothways.batch import Batch
+from bothways.batching import build_in_processes
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.corpus.masking import MaskRule
@@ -25,9 +28,12 @@ from bothways.distillation.texts import cut_texts, teacher_passages, with_teache
 from bothways.distillation.vocabulary import TeacherIds, reduce_vocabulary
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
+from bothways.pretraining import pretrain
+from bothways.pretraining.pretrain import build_steps
 from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bothways.tokenizer.wordpiece import AddedToken
+from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.run import read_metrics
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
@@ -406,6 +412,58 @@ def test_steps_have_their_lengths_and_pairs(settings, words, monkeypatch):
         0,
         1,
     }
+
+
+def test_processes_build_the_same_batches_also_when_a_run_is_resumed(settings, words, teacher):
+    """With the texts and passages of the teacher, in micro-batches, as those that this process builds itself."""
+    held, data = load_teacher(settings), distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
+    taught = DistillationTeacher(
+        held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
+    )
+    made = SimpleNamespace(
+        objective=Distillation("next", choose_weights(settings, held), taught, data.store),
+        rule=MaskRule.from_tokenizer(words, 0.3, "tokens", 0.1), gradient_accumulation=2,
+    )  # fmt: skip
+
+    def batches(device, builders, first):
+        made.sampler, made.builders = distill.build_sampler(replace(settings, vocab_size=None), 64, data), builders
+        options = SimpleNamespace(steps=20, seed=7, device=torch.device(device))
+        steps = itertools.islice(build_steps(made, data, options, SINGLE_PROCESS)(first), 12 - first)
+        found = [[values(batch) for batch in step] for step in steps]
+        return found, made.sampler.counts
+
+    def values(batch):
+        parts = batch, batch.texts, batch.teacher_texts, batch.teacher_passages
+        return [
+            value.tolist() for part in parts if part for value in vars(part).values() if isinstance(value, torch.Tensor)
+        ]
+
+    expected, counts = batches("cpu", 2, 0)
+    assert len({str(step) for step in expected}) == 12 and {len(step) for step in expected} == {2}
+    for builders in (0, 1, 2, 3):
+        assert batches("meta", builders, 0)[0] == expected
+        found, resumed = batches("meta", builders, 5)
+        assert found == expected[5:] and all(map(list.__eq__, resumed, counts))
+
+
+def test_training_with_processes_is_the_same_and_ends_them_after_an_error(settings, tmp_path, monkeypatch):
+    settings = replace(settings, steps=4, evaluate_every=4)
+    runs = [distill.run(replace(settings, out=tmp_path / "alone"))]
+
+    def ahead(tasks, build, device, builders):
+        return lambda first: build_in_processes(build, tasks(first), 2)
+
+    monkeypatch.setattr(pretrain, "built_ahead", ahead)
+    runs.append(distill.run(replace(settings, out=tmp_path / "processes")))
+    assert len({tuple(row["loss"] for row in read_metrics(run.directory)) for run in runs}) == 1
+
+    def fail(row):
+        assert len(multiprocessing.active_children()) == 2
+        raise InputError("no more")
+
+    with pytest.raises(InputError, match="no more") as _caught:  # its frames are kept
+        distill.run(replace(settings, out=tmp_path / "failed"), callbacks=fail)
+    assert not multiprocessing.active_children()
 
 
 def test_examples_without_pairs_have_no_next_sentence_loss(settings, words, teacher):
