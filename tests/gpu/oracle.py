@@ -1,17 +1,22 @@
 """Random texts for small models, and what a GPU's results are compared with: float64 on the CPU."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from bothways.batch import Batch
+from bothways.pretraining.objectives import PretrainingObjective
 from bothways.training.losses import masked_lm_loss
+from bothways.training.objective import forward_losses
 
 FAMILIES = (
     "bert", "roberta", "distilbert", "albert", "electra", "modernbert", "longformer", "big_bird", "deberta",
     "deberta-v2",
 )  # fmt: skip
+OBJECTIVE = PretrainingObjective("next")
+LOSSES, PRETRAINING_HEADS = forward_losses(OBJECTIVE), {"masked_words": 0, "next_sentence": 2}
 HALVES = [torch.bfloat16, torch.float16]
 LENGTHS = (29, 13, 1, 13, 7, 2, 41, 60)  # unsorted, equal ones apart, one token alone
 
@@ -28,6 +33,13 @@ def batch_of(lengths=LENGTHS, seed=1):
 def lengths_of(lengths):
     """(index, length) of each text: lengths, or such pairs."""
     return [pair if isinstance(pair, tuple) else (index, pair) for index, pair in enumerate(lengths)]
+
+
+def with_labels(batch):
+    """A batch of pre-training: the ids of every fourth token, and whether a text is longer than ten tokens."""
+    places = torch.arange(0, batch.num_tokens, 4)
+    labels = (batch.lengths > 10).long()
+    return replace(batch, masked_positions=places, masked_labels=batch.input_ids[places], labels=labels)
 
 
 def exact(model):

@@ -65,7 +65,8 @@ def classifier(gpu, rows, make_model, tokenizer, tmp_path_factory):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), folder / "start")
     settings = Classify(
         model=folder / "start", train=rows[:40], dev=rows[40:50], test=rows[50:], out=folder / "run", epochs=8.0,
-        batch_tokens=256, learning_rate=5e-3, baselines=False, linear_start=False, dtype="float32", device=str(gpu),
+        evaluations_per_epoch=0.25, batch_tokens=256, learning_rate=1e-2, baselines=False, linear_start=False,
+        dtype="float32", device=str(gpu),
     )  # fmt: skip
     return bothways.train(settings).model
 
@@ -137,11 +138,13 @@ def test_answers_are_those_of_a_cpu(both):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_texts_of_a_thousand_tokens_are_read_in_windows_as_on_a_cpu(dtype, gpu, packaged):
-    long = [" ".join([*TEXTS, *QUERIES] * number) for number in (9, 1, 12)]
+def test_texts_beyond_512_tokens_are_read_in_windows_as_on_a_cpu(dtype, gpu, needs_cuda, packaged):
+    if dtype == "float16":
+        needs_cuda("a CPU is slow in float16")
+    long = [" ".join([*TEXTS, *QUERIES] * number) for number in (9, 1)]
     there = bothways.load("bothways-en", dtype=dtype, device=str(gpu))
     windows = there.split(there.tokenizer.encode_many(long))
-    assert len(windows[0]) > 1 and len(windows[1]) == 1 and len(windows[2]) > 2
+    assert len(windows[0]) > 1 and len(windows[1]) == 1
     expected = torch.from_numpy(packaged[1].embed(long))
     assert float(cosines(torch.from_numpy(there.embed(long)), expected).min()) > 0.9999
 
@@ -195,7 +198,7 @@ def test_a_model_on_a_gpu_is_cut_as_on_a_cpu(family, gpu, make_model, tokenizer)
 def test_pruning_on_a_gpu_writes_a_smaller_model_that_is_read_on_a_cpu(gpu, classifier, rows, tmp_path):
     settings = Prune(
         model=classifier, texts=rows[:40], dev=rows[40:50], test=rows[50:], out=tmp_path / "small", size=0.5,
-        epochs=0.3, dtype="float32", device=str(gpu), cuts=1,
+        epochs=0.1, dtype="float32", device=str(gpu), cuts=1,
     )  # fmt: skip
     prune.run(settings)
     texts = [row["text"] for row in rows]

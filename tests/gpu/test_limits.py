@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 import torch
@@ -18,8 +17,7 @@ from bothways.model.encoder import Encoder
 from bothways.training.distributed import process_group
 from bothways.training.loop import fit
 from bothways.training.options import TrainingOptions
-from tests.gpu.oracle import batch_of
-from tests.training import worker
+from tests.gpu.oracle import LOSSES, OBJECTIVE, PRETRAINING_HEADS, batch_of, with_labels
 
 pytestmark = pytest.mark.gpu
 
@@ -88,7 +86,7 @@ def test_a_window_that_does_not_fit_in_memory_is_an_error(gpu, small_memory, mak
         runner.run([encoding], states)
 
 
-def test_training_that_does_not_fit_in_memory_names_the_option(gpu, small_memory):
+def test_training_that_does_not_fit_in_memory_names_the_option(gpu, small_memory, make_model):
     lengths = [60] * (4 if gpu.type == "cpu" else 4000)
     batch = with_labels(batch_of(lengths))
 
@@ -97,17 +95,11 @@ def test_training_that_does_not_fit_in_memory_names_the_option(gpu, small_memory
             yield [with_labels(batch_of((30,))), batch]
 
     options = TrainingOptions(steps=3, learning_rate=1e-3, device=gpu)
-    model = worker.model_of(0.0)
+    model = make_model("bert", PRETRAINING_HEADS)
     message = rf"out of memory on {gpu} at step 1, .* {batch.num_tokens:,} tokens; lower --batch-tokens"
     with small_memory(100, 64), pytest.raises(InputError, match=message) as error:
-        fit(model, worker.losses, worker.counts, steps, options, evaluate=dict, record=print)
+        fit(model, LOSSES, OBJECTIVE.counts, steps, options, evaluate=dict, record=print)
     assert "--gradient-accumulation" in str(error.value)
-
-
-def with_labels(batch):
-    places = torch.arange(0, batch.num_tokens, 7)
-    labels = torch.zeros(len(batch), dtype=torch.long)
-    return replace(batch, masked_positions=places, masked_labels=batch.input_ids[places], labels=labels)
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
