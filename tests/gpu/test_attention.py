@@ -222,19 +222,23 @@ def test_the_ragged_kernel_takes_any_number_of_texts(gpu, needs_cuda):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("sides", [(-1, -1), (20, 20)])
-def test_attention_dropout_keeps_the_mean(sides, dtype, gpu):
+@pytest.mark.parametrize("kind", ["full", "window", "blocks"])
+def test_attention_dropout_keeps_the_mean(kind, dtype, gpu):
     """Of values that are all 1: sums of weights, of which 30 % are dropped and the others are scaled up."""
     lengths = torch.tensor([64] * 20)
     q, k, _, _ = (part.to(gpu, dtype) for part in rows(8, lengths.tolist()))
     layout = choose_layout(lengths, gpu, dtype, 0.3)
     assert type(layout) is Bucketed
-    torch.manual_seed(0)
-    ones = torch.ones_like(q)
-    sums = layout.attend(q, k, ones, sides=sides, dropout=0.3).double()
-    again = layout.attend(q, k, ones, sides=sides, dropout=0.3).double()
-    torch.manual_seed(0)
-    repeated = layout.attend(q, k, ones, sides=sides, dropout=0.3).double()
+    ones, sides = torch.ones_like(q), (-1, -1) if kind == "full" else (20, 20)
+    blocks = window_blocks(lengths.tolist(), sides, gpu)
+
+    def drop(seed):
+        torch.manual_seed(seed)
+        if kind == "blocks":
+            return block_attention(q, k, ones, blocks, 0.3).double()
+        return layout.attend(q, k, ones, sides=sides, dropout=0.3).double()
+
+    sums, again, repeated = drop(0), drop(1), drop(0)
     assert float(sums.mean()) == pytest.approx(1, abs=0.02)
     assert 0.02 < float(sums[..., 0].std()) < 0.6
     assert torch.equal(sums, repeated) and not torch.equal(sums, again)
