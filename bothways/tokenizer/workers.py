@@ -2,10 +2,12 @@
 
 import os
 import signal
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from itertools import islice
 from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any, Protocol
@@ -78,13 +80,15 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
     guard by `__name__`."""
     from joblib.externals.loky import get_reusable_executor
 
-    from bothways.batching import delayed  # here: the processes start sooner without PyTorch
-
     executor = get_reusable_executor(processes, timeout=60, initializer=_set_tokenizer, initargs=(tokenizer,))
-    blocks = (texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK))
+    starts, running = iter(range(0, len(texts), BLOCK)), deque[Future[tuple[list[list[int]], int]]]()
     with killed_processes_reported(processes, "encode text"):
-        for future in delayed((executor.submit(_encode, block) for block in blocks), by=2 * processes):
-            rows, replaced = future.result()
+        while True:
+            for start in islice(starts, 2 * processes + 1 - len(running)):
+                running.append(executor.submit(_encode, texts[start : start + BLOCK]))
+            if not running:
+                return
+            rows, replaced = running.popleft().result()
             tokenizer.replaced_surrogates += replaced
             yield rows
 

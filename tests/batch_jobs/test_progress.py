@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 
-from bothways.batch_jobs import blocks, jobs, progress
+from bothways.batch_jobs import blocks, jobs
 from bothways.batch_jobs.journal import PartialOutput
 from bothways.batch_jobs.progress import JobProgress
 from bothways.checkpoint import checkpoint

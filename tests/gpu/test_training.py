@@ -19,7 +19,8 @@ from bothways.finetuning.activation_checkpointing import checkpointed
 from bothways.model.compile import compile_layers
 from bothways.settings import Classify, Distill, Pretrain
 from bothways.training import precision
-from bothways.training.loop import fit
+from bothways.training.distributed import Replica
+from bothways.training.loop import backward, fit
 from bothways.training.optimizer import Optimizer
 from bothways.training.options import TrainingOptions
 from bothways.training.run import read_metrics
@@ -396,3 +397,17 @@ def test_distillation_on_a_gpu_has_the_losses_of_a_cpu(dtype, gpu, checkpoint_of
         rows.append(next(row for row in read_metrics(settings.out) if row["split"] == "train"))
     losses = [{name: row[name] for name in rows[1] if name.endswith("loss") or name in weights} for row in rows]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3 if dtype == "float32" else 0.1) and len(losses[0]) > 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_forward_and_backward_do_not_wait_for_the_gpu(dtype, gpu, small_model, needs_cuda, monkeypatch):
+    needs_cuda("on a CPU tests/training/test_loop.py does it, on tensors without data")
+    replica = Replica(small_model(0.0), LOSSES).to(gpu, dtype)
+    monkeypatch.setattr("bothways.training.loop.read_numbers", lambda numbers: [0.0] * len(numbers))
+    batches = next(steps(0))
+    backward(replica, OBJECTIVE.counts, batches, device=gpu)  # the first call loads kernels
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        backward(replica, OBJECTIVE.counts, batches, device=gpu)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
