@@ -3,6 +3,7 @@
 After this nothing reads the settings.
 """
 
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -214,6 +215,7 @@ def build_options(settings: CompleteSettings | Distill, device: torch.device) ->
     if device.type == "cpu":
         retain_freed_memory()
     elif settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses matrix products
         torch.use_deterministic_algorithms(True)
     return TrainingOptions(
         steps=settings.steps or STEPS,
