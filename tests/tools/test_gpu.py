@@ -8,6 +8,7 @@ import sys
 import time
 from importlib.metadata import distribution
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -36,6 +37,14 @@ def test_a_dry_run_writes_figures_and_page(tmp_path):
     insert = [sys.executable, "-m", "tools.gpu.page", str(tmp_path / "gpu.json"), str(tmp_path / "gpu.md")]
     refused = subprocess.run(insert, cwd=ROOT, capture_output=True, text=True)
     assert refused.returncode == 1 and "only a full run belongs on the page" in refused.stderr
+
+
+def test_without_a_gpu_the_command_says_why(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: SimpleNamespace(returncode=0, stdout="no driver\n"))
+    monkeypatch.setattr(sys, "argv", ["gpu", "-o", str(tmp_path)])
+    with pytest.raises(SystemExit, match="cannot use a GPU: no driver; --small is a dry run without one"):
+        command.main()
+    assert not (tmp_path / "gpu.json").exists()
 
 
 @pytest.mark.slow
@@ -104,8 +113,12 @@ def test_a_missing_package_names_the_way_out(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match=r"no-such-package==2\.0: missing; pip install them, or make gpu-wheels"):
         command.install(tmp_path, tmp_path / "site")
     (tmp_path / "no_such_package-2.0-py3-none-any.whl").write_bytes(b"")
+    with pytest.raises(SystemExit, match=r"the wheels in .* cannot be installed: .*no_such_package"):
+        command.install(tmp_path, tmp_path / "site")
     calls = []
-    monkeypatch.setattr(subprocess, "run", lambda run, check: calls.append(run))
+    monkeypatch.setattr(
+        subprocess, "run", lambda run, **options: calls.append(run) or SimpleNamespace(returncode=0, stderr="")
+    )
     command.install(tmp_path, tmp_path / "site")
     assert "--no-index" in calls[0] and calls[0][-3:] == [
         "--target", str(tmp_path / "site"), str(tmp_path / "no_such_package-2.0-py3-none-any.whl"),

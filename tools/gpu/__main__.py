@@ -62,7 +62,18 @@ def install(wheels: Path | None, site: Path) -> None:
         names = ", ".join(absent)
         sys.exit(f"error: {names}: missing; pip install them, or make gpu-wheels where there is a network")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--upgrade"]
-    subprocess.run([*command, "--target", str(site), *(str(found[name]) for name in names)], check=True)
+    command += ["--target", str(site), *(str(found[name]) for name in names)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = done.stderr.strip().rpartition("\n")[2].removeprefix("ERROR: ")
+        sys.exit(f"error: the wheels in {wheels} (Python 3.12, Linux, x86-64) cannot be installed: {reason}")
+
+
+def gpu_problem(environment: dict[str, str]) -> str:
+    """Why this Python cannot use a GPU; "" if it can."""
+    code = "import torch; from bothways.device import cuda_problem; print(cuda_problem())"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    return (done.stderr if done.returncode else done.stdout).strip().rpartition("\n")[2]
 
 
 def run_step(name: str, out: Path, seconds: float, environment: dict[str, str], command: list[str]) -> dict[str, Any]:
@@ -103,9 +114,11 @@ def main() -> int:
     options = parser.parse_args()
     end, out = time.monotonic() + 60 * options.minutes, options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    install(options.wheels, out / "site")
     environment = {**os.environ, "PYTHONPATH": f"{out / 'site'}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
     environment |= {"TOKENIZERS_PARALLELISM": "true", "HF_HUB_OFFLINE": "1"}
+    if not options.small and (problem := gpu_problem(environment)):
+        sys.exit(f"error: {sys.executable} cannot use a GPU: {problem}; --small is a dry run without one")
+    install(options.wheels, out / "site")
     steps: dict[str, Any] = {}
     results = {"date": date.today().isoformat(), "small": options.small, "steps": steps}
     for name in options.steps:
