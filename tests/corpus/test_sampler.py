@@ -364,7 +364,8 @@ def test_a_process_that_is_killed_is_named():
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
 def test_processes_end_when_the_training_is_killed_or_interrupted(signum):
     program = (
-        "import os, time; from itertools import count; from bothways.batching import build_in_processes\n"
+        "import os, signal, time; from itertools import count; from bothways.batching import build_in_processes\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "coming = build_in_processes(lambda task: os.getpid(), count(), 2)\n"
         "print(next(coming), next(coming), flush=True)\nwhile True: time.sleep(1)"
     )

@@ -61,7 +61,17 @@ def install(wheels: Path | None, site: Path) -> None:
     if absent := [line for line, name in zip(missing, names, strict=True) if name not in found]:
         names = ", ".join(absent)
         sys.exit(f"error: {names}: missing; pip install them, or make gpu-wheels where there is a network")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--upgrade"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-compile",
+        "--upgrade",
+    ]
     command += ["--target", str(site), *(str(found[name]) for name in names)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
