@@ -299,7 +299,8 @@ def train(options: argparse.Namespace) -> None:
     written = began
 
     def change(setup: PretrainingSetup, data: PretrainingData) -> PretrainingSetup:
-        setup = replace(setup, builders=options.builders)
+        if options.builders is not None:
+            setup = replace(setup, builders=options.builders)
         if not options.steps:
             left = max(1.0, 60 * options.minutes - RESERVE - (time.monotonic() - began))
             setup = replace(setup, length=Length(steps_in(left, setup, data), None))
@@ -403,7 +404,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add["train"]("--mask-rate", type=float, default=0.25)
     add["train"]("--seed", type=int, default=38)
     add["train"]("--device", default="auto")
-    add["train"]("--builders", type=int, default=4, help="processes that build batches for a GPU; 0: a thread")
+    add["train"]("--builders", type=int, help="processes that build batches for a GPU; 0: a thread")
     add["join"]("pieces", type=Path, help="directory with the pieces and result.json")
     add["join"]("--average", type=float, default=1.0, help="share of the new weights, beside those of --start")
     return parser.parse_args(arguments)

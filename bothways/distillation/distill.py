@@ -34,7 +34,7 @@ from bothways.pretraining.objective import example_batch
 from bothways.pretraining.objectives import PretrainingObjective
 from bothways.pretraining.pretrain import train
 from bothways.pretraining.result import PretrainingResult
-from bothways.pretraining.setup import Length, PretrainingSetup, build_options
+from bothways.pretraining.setup import Length, PretrainingSetup, build_options, num_builders
 from bothways.pretraining.text_data import (
     PretrainingData,
     Text,
@@ -264,6 +264,7 @@ def build_setup(
         title=f"Distillation from {settings.teacher.name}",
         recipe={"weights": asdict(weights), "layers": plan.layers},
         watts=settings.watts,
+        builders=num_builders(device),
     )
 
 

@@ -21,7 +21,7 @@ from bothways.config.sizes import SIZES
 from bothways.corpus.arrays import digest
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import MixedSampler, StepRows, StepSampler
-from bothways.device import choose_dtype, retain_freed_memory
+from bothways.device import choose_dtype, num_cores, retain_freed_memory
 from bothways.errors import InputError, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
 from bothways.log import logger
@@ -165,6 +165,7 @@ def build_setup(
         title=title,
         recipe=recipe,
         watts=complete.watts,
+        builders=num_builders(device),
     )
 
 
@@ -235,6 +236,12 @@ def build_options(settings: CompleteSettings | Distill, device: torch.device) ->
         shard=settings.shard,
         compile_warmup=settings.compile,
     )
+
+
+def num_builders(device: torch.device) -> int:
+    """The number of processes that build batches for a GPU: up to four, of at most a quarter of the cores; a thread of
+    the training process alone shares Python's lock with it."""
+    return min(4, num_cores() // 4) if device.type == "cuda" else 0
 
 
 def built_ahead(

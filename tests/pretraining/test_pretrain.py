@@ -742,3 +742,11 @@ def test_tensorboard_files_hold_the_losses(result, settings, tmp_path):
     assert [event.value for event in board.Scalars("loss/train")] == pytest.approx(
         losses_of(tmp_path / "run"), rel=1e-6
     )
+
+
+def test_for_a_gpu_a_few_cores_build_batches(monkeypatch):
+    built = []
+    for cores in (2, 4, 16, 64):
+        monkeypatch.setattr(setup, "num_cores", lambda cores=cores: cores)
+        built.append((setup.num_builders(torch.device("cpu")), setup.num_builders(torch.device("cuda"))))
+    assert built == [(0, 0), (0, 1), (0, 4), (0, 4)]
