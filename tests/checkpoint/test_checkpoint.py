@@ -552,21 +552,26 @@ def test_a_checkpoint_replaced_all_the_time_is_refused(tmp_path, monkeypatch):
 def test_loads_beside_saves_never_mix_two_models(tmp_path, monkeypatch):
     monkeypatch.setattr(io, "fsync", lambda path: None)  # a busy disk would take all the time
     save_version(1, tmp_path / "m")
-    stop, loads = threading.Event(), []
+    stop, asked, loads = threading.Event(), threading.Event(), []
 
     def save():
+        """One save beside each load: more of them, on a busy machine, could replace the files at every retry."""
         for number in count(2):
-            save_version(number, tmp_path / "m")
-            if stop.wait(0.02):
+            asked.wait()
+            asked.clear()
+            if stop.is_set():
                 return
+            save_version(number, tmp_path / "m")
 
     saver = threading.Thread(target=save)
     saver.start()
     try:
         while len(loads) < 400 and len(set(loads)) < 20:
+            asked.set()
             loads.append(frozenset(versions_of(quietly(tmp_path / "m"))))
     finally:
         stop.set()
+        asked.set()
         saver.join()
     assert all(len(versions) == 1 for versions in loads) and len(set(loads)) > 1
 
