@@ -6,7 +6,7 @@ r"""Further training of the packaged English model on a GPU: `python tools/engli
     python tools/english.py --gpu join PIECES -o DIR [--start RUN --average 0.7]     here again
 
 The machine with the GPU needs Python, PyTorch, NumPy and safetensors, and PYTHONPATH=. instead of an installation; it
-may be lent for ten minutes at a time, and take files in several transfers.
+may be at hand for ten minutes at a time, and take files in several transfers.
 
 pack: token stores of the text (uint16 ids; sizes of sentences and documents), teacher and start, in parts of at most 28
 MB. unpack: keeps the parts that it finds in a directory that stays, and once all are there restores the same arrays.
