@@ -33,8 +33,8 @@ def load(
 
     dtype: "float32" is exact; "auto" is bf16 where the hardware is faster with it, else float32. device: "auto" is a
     GPU if there is one. window: maximum tokens of a window, special tokens included; the default is that of
-    fine-tuning, else 512. batch_tokens: maximum tokens per batch;
-    None: 4,096, on a GPU 65,536. TF-IDF models compute in float64 on the CPU and do not split texts.
+    fine-tuning, else 512. batch_tokens: maximum tokens per batch; None: 4,096, on a GPU 65,536. TF-IDF models compute
+    in float64 on the CPU and do not split texts.
 
     adapter: the directory of an adapter, or several by name. One is part of the model that is loaded. Several share the
     weights of the model, and `model.adapter(name)` is the model with one of them. An adapter of LoRA or biases alone is

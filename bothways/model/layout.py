@@ -144,5 +144,5 @@ def choose_layout(
 def explain_buckets(dropout: float) -> None:
     logger.info(
         f"attention dropout ({dropout:g}) on a GPU: texts of similar lengths are padded to rectangles, since torch's "
-        "attention for texts of any lengths has no dropout; --dropout 0 is faster"
+        "attention for texts of any lengths has no dropout; --dropout 0 avoids it"
     )
