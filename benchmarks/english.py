@@ -38,11 +38,11 @@ from benchmarks.recipes import FILLS
 from bothways.corpus.documents import Corpus
 from bothways.corpus.store import build_in_memory
 from bothways.data.beir import BeirDataset
-from bothways.evaluation.evaluators import pair_scores
 from bothways.evaluation.retrieval import nearest_documents
 from bothways.inference.predictor import Predictor
 from bothways.metrics import perplexity, wilson_interval
 from bothways.pretraining.heldout import HeldOut
+from bothways.tasks.evaluators import pair_scores
 
 LENGTH, WINDOWS, PAIRS = 128, 1024, 4096
 SCIFACT_TOKENS = 256

@@ -30,11 +30,11 @@ from benchmarks.finetune_scores import minilm
 from bothways import metrics
 from bothways.checkpoint import checkpoint
 from bothways.data.split_tables import read_tables
-from bothways.finetuning import answer, classify, tag, tag_examples
 from bothways.finetuning.finetune import run_seeds
 from bothways.finetuning.setup import build_setup
-from bothways.finetuning.task import Task
 from bothways.settings import Answer, Classify, FineTune, Tag
+from bothways.tasks import answer, classify, tag, tag_examples
+from bothways.tasks.training_task import Task
 from bothways.training.run import Run, read_metrics
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))

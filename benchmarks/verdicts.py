@@ -23,13 +23,13 @@ from benchmarks.finetune_sets import glue, rows_of, sample_rows
 from bothways import metrics
 from bothways.finetuning import baselines
 from bothways.finetuning.baselines import BaselineScore, Resamples
-from bothways.finetuning.classify import Classification
-from bothways.finetuning.task import resamples_of
 from bothways.finetuning.tasks import TASKS, load_initial_model
-from bothways.inference.calibration import fit_calibration
 from bothways.linear import linear_head, tfidf
 from bothways.linear.tfidf import Rows
 from bothways.settings import Classify
+from bothways.tasks.calibration import fit_calibration
+from bothways.tasks.classify import Classification
+from bothways.tasks.training_task import resamples_of
 
 OTHERS, FEWEST, MOST = 5000, 100, 1000
 COVERAGE, CALIBRATION_ROWS = 0.9, (50, 100, 500, 1000)

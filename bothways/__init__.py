@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bothways import settings
     from bothways.errors import InputError
-    from bothways.evaluation.scores import Scores
     from bothways.finetuning.finetune import FineTuneResult
-    from bothways.inference.answer_decoding import Answer
     from bothways.inference.load import load
     from bothways.inference.masked_words import Guess
     from bothways.inference.predictor import Predictor
-    from bothways.inference.tag_decoding import Entity
     from bothways.inference.text_scores import Prediction
     from bothways.pretraining.result import PretrainingResult
     from bothways.search.store import Hit, Store
+    from bothways.tasks.answer_decoding import Answer
+    from bothways.tasks.scores import Scores
+    from bothways.tasks.tag_decoding import Entity
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
     from bothways.training.callbacks import Callback
     from bothways.verbs import evaluate, finetune, train

@@ -14,13 +14,13 @@ from bothways.errors import InputError
 from bothways.log import working
 
 if TYPE_CHECKING:
-    from bothways.evaluation.scores import Scores
     from bothways.finetuning.finetune import FineTuneResult
     from bothways.pretraining.result import PretrainingResult
     from bothways.settings import Distill, Evaluate, FineTune, Pretrain
     from bothways.settings.accepted import AnyPath
     from bothways.settings.finetune_options import FineTuneOptions
     from bothways.settings.tables_in_memory import Table
+    from bothways.tasks.scores import Scores
     from bothways.training.callbacks import Callbacks
 
 

@@ -24,8 +24,8 @@ PACKAGE = ROOT / "bothways"
 ROOMS = (
     "errors", "pretrained", "io", "log", "rng", "settings", "device", "config",
     "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "adapters", "linear",
-    "checkpoint", "inference", "search", "report", "training", "pretraining", "distillation", "evaluation",
-    "finetuning", "verbs", "compression", "export", "bench", "batch_jobs", "serving", "cli",
+    "report", "checkpoint", "training", "tasks", "inference", "search", "pretraining", "distillation",
+    "evaluation", "finetuning", "verbs", "compression", "export", "bench", "batch_jobs", "serving", "cli",
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
 LARGEST_ROOM = 27

@@ -12,8 +12,9 @@ from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
 from bothways.checkpoint.metadata import read_metadata
 from bothways.device import available_devices, choose_device, describe_hardware
 from bothways.errors import UsageError
-from bothways.finetuning import finetune, setup, task
+from bothways.finetuning import finetune, setup
 from bothways.finetuning.tasks import run as run_task
+from bothways.tasks import training_task as task
 from bothways.verbs import VERBS
 
 GROWING = """

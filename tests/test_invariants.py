@@ -13,8 +13,8 @@ import torch
 
 from bothways.batch import Batch
 from bothways.errors import InputError
-from bothways.inference.windows import own_rows
 from bothways.model.kernels import append_dummy_text
+from bothways.tasks.windows import own_rows
 
 FAMILIES = ["bert", "albert", "electra", "distilbert", "modernbert", "roberta", "longformer", "big_bird", "deberta"]
 FAMILIES += ["deberta-v2"]

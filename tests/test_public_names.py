@@ -9,8 +9,8 @@ import bothways
 from bothways import verbs
 from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError, format_count
-from bothways.evaluation.scores import Scores
 from bothways.settings import Classify
+from bothways.tasks.scores import Scores
 from bothways.training.callbacks import Callback, call_with_row, list_callbacks
 from bothways.training.run import Run
 

@@ -42,13 +42,13 @@ from bothways.data.stream import (
 from bothways.data.tables import read_schema
 from bothways.data.text_files import ARROW
 from bothways.errors import InputError, RowLocation, RowsError, id_column, no_such_column
-from bothways.evaluation.scores import probability_column
 from bothways.inference.load import load
-from bothways.inference.prediction_sets import stored_calibration
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
 from bothways.log import logger
 from bothways.settings import Embed, Predict
+from bothways.tasks.prediction_sets import stored_calibration
+from bothways.tasks.scores import probability_column
 
 VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")
 # Settings that do not change the results, or are compared in another way.

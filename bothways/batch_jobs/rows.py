@@ -6,10 +6,10 @@ from typing import Any, Protocol, Unpack
 
 from bothways.batch_jobs.writers import ResultRow
 from bothways.data.stream import ModelInput
-from bothways.inference.answer_decoding import Answer
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import ReadOptions
-from bothways.inference.task_names import TaskName
+from bothways.tasks import TaskName
+from bothways.tasks.answer_decoding import Answer
 
 
 class PredictRows(Protocol):

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.evaluation.scores import probability_column
 from bothways.io import SURROGATES, to_json
+from bothways.tasks.scores import probability_column
 
 ResultRow = dict[str, Any]
 Vectors = NDArray[np.float32]

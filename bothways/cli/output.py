@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bothways.compression.prune import Pruned
     from bothways.compression.quantize import Quantized
     from bothways.compression.shrink import Shrunk
-    from bothways.evaluation.scores import Scores
     from bothways.finetuning.finetune import FineTuneResult
     from bothways.finetuning.glue import GlueTable
     from bothways.inference.masked_words import Guess
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
         Unpack,
         Vocab,
     )
+    from bothways.tasks.scores import Scores
 
 
 def print_result(verb: str, settings: Any, result: Any) -> None:

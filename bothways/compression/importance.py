@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from bothways.batch import Batch
 from bothways.batching import token_batches
 from bothways.errors import InputError
-from bothways.finetuning.activation_checkpointing import MAX_TOKENS
-from bothways.finetuning.objective import LabelObjective
-from bothways.finetuning.task import Examples
 from bothways.model.layer import Layer
 from bothways.model.model import Model
+from bothways.tasks.activation_checkpointing import MAX_TOKENS
+from bothways.tasks.objective import LabelObjective
+from bothways.tasks.training_task import Examples
 
 
 @dataclass

@@ -26,14 +26,14 @@ from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import spread_evenly
 from bothways.finetuning import finetune
 from bothways.finetuning.finetune import FineTuneResult
-from bothways.finetuning.task import Examples, Task, inference_copy
 from bothways.finetuning.tasks import TASKS
-from bothways.inference.task_names import task_from_heads
 from bothways.io import read_json
 from bothways.log import logger, muted, working
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
 from bothways.settings import Answer, Classify, FineTune, Prune, Regress, Tag, TrainEmbed
+from bothways.tasks import task_from_heads
+from bothways.tasks.training_task import Examples, Task, inference_copy
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words
 from bothways.training.run import Run

@@ -18,11 +18,11 @@ from bothways.compression.picture import draw_points
 from bothways.compression.prune import POINTS, Pruner, Structure, measure_speed, prepare
 from bothways.device import choose_device
 from bothways.evaluation.before_after import spread_evenly
-from bothways.finetuning.task import Task
 from bothways.log import logger, working
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
 from bothways.model.int8_calibration import candidates, observe
 from bothways.settings import Shrink
+from bothways.tasks.training_task import Task
 from bothways.training.run import Run
 
 CALIBRATION_EXAMPLES, CALIBRATION_TOKENS = 256, 1024

@@ -86,18 +86,3 @@ def hidden_state_loss(student_TH: Tensor, teacher_TH: Tensor) -> Loss:
     """Squared error of hidden states, mean over dimensions (TinyBERT, Jiao 2020, eq. 8)."""
     errors_T = (student_TH.float() - teacher_TH.float()).square().mean(-1)
     return errors_T.sum(), len(errors_T)
-
-
-def cosine_loss(student_NH: Tensor, teacher_NH: Tensor) -> Loss:
-    """1 - cosine, for hidden states (DistilBERT, Sanh 2019, section 2) and for text vectors."""
-    cosines_N = F.cosine_similarity(student_NH.float(), teacher_NH.float(), dim=-1)
-    return (1 - cosines_N).sum(), len(cosines_N)
-
-
-def logits_loss(student_MV: Tensor, teacher_MV: Tensor, temperature: float) -> Loss:
-    """T^2 KL(teacher || student) of softened word probabilities (Hinton 2015, section 2; Sanh 2019, section 2)."""
-    student_MV, teacher_MV = student_MV.float() / temperature, teacher_MV.float() / temperature
-    divergence = F.kl_div(
-        F.log_softmax(student_MV, -1), F.log_softmax(teacher_MV, -1), log_target=True, reduction="sum"
-    )
-    return divergence * temperature**2, len(student_MV)

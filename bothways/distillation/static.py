@@ -16,9 +16,9 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from bothways.inference.pooling import pool_rows, pool_windows, pooling_name
 from bothways.inference.predictor import Predictor
-from bothways.inference.windows import own_rows
+from bothways.tasks.pooling import pool_rows, pool_windows, pooling_name
+from bothways.tasks.windows import own_rows
 from bothways.tokenizer.tokenizer import Encoding, TokenizedText
 
 SIF_COEFFICIENT = 1e-4  # Arora 2017

@@ -24,7 +24,12 @@ from bothways.data.stream import read_questions
 from bothways.data.tags import OUTSIDE
 from bothways.data.text_files import read_lines
 from bothways.errors import InputError, RowLocation, format_count
-from bothways.evaluation.evaluators import (
+from bothways.evaluation.rows import read_tagged_rows, read_trained_table, text_evaluator, text_rows
+from bothways.inference.masked_words import MASK
+from bothways.inference.predictor import Predictor
+from bothways.log import logger
+from bothways.settings import TextColumns
+from bothways.tasks.evaluators import (
     AnswerEvaluator,
     EntityEvaluator,
     Evaluator,
@@ -32,11 +37,6 @@ from bothways.evaluation.evaluators import (
     TextRow,
     VectorEvaluator,
 )
-from bothways.evaluation.rows import read_tagged_rows, read_trained_table, text_evaluator, text_rows
-from bothways.inference.masked_words import MASK
-from bothways.inference.predictor import Predictor
-from bothways.log import logger
-from bothways.settings import TextColumns
 from bothways.tokenizer.tokenizer import Tokenizer
 
 DEFAULT_MAX_DROP = 0.5  # points

@@ -23,11 +23,9 @@ from bothways.data.squad import read_squad
 from bothways.data.stream import first_columns, first_rows, resolve_columns
 from bothways.data.text_files import file_type
 from bothways.errors import InputError, join_names
-from bothways.evaluation.evaluators import AnswerEvaluator
 from bothways.evaluation.predictions import count_skipped, score_file
 from bothways.evaluation.retrieval import vectors
 from bothways.evaluation.rows import read_tagged_rows, read_trained_table, selected_on, text_evaluator, text_rows
-from bothways.evaluation.scores import Scores
 from bothways.families import FAMILIES
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
@@ -35,6 +33,8 @@ from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut
 from bothways.settings import Evaluate
 from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks.evaluators import AnswerEvaluator
+from bothways.tasks.scores import Scores
 
 TAG_COLUMNS = {"tags", "pos_tags", *TAGS}
 DataKind = Literal["search", "pairs", "questions", "tags", "labels", "texts"]

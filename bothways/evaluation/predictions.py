@@ -28,7 +28,7 @@ from bothways.data.tagged_words import Sentence
 from bothways.data.tags import Scheme, detect_scheme, find_illegal_tag, tags_to_spans
 from bothways.data.text_files import file_type, read_bytes, read_lines
 from bothways.errors import InputError, RowLocation, format_count
-from bothways.evaluation.evaluators import (
+from bothways.tasks.evaluators import (
     AnswerEvaluator,
     ClassEvaluator,
     LabelSetEvaluator,
@@ -37,7 +37,7 @@ from bothways.evaluation.evaluators import (
     entity_scores,
     ranking_scores,
 )
-from bothways.evaluation.scores import PROBABILITY, Scores
+from bothways.tasks.scores import PROBABILITY, Scores
 
 LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # column names; the first that a table has counts

@@ -14,7 +14,11 @@ from bothways.data.stream import resolve_columns
 from bothways.data.tagged_words import Sentence
 from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError, join_names
-from bothways.evaluation.evaluators import (
+from bothways.inference.predictor import Predictor
+from bothways.log import logger
+from bothways.settings import TextColumns
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.tasks.evaluators import (
     ClassEvaluator,
     Evaluator,
     LabelSetEvaluator,
@@ -22,11 +26,7 @@ from bothways.evaluation.evaluators import (
     TagEvaluator,
     TextRow,
 )
-from bothways.inference.predictor import Predictor
-from bothways.inference.tagged_texts import group_sentences, read_sentences
-from bothways.log import logger
-from bothways.settings import TextColumns
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.tasks.tagged_texts import group_sentences, read_sentences
 
 
 def read_trained_table(

@@ -21,12 +21,12 @@ from bothways.checkpoint.weights import WEIGHTS
 from bothways.errors import InputError, MissingFile
 from bothways.export import graph, int8, parity
 from bothways.export.graph import Vectors
-from bothways.inference.pooling import pooling_name
 from bothways.io import atomic_directory, read_json, write_json
 from bothways.log import logger
 from bothways.model.int8 import is_int8
 from bothways.model.pooler import encodes_separately
 from bothways.settings import Export
+from bothways.tasks.pooling import pooling_name
 
 GRAPH = "model.onnx"
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")

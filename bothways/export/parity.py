@@ -20,8 +20,8 @@ from bothways.config import EncoderConfig
 from bothways.config.attention import RandomBlocksConfig
 from bothways.errors import InputError
 from bothways.export.graph import Output, Vectors, outputs
-from bothways.inference.pooling import pool_rows, pool_windows
 from bothways.model.layout import Bucketed
+from bothways.tasks.pooling import pool_rows, pool_windows
 
 Side = Literal["none", "left", "right"]
 Run = Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]

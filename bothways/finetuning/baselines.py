@@ -15,11 +15,12 @@ import numpy as np
 from bothways import metrics
 from bothways.checkpoint.formats.tfidf import ENCODER
 from bothways.errors import format_count
-from bothways.evaluation.scores import Predictions
-from bothways.finetuning.task import RESAMPLES, Baseline, Task, resamples_of
 from bothways.io import write_atomic
 from bothways.log import command_name, logger
 from bothways.metrics import Interval
+from bothways.tasks.linear_baselines import COSINE
+from bothways.tasks.scores import Predictions
+from bothways.tasks.training_task import RESAMPLES, Baseline, Task, resamples_of
 
 SLOW = 5.0  # seconds after which the score of a baseline is logged with its time
 TFIDF = "TF-IDF"  # how the names of baselines that can be saved begin; they come first
@@ -30,7 +31,6 @@ TRAIN_HEAD_ONLY = {
     "frozen vector pairs": "--learning-rate 0 --pooling pair",
     "frozen states": "--learning-rate 0",
 }
-COSINE = "cosine of frozen vectors"
 MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
 MAX_WIDTH = 0.8  # of the interval of a difference; a wider one says nothing, and is not shown
 MODEL, SAVED = "model", "tfidf"  # directories of a run: what it delivers, and a baseline that may be as good

@@ -16,15 +16,15 @@ from typing import Any, Protocol
 
 from bothways import metrics
 from bothways.errors import InputError, format_count, location_fields
-from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning import baselines as baseline_scores
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Resamples
 from bothways.finetuning.setup import FineTuneSetup, build_setup
-from bothways.finetuning.task import Metrics, Task, baseline_metrics, resamples_of
 from bothways.io import write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
 from bothways.settings import FineTune
+from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.training_task import Metrics, Task, baseline_metrics, resamples_of
 from bothways.training.run_checkpoints import FOLDER
 
 FOLDS = "folds"  # name of the "split" that is reported

@@ -32,7 +32,6 @@ from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory
 from bothways.errors import InputError, for_caller
-from bothways.evaluation.scores import Predictions
 from bothways.finetuning import baselines
 from bothways.finetuning.averaging import select_fraction, trained_state
 from bothways.finetuning.baselines import BASELINES, MODEL, SAVED, TFIDF, BaselineScore, Comparison, Resamples
@@ -43,7 +42,15 @@ from bothways.finetuning.rehearsal import Rehearsal, read_or_make_plan
 from bothways.finetuning.report import write_report
 from bothways.finetuning.resume import LinearStart, check_unchanged, fingerprint_examples
 from bothways.finetuning.setup import FineTuneSetup, build_setup
-from bothways.finetuning.task import (
+from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
+from bothways.io import reserve_space, write_atomic
+from bothways.log import logger, muted, working
+from bothways.model.model import Model
+from bothways.report import plot
+from bothways.settings import FineTune
+from bothways.tasks.prediction_sets import CALIBRATION
+from bothways.tasks.scores import Predictions
+from bothways.tasks.training_task import (
     RESAMPLES,
     Metrics,
     Summary,
@@ -52,13 +59,6 @@ from bothways.finetuning.task import (
     calibration_errors,
     metrics_with_intervals,
 )
-from bothways.finetuning.teacher import Lessons, Teacher, load_teacher
-from bothways.inference.prediction_sets import CALIBRATION
-from bothways.io import reserve_space, write_atomic
-from bothways.log import logger, muted, working
-from bothways.model.model import Model
-from bothways.report import plot
-from bothways.settings import FineTune
 from bothways.training.loop import fit
 from bothways.training.objective import forward_losses
 from bothways.training.progress import TrainingProgress

@@ -11,13 +11,13 @@ import torch
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint, token_batches
 from bothways.evaluation.before_after import spread_evenly
-from bothways.finetuning.activation_checkpointing import MAX_TOKENS
 from bothways.finetuning.setup import FineTuneSetup
 from bothways.finetuning.teacher import Lessons
 from bothways.log import logger
 from bothways.model.int8 import round_table
 from bothways.model.int8_training import calibrate_fake_int8
 from bothways.model.model import Model
+from bothways.tasks.activation_checkpointing import MAX_TOKENS
 from bothways.training.loop import fit
 from bothways.training.objective import forward_losses
 from bothways.training.progress import TrainingProgress

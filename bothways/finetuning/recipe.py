@@ -2,44 +2,29 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
-from statistics import fmean
-from typing import Protocol
 
 from bothways.adapters.install import install
 from bothways.adapters.spec import LORA_MAPS, AdapterSpec, Kind, check_supported
-from bothways.batching import chunked, divide_evenly, epoch_order, token_batches
 from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import format_count
 from bothways.families import FAMILIES, FamilySpec
-from bothways.finetuning.task import Examples, Task
 from bothways.log import logger
 from bothways.model.model import Model
 from bothways.settings import FineTune
+from bothways.tasks.batch_plan import EPOCHS, Epoch
 from bothways.training.optimizer import layer_depths
 from bothways.training.transforms import FakeInt8, Freeze, Transform
 
-EPOCHS, MAX_EPOCHS = 3.0, 20.0  # unless --epochs is given
-USUAL_STEPS = 300  # of EPOCHS; with fewer examples, steps are smaller
+MAX_EPOCHS = 20.0  # unless --epochs is given
 FEW_TOKENS = 150_000  # one to two minutes for a small model on two cores
-BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more for long texts (Task.min_step_examples)
 EVALUATION_SHARE, EVALUATION_COST = 0.15, 1 / 3  # of the time of training; of a token, relative to a trained one
 MIN_EVALUATIONS, MAX_EVALUATIONS = 3, 12  # of a run, unless --evaluations-per-epoch is given
 
 
 # --- epochs and steps
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One pass over the training examples, in steps, examples and tokens."""
-
-    steps: int
-    examples: int
-    tokens: int
 
 
 @dataclass(frozen=True)
@@ -90,71 +75,6 @@ def evaluation_interval(steps: int, epoch: Epoch, dev_tokens: int) -> int:
     training = steps / epoch.steps * epoch.tokens
     affordable = round(EVALUATION_SHARE * training / (EVALUATION_COST * max(1, dev_tokens)))
     return max(1, steps // min(MAX_EVALUATIONS, max(MIN_EVALUATIONS, affordable)))
-
-
-# --- batches
-
-
-class ExampleSource(Protocol):
-    """A task, or the lessons of a teacher."""
-
-    def training_examples(self, seed: int, epoch: int) -> Examples:
-        """The examples of one epoch."""
-        ...
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """How the examples of an epoch are divided into steps, and steps into micro-batches.
-
-    batch_size: examples of a step; else it has batch_tokens tokens. By default these are BATCH_TOKENS, or for few
-    examples as many as give USUAL_STEPS, but at least min_step_tokens, and at least as many as min_step_examples
-    examples of average length. max_micro_batch_tokens: a longer example forms its own micro-batch.
-    """
-
-    batch_size: int | None
-    batch_tokens: int | None
-    gradient_accumulation: int
-    min_step_examples: int
-    min_step_tokens: int
-    max_micro_batch_tokens: float
-
-    @staticmethod
-    def of(settings: FineTune, task: Task) -> "BatchPlan":
-        return BatchPlan(
-            settings.batch_size,
-            settings.batch_tokens,
-            settings.gradient_accumulation,
-            task.min_step_examples,
-            task.min_step_tokens,
-            task.max_micro_batch_tokens,
-        )
-
-    def steps(self, source: ExampleSource, seed: int) -> Iterator[tuple[Examples, list[int]]]:
-        """The rows of each step and the examples that they index, endlessly."""
-        for epoch in count():
-            examples = source.training_examples(seed, epoch)
-            for rows in self.step_rows(seed, epoch, examples.sizes):
-                yield examples, rows
-
-    def epoch(self, source: ExampleSource, seed: int) -> Epoch:
-        sizes = source.training_examples(seed, 0).sizes
-        return Epoch(len(list(self.step_rows(seed, 0, sizes))), len(sizes), sum(sizes))
-
-    def step_rows(self, seed: int, epoch: int, sizes: Sequence[int]) -> Iterator[list[int]]:
-        """The rows of each step of an epoch. sizes: tokens of each example."""
-        order = epoch_order(len(sizes), seed=seed, epoch=epoch).tolist()
-        if self.batch_size:
-            return chunked(order, self.batch_size)
-        if self.batch_tokens:
-            return token_batches(order, sizes, self.batch_tokens)
-        usual = min(BATCH_TOKENS, max(self.min_step_tokens, round(EPOCHS * sum(sizes) / USUAL_STEPS)))
-        return token_batches(order, sizes, max(usual, self.min_step_examples * fmean(sizes)))
-
-    def micro_batches(self, rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
-        """The rows of a step as micro-batches: as many as requested, or more if they would hold too many tokens."""
-        for part in divide_evenly(rows, sizes, self.gradient_accumulation):
-            yield from token_batches(part, sizes, self.max_micro_batch_tokens)
 
 
 # --- learning rates

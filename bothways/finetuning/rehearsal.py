@@ -15,11 +15,12 @@ from statistics import median
 from torch import Tensor
 
 from bothways.errors import format_count
-from bothways.finetuning.recipe import Epoch, evaluation_interval
+from bothways.finetuning.recipe import evaluation_interval
 from bothways.finetuning.setup import FineTuneSetup
 from bothways.io import write_atomic
 from bothways.log import logger
 from bothways.model.model import Model
+from bothways.tasks.batch_plan import Epoch
 from bothways.training.loop import Steps, fit
 from bothways.training.objective import Objective, forward_losses
 

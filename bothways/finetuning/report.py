@@ -7,15 +7,15 @@ from typing import Any
 
 from bothways import metrics
 from bothways import report as page
-from bothways.evaluation.scores import Predictions
 from bothways.finetuning.baselines import BaselineScore, Comparison
 from bothways.finetuning.cross_validation import FOLDS, CrossValidation
 from bothways.finetuning.setup import FineTuneSetup
-from bothways.finetuning.task import Metrics, Task
 from bothways.log import logger
 from bothways.model.model import Model
 from bothways.report import plot
 from bothways.report.markup import Unit, format_number
+from bothways.tasks.scores import Predictions
+from bothways.tasks.training_task import Metrics, Task
 from bothways.training.run import Run
 
 # Metrics that are not percentages.

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from bothways.batching import batch_fingerprint
 from bothways.checkpoint.weights import write_weights
 from bothways.errors import InputError
-from bothways.finetuning.task import Examples, Task
 from bothways.model.model import Model
+from bothways.model.parameters import fingerprint_weights
+from bothways.tasks.training_task import Examples, Task
 from bothways.training.run import Run
 
 LINEAR_START, HEADS = "linear_start.safetensors", "heads."
@@ -49,15 +50,6 @@ def fingerprint_examples(examples: Examples) -> str:
     sizes = hashlib.sha256(np.array(examples.sizes).tobytes()).hexdigest()[:16]
     num_examples = len(examples.sizes)
     return f"{sizes} {batch_fingerprint(examples.batch(range(0, num_examples, -(-num_examples // SAMPLES))))}"
-
-
-def fingerprint_weights(model: Model) -> str:
-    """Hash of a sample of each tensor."""
-    digest = hashlib.sha256()
-    for name, value in model.state_dict().items():
-        flat = value.detach().flatten()
-        digest.update(name.encode() + flat[:: -(-len(flat) // SAMPLES) or 1].float().cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
-from bothways.finetuning.objective import Distilled
 from bothways.finetuning.recipe import (
     ADAPTER_RATES,
     TRANSFORMS,
@@ -18,10 +17,11 @@ from bothways.finetuning.recipe import (
     default_learning_rate,
     layer_learning_rates,
 )
-from bothways.finetuning.task import Task, inference_copy
 from bothways.finetuning.teacher import Lessons
 from bothways.model.model import Model
 from bothways.settings import FineTune
+from bothways.tasks.objective import Distilled
+from bothways.tasks.training_task import Task, inference_copy
 from bothways.training.objective import Objective
 from bothways.training.options import TrainingOptions
 from bothways.training.transforms import Transform, apply_all

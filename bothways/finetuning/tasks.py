@@ -16,17 +16,17 @@ from bothways.data.tables import RowErrors
 from bothways.distillation.student import copy_layers
 from bothways.errors import InputError
 from bothways.finetuning import finetune
-from bothways.finetuning.answer import Answering
-from bothways.finetuning.classify import Classification
-from bothways.finetuning.embed import Embedding
 from bothways.finetuning.finetune import FineTuneResult
-from bothways.finetuning.regress import Regression
-from bothways.finetuning.tag import Tagging
-from bothways.finetuning.tag_examples import read_splits
-from bothways.finetuning.task import Task
 from bothways.log import logger
 from bothways.model.model import Model
 from bothways.settings import Answer, Classify, FineTune, Regress, Tag, TrainEmbed
+from bothways.tasks.answer import Answering
+from bothways.tasks.classify import Classification
+from bothways.tasks.embed import Embedding
+from bothways.tasks.regress import Regression
+from bothways.tasks.tag import Tagging
+from bothways.tasks.tag_examples import read_splits
+from bothways.tasks.training_task import Task
 from bothways.training.run import Callbacks
 
 

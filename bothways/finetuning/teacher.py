@@ -5,23 +5,17 @@ examples without a label have only the first term.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint, check_not_int8
-from bothways.errors import InputError
 from bothways.finetuning.baselines import BaselineScore
-from bothways.finetuning.frozen_features import last_layer
-from bothways.finetuning.task import Examples, Task
-from bothways.inference.task_names import task_from_heads
 from bothways.log import logger
-
-MAX_LISTED = 5  # labels in an error message
+from bothways.tasks.training_task import Examples, Task
 
 
 @dataclass(frozen=True)
@@ -108,26 +102,3 @@ def load_teacher(task: Task) -> Teacher | None:
 def score_teacher(reader: Task, split: str, outputs: object) -> BaselineScore:
     scores = reader.scoring.score_predictions(reader.scoring.predictions(split, outputs))
     return BaselineScore("teacher", scores[reader.metric], tuple(scores[f"{reader.metric}_interval"]))
-
-
-def check_task(teacher: Checkpoint, task: str, source: object) -> None:
-    """source: of the teacher, for messages. InputError unless the teacher was fine-tuned for a task of this name."""
-    if (actual := task_from_heads(teacher.model.num_outputs, teacher)) != task:
-        raise InputError(
-            f"{source}: a model for {actual} cannot teach {task}; fine-tune it on the same data first "
-            f"(finetune {task} --model {source})"
-        )
-
-
-def with_labels(teacher: Checkpoint, head: str, names: Sequence[str], source: object) -> Checkpoint:
-    """The teacher with the outputs of its head in the order of these names. InputError unless they are its labels."""
-    labels_of = {"the teacher": {*teacher.labels} - {*names}, "the training data": {*names} - {*teacher.labels}}
-    only = [
-        f"only {owner} has {', '.join(sorted(labels)[:MAX_LISTED])}" for owner, labels in labels_of.items() if labels
-    ]
-    if only:
-        raise InputError(f"{source}: its labels are not those of the training data: {'; '.join(only)}")
-    order, model = [teacher.labels.index(name) for name in names], deepcopy(teacher.model)
-    layer = last_layer(model, head)
-    layer.weight, layer.bias = (nn.Parameter(value.detach()[order]) for value in (layer.weight, layer.bias))
-    return replace(teacher, model=model, labels=tuple(names))

@@ -13,9 +13,9 @@ from bothways.inference.backends.backend import Backend
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.reading import ReadOptions, check_pairs
 from bothways.inference.runner import BatchRunner
-from bothways.inference.task_names import TaskName
-from bothways.inference.windows import WindowPolicy
 from bothways.model.model import Model
+from bothways.tasks import TaskName
+from bothways.tasks.windows import WindowPolicy
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 LABELS_SHOWN = 5  # in repr(Predictor)

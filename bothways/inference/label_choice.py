@@ -12,9 +12,9 @@ from torch.nn.functional import normalize
 from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError, format_count
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts, uncertainties
-from bothways.inference.arguments import read_one_or_many, whole_number
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Texts
+from bothways.tasks.arguments import read_one_or_many, whole_number
 
 
 class LabelChoice(PredictorBase):

@@ -9,11 +9,11 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.checkpoint.cloze import with_cloze_head, words_by_label
 from bothways.errors import InputError, shorten
-from bothways.inference.arguments import read_one_or_many, whole_number
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Texts
 from bothways.log import logger
+from bothways.tasks.arguments import read_one_or_many, whole_number
 from bothways.tokenizer.tokenizer import Encoding
 
 MASK = "[MASK]"

@@ -3,11 +3,11 @@
 from typing import Unpack, overload
 
 from bothways.errors import InputError
-from bothways.inference import answer_decoding
-from bothways.inference.answer_decoding import MAX_ANSWER_TOKENS, NUM_CANDIDATES, Answer, Candidates
-from bothways.inference.arguments import read_one_or_many, whole_number
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Texts
+from bothways.tasks import answer_decoding
+from bothways.tasks.answer_decoding import MAX_ANSWER_TOKENS, NUM_CANDIDATES, Answer, Candidates
+from bothways.tasks.arguments import read_one_or_many, whole_number
 
 
 class PassageAnswers(PredictorBase):

@@ -5,7 +5,6 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from bothways.errors import InputError
-from bothways.inference.arguments import whole_number
 from bothways.inference.label_choice import LabelChoice
 from bothways.inference.masked_words import MaskedWords
 from bothways.inference.passage_answers import PassageAnswers
@@ -13,6 +12,7 @@ from bothways.inference.reading import Texts
 from bothways.inference.text_scores import TextScores
 from bothways.inference.text_vectors import TextVectors
 from bothways.inference.word_tags import WordTags
+from bothways.tasks.arguments import whole_number
 
 Result = TypeVar("Result")
 STREAM_ROWS = 1024  # texts that `stream` reads ahead and computes together

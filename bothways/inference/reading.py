@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from bothways.checkpoint.contents import Description
 from bothways.errors import InputError
-from bothways.inference.arguments import whole_number
 from bothways.inference.runner import ProgressOption
-from bothways.inference.windows import WINDOW, Long, WindowPolicy
+from bothways.tasks.arguments import whole_number
+from bothways.tasks.windows import WINDOW, Long, WindowPolicy
 
 Rows = NDArray[np.float32]
 Texts = Iterable[str]  # a list, an iterator, a NumPy array, a pandas or Arrow column

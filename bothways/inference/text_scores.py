@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InputError, format_count
-from bothways.inference.arguments import read_one_or_many, whole_number
 from bothways.inference.base import PredictorBase
-from bothways.inference.prediction_sets import stored_calibration
 from bothways.inference.reading import ReadOptions, Rows, Texts
+from bothways.tasks.arguments import read_one_or_many, whole_number
+from bothways.tasks.prediction_sets import stored_calibration
 
 
 @dataclass(frozen=True)

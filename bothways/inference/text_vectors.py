@@ -7,11 +7,11 @@ from typing import Unpack, overload
 
 import torch
 
-from bothways.inference.arguments import read_one_or_many
 from bothways.inference.base import PredictorBase
-from bothways.inference.pooling import Pooling
 from bothways.inference.reading import ReadOptions, Rows, Texts
-from bothways.inference.windows import merge_rows
+from bothways.tasks.arguments import read_one_or_many
+from bothways.tasks.pooling import Pooling
+from bothways.tasks.windows import merge_rows
 
 
 class TextVectors(PredictorBase):

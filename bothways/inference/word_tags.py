@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Unpack, overload
 
 from bothways.data.tagged_words import join_words
-from bothways.inference import tag_decoding
-from bothways.inference.arguments import read_one_or_many, read_words
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Rows, Texts
-from bothways.inference.tag_decoding import Entity, Tagset
-from bothways.inference.windows import merge_rows
+from bothways.tasks import tag_decoding
+from bothways.tasks.arguments import read_one_or_many, read_words
+from bothways.tasks.tag_decoding import Entity, Tagset
+from bothways.tasks.windows import merge_rows
 from bothways.tokenizer.tokenizer import Encoding
 
 

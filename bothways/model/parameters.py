@@ -1,5 +1,6 @@
 """Model parameters in memory: create models uninitialized, and move them to a device and dtype."""
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from bothways.model.heads import ClassificationHead
 
 # What initializes a new Linear and a new Embedding. Functions of nn.init consult the mode first and run outside of it.
 INITIALIZERS = (torch.nn.init.kaiming_uniform_, torch.nn.init.uniform_, torch.nn.init.normal_)
+NUM_HASHED = 256  # numbers of each tensor
 ALLOCATORS = (torch.empty, torch.zeros)  # functions that allocate parameters
 
 
@@ -63,3 +65,12 @@ def move_model(model: nn.Module, device: torch.device, dtype: torch.dtype) -> No
     model.to(device, dtype)
     for parameter, data in exact:
         parameter.data = data.to(device)
+
+
+def fingerprint_weights(model: nn.Module) -> str:
+    """Hash of a sample of each tensor."""
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        flat = value.detach().flatten()
+        digest.update(name.encode() + flat[:: -(-len(flat) // NUM_HASHED) or 1].float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -8,8 +8,8 @@ import torch
 
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import ReadOptions
-from bothways.inference.windows import Long
 from bothways.serving.attention_weights import attention_weights
+from bothways.tasks.windows import Long
 
 Item = tuple[str, str | None]  # a text and perhaps its pair
 

@@ -13,7 +13,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from bothways.errors import InputError
-from bothways.inference.windows import Long
 from bothways.io import SURROGATES
 from bothways.log import logger
 from bothways.serving.bodies import Body, Refusal, read_bool, read_choice, read_object
@@ -21,6 +20,7 @@ from bothways.serving.calls import Call, Item
 from bothways.serving.inference_queue import QueueFull, Ticket
 from bothways.serving.limits import Limits
 from bothways.serving.served_model import ServedModel
+from bothways.tasks.windows import Long
 
 LONG_TEXT = 20_000  # characters; more are counted in a thread
 FINGERPRINT, TRUNCATED = "x-vector-space", "x-truncated-texts"

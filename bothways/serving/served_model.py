@@ -6,7 +6,6 @@ from typing import Any
 from bothways.errors import InputError
 from bothways.inference.fingerprint import vector_space
 from bothways.inference.predictor import Predictor
-from bothways.inference.windows import is_truncated
 from bothways.log import muted
 from bothways.serving import calls
 from bothways.serving.bodies import Refusal
@@ -14,6 +13,7 @@ from bothways.serving.calls import Call, Item
 from bothways.serving.inference_queue import InferenceQueue, Ticket
 from bothways.serving.limits import Limits
 from bothways.serving.workers import Workers
+from bothways.tasks.windows import is_truncated
 
 CHARACTERS_PER_TOKEN = 4  # of models without a tokenizer
 HEADS = {  # by route: the head that it needs, and how a model gets one

@@ -35,3 +35,21 @@ def classification_loss(scores_NC: Tensor, labels_N: Tensor) -> Loss:
 def mse_loss(scores_N: Tensor, labels_N: Tensor) -> Loss:
     """Squared error, for regression."""
     return F.mse_loss(scores_N.float(), labels_N.float(), reduction="sum"), len(labels_N)
+
+
+# --- of a teacher ----------------------------------------------------------------------------------------------------
+
+
+def vector_distance(student_NH: Tensor, teacher_NH: Tensor) -> Loss:
+    """1 - cosine, for hidden states (DistilBERT, Sanh 2019, section 2) and for text vectors."""
+    cosines_N = F.cosine_similarity(student_NH.float(), teacher_NH.float(), dim=-1)
+    return (1 - cosines_N).sum(), len(cosines_N)
+
+
+def logits_loss(student_MV: Tensor, teacher_MV: Tensor, temperature: float) -> Loss:
+    """T^2 KL(teacher || student) of softened word probabilities (Hinton 2015, section 2; Sanh 2019, section 2)."""
+    student_MV, teacher_MV = student_MV.float() / temperature, teacher_MV.float() / temperature
+    divergence = F.kl_div(
+        F.log_softmax(student_MV, -1), F.log_softmax(teacher_MV, -1), log_target=True, reduction="sum"
+    )
+    return divergence * temperature**2, len(student_MV)

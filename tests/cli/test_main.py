@@ -17,7 +17,7 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main, output
-from bothways.evaluation.scores import Scores
+from bothways.tasks.scores import Scores
 from bothways.verbs import VERBS
 
 TEXTS = ["the cat sat", "", "a dog ran and ran", "on the mat", "a", "the dog sat on a cat " * 30, "b"]

@@ -16,8 +16,8 @@ from bothways.compression.importance import measure_importance
 from bothways.compression.prune import Structure, structure_of_share, structures_to
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
-from bothways.finetuning.classify import Classification
 from bothways.settings import Classify, Prune
+from bothways.tasks.classify import Classification
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 TEXTS = ["the cat sat on the mat", "a dog", "dogs ran and ran and sat on the mat , the cat", "b"]

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from bothways.distillation import losses
-from bothways.distillation.losses import attention_loss, default_relation_heads, logits_loss, relation_loss
+from bothways.distillation.losses import attention_loss, default_relation_heads, relation_loss
+from bothways.training.losses import logits_loss
 
 LENGTHS = torch.tensor([5, 1, 17, 5])
 T = int(LENGTHS.sum())

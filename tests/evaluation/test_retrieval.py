@@ -13,9 +13,9 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.data.pairs import read_pairs
 from bothways.errors import InputError
 from bothways.evaluation import evaluate, retrieval
-from bothways.finetuning import embed
 from bothways.inference.predictor import Predictor
 from bothways.settings import Evaluate, TrainEmbed
+from bothways.tasks import embed
 
 WORDS = "the cat on a mat dog ran sat b c".split()
 

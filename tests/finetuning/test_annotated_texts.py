@@ -12,10 +12,10 @@ from bothways.checkpoint import checkpoint
 from bothways.data.examples import read_tagged
 from bothways.errors import InputError
 from bothways.evaluation import before_after, evaluate
-from bothways.finetuning import tag, tag_examples
 from bothways.finetuning.tasks import run as run_task
 from bothways.settings import Evaluate, Predict, Tag
 from bothways.settings.tables_in_memory import as_source
+from bothways.tasks import tag, tag_examples
 
 LABELS = {"cat": "FELINE", "a dog": "CANINE"}
 UNITS = [*LABELS, "the", "on", "mat", "ran", "b"]

@@ -20,8 +20,6 @@ from bothways.data.splits import selection_folds
 from bothways.data.squad import Question
 from bothways.data.tagged_words import Sentence
 from bothways.errors import InputError
-from bothways.evaluation.evaluators import ClassEvaluator
-from bothways.evaluation.scores import Predictions
 from bothways.finetuning import (
     baseline_models,
     baselines,
@@ -35,8 +33,6 @@ from bothways.finetuning import (
 )
 from bothways.finetuning.baselines import BaselineScore
 from bothways.finetuning.setup import build_setup
-from bothways.finetuning.tag_examples import read_splits
-from bothways.finetuning.task import Baseline, resamples_of
 from bothways.finetuning.tasks import run as run_task
 from bothways.inference.predictor import Predictor
 from bothways.linear import (
@@ -46,6 +42,10 @@ from bothways.linear import (
 )
 from bothways.report import baselines as page_baselines
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
+from bothways.tasks.evaluators import ClassEvaluator
+from bothways.tasks.scores import Predictions
+from bothways.tasks.tag_examples import read_splits
+from bothways.tasks.training_task import Baseline, resamples_of
 
 FROZEN = "frozen vectors + logistic regression"
 CONSTANT, TFIDF, RIDGE = "most frequent answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"

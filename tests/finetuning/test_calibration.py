@@ -10,9 +10,9 @@ import torch
 
 from bothways.cli.main import main
 from bothways.errors import InputError
-from bothways.inference.calibration import LOWEST, fit_calibration, fit_temperature
-from bothways.inference.prediction_sets import Calibration, stored_calibration
 from bothways.settings import Classify
+from bothways.tasks.calibration import LOWEST, fit_calibration, fit_temperature
+from bothways.tasks.prediction_sets import Calibration, stored_calibration
 
 
 def sample(scores_NC, temperature, seed):

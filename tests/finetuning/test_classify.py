@@ -22,12 +22,13 @@ from bothways.data.quality import empty_text_warnings
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning import classify, finetune, recipe, text_examples
-from bothways.finetuning.task import metrics_with_intervals, window_policy
+from bothways.finetuning import finetune, recipe
 from bothways.finetuning.tasks import run as run_task
-from bothways.finetuning.text_examples import TextExamples
 from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate
+from bothways.tasks import classify, text_examples
+from bothways.tasks.text_examples import TextExamples
+from bothways.tasks.training_task import metrics_with_intervals, window_policy
 from bothways.training.objective import forward_losses
 
 FILLERS = "the and on a b mat ran".split()

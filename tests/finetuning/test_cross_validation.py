@@ -17,9 +17,9 @@ from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError
 from bothways.finetuning import cross_validation
 from bothways.finetuning.tasks import run as run_task
-from bothways.inference.prediction_sets import stored_calibration
 from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
+from bothways.tasks.prediction_sets import stored_calibration
 from bothways.training.signals import Stopped
 
 pytestmark = pytest.mark.slow

@@ -13,14 +13,14 @@ from bothways import metrics
 from bothways.checkpoint import checkpoint
 from bothways.data.pairs import NO_NEGATIVES, read_pair_file, read_pairs
 from bothways.errors import InputError
-from bothways.finetuning import activation_checkpointing, embed, text_examples
-from bothways.finetuning.pair_examples import PairExamples, text_vectors
-from bothways.finetuning.task import window_policy
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import TrainEmbed
+from bothways.tasks import activation_checkpointing, embed, text_examples
+from bothways.tasks.pair_examples import PairExamples, text_vectors
+from bothways.tasks.pair_losses import ranking_loss
+from bothways.tasks.training_task import window_policy
 from bothways.training.objective import forward_losses
-from bothways.training.pair_losses import ranking_loss
 
 LETTERS = "abcdefghij"
 SIZES = {"train": 240, "dev": 45, "test": 61}

@@ -20,12 +20,13 @@ import bothways
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.errors import InputError, MissingFile
-from bothways.finetuning import classify, finetune, recipe, regress, text_examples
-from bothways.finetuning.activation_checkpointing import MAX_TOKENS, split_batch
+from bothways.finetuning import finetune, recipe
 from bothways.finetuning.recipe import default_learning_rate, layer_learning_rates
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify
+from bothways.tasks import classify, regress, text_examples
+from bothways.tasks.activation_checkpointing import MAX_TOKENS, split_batch
 from bothways.training import progress
 from bothways.training.loop import fit
 from bothways.training.options import TrainingOptions

@@ -18,11 +18,11 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.export import export
-from bothways.finetuning import classify
 from bothways.finetuning.tasks import run as run_task
 from bothways.linear import linear_head
 from bothways.log import messages_to
 from bothways.settings import Classify, Export, Regress, Tag
+from bothways.tasks import classify
 from bothways.training.options import TrainingOptions
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.trainer import Trainer

@@ -10,14 +10,14 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from bothways.batch import Batch
 from bothways.data.columns import Table
-from bothways.finetuning import frozen_features
-from bothways.finetuning.task import window_policy
-from bothways.finetuning.text_examples import TextExamples, text_scores
 from bothways.linear import linear_head, regressions
 from bothways.model.heads import ClassificationHead
 from bothways.settings import Classify, TextPooling
+from bothways.tasks import frozen_features
+from bothways.tasks.task_losses import multi_label_loss, weighted_class_loss
+from bothways.tasks.text_examples import TextExamples, text_scores
+from bothways.tasks.training_task import window_policy
 from bothways.training.losses import classification_loss, mse_loss
-from bothways.training.task_losses import multi_label_loss, weighted_class_loss
 
 N, H, C = 90, 7, 3
 

@@ -14,11 +14,12 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning import classify, recipe, text_examples
-from bothways.finetuning.embed import Embedding
+from bothways.finetuning import recipe
 from bothways.finetuning.rehearsal import Rehearsal
 from bothways.finetuning.tasks import run as run_task
 from bothways.settings import Classify, Evaluate
+from bothways.tasks import classify, text_examples
+from bothways.tasks.embed import Embedding
 from bothways.training.run import Run
 
 

@@ -16,12 +16,12 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.export import export
-from bothways.finetuning import text_task
-from bothways.finetuning.classify import Classification
-from bothways.finetuning.regress import Regression
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate, Export, Quantize, Regress
+from bothways.tasks import text_task
+from bothways.tasks.classify import Classification
+from bothways.tasks.regress import Regression
 
 VECTORS = {"pooling": "mean", "normalized": True}
 LONG = " ".join(["the cat ran on a mat and"] * 5)

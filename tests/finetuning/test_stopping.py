@@ -11,10 +11,11 @@ import torch
 from bothways.batch import Batch
 from bothways.finetuning import averaging, rehearsal
 from bothways.finetuning.finetune import PLAN
-from bothways.finetuning.recipe import Epoch, EpochCount, evaluation_interval
+from bothways.finetuning.recipe import EpochCount, evaluation_interval
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify
+from bothways.tasks.batch_plan import Epoch
 from bothways.training.loop import fit, moving_average
 from bothways.training.options import TrainingOptions
 from bothways.training.run import Run, read_metrics

@@ -13,13 +13,12 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning import tag, tag_examples
 from bothways.finetuning.tasks import run as run_task
-from bothways.inference import tagged_texts
 from bothways.inference.predictor import Predictor
 from bothways.log import messages_to
 from bothways.metrics.entities import entity_scores
 from bothways.settings import Evaluate, Tag
+from bothways.tasks import tag, tag_examples, tagged_texts
 
 FILLERS = "the and on b mat ran".split()
 

@@ -12,28 +12,29 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.pairs import read_pairs
 from bothways.data.split_tables import read_tables
-from bothways.distillation.losses import cosine_loss, logits_loss
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning.answer import Answering, span_distance
-from bothways.finetuning.classify import Classification
-from bothways.finetuning.embed import Embedding, reduce_dimensions
-from bothways.finetuning.objective import Distilled
-from bothways.finetuning.regress import Regression
-from bothways.finetuning.tag import Tagging
-from bothways.finetuning.tag_examples import read_splits, transfer_scores
 from bothways.finetuning.tasks import with_layers
 from bothways.finetuning.teacher import Teacher
-from bothways.inference.tag_decoding import Tagset, label_windows
-from bothways.inference.windows import WindowPolicy
 from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Evaluate, Regress, Tag, TrainEmbed
+from bothways.tasks.answer import Answering, span_distance
+from bothways.tasks.classify import Classification
+from bothways.tasks.embed import Embedding, reduce_dimensions
+from bothways.tasks.objective import Distilled
+from bothways.tasks.pair_losses import cosine_loss
+from bothways.tasks.regress import Regression
+from bothways.tasks.tag import Tagging
+from bothways.tasks.tag_decoding import Tagset, label_windows
+from bothways.tasks.tag_examples import read_splits, transfer_scores
+from bothways.tasks.task_losses import multi_label_distance
+from bothways.tasks.windows import WindowPolicy
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward
+from bothways.training.losses import logits_loss
 from bothways.training.objective import forward_losses
 from bothways.training.run import read_metrics
-from bothways.training.task_losses import multi_label_distance
 from bothways.training.transforms import ScaleOutputs
 
 FILLERS = "the and on a b mat ran".split()

@@ -15,9 +15,9 @@ import bothways
 from bothways.adapters.install import install, merge
 from bothways.adapters.spec import AdapterSpec
 from bothways.families import FAMILIES
-from bothways.finetuning.activation_checkpointing import checkpointed
 from bothways.model.compile import compile_layers
 from bothways.settings import Classify, Distill, Pretrain
+from bothways.tasks.activation_checkpointing import checkpointed
 from bothways.training import precision
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, fit

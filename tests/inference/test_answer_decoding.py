@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bothways import Tokenizer
 from bothways.errors import InputError
-from bothways.inference.answer_decoding import (
+from bothways.tasks.answer_decoding import (
     Answer,
     Candidates,
     ScoredSpan,

@@ -17,14 +17,14 @@ from bothways import Tokenizer
 from bothways.data.tagged_words import join_words
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
-from bothways.inference.tag_decoding import (
+from bothways.tasks.tag_decoding import (
     Tagset,
     decode_entities,
     decode_word_tags,
     label_windows,
     viterbi,
 )
-from bothways.inference.windows import merge_rows
+from bothways.tasks.windows import merge_rows
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
 
 IOB2 = Tagset.from_names(("O", "B-LOC", "I-LOC", "B-PER", "I-PER"), "iob2")

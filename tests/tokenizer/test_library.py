@@ -21,10 +21,10 @@ from bothways.corpus.masking import MaskRule
 from bothways.corpus.sentence_pairs import make_examples, to_batch
 from bothways.corpus.store import build_in_memory, open_or_build
 from bothways.errors import InputError
-from bothways.inference.answer_decoding import encode_pairs
-from bothways.inference.offsets import bert_words, char_span
 from bothways.inference.predictor import Predictor
 from bothways.pretraining.text_data import extend_vocabulary
+from bothways.tasks.answer_decoding import encode_pairs
+from bothways.tasks.offsets import bert_words, char_span
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 FACETS = {"ids": "ids", "offsets": "offsets", "word_ids": "word_ids", "segment_ids": "type_ids"}

@@ -13,12 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways.batch import Batch
 from bothways.errors import InputError
-from bothways.finetuning.answer import SpanObjective
-from bothways.finetuning.tag import TagObjective
-from bothways.finetuning.text_examples import text_scores
 from bothways.model import encoder
 from bothways.model.layout import Bucketed, Varlen
 from bothways.pretraining.objectives import PretrainingObjective
+from bothways.tasks.answer import SpanObjective
+from bothways.tasks.tag import TagObjective
+from bothways.tasks.task_losses import multi_label_loss, weighted_class_loss
+from bothways.tasks.text_examples import text_scores
 from bothways.training import timing
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, fit, read_numbers
@@ -27,7 +28,6 @@ from bothways.training.objective import forward_losses
 from bothways.training.options import TrainingOptions
 from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.signals import Stopped
-from bothways.training.task_losses import multi_label_loss, weighted_class_loss
 from bothways.training.timing import seconds_per_step
 from bothways.training.trainer import clone_module
 

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from bothways.checkpoint.contents import Description
 from bothways.errors import InputError
-from bothways.inference.pooling import Pooling
 from bothways.inference.reading import ReadOptions
-from bothways.inference.task_names import TaskName, task_from_heads
+from bothways.tasks import TaskName, task_from_heads
+from bothways.tasks.pooling import Pooling
 from bothways.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

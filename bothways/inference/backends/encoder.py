@@ -24,18 +24,18 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.sentence_transformers import vector_notes
 from bothways.device import choose_device, choose_dtype, num_cores, single_thread, without_garbage_collection
 from bothways.errors import InputError, MissingFile, format_count
-from bothways.inference.arguments import whole_number
 from bothways.inference.backends.backend import MAX_SCORES, Backend
-from bothways.inference.pooling import Pooling, pool_rows, pool_windows, pooling_name
 from bothways.inference.reading import ReadOptions, Rows, check_names, run_options, trained_window_policy
 from bothways.inference.runner import BatchRunner, TokenModel, shown
-from bothways.inference.task_names import TaskName, task_from_heads
-from bothways.inference.windows import is_truncated, own_rows
 from bothways.log import logger, muted
 from bothways.model.int8 import is_int8
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
 from bothways.model.pooler import encodes_separately
+from bothways.tasks import TaskName, task_from_heads
+from bothways.tasks.arguments import whole_number
+from bothways.tasks.pooling import Pooling, pool_rows, pool_windows, pooling_name
+from bothways.tasks.windows import is_truncated, own_rows
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 Result = TypeVar("Result")

@@ -10,10 +10,10 @@ from torch import Tensor
 from bothways.checkpoint.contents import Description
 from bothways.errors import InputError
 from bothways.inference.backends.backend import Backend
-from bothways.inference.pooling import Pooling
 from bothways.inference.reading import ReadOptions
 from bothways.linear.static_vectors import MODEL_TYPE, StaticVectors, write_static
 from bothways.linear.word_vector_files import open_static
+from bothways.tasks.pooling import Pooling
 from bothways.tokenizer.tokenizer import Tokenizer
 
 

@@ -23,31 +23,30 @@ from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows
 from bothways.data.splits import overlap_warning, parts_for
 from bothways.data.squad import Question, read_squad
-from bothways.distillation.losses import logits_loss
 from bothways.errors import InputError, format_count, location_columns
-from bothways.evaluation.evaluators import AnswerEvaluator
-from bothways.evaluation.scores import Predictions, Scores
-from bothways.finetuning.baseline_models import best_matching_sentence
-from bothways.finetuning.objective import NO_LABEL, LabelObjective
-from bothways.finetuning.task import (
+from bothways.metrics import Intervals
+from bothways.metrics.answers import answer_scores, best_threshold
+from bothways.model.model import Model
+from bothways.settings import Answer
+from bothways.tasks import answer_decoding
+from bothways.tasks.evaluators import AnswerEvaluator
+from bothways.tasks.linear_baselines import best_matching_sentence
+from bothways.tasks.objective import NO_LABEL, LabelObjective
+from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.training_task import (
     Baseline,
     Metrics,
     ReportView,
     Scoring,
     Summary,
     Task,
+    check_task,
     compute_outputs,
     describe_lengths,
 )
-from bothways.finetuning.teacher import check_task
-from bothways.inference import answer_decoding
-from bothways.inference.windows import WindowPolicy, whole_length
-from bothways.metrics import Intervals
-from bothways.metrics.answers import answer_scores, best_threshold
-from bothways.model.model import Model
-from bothways.settings import Answer
+from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
-from bothways.training.losses import Loss, classification_loss
+from bothways.training.losses import Loss, classification_loss, logits_loss
 
 SAMPLE = 100  # questions on which the tokens of a teacher are compared with the student's
 METRICS = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")

@@ -24,13 +24,13 @@ from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import Sentence, join_words, word_starts
 from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError
-from bothways.evaluation.evaluators import documents_of
-from bothways.finetuning.objective import NO_LABEL
-from bothways.inference.offsets import BertWords, align_words, bert_words
-from bothways.inference.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
-from bothways.inference.tagged_texts import all_words, group_sentences, to_iob2
-from bothways.inference.windows import WindowPolicy, whole_length
 from bothways.settings import Tag
+from bothways.tasks.evaluators import documents_of
+from bothways.tasks.objective import NO_LABEL
+from bothways.tasks.offsets import BertWords, align_words, bert_words
+from bothways.tasks.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
+from bothways.tasks.tagged_texts import all_words, group_sentences, to_iob2
+from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 

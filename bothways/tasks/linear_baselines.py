@@ -16,13 +16,13 @@ from torch import Tensor
 from bothways.data.squad import Question
 from bothways.data.tagged_words import Sentence
 from bothways.data.tags import OUTSIDE
-from bothways.finetuning.baselines import COSINE
-from bothways.finetuning.frozen_features import FrozenFeatures
-from bothways.finetuning.text_task import TextTask
 from bothways.linear import regressions, tfidf
 from bothways.linear.regressions import Kind, Score, standardize
 from bothways.linear.tfidf import Rows, TfidfModel
+from bothways.tasks.frozen_features import FrozenFeatures
+from bothways.tasks.text_task import TextTask
 
+COSINE = "cosine of frozen vectors"
 MAX_OUTPUTS = 300  # outputs of a linear model, whose cost grows with each output
 STRENGTHS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)  # C of scikit-learn times the number of rows, for frozen vectors
 METHODS: Mapping[Kind, str] = {

@@ -26,22 +26,21 @@ from bothways.data.pairs import TextPairs
 from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
 from bothways.device import choose_device, choose_dtype
-from bothways.distillation.losses import cosine_loss as vector_distance
 from bothways.errors import InputError
-from bothways.evaluation.evaluators import pair_scores
-from bothways.evaluation.retrieval import TOP, rank_by_scores, rank_pairs
-from bothways.evaluation.scores import Predictions, Scores
 from bothways.families import FAMILIES
-from bothways.finetuning.objective import NO_LABEL, LabelObjective
-from bothways.finetuning.pair_examples import PairBatch, PairExamples, text_vectors
-from bothways.finetuning.recipe import BATCH_TOKENS, BatchPlan
-from bothways.finetuning.task import Baseline, Metrics, Scoring, Summary, Task, compute_outputs, window_policy
-from bothways.inference.pooling import pooling_name
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.model.model import Model
 from bothways.settings import TrainEmbed
-from bothways.training.losses import Loss
-from bothways.training.pair_losses import cosine_loss, matryoshka_loss, ranking_loss
+from bothways.tasks.batch_plan import BATCH_TOKENS, BatchPlan
+from bothways.tasks.evaluators import pair_scores
+from bothways.tasks.objective import NO_LABEL, LabelObjective
+from bothways.tasks.pair_examples import PairBatch, PairExamples, text_vectors
+from bothways.tasks.pair_losses import cosine_loss, matryoshka_loss, ranking_loss
+from bothways.tasks.pooling import pooling_name
+from bothways.tasks.ranking import TOP, rank_by_scores, rank_pairs
+from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.training_task import Baseline, Metrics, Scoring, Summary, Task, compute_outputs, window_policy
+from bothways.training.losses import Loss, vector_distance
 from bothways.training.transforms import Transform
 
 LOSS_PAIRS = 256  # pairs that compete with each other in the loss of an evaluation

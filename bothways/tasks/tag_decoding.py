@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bothways.data.tags import OUTSIDE, SPAN_TAG, Span, spans_to_tags, tags_to_spans
 from bothways.errors import InputError, format_count
-from bothways.inference.offsets import Indices, align_words, bert_words, char_span
-from bothways.inference.windows import own_rows
+from bothways.tasks.offsets import Indices, align_words, bert_words, char_span
+from bothways.tasks.windows import own_rows
 from bothways.tokenizer.tokenizer import Encoding
 
 Scores = NDArray[np.float32]

@@ -19,8 +19,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, format_count
-from bothways.inference.offsets import char_span, with_positions
-from bothways.inference.windows import span_bounds
+from bothways.tasks.offsets import char_span, with_positions
+from bothways.tasks.windows import span_bounds
 from bothways.tokenizer.tokenizer import Encoding, TokenizedText, Tokenizer
 
 MAX_ANSWER_TOKENS = 30  # tokens

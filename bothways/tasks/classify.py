@@ -22,26 +22,33 @@ from bothways.data.datasets import has_named_columns
 from bothways.data.labels import class_indices, label_sets
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import text_columns, texts_by_location
-from bothways.distillation.losses import logits_loss
 from bothways.errors import InputError, join_names, location_columns
-from bothways.evaluation.evaluators import ClassEvaluator, LabelSetEvaluator
-from bothways.evaluation.scores import Predictions, Scores, probability_column
-from bothways.finetuning.baseline_models import fit_linear_baselines
-from bothways.finetuning.frozen_features import fit_text_head
-from bothways.finetuning.objective import NO_LABEL, LabelObjective
-from bothways.finetuning.task import Baseline, Metrics, ReportView, Scoring, Task, compute_outputs
-from bothways.finetuning.teacher import check_task, with_labels
-from bothways.finetuning.text_examples import TextExamples, add_text_head, text_scores
-from bothways.finetuning.text_task import TextSummary, TextTask
-from bothways.inference.calibration import fit_calibration, fit_temperature
-from bothways.inference.prediction_sets import Calibration
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.settings import Classify
-from bothways.training.losses import Loss
-from bothways.training.task_losses import multi_label_distance, multi_label_loss, weighted_class_loss
+from bothways.tasks.calibration import fit_calibration, fit_temperature
+from bothways.tasks.evaluators import ClassEvaluator, LabelSetEvaluator
+from bothways.tasks.frozen_features import fit_text_head
+from bothways.tasks.linear_baselines import fit_linear_baselines
+from bothways.tasks.objective import NO_LABEL, LabelObjective
+from bothways.tasks.prediction_sets import Calibration
+from bothways.tasks.scores import Predictions, Scores, probability_column
+from bothways.tasks.task_losses import multi_label_distance, multi_label_loss, weighted_class_loss
+from bothways.tasks.text_examples import TextExamples, add_text_head, text_scores
+from bothways.tasks.text_task import TextSummary, TextTask
+from bothways.tasks.training_task import (
+    Baseline,
+    Metrics,
+    ReportView,
+    Scoring,
+    Task,
+    check_task,
+    compute_outputs,
+    with_labels,
+)
+from bothways.training.losses import Loss, logits_loss
 
 NUM_STORED = 100  # most probable classes of a text whose probabilities are stored
 NEGLIGIBLE = 0.01  # mean cross-entropy: nearly all texts have a probability of 99 %

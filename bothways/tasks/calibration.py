@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.inference.prediction_sets import Calibration
+from bothways.tasks.prediction_sets import Calibration
 
 LOWEST, HIGHEST, STEPS = 0.2, 20.0, 400  # temperatures that are tried, on a logarithmic scale
 MAX_STORED = 2000  # rows whose scores are stored

@@ -4,29 +4,34 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.batching import sort_by_length, token_batches
 from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
-from bothways.evaluation.scores import Predictions, Scores
-from bothways.finetuning.objective import LabelObjective
-from bothways.inference.prediction_sets import Calibration
-from bothways.inference.windows import Long, WindowPolicy
+from bothways.errors import InputError
 from bothways.linear.tfidf import TfidfModel
+from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
 from bothways.settings import FineTune
+from bothways.tasks import task_from_heads
+from bothways.tasks.objective import LabelObjective
+from bothways.tasks.prediction_sets import Calibration
+from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.windows import Long, WindowPolicy
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
+MAX_LISTED = 5  # labels in an error message
 INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
 RESAMPLES = "resamples"  # key of the bootstrap resamples of the metric, among the metrics of a split
@@ -328,3 +333,32 @@ def inference_copy(model: Model, device: torch.device, dtype: torch.dtype) -> Mo
 def window_policy(window: int, long: Long, pretrained: Checkpoint) -> WindowPolicy:
     """How long texts are split in training; neighbouring windows share a quarter."""
     return WindowPolicy(window, window // 4, long, max_length=pretrained.model.config.max_position_embeddings)
+
+
+def last_layer(model: Model, head: str) -> nn.Linear:
+    part = model.heads[head]
+    assert isinstance(part, ClassificationHead)
+    return part.output
+
+
+def check_task(teacher: Checkpoint, task: str, source: object) -> None:
+    """source: of the teacher, for messages. InputError unless the teacher was fine-tuned for a task of this name."""
+    if (actual := task_from_heads(teacher.model.num_outputs, teacher)) != task:
+        raise InputError(
+            f"{source}: a model for {actual} cannot teach {task}; fine-tune it on the same data first "
+            f"(finetune {task} --model {source})"
+        )
+
+
+def with_labels(teacher: Checkpoint, head: str, names: Sequence[str], source: object) -> Checkpoint:
+    """The teacher with the outputs of its head in the order of these names. InputError unless they are its labels."""
+    labels_of = {"the teacher": {*teacher.labels} - {*names}, "the training data": {*names} - {*teacher.labels}}
+    only = [
+        f"only {owner} has {', '.join(sorted(labels)[:MAX_LISTED])}" for owner, labels in labels_of.items() if labels
+    ]
+    if only:
+        raise InputError(f"{source}: its labels are not those of the training data: {'; '.join(only)}")
+    order, model = [teacher.labels.index(name) for name in names], deepcopy(teacher.model)
+    layer = last_layer(model, head)
+    layer.weight, layer.bias = (nn.Parameter(value.detach()[order]) for value in (layer.weight, layer.bias))
+    return replace(teacher, model=model, labels=tuple(names))

@@ -16,18 +16,17 @@ from bothways.data.labels import numeric_labels
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import text_columns, texts_by_location
 from bothways.errors import InputError, location_columns
-from bothways.evaluation.evaluators import NumberEvaluator
-from bothways.evaluation.scores import Predictions, Scores
-from bothways.finetuning.baseline_models import fit_linear_baselines
-from bothways.finetuning.frozen_features import fit_text_head
-from bothways.finetuning.objective import LabelObjective
-from bothways.finetuning.task import Baseline, Metrics, ReportView, Scoring, Task, compute_outputs
-from bothways.finetuning.teacher import check_task
-from bothways.finetuning.text_examples import TextExamples, add_text_head, text_scores
-from bothways.finetuning.text_task import TextSummary, TextTask
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.model import Model
 from bothways.settings import Regress
+from bothways.tasks.evaluators import NumberEvaluator
+from bothways.tasks.frozen_features import fit_text_head
+from bothways.tasks.linear_baselines import fit_linear_baselines
+from bothways.tasks.objective import LabelObjective
+from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.text_examples import TextExamples, add_text_head, text_scores
+from bothways.tasks.text_task import TextSummary, TextTask
+from bothways.tasks.training_task import Baseline, Metrics, ReportView, Scoring, Task, check_task, compute_outputs
 from bothways.training.losses import Loss, mse_loss
 from bothways.training.transforms import ScaleOutputs, Transform
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, RowsError
-from bothways.inference.arguments import whole_number
 from bothways.log import logger
+from bothways.tasks.arguments import whole_number
 from bothways.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding
 
 Long = Literal["windows", "error", "truncate"]

@@ -24,15 +24,21 @@ from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
 from bothways.data.tagged_words import Sentence, join_words, word_starts
 from bothways.data.tags import Scheme, find_illegal_tag, tags_to_spans
-from bothways.distillation.losses import logits_loss
 from bothways.errors import location_columns
-from bothways.evaluation.evaluators import TagEvaluator, documents_of
-from bothways.evaluation.scores import Predictions, Scores
-from bothways.finetuning.baseline_models import most_frequent_tags
-from bothways.finetuning.frozen_features import MAX_LABELLED_TOKENS, last_layer, sample_rows, without_last_layer
-from bothways.finetuning.objective import NO_LABEL, LabelObjective
-from bothways.finetuning.resume import fingerprint_weights
-from bothways.finetuning.tag_examples import (
+from bothways.linear import linear_head
+from bothways.log import escape_line, muted
+from bothways.metrics.entities import entity_scores
+from bothways.metrics.label_errors import label_errors
+from bothways.model.model import Model
+from bothways.model.parameters import fingerprint_weights
+from bothways.settings import Tag
+from bothways.tasks.evaluators import TagEvaluator, documents_of
+from bothways.tasks.frozen_features import MAX_LABELLED_TOKENS, sample_rows, without_last_layer
+from bothways.tasks.linear_baselines import most_frequent_tags
+from bothways.tasks.objective import NO_LABEL, LabelObjective
+from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.tag_decoding import Tagset, decode_word_tags, word_probabilities
+from bothways.tasks.tag_examples import (
     TaggedTexts,
     TaggedWindows,
     read_tagset,
@@ -40,29 +46,24 @@ from bothways.finetuning.tag_examples import (
     target_rows,
     transfer_scores,
 )
-from bothways.finetuning.task import (
+from bothways.tasks.tagged_texts import all_words
+from bothways.tasks.training_task import (
     Baseline,
     Metrics,
     ReportView,
     Scoring,
     Summary,
     Task,
+    check_task,
     compute_outputs,
     describe_lengths,
+    last_layer,
     window_policy,
+    with_labels,
 )
-from bothways.finetuning.teacher import check_task, with_labels
-from bothways.inference.tag_decoding import Tagset, decode_word_tags, word_probabilities
-from bothways.inference.tagged_texts import all_words
-from bothways.inference.windows import merge_rows
-from bothways.linear import linear_head
-from bothways.log import escape_line, muted
-from bothways.metrics.entities import entity_scores
-from bothways.metrics.label_errors import label_errors
-from bothways.model.model import Model
-from bothways.settings import Tag
+from bothways.tasks.windows import merge_rows
 from bothways.tokenizer.tokenizer import Encoding
-from bothways.training.losses import Loss, classification_loss
+from bothways.training.losses import Loss, classification_loss, logits_loss
 
 ENTITY_METRICS = ("precision", "recall", "f1", "f1_macro", "accuracy")
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import eq
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.squad import Question
 from bothways.data.tagged_words import Sentence
 from bothways.data.tags import Scheme
-from bothways.evaluation.scores import Scores
-from bothways.inference.predictor import Predictor
-from bothways.inference.tagged_texts import all_words, to_iob2
+from bothways.tasks.scores import Scores
+from bothways.tasks.tagged_texts import all_words, to_iob2
+
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
 
 Row = TypeVar("Row")
 Prediction = TypeVar("Prediction")
@@ -41,7 +43,7 @@ class Evaluator(ABC, Generic[Row, Prediction]):
     """Predictions for rows of one task, and their scores."""
 
     @abstractmethod
-    def predict(self, model: Predictor, rows: Sequence[Row]) -> list[Prediction]:
+    def predict(self, model: "Predictor", rows: Sequence[Row]) -> list[Prediction]:
         """One prediction per row."""
 
     @abstractmethod
@@ -68,7 +70,7 @@ class ClassEvaluator(Evaluator[TextRow, str]):
 
     positive: str | None = None
 
-    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[str]:
+    def predict(self, model: "Predictor", rows: Sequence[TextRow]) -> list[str]:
         return [prediction.label for prediction in model.classify(*columns_of(rows))]
 
     def score(
@@ -105,7 +107,7 @@ class LabelSetEvaluator(Evaluator[TextRow, Collection[str]]):
 
     names: Sequence[str]
 
-    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[Collection[str]]:
+    def predict(self, model: "Predictor", rows: Sequence[TextRow]) -> list[Collection[str]]:
         return [prediction.labels for prediction in model.classify(*columns_of(rows))]
 
     def score(
@@ -137,7 +139,7 @@ class LabelSetEvaluator(Evaluator[TextRow, Collection[str]]):
 class NumberEvaluator(Evaluator[TextRow, float]):
     """Regression: rank and linear correlation, and errors."""
 
-    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[float]:
+    def predict(self, model: "Predictor", rows: Sequence[TextRow]) -> list[float]:
         scores: list[float] = model.regress(*columns_of(rows)).tolist()
         return scores
 
@@ -171,7 +173,7 @@ class NumberEvaluator(Evaluator[TextRow, float]):
 class VectorEvaluator(Evaluator[TextRow, np.ndarray]):
     """Sentence embeddings: cosine similarity with the vectors of the reference."""
 
-    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[np.ndarray]:
+    def predict(self, model: "Predictor", rows: Sequence[TextRow]) -> list[np.ndarray]:
         return list(model.embed([row.text for row in rows]))
 
     def score(
@@ -191,7 +193,7 @@ class VectorEvaluator(Evaluator[TextRow, np.ndarray]):
 class MaskEvaluator(Evaluator[str, list[str]]):
     """Masked words: the percentage of guesses that equal the reference's. Rows are texts with masks."""
 
-    def predict(self, model: Predictor, rows: Sequence[str]) -> list[list[str]]:
+    def predict(self, model: "Predictor", rows: Sequence[str]) -> list[list[str]]:
         return [[best.token for best, *_ in model.fill(text, top=1)] for text in rows]
 
     def score(
@@ -219,7 +221,7 @@ class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
     scheme: Scheme
     plain: bool
 
-    def predict(self, model: Predictor, rows: Sequence[list[Sentence]]) -> list[list[list[str]]]:
+    def predict(self, model: "Predictor", rows: Sequence[list[Sentence]]) -> list[list[list[str]]]:
         """The tags of each sentence of each row."""
         predictions = []
         for row, tags in zip(rows, model.tag_words([all_words(row) for row in rows]), strict=True):
@@ -261,7 +263,7 @@ class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
 class EntityEvaluator(Evaluator[TextRow, list[tuple[str, int, int]]]):
     """Named entities in texts without labels: the percentage of texts with the same entities as the reference."""
 
-    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[list[tuple[str, int, int]]]:
+    def predict(self, model: "Predictor", rows: Sequence[TextRow]) -> list[list[tuple[str, int, int]]]:
         entities = model.tag([row.text for row in rows])
         return [[(entity.label, entity.start, entity.end) for entity in text] for text in entities]
 
@@ -310,7 +312,7 @@ class AnswerEvaluator(Evaluator[Question, str]):
 
     labelled: bool = True
 
-    def predict(self, model: Predictor, rows: Sequence[Question]) -> list[str]:
+    def predict(self, model: "Predictor", rows: Sequence[Question]) -> list[str]:
         answers = model.answer([row.question for row in rows], [row.context for row in rows])
         return [best.text for best, *_ in answers]
 

@@ -12,14 +12,14 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.split_tables import read_unlabelled
 from bothways.errors import InputError
-from bothways.finetuning.activation_checkpointing import MAX_TOKENS
-from bothways.finetuning.frozen_features import FrozenFeatures, sample_rows
-from bothways.finetuning.task import Metrics, Summary, Task
-from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples
 from bothways.log import muted
 from bothways.model.model import Model
 from bothways.model.pooler import encodes_separately
 from bothways.settings import Classify, Regress
+from bothways.tasks.activation_checkpointing import MAX_TOKENS
+from bothways.tasks.frozen_features import FrozenFeatures, sample_rows
+from bothways.tasks.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples
+from bothways.tasks.training_task import Metrics, Summary, Task
 
 MAX_SEPARATE = 10_000  # training pairs above which reading both texts together is better (docs/LOG.md)
 MAX_PAIRS = 10_000  # training pairs of the baseline, if the model itself reads both texts together

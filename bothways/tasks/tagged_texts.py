@@ -11,8 +11,8 @@ from bothways.data.stream import resolve_columns
 from bothways.data.tagged_words import Sentence, join_words
 from bothways.data.tags import Scheme, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
-from bothways.inference.windows import NUM_SPECIALS
 from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks.windows import NUM_SPECIALS
 from bothways.tokenizer.tokenizer import Tokenizer
 
 NO_LABEL = -100  # label of tokens that are not trained on

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.finetuning.task import compute_outputs
-from bothways.finetuning.text_examples import TextExamples, pool_over_windows
 from bothways.linear import linear_head
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.pooler import encodes_separately, mean_pool
 from bothways.model.prepacked import prepack
 from bothways.rng import Purpose, generator
+from bothways.tasks.text_examples import TextExamples, pool_over_windows
+from bothways.tasks.training_task import compute_outputs, last_layer
 
 MAX_LABELLED_TOKENS = 60_000  # for fitting a linear model of tokens
 MAX_WINDOWS = 8  # windows of a text to pool over
@@ -95,12 +95,6 @@ def fit_text_head(
     units = [unit for split in splits for unit in features.data[split].units]
     layer, dev = last_layer(model, "classes"), None if "dev" in splits else read_rows("dev")
     linear_head.fit((x_NH, targets), loss, layer.out_features, groups=units, dev=dev, score=score).write_to(layer)
-
-
-def last_layer(model: Model, head: str) -> nn.Linear:
-    part = model.heads[head]
-    assert isinstance(part, ClassificationHead)
-    return part.output
 
 
 def without_last_layer(model: Model, head: str) -> Model:

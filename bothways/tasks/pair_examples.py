@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.finetuning.activation_checkpointing import MAX_PAIR_TOKENS, checkpointed, split_batch
-from bothways.inference.pooling import Bounds, pool_rows, pool_windows
-from bothways.inference.windows import WindowPolicy, own_rows, whole_length
 from bothways.model.model import Model
+from bothways.tasks.activation_checkpointing import MAX_PAIR_TOKENS, checkpointed, split_batch
+from bothways.tasks.pooling import Bounds, pool_rows, pool_windows
+from bothways.tasks.windows import WindowPolicy, own_rows, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 
