@@ -72,7 +72,7 @@ def ours(kind: str, model: Path, batches: Sequence[list[str]]) -> tuple[float, l
     from bothways.checkpoint.new_head import with_head
     from bothways.device import choose_dtype, retain_freed_memory
     from bothways.families import FAMILIES
-    from bothways.tasks.activation_checkpointing import MAX_TOKENS as MICRO_BATCH
+    from bothways.tasks.texts import MAX_TOKENS as MICRO_BATCH
     from bothways.tasks.windows import WindowPolicy
     from bothways.training.loop import fit
     from bothways.training.losses import classification_loss

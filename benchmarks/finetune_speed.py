@@ -34,7 +34,7 @@ from bothways.finetuning.finetune import run_seeds
 from bothways.finetuning.setup import build_setup
 from bothways.settings import Answer, Classify, FineTune, Tag
 from bothways.tasks import answer, classify, tag, tag_examples
-from bothways.tasks.training_task import Task
+from bothways.tasks.training_task import TrainingTask
 from bothways.training.run import Run, read_metrics
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
@@ -55,7 +55,7 @@ def settings_of(name: str, out: Path, epochs: float) -> FineTune:
     return settings
 
 
-def task_of(settings: FineTune) -> Task:
+def task_of(settings: FineTune) -> TrainingTask:
     start = checkpoint.load(settings.model)
     if isinstance(settings, Tag):
         return tag.Tagging.build(settings, start, tag_examples.read_splits(settings))
@@ -70,7 +70,7 @@ def task_of(settings: FineTune) -> Task:
     return dataclasses.replace(task, data={**task.data, "train": short})
 
 
-def ours(settings: FineTune, task: Task, seed: int) -> tuple[float, float]:
+def ours(settings: FineTune, task: TrainingTask, seed: int) -> tuple[float, float]:
     """(score on dev, seconds of training)."""
     settings = dataclasses.replace(settings, seed=seed, out=settings.out / f"ours-{seed}")
     with Run(settings.out, "finetune", settings) as run:
@@ -90,7 +90,7 @@ class Clock(transformers.TrainerCallback):
         self.seconds += time.perf_counter() - self.began
 
 
-def rows_for_peer(name: str, task: Task) -> list[dict[str, Any]]:
+def rows_for_peer(name: str, task: TrainingTask) -> list[dict[str, Any]]:
     """Our training examples as rows for Trainer's collator."""
     examples: Any = task.data["train"]
     rows = []
@@ -117,7 +117,7 @@ def padded(rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
     return {key: torch.tensor(value) for key, value in columns.items()}
 
 
-def theirs(name: str, settings: FineTune, task: Task, seed: int, *, bf16: bool) -> tuple[float, float]:
+def theirs(name: str, settings: FineTune, task: TrainingTask, seed: int, *, bf16: bool) -> tuple[float, float]:
     initial = task.initial_checkpoint(seed)
     folder = settings.out / f"peer-{seed}-{bf16}"
     checkpoint.save(initial, folder / "start")

@@ -19,9 +19,8 @@ from bothways.batching import token_batches
 from bothways.errors import InputError
 from bothways.model.layer import Layer
 from bothways.model.model import Model
-from bothways.tasks.activation_checkpointing import MAX_TOKENS
-from bothways.tasks.objective import LabelObjective
-from bothways.tasks.training_task import Examples
+from bothways.tasks.text_examples import MAX_TOKENS
+from bothways.tasks.training_task import Examples, LabelObjective
 
 
 @dataclass

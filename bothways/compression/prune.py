@@ -33,7 +33,7 @@ from bothways.model.model import Model
 from bothways.model.prepacked import prepack
 from bothways.settings import Answer, Classify, FineTune, Prune, Regress, Tag, TrainEmbed
 from bothways.tasks import task_from_heads
-from bothways.tasks.training_task import Examples, Task, inference_copy
+from bothways.tasks.training_task import Examples, TrainingTask, inference_copy
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words
 from bothways.training.run import Run
@@ -258,7 +258,7 @@ class Pruner:
     task_settings: FineTune
     run: Run
 
-    def build(self, settings: FineTune, pretrained: Checkpoint) -> Task:
+    def build(self, settings: FineTune, pretrained: Checkpoint) -> TrainingTask:
         return TASKS[type(settings)].build(settings, pretrained, None)
 
     def importance(self, source: Checkpoint) -> Importance:
@@ -326,7 +326,7 @@ def run(settings: Prune) -> Pruned:
     return result
 
 
-def prepare(settings: Prune) -> tuple[Checkpoint, FineTune, Task, list[Structure]]:
+def prepare(settings: Prune) -> tuple[Checkpoint, FineTune, TrainingTask, list[Structure]]:
     """The model, the settings of the trainings, the task around the model, and the structures to cut to.
 
     InputError for a model that has not been fine-tuned, or cannot lose what is to be cut."""
@@ -382,7 +382,7 @@ def warn_of_known_rows(settings: Prune, loaded: Checkpoint) -> None:
         )
 
 
-def warn_of_few_rows(settings: Prune, task: Task) -> None:
+def warn_of_few_rows(settings: Prune, task: TrainingTask) -> None:
     """A warning if dev is too small for the drop that is allowed: of a difference between two models, a tenth of whose
     predictions differ, the 95 % interval is about 1.96 sqrt(0.1 / rows)."""
     rows = task.summary.num_rows("dev")
@@ -394,7 +394,7 @@ def warn_of_few_rows(settings: Prune, task: Task) -> None:
         )
 
 
-def plan(settings: Prune, loaded: Checkpoint, task: Task, parts: Sequence[str]) -> Iterator[Structure]:
+def plan(settings: Prune, loaded: Checkpoint, task: TrainingTask, parts: Sequence[str]) -> Iterator[Structure]:
     """The structures to cut to, one after the other; none for a cut of the vocabulary alone."""
     config = loaded.model.config
     if settings.max_drop is not None:
@@ -419,7 +419,7 @@ def shrink_vocabulary(settings: Prune, loaded: Checkpoint) -> Checkpoint:
     return smaller
 
 
-def follow(pruner: Pruner, smaller: Checkpoint, targets: Sequence[Structure], task: Task) -> Pruned:
+def follow(pruner: Pruner, smaller: Checkpoint, targets: Sequence[Structure], task: TrainingTask) -> Pruned:
     """Cut and train from structure to structure, and write the last one, or with --max-drop the last one within it."""
     settings, current, points = pruner.settings, smaller, list[PrunedPoint]()
     kept, best = -1, smaller

@@ -22,7 +22,7 @@ from bothways.log import logger, working
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
 from bothways.model.int8_calibration import candidates, observe
 from bothways.settings import Shrink
-from bothways.tasks.training_task import Task
+from bothways.tasks.training_task import TrainingTask
 from bothways.training.run import Run
 
 CALIBRATION_EXAMPLES, CALIBRATION_TOKENS = 256, 1024
@@ -78,7 +78,7 @@ class Shrinker:
 
     settings: Shrink
     pruner: Pruner
-    task: Task
+    task: TrainingTask
     scores: dict[str, float]
 
     @property

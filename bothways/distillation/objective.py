@@ -36,7 +36,7 @@ from bothways.model.pooler import mean_pool
 from bothways.pretraining import objective
 from bothways.pretraining.objectives import Predictions, PretrainingObjective
 from bothways.rng import Purpose, derive_seed
-from bothways.training.losses import Loss
+from bothways.training.losses import Loss, logits_loss, vector_distance
 
 WHOLE_TEXTS = 0.25  # fraction of the texts that are also read whole, if words are learned too
 
@@ -202,7 +202,7 @@ class Distillation(PretrainingObjective):
         if self.weights.passage_vectors:
             assert batch.teacher_passages is not None
             vectors_NS = pool(outputs.last_TH, batch, self.teacher.pooling)
-            value, count = losses.cosine_loss(vectors_NS, self.teacher.vectors(batch.teacher_passages))
+            value, count = vector_distance(vectors_NS, self.teacher.vectors(batch.teacher_passages))
             by_name["passage_vectors"] = self.weights.passage_vectors * value, count
         return by_name
 
@@ -235,14 +235,14 @@ class Distillation(PretrainingObjective):
             ]
             by_name["attention"] = mean_loss(pairs)
         if "last_state" in wanted:
-            by_name["last_state"] = losses.cosine_loss(module.map(states.last_TH), target.last_TH)
+            by_name["last_state"] = vector_distance(module.map(states.last_TH), target.last_TH)
         if "logits" in wanted:
             assert batch.masked_positions is not None
             student_MV = student.word_scores(states.last_TH[batch.masked_positions])
             teacher_MV = teacher.word_scores(target.last_TH[batch.masked_positions])[
                 :, self.teacher.ids_V.to(student_MV.device)
             ]
-            by_name["logits"] = losses.logits_loss(student_MV, teacher_MV, self.teacher.temperature)
+            by_name["logits"] = logits_loss(student_MV, teacher_MV, self.teacher.temperature)
         return by_name
 
     def _vector_loss(self, module: Student, batch: DistillationBatch) -> Loss:
@@ -250,7 +250,7 @@ class Distillation(PretrainingObjective):
         if batch.texts is None or batch.teacher_texts is None:
             return torch.stack([value.sum().float() * 0 for value in module.model.encoder.parameters()]).sum(), 0
         vectors_NS = pool(module.model(batch.texts), batch.texts, self.teacher.pooling)
-        return losses.cosine_loss(vectors_NS, self.teacher.vectors(batch.teacher_texts))
+        return vector_distance(vectors_NS, self.teacher.vectors(batch.teacher_texts))
 
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
         """Mean cosine of the student's and the teacher's vectors: of texts, and of passages that only the student

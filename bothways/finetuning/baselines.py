@@ -20,7 +20,7 @@ from bothways.log import command_name, logger
 from bothways.metrics import Interval
 from bothways.tasks.linear_baselines import COSINE
 from bothways.tasks.scores import Predictions
-from bothways.tasks.training_task import RESAMPLES, Baseline, Task, resamples_of
+from bothways.tasks.training_task import RESAMPLES, Baseline, TrainingTask, resamples_of
 
 SLOW = 5.0  # seconds after which the score of a baseline is logged with its time
 TFIDF = "TF-IDF"  # how the names of baselines that can be saved begin; they come first
@@ -69,7 +69,7 @@ class BaselineScore:
     predictions: Predictions | None = None
 
     @staticmethod
-    def of(name: str, task: Task, predictions: Predictions, *, keep: bool = True) -> "BaselineScore":
+    def of(name: str, task: TrainingTask, predictions: Predictions, *, keep: bool = True) -> "BaselineScore":
         """The score of predictions, which are kept with it on request."""
         scores = task.scoring.score_predictions(predictions)
         resamples = Resamples.from_json(resamples_of(scores, task.metric))
@@ -101,7 +101,7 @@ class Comparison:
         return [] if self.verdict.startswith(BETTER) else [self.verdict]
 
 
-def score(task: Task, split: str, file: Path, *, keep: bool = False) -> list[BaselineScore]:
+def score(task: TrainingTask, split: str, file: Path, *, keep: bool = False) -> list[BaselineScore]:
     """Score all baselines on a split. The scores are stored in a file for resumed runs, with the predictions of models
     that can be saved; keep: of all."""
     if not file.exists():
@@ -208,7 +208,7 @@ def delivered_verdict(name: str, lead: Interval, rows: int, encoder: str) -> str
     )
 
 
-def lead_on_dev(task: Task, baseline: Baseline, dev: Mapping[str, Any]) -> Interval:
+def lead_on_dev(task: TrainingTask, baseline: Baseline, dev: Mapping[str, Any]) -> Interval:
     """95 % interval of how much better a baseline is on dev than the model with the metrics and resamples `dev`."""
     scores = task.scoring.score_predictions(baseline.predictions)
     resamples = Resamples.from_json(resamples_of(scores, task.metric))

@@ -24,7 +24,7 @@ from bothways.log import logger, muted
 from bothways.model.model import Model
 from bothways.settings import FineTune
 from bothways.tasks.scores import Predictions, Scores
-from bothways.tasks.training_task import Metrics, Task, baseline_metrics, resamples_of
+from bothways.tasks.training_task import Metrics, TrainingTask, baseline_metrics, resamples_of
 from bothways.training.run_checkpoints import FOLDER
 
 FOLDS = "folds"  # name of the "split" that is reported
@@ -43,19 +43,19 @@ class ScorePlan:
     """
 
     settings: FineTune
-    task: Task
-    folds: Sequence[Task] = ()
+    task: TrainingTask
+    folds: Sequence[TrainingTask] = ()
     fold_settings: FineTune | None = None
     measured: str = ""
     unscored: str = ""
 
-    def fold_setup(self, build_task: Callable[[FineTune, int | None], Task]) -> Callable[[int], FineTuneSetup]:
+    def fold_setup(self, build_task: Callable[[FineTune, int | None], TrainingTask]) -> Callable[[int], FineTuneSetup]:
         """The function that sets up a fold."""
         settings = self.fold_settings or self.settings
         return lambda fold: build_setup(settings, self.folds[fold] if self.folds else build_task(settings, fold))
 
 
-def plan_scores(settings: FineTune, build_task: Callable[[FineTune, int | None], Task]) -> ScorePlan:
+def plan_scores(settings: FineTune, build_task: Callable[[FineTune, int | None], TrainingTask]) -> ScorePlan:
     """How to score a run. If a test split divided off the training table would have fewer than MIN_TEST_ROWS rows
     (ENOUGH_TEST_ROWS, if the encoder stays frozen), every row is scored by a linear head on frozen vectors that was
     fitted to the other folds; without such a head, or with too few rows for folds, there is no score."""
@@ -139,7 +139,7 @@ class CrossValidation:
             "rows": sum(len(predictions.where) for predictions in self.predictions),
         }
 
-    def baseline_scores(self, task: Task) -> list[BaselineScore]:
+    def baseline_scores(self, task: TrainingTask) -> list[BaselineScore]:
         """The mean of each baseline over folds, or its score on all rows together."""
         if not self.is_pooled:
             return baseline_scores.mean_scores(self.baselines)
@@ -149,7 +149,7 @@ class CrossValidation:
             pooled.append(BaselineScore.of(parts[0].name, task, rows))
         return pooled
 
-    def of_baseline(self, task: Task, name: str) -> "CrossValidation":
+    def of_baseline(self, task: TrainingTask, name: str) -> "CrossValidation":
         """The cross-validation of a baseline whose predictions are stored."""
         chosen = [score for scores in self.baselines for score in scores if score.name == name]
         predictions = [score.predictions for score in chosen if score.predictions]
@@ -198,7 +198,7 @@ def cross_validate(
     return CrossValidation(fold_metrics, fold_baselines, fold_predictions, scores, resamples, is_pooled)
 
 
-def resample(task: Task, by_fold: Sequence[Predictions], pooled: Scores | None) -> Resamples:
+def resample(task: TrainingTask, by_fold: Sequence[Predictions], pooled: Scores | None) -> Resamples:
     """Resamples of the mean over folds; pooled: of these scores of all rows together instead."""
     scores = [task.scoring.score_predictions(rows) for rows in by_fold] if pooled is None else [pooled]
     parts = [Resamples.from_json(resamples_of(values, task.metric)) for values in scores]

@@ -54,7 +54,7 @@ from bothways.tasks.training_task import (
     RESAMPLES,
     Metrics,
     Summary,
-    Task,
+    TrainingTask,
     baseline_metrics,
     calibration_errors,
     metrics_with_intervals,
@@ -146,7 +146,7 @@ class FineTuneResult:
 
 
 def run(
-    settings: FineTune, build_task: Callable[[FineTune, int | None], Task], callbacks: Callbacks = ()
+    settings: FineTune, build_task: Callable[[FineTune, int | None], TrainingTask], callbacks: Callbacks = ()
 ) -> FineTuneResult:
     """Fine-tune in a run directory. build_task: creates the task, or in cross-validation the task of a fold."""
     if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
@@ -455,14 +455,14 @@ def select_seed(scores: Mapping[int, float], keep_seed: str) -> int:
     return ranked[-1] if keep_seed == "best" else ranked[(len(ranked) - 1) // 2]
 
 
-def failed_seeds(task: Task, split: str, metrics_by_seed: Mapping[int, Mapping[str, Metrics]]) -> list[int]:
+def failed_seeds(task: TrainingTask, split: str, metrics_by_seed: Mapping[int, Mapping[str, Metrics]]) -> list[int]:
     """Seeds no better than the trivial baseline."""
     values = {seed: by_split[split] for seed, by_split in metrics_by_seed.items()}
     return [seed for seed in values if values[seed][task.metric] <= values[seed]["baseline"]]
 
 
 def summarize(
-    task: Task, split: str, metrics_by_seed: Mapping[int, Mapping[str, Metrics]], kept: int
+    task: TrainingTask, split: str, metrics_by_seed: Mapping[int, Mapping[str, Metrics]], kept: int
 ) -> dict[str, Any]:
     """The `result` of bothways.json."""
     scores = {
@@ -499,7 +499,7 @@ class Outcome:
 
     def __init__(
         self,
-        task: Task,
+        task: TrainingTask,
         split: str,
         metrics_by_seed: Mapping[int, dict[str, Metrics]],
         kept: int,
@@ -518,7 +518,7 @@ class Outcome:
         self.result["baseline_intervals"] = {score.name: score.interval for score in scores if score.interval}
         self.result["differences"] = {score.name: score.difference(self.result["mean"], resamples) for score in scores}
 
-    def of_baseline(self, task: Task, score: BaselineScore, dev: Predictions) -> "Outcome":
+    def of_baseline(self, task: TrainingTask, score: BaselineScore, dev: Predictions) -> "Outcome":
         """The outcome of a baseline whose predictions are stored. dev: its predictions on dev."""
         by_split, split = self.metrics_by_seed[self.kept], self.result["split"]
         folds = self.folds and self.folds.of_baseline(task, score.name)

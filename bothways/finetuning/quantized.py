@@ -17,7 +17,7 @@ from bothways.log import logger
 from bothways.model.int8 import round_table
 from bothways.model.int8_training import calibrate_fake_int8
 from bothways.model.model import Model
-from bothways.tasks.activation_checkpointing import MAX_TOKENS
+from bothways.tasks.text_examples import MAX_TOKENS
 from bothways.training.loop import fit
 from bothways.training.objective import forward_losses
 from bothways.training.progress import TrainingProgress

@@ -15,7 +15,7 @@ from bothways.model.model import Model
 from bothways.report import plot
 from bothways.report.markup import Unit, format_number
 from bothways.tasks.scores import Predictions
-from bothways.tasks.training_task import Metrics, Task
+from bothways.tasks.training_task import Metrics, TrainingTask
 from bothways.training.run import Run
 
 # Metrics that are not percentages.
@@ -98,7 +98,7 @@ def log_label_issues(issues: page.LabelIssues) -> None:
 
 
 def compare(
-    task: Task,
+    task: TrainingTask,
     score: page.ScoreSummary,
     comparison: Comparison,
     teacher: Mapping[str, BaselineScore],
@@ -134,7 +134,7 @@ class Content:
 
 
 def seeds_content(
-    task: Task,
+    task: TrainingTask,
     by_split: Mapping[str, Predictions],
     metrics_by_seed: MetricsBySeed,
     *,
@@ -162,7 +162,7 @@ def seeds_content(
     )
 
 
-def folds_content(task: Task, folds: CrossValidation) -> Content:
+def folds_content(task: TrainingTask, folds: CrossValidation) -> Content:
     failed = folds.failed
     rows = [
         page.SeedScores(fold + 1, {FOLDS: score}, fold in failed)
@@ -182,7 +182,7 @@ def folds_content(task: Task, folds: CrossValidation) -> Content:
     )
 
 
-def predict_splits(task: Task, model: Model, splits: Iterable[str]) -> dict[str, Predictions]:
+def predict_splits(task: TrainingTask, model: Model, splits: Iterable[str]) -> dict[str, Predictions]:
     """splits: dev first, on which a task may tune a threshold."""
     predictions = {}
     for split in splits:
@@ -192,7 +192,7 @@ def predict_splits(task: Task, model: Model, splits: Iterable[str]) -> dict[str,
     return predictions
 
 
-def fold_scores(task: Task, folds: CrossValidation) -> Iterator[page.ScoreSummary]:
+def fold_scores(task: TrainingTask, folds: CrossValidation) -> Iterator[page.ScoreSummary]:
     """Mean and spread of each score over folds with the interval of all rows together; the metric comes first."""
     num_rows = len(folds.all_predictions.where)
     names = [name for name in folds.metrics[0] if f"{name}_interval" in folds.scores]
@@ -211,7 +211,7 @@ def fold_scores(task: Task, folds: CrossValidation) -> Iterator[page.ScoreSummar
 
 
 def main_scores(
-    task: Task, metrics_by_seed: MetricsBySeed, splits: Sequence[str], unit: Unit
+    task: TrainingTask, metrics_by_seed: MetricsBySeed, splits: Sequence[str], unit: Unit
 ) -> Iterator[page.ScoreSummary]:
     """Mean and spread of the metric over seeds, for each split."""
     for split in splits:
@@ -226,7 +226,7 @@ def main_scores(
 
 
 def other_scores(
-    task: Task, metrics_by_split: Mapping[str, Metrics], splits: Sequence[str]
+    task: TrainingTask, metrics_by_split: Mapping[str, Metrics], splits: Sequence[str]
 ) -> Iterator[page.ScoreSummary]:
     """All other metrics of the kept seed."""
     for split in splits:
@@ -245,7 +245,7 @@ def failed_warnings(failed: Sequence[int], num_trainings: int, kind: str) -> lis
     return [f"{len(failed)} of {num_trainings} {kind} are no better than the trivial baseline"] if failed else []
 
 
-def teacher_facts(task: Task, teacher: Mapping[str, BaselineScore]) -> list[tuple[str, str]]:
+def teacher_facts(task: TrainingTask, teacher: Mapping[str, BaselineScore]) -> list[tuple[str, str]]:
     """The teacher's own score on each split."""
     unit = metric_unit(task.metric)
     return [(f"teacher, {split} {task.metric}", format_number(score.value, unit)) for split, score in teacher.items()]

@@ -14,14 +14,14 @@ from bothways.checkpoint.weights import write_weights
 from bothways.errors import InputError
 from bothways.model.model import Model
 from bothways.model.parameters import fingerprint_weights
-from bothways.tasks.training_task import Examples, Task
+from bothways.tasks.training_task import Examples, TrainingTask
 from bothways.training.run import Run
 
 LINEAR_START, HEADS = "linear_start.safetensors", "heads."
 SAMPLES = 256  # examples whose tokens and labels are hashed, and numbers of each tensor
 
 
-def check_unchanged(task: Task, run: Run, sources: Mapping[str, Any], teacher: Model | None = None) -> None:
+def check_unchanged(task: TrainingTask, run: Run, sources: Mapping[str, Any], teacher: Model | None = None) -> None:
     """InputError if a resumed run was started with other examples or other weights, or with another teacher.
 
     sources: names of the model and the teacher.
@@ -58,7 +58,7 @@ class LinearStart:
 
     directory: Path
 
-    def apply(self, task: Task, model: Model) -> None:
+    def apply(self, task: TrainingTask, model: Model) -> None:
         """Fit the head of a model, in place, or read it if it was fitted before."""
         file = self.directory / LINEAR_START
         if file.exists():

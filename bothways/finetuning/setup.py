@@ -12,7 +12,6 @@ from bothways.device import choose_device, choose_dtype
 from bothways.finetuning.recipe import (
     ADAPTER_RATES,
     TRANSFORMS,
-    BatchPlan,
     EpochCount,
     default_learning_rate,
     layer_learning_rates,
@@ -20,8 +19,8 @@ from bothways.finetuning.recipe import (
 from bothways.finetuning.teacher import Lessons
 from bothways.model.model import Model
 from bothways.settings import FineTune
-from bothways.tasks.objective import Distilled
-from bothways.tasks.training_task import Task, inference_copy
+from bothways.tasks.batch_plan import BatchPlan
+from bothways.tasks.training_task import Distilled, TrainingTask, inference_copy
 from bothways.training.objective import Objective
 from bothways.training.options import TrainingOptions
 from bothways.training.transforms import Transform, apply_all
@@ -44,7 +43,7 @@ class FineTuneSetup:
     defaults: of the settings, for the report.
     """
 
-    task: Task
+    task: TrainingTask
     transforms: tuple[Transform, ...]
     options: TrainingOptions
     batches: BatchPlan
@@ -90,7 +89,7 @@ class FineTuneSetup:
         return inference_copy(model, self.options.device, self.options.dtype)
 
 
-def build_setup(settings: FineTune, task: Task, measured: str = "", unscored: str = "") -> FineTuneSetup:
+def build_setup(settings: FineTune, task: TrainingTask, measured: str = "", unscored: str = "") -> FineTuneSetup:
     """Everything that the training of a task takes. In cross-validation each fold has its own."""
     device, frozen = choose_device(settings.device), task.stays_frozen
     requested = [build(settings, task.pretrained) for build in TRANSFORMS.values()]

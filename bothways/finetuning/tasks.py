@@ -26,7 +26,7 @@ from bothways.tasks.embed import Embedding
 from bothways.tasks.regress import Regression
 from bothways.tasks.tag import Tagging
 from bothways.tasks.tag_examples import read_splits
-from bothways.tasks.training_task import Task
+from bothways.tasks.training_task import TrainingTask
 from bothways.training.run import Callbacks
 
 
@@ -38,7 +38,7 @@ class TaskKind:
     head: the head that the model's family must be able to save; "" for a task without one.
     """
 
-    build: Callable[[Any, Checkpoint, int | None], Task]
+    build: Callable[[Any, Checkpoint, int | None], TrainingTask]
     head: str
 
 

@@ -15,7 +15,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint, check_not_int8
 from bothways.finetuning.baselines import BaselineScore
 from bothways.log import logger
-from bothways.tasks.training_task import Examples, Task
+from bothways.tasks.training_task import Examples, TrainingTask
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Lessons:
     each of them; empty if it has no weight. scores: the teacher's own metric by split, for reference.
     """
 
-    task: Task
+    task: TrainingTask
     soft_labels: Sequence[Tensor]
     scores: Mapping[str, BaselineScore]
 
@@ -62,11 +62,11 @@ class Teacher:
     """A teacher of a task. student: the task with the texts that only the teacher labels; reader: that task as the
     teacher reads it."""
 
-    student: Task
-    reader: Task
+    student: TrainingTask
+    reader: TrainingTask
 
     @staticmethod
-    def of(task: Task, model: Checkpoint) -> "Teacher":
+    def of(task: TrainingTask, model: Checkpoint) -> "Teacher":
         """InputError if the model cannot teach this task."""
         student = task.with_unlabelled() if task.settings.unlabelled else task
         return Teacher(student, student.read_by(model))
@@ -90,7 +90,7 @@ class Teacher:
         return Lessons(student, soft_labels, scores)
 
 
-def load_teacher(task: Task) -> Teacher | None:
+def load_teacher(task: TrainingTask) -> Teacher | None:
     """The teacher of the settings, if there is one. InputError if it cannot teach this task."""
     if task.settings.teacher is None:
         return None
@@ -99,6 +99,6 @@ def load_teacher(task: Task) -> Teacher | None:
     return Teacher.of(task, model)
 
 
-def score_teacher(reader: Task, split: str, outputs: object) -> BaselineScore:
+def score_teacher(reader: TrainingTask, split: str, outputs: object) -> BaselineScore:
     scores = reader.scoring.score_predictions(reader.scoring.predictions(split, outputs))
     return BaselineScore("teacher", scores[reader.metric], tuple(scores[f"{reader.metric}_interval"]))

@@ -31,15 +31,16 @@ from bothways.settings import Answer
 from bothways.tasks import answer_decoding
 from bothways.tasks.evaluators import AnswerEvaluator
 from bothways.tasks.linear_baselines import best_matching_sentence
-from bothways.tasks.objective import NO_LABEL, LabelObjective
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.training_task import (
+    NO_LABEL,
     Baseline,
+    LabelObjective,
     Metrics,
     ReportView,
     Scoring,
     Summary,
-    Task,
+    TrainingTask,
     check_task,
     compute_outputs,
     describe_lengths,
@@ -279,7 +280,7 @@ class QuestionSummary(Summary):
 
 
 @dataclass(frozen=True)
-class Answering(Task):
+class Answering(TrainingTask):
     """Questions about passages, and the spans that answer them.
 
     windows: the windows of each question. skipped: counts of questions that were left out, by reason. thresholds:
@@ -345,7 +346,7 @@ class Answering(Task):
         thresholds = {} if threshold is None else {"no_answer": threshold}
         return replace(self, pretrained=teacher, thresholds=thresholds)
 
-    def soft_labels(self, reader: Task, outputs: list[Tensor]) -> list[Tensor]:
+    def soft_labels(self, reader: TrainingTask, outputs: list[Tensor]) -> list[Tensor]:
         return outputs
 
     def with_unlabelled(self) -> "Answering":

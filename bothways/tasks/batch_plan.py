@@ -8,11 +8,11 @@ from typing import Protocol
 
 from bothways.batching import chunked, divide_evenly, epoch_order, token_batches
 from bothways.settings.finetune import FineTune
-from bothways.tasks.training_task import Examples, Task
+from bothways.tasks.training_task import Examples, TrainingTask
 
 EPOCHS = 3.0  # unless --epochs is given
 USUAL_STEPS = 300  # of EPOCHS; with fewer examples, steps are smaller
-BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more for long texts (Task.min_step_examples)
+BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more for long texts (min_step_examples)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class BatchPlan:
     max_micro_batch_tokens: float
 
     @staticmethod
-    def of(settings: FineTune, task: Task) -> "BatchPlan":
+    def of(settings: FineTune, task: TrainingTask) -> "BatchPlan":
         return BatchPlan(
             settings.batch_size,
             settings.batch_tokens,

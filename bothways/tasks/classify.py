@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from bothways import metrics, report
 from bothways.batch import Batch
@@ -28,22 +29,20 @@ from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.settings import Classify
-from bothways.tasks.calibration import fit_calibration, fit_temperature
 from bothways.tasks.evaluators import ClassEvaluator, LabelSetEvaluator
-from bothways.tasks.frozen_features import fit_text_head
 from bothways.tasks.linear_baselines import fit_linear_baselines
-from bothways.tasks.objective import NO_LABEL, LabelObjective
-from bothways.tasks.prediction_sets import Calibration
+from bothways.tasks.prediction_sets import Calibration, fit_calibration, fit_temperature
 from bothways.tasks.scores import Predictions, Scores, probability_column
-from bothways.tasks.task_losses import multi_label_distance, multi_label_loss, weighted_class_loss
 from bothways.tasks.text_examples import TextExamples, add_text_head, text_scores
-from bothways.tasks.text_task import TextSummary, TextTask
+from bothways.tasks.texts import TextSummary, TextTask, fit_text_head
 from bothways.tasks.training_task import (
+    NO_LABEL,
     Baseline,
+    LabelObjective,
     Metrics,
     ReportView,
     Scoring,
-    Task,
+    TrainingTask,
     check_task,
     compute_outputs,
     with_labels,
@@ -373,7 +372,7 @@ class Classification(TextTask):
         teacher = with_labels(teacher, "classes", self.names, self.settings.teacher)
         return replace(self, pretrained=teacher, data=self.encode_for(teacher))
 
-    def soft_labels(self, reader: Task, outputs: torch.Tensor) -> list[torch.Tensor]:
+    def soft_labels(self, reader: TrainingTask, outputs: torch.Tensor) -> list[torch.Tensor]:
         return [*outputs]
 
     def baselines(self, split: str) -> Iterator[Baseline]:
@@ -487,3 +486,24 @@ def label_matrix(table: Table, names: Sequence[str]) -> np.ndarray:
     for row, labels in enumerate(label_sets(table, names)):
         matrix_NC[row, [index_by_name[label] for label in labels]] = 1
     return matrix_NC
+
+
+def weighted_class_loss(scores_NC: Tensor, labels_N: Tensor, weights_C: Tensor) -> Loss:
+    """Cross-entropy with class weights, which average 1 over the training examples."""
+    return F.cross_entropy(scores_NC.float(), labels_N, weight=weights_C, reduction="sum"), len(labels_N)
+
+
+def multi_label_loss(scores_NC: Tensor, labels_NC: Tensor, weights_C: Tensor) -> Loss:
+    """Binary cross-entropy of each label; weights_C: weights of present labels."""
+    losses_NC = F.binary_cross_entropy_with_logits(
+        scores_NC.float(), labels_NC.float(), pos_weight=weights_C, reduction="none"
+    )
+    return losses_NC.sum(), labels_NC.numel()
+
+
+def multi_label_distance(student_NC: Tensor, teacher_NC: Tensor, temperature: float) -> Loss:
+    """T^2 KL(teacher || student) of the softened probability of each label (Hinton 2015, for sigmoids)."""
+    student_NC, teacher_NC = student_NC.float() / temperature, teacher_NC.float() / temperature
+    losses_NC = F.binary_cross_entropy_with_logits(student_NC, teacher_NC.sigmoid(), reduction="none")
+    entropies_NC = F.binary_cross_entropy_with_logits(teacher_NC, teacher_NC.sigmoid(), reduction="none")
+    return (losses_NC - entropies_NC).sum() * temperature**2, teacher_NC.numel()

@@ -33,13 +33,21 @@ from bothways.model.model import Model
 from bothways.settings import TrainEmbed
 from bothways.tasks.batch_plan import BATCH_TOKENS, BatchPlan
 from bothways.tasks.evaluators import pair_scores
-from bothways.tasks.objective import NO_LABEL, LabelObjective
 from bothways.tasks.pair_examples import PairBatch, PairExamples, text_vectors
-from bothways.tasks.pair_losses import cosine_loss, matryoshka_loss, ranking_loss
 from bothways.tasks.pooling import pooling_name
 from bothways.tasks.ranking import TOP, rank_by_scores, rank_pairs
 from bothways.tasks.scores import Predictions, Scores
-from bothways.tasks.training_task import Baseline, Metrics, Scoring, Summary, Task, compute_outputs, window_policy
+from bothways.tasks.training_task import (
+    NO_LABEL,
+    Baseline,
+    LabelObjective,
+    Metrics,
+    Scoring,
+    Summary,
+    TrainingTask,
+    compute_outputs,
+    window_policy,
+)
 from bothways.training.losses import Loss, vector_distance
 from bothways.training.transforms import Transform
 
@@ -235,7 +243,7 @@ class PairSummary(Summary):
 
 
 @dataclass(frozen=True)
-class Embedding(Task):
+class Embedding(TrainingTask):
     """Pairs of texts, with or without scores. There is no head; the whole encoder is trained.
 
     dims: numbers of leading dimensions that are trained to work as vectors (Matryoshka), ascending; the last one is the
@@ -305,7 +313,7 @@ class Embedding(Task):
         pooling = pooling_name("auto", teacher.pooling)
         return replace(self, pretrained=teacher, data=data, pooling=pooling, dims=(size,))
 
-    def soft_labels(self, reader: Task, outputs: Tensor) -> list[Tensor]:
+    def soft_labels(self, reader: TrainingTask, outputs: Tensor) -> list[Tensor]:
         """The teacher's vectors of each pair, [R, H]; those of a wider teacher on their principal components."""
         return [*reduce_dimensions(outputs, self.pretrained.model.config.hidden_size).transpose(0, 1)]
 
@@ -392,3 +400,41 @@ def score_range(scores: np.ndarray | None, source: object) -> tuple[float, float
             f"{source}: all scores are {low:g}; there is nothing to learn. To ignore scores, use --objective pairs"
         )
     return (0.0, 1.0) if low >= -1 and high <= 1 else (low, high)
+
+
+def ranking_loss(vectors_RNH: Tensor, ids_RN: Tensor, temperature: float) -> Loss:
+    """Multiple negatives ranking loss: cross-entropy of cosine / temperature between each anchor and all candidates
+    (Henderson 2017; InfoNCE, van den Oord 2018, eq. 4).
+
+    Only in the direction from anchor to positive. ids: equal for equal texts; duplicates are not negatives. A row
+    without negatives has loss 0.
+    """
+    unit_RNH = F.normalize(vectors_RNH.float(), dim=-1)
+    scores_NC = unit_RNH[0] @ unit_RNH[1:].flatten(0, 1).T / temperature
+    scores_NC = scores_NC.masked_fill(non_negatives(ids_RN), -torch.inf)
+    positives_N = torch.arange(len(scores_NC), device=scores_NC.device)
+    return F.cross_entropy(scores_NC, positives_N, reduction="sum"), len(positives_N)
+
+
+def non_negatives(ids_RN: Tensor) -> Tensor:
+    """True for candidates that are not negatives of an anchor, [N, C]: copies of its positive, of itself, and of any
+    positive of the same anchor in other rows."""
+    text_N1, pair_N1 = ids_RN[0][:, None], ids_RN[1][:, None]
+    candidate_C = ids_RN[1:].flatten()
+    same_NC = (candidate_C == pair_N1) | (candidate_C == text_N1)
+    same_NC[:, : ids_RN.shape[1]] |= ids_RN[0] == text_N1
+    return same_NC.fill_diagonal_(False)  # the positive itself
+
+
+def cosine_loss(vectors_RNH: Tensor, scores_N: Tensor) -> Loss:
+    """Squared error between the cosine of two texts and their score (Reimers 2019, section 3)."""
+    text_NH, pair_NH = vectors_RNH.float()
+    cosines_N = F.cosine_similarity(text_NH, pair_NH, dim=-1)
+    return F.mse_loss(cosines_N, scores_N.float(), reduction="sum"), len(scores_N)
+
+
+def matryoshka_loss(loss: Callable[[Tensor], Loss], vectors_RNH: Tensor, sizes: Sequence[int]) -> Loss:
+    """Matryoshka loss: the mean of a loss over vectors truncated to each of `sizes` (Kusupati 2022, eq. 1, equal
+    weights)."""
+    sums, counts = zip(*(loss(vectors_RNH[..., :size]) for size in sizes), strict=True)
+    return torch.stack(sums).mean(), counts[0]

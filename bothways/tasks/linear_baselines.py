@@ -19,8 +19,7 @@ from bothways.data.tags import OUTSIDE
 from bothways.linear import regressions, tfidf
 from bothways.linear.regressions import Kind, Score, standardize
 from bothways.linear.tfidf import Rows, TfidfModel
-from bothways.tasks.frozen_features import FrozenFeatures
-from bothways.tasks.text_task import TextTask
+from bothways.tasks.texts import FrozenFeatures, TextTask
 
 COSINE = "cosine of frozen vectors"
 MAX_OUTPUTS = 300  # outputs of a linear model, whose cost grows with each output

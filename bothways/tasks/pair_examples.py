@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.model.model import Model
-from bothways.tasks.activation_checkpointing import MAX_PAIR_TOKENS, checkpointed, split_batch
 from bothways.tasks.pooling import Bounds, pool_rows, pool_windows
+from bothways.tasks.text_examples import MAX_PAIR_TOKENS, checkpointed, split_batch
 from bothways.tasks.windows import WindowPolicy, own_rows, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 

@@ -20,13 +20,20 @@ from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.model import Model
 from bothways.settings import Regress
 from bothways.tasks.evaluators import NumberEvaluator
-from bothways.tasks.frozen_features import fit_text_head
 from bothways.tasks.linear_baselines import fit_linear_baselines
-from bothways.tasks.objective import LabelObjective
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.text_examples import TextExamples, add_text_head, text_scores
-from bothways.tasks.text_task import TextSummary, TextTask
-from bothways.tasks.training_task import Baseline, Metrics, ReportView, Scoring, Task, check_task, compute_outputs
+from bothways.tasks.texts import TextSummary, TextTask, fit_text_head
+from bothways.tasks.training_task import (
+    Baseline,
+    LabelObjective,
+    Metrics,
+    ReportView,
+    Scoring,
+    TrainingTask,
+    check_task,
+    compute_outputs,
+)
 from bothways.training.losses import Loss, mse_loss
 from bothways.training.transforms import ScaleOutputs, Transform
 
@@ -188,7 +195,7 @@ class Regression(TextTask):
         check_task(teacher, self.name, self.settings.teacher)
         return replace(self, pretrained=teacher, data=self.encode_for(teacher), scaling=ScaleOutputs(0.0, 1.0))
 
-    def soft_labels(self, reader: Task, outputs: np.ndarray) -> list[torch.Tensor]:
+    def soft_labels(self, reader: TrainingTask, outputs: np.ndarray) -> list[torch.Tensor]:
         return [*torch.from_numpy((outputs - self.scaling.mean) / self.scaling.deviation).float()]
 
     def baselines(self, split: str) -> Iterator[Baseline]:

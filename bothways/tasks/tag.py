@@ -33,9 +33,7 @@ from bothways.model.model import Model
 from bothways.model.parameters import fingerprint_weights
 from bothways.settings import Tag
 from bothways.tasks.evaluators import TagEvaluator, documents_of
-from bothways.tasks.frozen_features import MAX_LABELLED_TOKENS, sample_rows, without_last_layer
 from bothways.tasks.linear_baselines import most_frequent_tags
-from bothways.tasks.objective import NO_LABEL, LabelObjective
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.tag_decoding import Tagset, decode_word_tags, word_probabilities
 from bothways.tasks.tag_examples import (
@@ -48,23 +46,28 @@ from bothways.tasks.tag_examples import (
 )
 from bothways.tasks.tagged_texts import all_words
 from bothways.tasks.training_task import (
+    NO_LABEL,
     Baseline,
+    LabelObjective,
     Metrics,
     ReportView,
     Scoring,
     Summary,
-    Task,
+    TrainingTask,
     check_task,
     compute_outputs,
     describe_lengths,
     last_layer,
+    sample_rows,
     window_policy,
     with_labels,
+    without_last_layer,
 )
 from bothways.tasks.windows import merge_rows
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, classification_loss, logits_loss
 
+MAX_LABELLED_TOKENS = 60_000  # for fitting a linear model of tokens
 ENTITY_METRICS = ("precision", "recall", "f1", "f1_macro", "accuracy")
 
 
@@ -306,7 +309,7 @@ class TagSummary(Summary):
 
 
 @dataclass(frozen=True)
-class Tagging(Task):
+class Tagging(TrainingTask):
     """Sentences with a tag for each word: IOB2 for entities, or plain.
 
     illegal: sentences of dev and test with tags that the scheme does not allow. notes: rows that were skipped.
@@ -375,7 +378,7 @@ class Tagging(Task):
         data = {split: tagged.examples for split, tagged in texts.items()}
         return replace(self, pretrained=teacher, texts=texts, data=data)
 
-    def soft_labels(self, reader: Task, outputs: Sequence[Tensor]) -> list[Tensor]:
+    def soft_labels(self, reader: TrainingTask, outputs: Sequence[Tensor]) -> list[Tensor]:
         """The teacher's scores for each window, [S, C]; NaN for tokens that the teacher gives no tag."""
         assert isinstance(reader, Tagging)
         soft_labels = []

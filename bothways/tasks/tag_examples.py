@@ -26,10 +26,10 @@ from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError
 from bothways.settings import Tag
 from bothways.tasks.evaluators import documents_of
-from bothways.tasks.objective import NO_LABEL
 from bothways.tasks.offsets import BertWords, align_words, bert_words
 from bothways.tasks.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
 from bothways.tasks.tagged_texts import all_words, group_sentences, to_iob2
+from bothways.tasks.training_task import NO_LABEL
 from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 

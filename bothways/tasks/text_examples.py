@@ -6,13 +6,16 @@ Letters: N texts, W windows of them, H hidden size, C outputs.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from bothways.batch import Batch
 from bothways.checkpoint.contents import Checkpoint
@@ -22,11 +25,12 @@ from bothways.log import logger
 from bothways.model.model import Model
 from bothways.model.pooler import encodes_separately
 from bothways.rng import Purpose, generator
-from bothways.tasks.activation_checkpointing import MAX_TOKENS, checkpointed, split_batch
 from bothways.tasks.training_task import describe_lengths
 from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
+MAX_TOKENS = 1024  # of texts whose activations are kept; the windows of larger batches are recomputed
+MAX_PAIR_TOKENS = 8192  # of pairs, whose losses need the whole batch
 KEPT_LAYERS = 2 / 3  # fraction of layers to keep for few examples (docs/LOG.md, "Few examples")
 FEW_TEXTS = 100  # with fewer texts, dev is too small to show whether training helps
 PAIR_FEATURES = {"distance": "|u - v|", "pair": "u, v, |u - v| and u * v"}  # of their vectors u and v
@@ -202,3 +206,28 @@ def window_vectors(model: Model, batch: Batch, max_tokens: int = MAX_TOKENS) -> 
     if not torch.is_grad_enabled():
         return torch.cat([encode(part) for part in split_batch(batch, max_tokens)])
     return torch.cat([checkpointed(encode, part) for part in split_batch(batch, max_tokens)])
+
+
+def checkpointed(encode: Callable[..., Tensor], batch: Batch, *arguments: Any) -> Tensor:
+    """encode(batch, *arguments) without storing activations; the backward pass recomputes them.
+
+    Dropout is the same both times, since torch restores the random state. It does so only for the devices of tensors
+    that are direct arguments, so input_ids are passed although unused.
+    """
+    result: Tensor = checkpoint(lambda _: encode(batch, *arguments), batch.input_ids, use_reentrant=False)
+    return result
+
+
+def split_batch(batch: Batch, max_tokens: int) -> Iterator[Batch]:
+    """The windows of a batch, in order, as batches of at most max_tokens (or of one longer window), without labels."""
+    ends = batch.lengths.cumsum(0).tolist()
+    bounds, start = [0], 0
+    for row, end in enumerate(ends):
+        if end - start > max_tokens and row > bounds[-1]:
+            bounds.append(row)
+            start = ends[row - 1]
+    for first, last in pairwise([*bounds, len(ends)]):
+        tokens = slice(ends[first - 1] if first else 0, ends[last - 1])
+        yield Batch(
+            batch.input_ids[tokens], batch.segment_ids[tokens], batch.position_ids[tokens], batch.lengths[first:last]
+        )

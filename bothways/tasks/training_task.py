@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -21,16 +21,20 @@ from bothways.linear.tfidf import TfidfModel
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
+from bothways.rng import Purpose, generator
 from bothways.settings import FineTune
 from bothways.tasks import task_from_heads
-from bothways.tasks.objective import LabelObjective
 from bothways.tasks.prediction_sets import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.windows import Long, WindowPolicy
 from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.training.losses import Loss
+from bothways.training.objective import Objective
 from bothways.training.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
+TEACHER = "teacher"  # name of the loss of a teacher's outputs
+NO_LABEL = -100  # class of a target without a label, which cross-entropy ignores
 MAX_LISTED = 5  # labels in an error message
 INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
@@ -54,6 +58,73 @@ class Baseline(NamedTuple):
     name: str
     predictions: Predictions
     model: TfidfModel | None = None
+
+
+class LabelObjective(Objective, ABC):
+    """The loss of labels. Its targets are texts, words, windows or pairs, with or without a label.
+
+    target: name of the loss. negligible_loss: below which training has nothing left to learn; 0: never.
+    """
+
+    target: str
+    negligible_loss: ClassVar[float] = 0.0
+
+    def module(self, model: Model, seed: int) -> nn.Module:
+        return model
+
+    @abstractmethod
+    def num_targets(self, batch: Batch) -> int:
+        """Number of targets in a batch."""
+
+    @abstractmethod
+    def forward(self, module: Any, batch: Batch) -> Tensor:
+        """What the model says about the targets of a batch."""
+
+    @abstractmethod
+    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        """The loss of the labels; targets without a label add 0."""
+
+    @abstractmethod
+    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        """The distance to the teacher's outputs for the targets, `batch.soft_labels`."""
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {self.target: self.num_targets(batch)}
+
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        """The loss of the labels, as (sum, number of targets)."""
+        return {self.target: (self.label_loss(outputs, batch)[0], self.num_targets(batch))}
+
+
+@dataclass(frozen=True)
+class Distilled(Objective):
+    """alpha * (distance to a teacher's outputs) + (1 - alpha) * (loss of the labels), for batches with soft labels."""
+
+    objective: LabelObjective
+    alpha: float
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of each loss that is computed."""
+        weights = {TEACHER: self.alpha, self.objective.target: 1 - self.alpha}
+        return {name: weight for name, weight in weights.items() if weight}
+
+    def module(self, model: Model, seed: int) -> nn.Module:
+        return self.objective.module(model, seed)
+
+    def forward(self, module: Any, batch: Batch) -> Tensor:
+        return self.objective.forward(module, batch)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return dict.fromkeys(self.weights, self.objective.num_targets(batch))
+
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> Mapping[str, Loss]:
+        num_targets, losses = self.objective.num_targets(batch), {}
+        for name, weight in self.weights.items():
+            loss = self.objective.teacher_loss if name == TEACHER else self.objective.label_loss
+            total, _ = loss(outputs, batch)
+            losses[name] = (total if weight == 1 else weight * total), num_targets
+        return losses
 
 
 class Summary(ABC):
@@ -152,7 +223,7 @@ class ReportView:
         return []
 
 
-class Task(ABC):
+class TrainingTask(ABC):
     """Base class of fine-tuning tasks: a head, and an object for each other part.
 
     data: the examples by split: train, dev and optionally test. min_folded_rows: rows from which a linear head on
@@ -240,18 +311,18 @@ class Task(ABC):
         """Fit the head to the model's features of these splits, with the encoder as it is (LP-FT, Kumar 2022)."""
 
     @abstractmethod
-    def read_by(self, teacher: Checkpoint) -> "Task":
+    def read_by(self, teacher: Checkpoint) -> "TrainingTask":
         """The task as a teacher reads it. InputError if the model cannot teach this task."""
 
     @abstractmethod
-    def soft_labels(self, reader: "Task", outputs: Any) -> list[Tensor]:
+    def soft_labels(self, reader: "TrainingTask", outputs: Any) -> list[Tensor]:
         """The teacher's outputs for each training example, as the objective's `teacher_loss` compares them.
 
         reader: the task as the teacher reads it. outputs: those of the teacher for train.
         """
 
     @abstractmethod
-    def with_unlabelled(self) -> "Task":
+    def with_unlabelled(self) -> "TrainingTask":
         """The task with the texts of `unlabelled` as further training examples, without labels."""
 
     def baselines(self, split: str) -> Iterator[Baseline]:
@@ -362,3 +433,27 @@ def with_labels(teacher: Checkpoint, head: str, names: Sequence[str], source: ob
     layer = last_layer(model, head)
     layer.weight, layer.bias = (nn.Parameter(value.detach()[order]) for value in (layer.weight, layer.bias))
     return replace(teacher, model=model, labels=tuple(names))
+
+
+def without_last_layer(model: Model, head: str) -> Model:
+    """A copy whose head returns, in float32, the features that its last layer reads."""
+    copy = deepcopy(model).eval()
+    part = copy.heads[head]
+    assert isinstance(part, ClassificationHead)
+    size, device = part.output.in_features, part.output.weight.device
+    part.output = nn.Linear(size, size, device=device)
+    with torch.no_grad():
+        part.output.weight.copy_(torch.eye(size))
+        part.output.bias.zero_()
+    return copy
+
+
+def sample_rows(counts: Sequence[int], target: int, *, seed: int) -> list[int]:
+    """Random rows, in order, whose counts (such as labelled tokens) add up to at least `target`, or all rows."""
+    rows, total = [], 0
+    for row in generator(seed, Purpose.FOLDS).permutation(len(counts)).tolist():
+        if total >= target:
+            break
+        rows.append(row)
+        total += counts[row]
+    return sorted(rows)

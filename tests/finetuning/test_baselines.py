@@ -20,17 +20,7 @@ from bothways.data.splits import selection_folds
 from bothways.data.squad import Question
 from bothways.data.tagged_words import Sentence
 from bothways.errors import InputError
-from bothways.finetuning import (
-    baseline_models,
-    baselines,
-    classify,
-    cross_validation,
-    embed,
-    finetune,
-    regress,
-    report,
-    tag,
-)
+from bothways.finetuning import baselines, cross_validation, finetune, report
 from bothways.finetuning.baselines import BaselineScore
 from bothways.finetuning.setup import build_setup
 from bothways.finetuning.tasks import run as run_task
@@ -42,6 +32,7 @@ from bothways.linear import (
 )
 from bothways.report import baselines as page_baselines
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
+from bothways.tasks import classify, embed, linear_baselines, regress, tag
 from bothways.tasks.evaluators import ClassEvaluator
 from bothways.tasks.scores import Predictions
 from bothways.tasks.tag_examples import read_splits
@@ -286,8 +277,8 @@ def test_a_word_gets_the_tag_that_it_has_most_often():
 
     train = [sentence("Paris is Paris", "B-LOC O B-PER"), sentence("Paris or Rome", "B-LOC O B-LOC")]
     test = [sentence("Rome is in Paris", "O O O O")]
-    assert baseline_models.most_frequent_tags(train, test, plain=False) == [["B-LOC", "O", "O", "B-LOC"]]
-    assert baseline_models.most_frequent_tags(train, test, plain=True) == [["B-LOC", "O", "B-LOC", "B-LOC"]]
+    assert linear_baselines.most_frequent_tags(train, test, plain=False) == [["B-LOC", "O", "O", "B-LOC"]]
+    assert linear_baselines.most_frequent_tags(train, test, plain=True) == [["B-LOC", "O", "B-LOC", "B-LOC"]]
 
 
 @pytest.mark.parametrize(
@@ -300,8 +291,8 @@ def test_a_word_gets_the_tag_that_it_has_most_often():
 )
 def test_the_sentence_with_most_of_the_questions_words_answers(question, answer):
     context = "A cat sat on a mat. The dog ran to Rome! It cost 3.5 euros"
-    assert baseline_models.best_matching_sentence(Question("1", question, context, (), False, "here")) == answer
-    assert baseline_models.best_matching_sentence(Question("1", question, " ", (), False, "here")) == ""
+    assert linear_baselines.best_matching_sentence(Question("1", question, context, (), False, "here")) == answer
+    assert linear_baselines.best_matching_sentence(Question("1", question, " ", (), False, "here")) == ""
 
 
 @pytest.mark.slow
@@ -449,7 +440,7 @@ def test_single_texts_have_the_best_linear_model_on_frozen_means(settings, start
     means = {split: model.embed(task.tables[split].texts, pooling="mean", normalize=False) for split in task.tables}
     means = {split: (x - means["train"].mean(0)) / means["train"].std(0) for split, x in means.items()}
     accuracies = []
-    for strength in baseline_models.STRENGTHS:
+    for strength in linear_baselines.STRENGTHS:
         peer = LogisticRegression(C=strength / len(means["train"]), max_iter=1000)
         predicted = peer.fit(means["train"], task.tables["train"].labels).predict(means["test"])
         accuracies.append(np.mean(predicted == np.array(baseline.predictions.predicted)))

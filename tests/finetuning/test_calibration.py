@@ -11,8 +11,7 @@ import torch
 from bothways.cli.main import main
 from bothways.errors import InputError
 from bothways.settings import Classify
-from bothways.tasks.calibration import LOWEST, fit_calibration, fit_temperature
-from bothways.tasks.prediction_sets import Calibration, stored_calibration
+from bothways.tasks.prediction_sets import LOWEST, Calibration, fit_calibration, fit_temperature, stored_calibration
 
 
 def sample(scores_NC, temperature, seed):

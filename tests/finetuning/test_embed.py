@@ -16,9 +16,9 @@ from bothways.errors import InputError
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import TrainEmbed
-from bothways.tasks import activation_checkpointing, embed, text_examples
+from bothways.tasks import embed, text_examples
+from bothways.tasks.embed import ranking_loss
 from bothways.tasks.pair_examples import PairExamples, text_vectors
-from bothways.tasks.pair_losses import ranking_loss
 from bothways.tasks.training_task import window_policy
 from bothways.training.objective import forward_losses
 
@@ -231,7 +231,7 @@ def test_recomputed_activations_have_the_same_dropout(make_model, long_texts, mo
     for keep_all in (False, True):
         if keep_all:
             monkeypatch.setattr(
-                activation_checkpointing, "checkpoint", lambda encode, *arguments, use_reentrant: encode(*arguments)
+                text_examples, "checkpoint", lambda encode, *arguments, use_reentrant: encode(*arguments)
             )
         model = make_model(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2).train()
         torch.manual_seed(5)
@@ -243,9 +243,9 @@ def test_recomputed_activations_have_the_same_dropout(make_model, long_texts, mo
 @pytest.mark.parametrize("states", ["pairs", "texts"])
 def test_recomputation_repeats_the_draws_of_the_device_that_computes(states, make_model, long_texts, monkeypatch):
     calls = []
-    again = activation_checkpointing.checkpoint
+    again = text_examples.checkpoint
     monkeypatch.setattr(
-        activation_checkpointing,
+        text_examples,
         "checkpoint",
         lambda *arguments, **options: calls.append(arguments[1:]) or again(*arguments, **options),
     )

@@ -26,7 +26,7 @@ from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.tasks import classify, regress, text_examples
-from bothways.tasks.activation_checkpointing import MAX_TOKENS, split_batch
+from bothways.tasks.text_examples import MAX_TOKENS, split_batch
 from bothways.training import progress
 from bothways.training.loop import fit
 from bothways.training.options import TrainingOptions

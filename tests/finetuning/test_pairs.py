@@ -19,7 +19,7 @@ from bothways.export import export
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate, Export, Quantize, Regress
-from bothways.tasks import text_task
+from bothways.tasks import texts as text_task
 from bothways.tasks.classify import Classification
 from bothways.tasks.regress import Regression
 

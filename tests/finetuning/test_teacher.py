@@ -19,20 +19,18 @@ from bothways.finetuning.teacher import Teacher
 from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Evaluate, Regress, Tag, TrainEmbed
 from bothways.tasks.answer import Answering, span_distance
-from bothways.tasks.classify import Classification
+from bothways.tasks.classify import Classification, multi_label_distance
 from bothways.tasks.embed import Embedding, reduce_dimensions
-from bothways.tasks.objective import Distilled
-from bothways.tasks.pair_losses import cosine_loss
 from bothways.tasks.regress import Regression
 from bothways.tasks.tag import Tagging
 from bothways.tasks.tag_decoding import Tagset, label_windows
 from bothways.tasks.tag_examples import read_splits, transfer_scores
-from bothways.tasks.task_losses import multi_label_distance
+from bothways.tasks.training_task import Distilled
 from bothways.tasks.windows import WindowPolicy
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward
-from bothways.training.losses import logits_loss
+from bothways.training.losses import logits_loss, vector_distance
 from bothways.training.objective import forward_losses
 from bothways.training.run import read_metrics
 from bothways.training.transforms import ScaleOutputs
@@ -349,7 +347,7 @@ def test_vectors_of_a_wider_teacher_keep_their_cosines_on_principal_components()
     vectors = torch.randn(2, 30, 16, generator=generator) @ torch.randn(16, 40, generator=generator)
     reduced = reduce_dimensions(vectors, 24)
     assert reduced.shape == (2, 30, 24)
-    cosines = [cosine_loss(part[0], part[1])[0] for part in (vectors, reduced)]
+    cosines = [vector_distance(part[0], part[1])[0] for part in (vectors, reduced)]
     assert float(cosines[0]) == pytest.approx(float(cosines[1]), rel=1e-4)
 
 

@@ -17,8 +17,8 @@ from bothways.model import encoder
 from bothways.model.layout import Bucketed, Varlen
 from bothways.pretraining.objectives import PretrainingObjective
 from bothways.tasks.answer import SpanObjective
+from bothways.tasks.classify import multi_label_loss, weighted_class_loss
 from bothways.tasks.tag import TagObjective
-from bothways.tasks.task_losses import multi_label_loss, weighted_class_loss
 from bothways.tasks.text_examples import text_scores
 from bothways.training import timing
 from bothways.training.distributed import Replica
