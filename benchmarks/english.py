@@ -42,7 +42,7 @@ from bothways.evaluation.retrieval import nearest_documents
 from bothways.inference.predictor import Predictor
 from bothways.metrics import perplexity, wilson_interval
 from bothways.pretraining.heldout import HeldOut
-from bothways.tasks.evaluators import pair_scores
+from bothways.tasks.embed import pair_scores
 
 LENGTH, WINDOWS, PAIRS = 128, 1024, 4096
 SCIFACT_TOKENS = 256

@@ -37,7 +37,7 @@ from bothways.search.ranking import fuse
 from bothways.search.store import Store
 from bothways.search.vector_file import append_vectors
 from bothways.search.words import Analyzer, Bm25, InvertedList, invert
-from bothways.tasks.evaluators import ranking_scores
+from bothways.tasks.embed import ranking_scores
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 PARTS = ("quality", "static", "folder", "million")

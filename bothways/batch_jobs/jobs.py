@@ -14,7 +14,6 @@ import bothways
 from bothways.batch_jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
 from bothways.batch_jobs.journal import Journal, check_output, open_output
 from bothways.batch_jobs.progress import JobProgress
-from bothways.batch_jobs.rows import PREDICT_ROWS, predict_labels, result_columns, score_labels
 from bothways.batch_jobs.writers import (
     JsonLines,
     Npy,
@@ -47,6 +46,7 @@ from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
 from bothways.log import logger
 from bothways.settings import Embed, Predict
+from bothways.tasks import TASKS
 from bothways.tasks.prediction_sets import stored_calibration
 from bothways.tasks.scores import probability_column
 
@@ -85,7 +85,7 @@ def embed(settings: Embed) -> tuple[Journal, int]:
 
 
 def predict(settings: Predict) -> Journal:
-    """Write the model's prediction for each row (rows.py) to `out`."""
+    """Write the model's prediction for each row to `out`."""
     assert settings.out is not None
     check_output(settings.out, PREDICTION_SUFFIXES, "predictions", resume=settings.resume)
     model = load_for(settings)
@@ -134,7 +134,7 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
     if settings.text is not None:
         available = [*_literal_row(settings)]
     elif settings.keep_columns is None:
-        if model.task == "answer":  # whose result has the id
+        if "id" in result_columns(settings, model).names:
             return {}
         available = [*first_columns(settings.file, settings.encoding)]
     else:
@@ -148,11 +148,11 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
     if missing := [name for name in names if name not in available]:
         source = settings.file if settings.text is None else "--text"
         raise no_such_column(source, missing[0], available, "name others with --keep-columns")
-    columns = result_columns(model, settings.top, has_sets=settings.coverage is not None)
+    columns = result_columns(settings, model)
     taken = {*columns.names, *(["line"] if _writes_lines(settings) else [])}
     if settings.out is not None and settings.out.suffix in (".csv", ".tsv"):
         taken |= {*map(probability_column, score_labels(columns))}
-    if model.task == "answer":  # its id column is the question's id
+    if "id" in columns.names:  # that of the question
         names = [name for name in names if name != "id"]
     return rename_columns(names, taken)
 
@@ -200,23 +200,21 @@ def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]
 
     copied = [(output_name, column_type(name)) for name, output_name in kept.items()]
     lines = [("line", pyarrow.int64())] if _writes_lines(settings) else []
-    return pyarrow.schema(
-        [*lines, *copied, *result_columns(model, settings.top, has_sets=settings.coverage is not None)]
-    )
+    return pyarrow.schema([*lines, *copied, *result_columns(settings, model)])
 
 
 def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> BlockFunction:
     """The function from input rows to result rows, kept columns first. InputError if the model has no head for
     predictions."""
-    if settings.top is not None and model.task in ("regress", "tag"):
-        raise InputError(f"top ({settings.top}) is for labels and answers; the task of this model is {model.task}")
-    if settings.coverage is not None and model.task != "classify":
-        raise InputError(f"coverage ({settings.coverage:g}) is for labels; the task of this model is {model.task}")
-    options: dict[str, Any] = {} if settings.top is None else {"top": settings.top}
+    task = TASKS[model.task].load()
+    options: dict[str, Any] = {"top": settings.top, "coverage": settings.coverage}
+    options = {name: value for name, value in options.items() if value is not None}
+    for name, use in (("top", "labels and answers"), ("coverage", "labels")):
+        if name in options and name not in task.options:
+            raise InputError(f"{name} ({options[name]:g}) is for {use}; the task of this model is {model.task}")
     if settings.coverage is not None:
-        options["coverage"] = settings.coverage
         logger.info(stored_calibration(model.description.metadata).guarantee(settings.coverage))
-    predict_rows = partial(PREDICT_ROWS.get(model.task, predict_labels), model, long=settings.long, **options)
+    predict_rows = partial(task.predict_rows, model, long=settings.long, **options)
     writes_lines = _writes_lines(settings)
     predict_rows([])  # a missing head must not be reported as the error of a row
 
@@ -229,6 +227,11 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
     return compute
 
 
+def result_columns(settings: Predict, model: Predictor) -> Any:
+    """The types of the columns of predictions, a pyarrow.Schema."""
+    return TASKS[model.task].load().columns(model, settings.top, has_sets=settings.coverage is not None)
+
+
 def _table(out: Path, columns: Any, escape_formulas: bool = False) -> ResultFormat:
     if out.suffix in (".csv", ".tsv"):
         return Separated(columns.names, out.suffix == ".tsv", escape_formulas, score_labels(columns))
@@ -236,9 +239,10 @@ def _table(out: Path, columns: Any, escape_formulas: bool = False) -> ResultForm
 
 
 def read_blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[Block]:
+    task = TASKS[model.task].load()
     if settings.text is not None:
         inputs: Iterator[LiveInput] = iter([_literal_input(model, settings, kept)])
-    elif model.task == "answer":
+    elif task.inputs == "questions":
         inputs = read_questions(
             settings.file,
             question=settings.text_column,
@@ -250,19 +254,18 @@ def read_blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) ->
         names = resolve_columns(settings.file, settings, model.description.settings)
         # Blocks of a resumable output must depend only on the rows, not on when they arrive.
         inputs = read_texts(settings.file, **names, keep=[*kept], live=settings.out is None, encoding=settings.encoding)
-        if model.task == "tag":
-            inputs = _require_single(inputs, settings.file, names["text"], "entities are found in one")
+        if task.inputs == "single texts":
+            inputs = _require_single(inputs, settings.file, names["text"], "the model reads one")
         inputs = _match_pairs(inputs, settings, names["text"], model)
-    scores = len(model.labels) if model.task == "classify" and settings.top is None else 0
-    return split_into_blocks(inputs, settings.on_error, max(1, scores))
+    return split_into_blocks(inputs, settings.on_error, max(1, task.scores_per_row(model, settings.top)))
 
 
 def _literal_input(model: Predictor, settings: Predict, kept: Iterable[str]) -> ModelInput:
     """The input of --text and --pair. InputError if the model reads pairs and --pair is missing, or the reverse."""
-    row = _literal_row(settings)
-    if "pair" not in row and (model.task == "answer" or model.reads_pairs):
+    row, kind = _literal_row(settings), TASKS[model.task].load().inputs
+    if "pair" not in row and (kind == "questions" or model.reads_pairs):
         raise InputError("text: this model reads two texts; give the second (the passage of a question) with --pair")
-    if "pair" in row and (model.task == "tag" or model.reads_pairs is False):
+    if "pair" in row and (kind == "single texts" or model.reads_pairs is False):
         raise InputError("pair: this model reads single texts; leave out --pair")
     return ModelInput(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in kept))
 
@@ -286,6 +289,15 @@ def _match_pairs(
             row = row._replace(pair=None) if ignores_pairs else row
             model.check_pairs(row.pair is not None, settings.file)
         yield row
+
+
+def score_labels(columns: Any) -> list[str]:
+    """The labels of the column `scores`, if all rows have the same ones."""
+    import pyarrow
+
+    if "scores" not in columns.names or not pyarrow.types.is_struct(kind := columns.field("scores").type):
+        return []
+    return [kind.field(index).name for index in range(kind.num_fields)]
 
 
 def _write(

@@ -9,7 +9,6 @@ from bothways.batch_jobs.blocks import Block, estimate_num_rows
 from bothways.batch_jobs.jobs import compute_block, load_for, read_blocks, rename_columns, reproduction_facts
 from bothways.batch_jobs.journal import Journal, check_output, open_output
 from bothways.batch_jobs.progress import JobProgress
-from bothways.batch_jobs.rows import pairs_of
 from bothways.batch_jobs.writers import ResultRow, Separated
 from bothways.data.stream import ModelInput, all_columns, has_lines
 from bothways.errors import format_count
@@ -19,6 +18,7 @@ from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
 from bothways.inference.text_scores import Prediction
 from bothways.settings import Predict
+from bothways.tasks.task import second_texts
 
 SUFFIXES = (".csv", ".tsv")
 COLUMNS = ("label", "suggested", "confidence")
@@ -38,7 +38,7 @@ def choose_rows(settings: Predict) -> Journal:
 
     def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> UnlabelledTexts:
         texts = [row.text for row in rows]
-        return model.label_candidates(texts, pairs_of(rows), long=settings.long, progress=progress)
+        return model.label_candidates(texts, second_texts(rows), long=settings.long, progress=progress)
 
     with JobProgress(settings.out.name, estimate_num_rows(settings.file, settings.encoding)) as progress:
         for block_read in read_blocks(model, settings, kept):
@@ -67,7 +67,7 @@ def _kept_columns(names: Sequence[str]) -> dict[str, str]:
 def _result_rows(
     model: Predictor, settings: Predict, inputs: Sequence[ModelInput], kept: Sequence[str]
 ) -> list[ResultRow]:
-    predictions = model.classify([row.text for row in inputs], pairs_of(inputs), long=settings.long)
+    predictions = model.classify([row.text for row in inputs], second_texts(inputs), long=settings.long)
     several = model.description.multi_label
     return [
         dict(zip(kept, row.kept, strict=True))

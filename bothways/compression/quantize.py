@@ -23,9 +23,9 @@ from bothways.evaluation.before_after import (
     LabelledRows,
     measure_drop,
     read_evaluation_rows,
+    selected_on,
     spread_evenly,
 )
-from bothways.evaluation.rows import selected_on
 from bothways.inference.predictor import Predictor
 from bothways.log import logger, working
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears

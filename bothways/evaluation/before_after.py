@@ -6,137 +6,30 @@ percentages, so drops are in percentage points.
 """
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from bothways.data.annotations import is_annotation_file
-from bothways.data.columns import Table
-from bothways.data.datasets import has_named_columns, read_rows
-from bothways.data.examples import read_table
-from bothways.data.squad import Question, read_squad
-from bothways.data.stream import read_questions
-from bothways.data.tags import OUTSIDE
-from bothways.data.text_files import read_lines
-from bothways.errors import InputError, RowLocation, format_count
-from bothways.evaluation.rows import read_tagged_rows, read_trained_table, text_evaluator, text_rows
-from bothways.inference.masked_words import MASK
+from bothways.errors import InputError, format_count
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
 from bothways.settings import TextColumns
-from bothways.tasks.evaluators import (
-    AnswerEvaluator,
-    EntityEvaluator,
-    Evaluator,
-    MaskEvaluator,
-    TextRow,
-    VectorEvaluator,
-)
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.tasks import TASKS
+from bothways.tasks.task import Evaluator, LabelledRows
 
 DEFAULT_MAX_DROP = 0.5  # points
 MAX_ROWS = 2000  # that a drop is measured on
 JACKKNIFE_GROUPS = 20  # groups of rows; each is left out once
-MASK_EVERY = 7  # words: about as many are masked as in BERT's training
-MIN_TAGGED_TEXTS = 64  # made of sentences, if there are that many sentences
-
-
-@dataclass(frozen=True)
-class LabelledRows:
-    """The rows of a file, their evaluator, and whether they have labels."""
-
-    evaluator: Evaluator[Any, Any]
-    rows: Sequence[Any]
-    labelled: bool
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 def read_evaluation_rows(model: Predictor, file: Path, columns: TextColumns) -> LabelledRows:
     """The rows of a file for a model's task. InputError if the file cannot be read, or has labels that are unknown to
     the model."""
-    match model.task:
-        case "answer":
-            return read_answer_rows(file, columns)
-        case "tag":
-            return read_tag_rows(model, file, columns)
-        case "fill":
-            texts = read_texts(file, columns).texts
-            return LabelledRows(MaskEvaluator(), [mask_words(text, model.tokenizer) for text in texts], False)
-        case "is_next":
-            raise InputError("a model with a next sentence head alone cannot be evaluated here; fine-tune it first")
-    table = read_trained_table(model, file, columns, need_labels=columns.label_column is not None)
-    if model.task not in ("classify", "regress"):
-        return LabelledRows(VectorEvaluator(), [*map(TextRow, table.texts)], False)
-    return LabelledRows(text_evaluator(model), text_rows(model, table), table.labels is not None)
-
-
-def read_texts(file: Path, columns: TextColumns) -> Table:
-    return read_table(file, text=columns.text_column, need_labels=False, encoding=columns.encoding)
-
-
-def mask_words(text: str, tokenizer: Tokenizer) -> str:
-    """The text with every seventh word masked, or every seventh token if the text has no spaces."""
-    encoding = tokenizer.encode(text)
-    word_ids = encoding.word_ids
-    has_words = len({*word_ids}) > len(word_ids) / MASK_EVERY
-    spans: dict[int, tuple[int, int]] = {}
-    for index, (word, (start, end)) in enumerate(zip(word_ids, encoding.offsets, strict=True)):
-        if word is not None and start < end:
-            unit = word if has_words else index
-            spans[unit] = (spans[unit][0] if unit in spans else start, end)
-    for start, end in reversed([*spans.values()][::MASK_EVERY]):
-        text = f"{text[:start]}{MASK}{text[end:]}"
-    return text if spans else MASK
-
-
-def read_tag_rows(model: Predictor, file: Path, columns: TextColumns) -> LabelledRows:
-    if not _is_tagged(file, model.labels, columns.encoding):
-        return LabelledRows(EntityEvaluator(), [*map(TextRow, read_texts(file, columns).texts)], False)
-    names = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
-    tagged = read_tagged_rows(model, [file], names, min_rows=MIN_TAGGED_TEXTS)
-    return LabelledRows(tagged.evaluator, tagged.rows, True)
-
-
-def _is_tagged(file: Path, labels: Sequence[str], encoding: str | None) -> bool:
-    """Whether a file has tags: in named columns a list of words, else lines that end in one of the model's tags."""
-    if is_annotation_file(file):
-        return True
-    if has_named_columns(file):
-        rows = read_rows(file, encoding=encoding)
-        return bool(rows) and any(isinstance(value, list) for value in rows[0][1].values())
-    fields = next((line.split() for _, line in read_lines(file, encoding) if line.strip()), [])
-    return len(fields) > 1 and (fields[-1] in (*labels, OUTSIDE) or fields[0] == "-DOCSTART-")
-
-
-def read_answer_rows(file: Path, columns: TextColumns) -> LabelledRows:
-    rows = read_rows(file, encoding=columns.encoding) if has_named_columns(file) else []
-    if rows and "answers" not in rows[0][1]:
-        questions = []
-        for row, question in enumerate(
-            read_questions(
-                str(file), question=columns.text_column, context=columns.pair_column, encoding=columns.encoding
-            )
-        ):
-            if isinstance(question, InputError):
-                raise question
-            where = RowLocation(file, row, question.line)
-            questions.append(Question("", question.text, question.pair or "", (), False, where))
-        return LabelledRows(AnswerEvaluator(labelled=False), questions, False)
-    skipped: Counter[str] = Counter()
-    labelled = read_squad(file, on_error="skip", skipped=skipped, encoding=columns.encoding)
-    if skipped:
-        logger.warning(
-            f"{file}: skipped {format_count(skipped.total(), 'question')} that cannot be read (finetune answer "
-            "names the first)"
-        )
-    return LabelledRows(AnswerEvaluator(), labelled, True)
+    return TASKS[model.task].load().read(model, [file], columns, need_labels=False)
 
 
 @dataclass(frozen=True)
@@ -208,3 +101,21 @@ def measure_drop(
 def spread_evenly(rows: range, limit: int) -> Sequence[int]:
     """At most `limit` of the rows, evenly spread."""
     return [rows[index * len(rows) // limit] for index in range(limit)] if len(rows) > limit else rows
+
+
+def selected_on(model: Predictor, files: Iterable[TableSource]) -> dict[str, str]:
+    """{"selected_on": split}, with a warning, if the model was trained or selected on one of the files; else {}."""
+    for split, use in (("train", "trained on"), ("dev", "selected on")):
+        used = model.description.settings.get(split)
+        for file in files:
+            if _is_same(file, used):
+                logger.warning(f"{file}: the model was {use} this file, so the scores say little about other text")
+                return {"selected_on": split}
+    return {}
+
+
+def _is_same(file: TableSource, used: Any) -> bool:
+    """Whether data is `used`, an entry of bothways.json: a path, or the record of an in-memory table."""
+    if isinstance(file, MemoryTable):
+        return isinstance(used, dict) and used.get("fingerprint") == file.fingerprint
+    return isinstance(used, str) and Path(used).resolve() == Path(file).resolve()

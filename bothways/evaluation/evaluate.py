@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,13 +18,12 @@ from bothways.data.columns import LABEL_NAMES, find_column, find_text_columns
 from bothways.data.conll import looks_tagged
 from bothways.data.datasets import arrow_files, has_named_columns, is_dataset, unread_splits
 from bothways.data.examples import TAGS
-from bothways.data.squad import read_squad
 from bothways.data.stream import first_columns, first_rows, resolve_columns
 from bothways.data.text_files import file_type
-from bothways.errors import InputError, join_names
+from bothways.errors import InputError
+from bothways.evaluation.before_after import selected_on
 from bothways.evaluation.predictions import count_skipped, score_file
 from bothways.evaluation.retrieval import vectors
-from bothways.evaluation.rows import read_tagged_rows, read_trained_table, selected_on, text_evaluator, text_rows
 from bothways.families import FAMILIES
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
@@ -33,7 +31,7 @@ from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut
 from bothways.settings import Evaluate
 from bothways.settings.tables_in_memory import TableSource
-from bothways.tasks.evaluators import AnswerEvaluator
+from bothways.tasks import TASKS, TRAINED_HEADS
 from bothways.tasks.scores import Scores
 
 TAG_COLUMNS = {"tags", "pos_tags", *TAGS}
@@ -88,7 +86,8 @@ def measure(settings: Evaluate) -> Scores:
             raise InputError(f"{file}: has several splits; name one of them, such as {file}/{splits[0]}")
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
     evaluate = choose_evaluation(model, settings)
-    if settings.on_error == "skip" and evaluate not in (answers, masked_words):
+    skips = evaluate is masked_words or TASKS[model.task].load().inputs == "questions"
+    if settings.on_error == "skip" and not skips:
         raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, so fix it")
     for chosen, (names, use) in OPTIONS.items():
         if evaluate is not chosen and (asked := asked_for(settings, names)):
@@ -100,17 +99,17 @@ def measure(settings: Evaluate) -> Scores:
 def choose_evaluation(model: Predictor, settings: Evaluate) -> "Evaluation":
     """What the data and the options ask for, if the model can do it; else an InputError that names the choice."""
     is_search = any(isinstance(file, Path) and is_beir_dataset(file) for file in settings.file)
-    if model.task not in EVALUATIONS:
+    if TASKS[model.task].head not in TRAINED_HEADS:
         return vectors if is_search else choose_untrained(model, settings)
     if is_search and settings.how == "words":
         return vectors
     remedy = (
         "name an embedding model; --rerank MODEL orders its results anew" if is_search else "use a model that answers"
     )
-    if is_search or (model.task != "answer" and any(map(is_squad_file, settings.file))):
+    if is_search or (TASKS[model.task].load().inputs != "questions" and any(map(is_squad_file, settings.file))):
         data = NAMES["search"] if is_search else NAMES["questions"]
         raise InputError(f"{settings.file[0]}: {data}, but {settings.model} is fine-tuned to {model.task}; {remedy}")
-    return EVALUATIONS[model.task]
+    return labelled
 
 
 def choose_untrained(model: Predictor, settings: Evaluate) -> "Evaluation":
@@ -183,53 +182,11 @@ def add_counts(scores: Scores, counts: Mapping[str, Any]) -> Scores:
     return replace(scores, counts={**scores.counts, **counts})
 
 
-def texts(model: Predictor, settings: Evaluate) -> Scores:
-    """Scores of a classifier or regression model."""
-    tables = [
-        read_trained_table(model, file, settings, need_labels=True, group=settings.group_column)
-        for file in settings.file
-    ]
-    by_file = [text_rows(model, table) for table in tables]
-    evaluator = text_evaluator(model, positive_label(model, settings.positive) if model.labels else None)
-    predictions = [prediction for rows in by_file for prediction in evaluator.predict(model, rows)]
-    return evaluator.score([*chain.from_iterable(by_file)], predictions, intervals=True)
-
-
-def positive_label(model: Predictor, label: str | None) -> str | None:
-    """The label that `f1` is computed for: `label`, else that of fine-tuning, else the last of two."""
-    if label is not None and label not in model.labels:
-        raise InputError(f"positive ({label!r}) is not a label of the model ({join_names(model.labels)}); name one")
-    default = model.labels[-1] if len(model.labels) == 2 else None
-    return label or model.description.settings.get("positive") or default
-
-
-def tags(model: Predictor, settings: Evaluate) -> Scores:
-    """Scores of a tagger. Sentences are read with their neighbours if the model was fine-tuned that way."""
-    tagged = read_tagged_rows(model, settings.file, settings, settings.scheme)
-    evaluator, rows = tagged.evaluator, tagged.rows
-    scores = evaluator.score(rows, evaluator.predict(model, rows), intervals=True)
-    return scores if evaluator.plain else add_counts(scores, {"illegal_gold": tagged.num_illegal})
-
-
-def answers(model: Predictor, settings: Evaluate) -> Scores:
-    """SQuAD's scores of a question answering model, in percent."""
-    columns = {settings.text_column: "question", settings.pair_column: "context", settings.label_column: "answers"}
-    if other := [column for column, usual in columns.items() if column not in (None, usual)]:
-        raise InputError(
-            f"column {other[0]!r}: answers are evaluated by columns named question, context and answers; rename yours"
-        )
-    skipped: Counter[str] = Counter()
-    questions = [
-        question
-        for file in settings.file
-        for question in read_squad(file, on_error=settings.on_error, skipped=skipped, encoding=settings.encoding)
-    ]
-    for id, count in Counter(question.id for question in questions).items():
-        if count > 1:
-            raise InputError(f"question {id!r} is in two of the files; evaluate each file by itself, or keep one")
-    evaluator = AnswerEvaluator()
-    scores = evaluator.score(questions, evaluator.predict(model, questions), intervals=True)
-    return add_counts(scores, count_skipped(skipped))
+def labelled(model: Predictor, settings: Evaluate) -> Scores:
+    """Scores of a fine-tuned model on files with labels."""
+    table = TASKS[model.task].load().read(model, settings.file, settings, need_labels=True)
+    scores = table.evaluator.score(table.rows, table.evaluator.predict(model, table.rows), intervals=True)
+    return add_counts(scores, table.counts)
 
 
 def masked_words(model: Predictor, settings: Evaluate) -> Scores:
@@ -264,10 +221,4 @@ Evaluation = Callable[[Predictor, Evaluate], Scores]
 OPTIONS: Mapping[Evaluation, tuple[Collection[str], str]] = {
     vectors: (("how", "rerank", "round", "dimensions"), "pairs of texts or a BEIR directory"),
     masked_words: (("documents", "max_length"), "masked words of plain text"),
-}
-EVALUATIONS: dict[str, Evaluation] = {
-    "classify": texts,
-    "regress": texts,
-    "tag": tags,
-    "answer": answers,
 }

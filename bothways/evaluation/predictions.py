@@ -28,16 +28,13 @@ from bothways.data.tagged_words import Sentence
 from bothways.data.tags import Scheme, detect_scheme, find_illegal_tag, tags_to_spans
 from bothways.data.text_files import file_type, read_bytes, read_lines
 from bothways.errors import InputError, RowLocation, format_count
-from bothways.tasks.evaluators import (
-    AnswerEvaluator,
-    ClassEvaluator,
-    LabelSetEvaluator,
-    NumberEvaluator,
-    documents_of,
-    entity_scores,
-    ranking_scores,
-)
-from bothways.tasks.scores import PROBABILITY, Scores
+from bothways.tasks.answer import AnswerEvaluator
+from bothways.tasks.classify import ClassEvaluator, LabelSetEvaluator
+from bothways.tasks.embed import ranking_scores
+from bothways.tasks.regress import NumberEvaluator
+from bothways.tasks.scores import PROBABILITY, Scores, count_skipped
+from bothways.tasks.tag import tag_scores
+from bothways.tasks.tag_examples import documents_of
 
 LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # column names; the first that a table has counts
@@ -203,7 +200,7 @@ def _tags(
         _check(sentence, scheme)
     predicted_scheme = scheme if scheme == "plain" else detect_scheme([sentence.tags for sentence in predicted])
     gold_tags, predicted_tags = ([sentence.tags for sentence in sentences] for sentences in (gold, predicted))
-    scores = entity_scores(gold_tags, predicted_tags, scheme, documents_of(gold))
+    scores = tag_scores(gold_tags, predicted_tags, scheme, documents_of(gold))
     details = {
         "scheme": scheme,
         "illegal_gold": sum(find_illegal_tag(tags, scheme) is not None for tags in gold_tags),
@@ -234,11 +231,6 @@ def _answers(predictions: Path, gold: Path, on_error: Literal["stop", "skip"], e
     passages = {question.id: question.context for question in questions}
     scores = AnswerEvaluator().compare(answers, predicted, passages)
     return replace(scores, counts=count_skipped(skipped))
-
-
-def count_skipped(skipped: Counter[str]) -> dict[str, int]:
-    """{"skipped": number of rows}, if any were skipped."""
-    return {"skipped": skipped.total()} if skipped else {}
 
 
 def _ranking(predictions: Path, gold: Path, encoding: str | None) -> Scores:

@@ -24,9 +24,9 @@ from bothways.evaluation.before_after import (
     MAX_ROWS,
     measure_drop,
     read_evaluation_rows,
+    selected_on,
     spread_evenly,
 )
-from bothways.evaluation.rows import selected_on
 from bothways.export.graph import quiet
 from bothways.export.parity import padded, session
 from bothways.inference.backends.encoder import EncoderBackend

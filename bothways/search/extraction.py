@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -27,6 +27,7 @@ from bothways.search.indexing import file_digest
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
 from bothways.settings import Extract
+from bothways.tasks import TASKS
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
@@ -100,54 +101,44 @@ def batches(files: Sequence[FoundFile]) -> Iterator[list[FoundFile]]:
 
 @dataclass(frozen=True)
 class Extractor:
-    """A model, and what it is used for: tag, classify or answer. question: of `answer`."""
+    """A model, and the question that it is asked, if it answers questions."""
 
-    use: str
     model: "Predictor"
     question: str = ""
 
     def facts(self, parts: Sequence[DocumentPart]) -> list[list[dict[str, Any]]]:
         """The facts of each part, without their places."""
         texts = [part.text for part in parts]
-        if self.use == "tag":
-            return [
-                [_fact("entity", one.label, one.text, one.start, one.end, one.score) for one in entities]
-                for entities in self.model.tag(texts)
-            ]
-        if self.use == "classify":
-            labels = self.model.classify(texts)
-            return [[_fact("label", one.label, "", 0, 0, one.score)] for one in labels]
-        answers = self.model.answer([self.question] * len(texts), texts)
-        return [
-            [_fact("answer", self.question, one.text, one.start, one.end, one.score) for one in found if one.text]
-            for found in answers
-        ]
-
-
-def _fact(kind: str, name: str, text: str, start: int, end: int, score: float) -> dict[str, Any]:
-    return {"kind": kind, "name": name, "text": text, "start": start, "end": end, "score": round(score, 4)}
+        return TASKS[self.model.task].load().facts(self.model, texts, self.question)
 
 
 def open_extractors(settings: Extract) -> Iterator[Extractor]:
     from bothways.inference.load import load
 
-    for use, path in (("tag", settings.tag), ("classify", settings.classify), ("answer", settings.answer)):
-        if path is not None:
-            model = load(path, device=settings.device, dtype=settings.dtype)
-            if model.task != use:
-                raise InputError(f"{use} ({path}) is a model to {model.task}; train one with `bothways finetune {use}`")
-            yield Extractor(use, model, settings.question or "")
+    for name, path in models_of(settings).items():
+        model = load(path, device=settings.device, dtype=settings.dtype)
+        if model.task != name:
+            raise InputError(f"{name} ({path}) is a model to {model.task}; train one with `bothways finetune {name}`")
+        yield Extractor(model, settings.question or "")
+
+
+def models_of(settings: Extract) -> dict[str, Path]:
+    """The models by their tasks, each of which is a setting."""
+    return {
+        field.name: path
+        for field in fields(settings)
+        if field.name in TASKS and (path := getattr(settings, field.name))
+    }
 
 
 def fingerprint(settings: Extract) -> str:
     """A hash of what the facts of a file depend on, besides the file."""
     digest = blake2b(repr((settings.question, settings.dtype)).encode(), digest_size=16)
-    for path in (settings.tag, settings.classify, settings.answer):
-        digest.update(b"|")
-        if path is not None:
-            for file in sorted(hub.locate(path).rglob("*")):
-                if file.is_file() and file.suffix in (".json", ".safetensors", ".txt", ".model"):
-                    digest.update(file_digest(file))
+    for name, path in models_of(settings).items():
+        digest.update(f"|{name}".encode())
+        for file in sorted(hub.locate(path).rglob("*")):
+            if file.is_file() and file.suffix in (".json", ".safetensors", ".txt", ".model"):
+                digest.update(file_digest(file))
     return digest.hexdigest()
 
 

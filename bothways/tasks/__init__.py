@@ -1,28 +1,131 @@
-"""The task of a model: which method of Predictor its head is for."""
+"""The tasks: what is read, trained, predicted, scored and shown of each is in a file of its own in this folder.
+
+A new task is one file and one entry in TASKS. A file is imported when its task is used, so that this table, from which
+the verbs, their help and the kind of a loaded model derive, costs nothing.
+"""
 
 from collections.abc import Mapping
-from typing import Literal
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
-from bothways.checkpoint.contents import Description
+if TYPE_CHECKING:
+    from bothways.checkpoint.contents import Description
+    from bothways.tasks.task import Task
 
-TaskName = Literal["answer", "classify", "embed", "fill", "is_next", "regress", "tag"]
+TaskName = Literal["classify", "regress", "tag", "answer", "embed"]  # of those that are fine-tuned, for type checkers
+TASK = "task"  # key in bothways.json of a model whose heads and labels are also those of another task
 
 
-def task_from_heads(heads: Mapping[str, int], described: Description, *, fills: bool = True) -> TaskName:
-    """The name of a method of Predictor, from the heads of a model, its labels and its pooling.
+@dataclass(frozen=True)
+class TaskEntry:
+    """A task by its name, which is also that of its method of Predictor, if it has one.
 
-    Fine-tuned heads come first. Pre-trained models with a pooling, and models whose heads no method uses, are embedding
+    implementation: "module:Class" of the Task. head: the head of its models ("" for none). labelled: whether they have
+    labels; None: either. settings: "module:Class" of the options of `finetune NAME`; "" for a task that pre-training
+    teaches; then `remedy` says how a model gets the head. help, example, words: of the verb, its line in
+    `bothways --help`, arguments of an example, and the other words that people type for it.
+    """
+
+    implementation: str
+    head: str
+    labelled: bool | None = None
+    settings: str = ""
+    help: str = ""
+    example: str = ""
+    words: str = ""
+    remedy: str = ""
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether `finetune` teaches it."""
+        return self.settings != ""
+
+    @property
+    def settings_class(self) -> type[Any]:
+        loaded: type[Any] = load_name(self.settings)
+        return loaded
+
+    def load(self) -> "Task":
+        task: Task = load_name(self.implementation)
+        return task
+
+
+def load_name(place: str) -> Any:
+    """What "module:name" names."""
+    module, name = place.split(":")
+    return getattr(import_module(module), name)
+
+
+TASKS: dict[str, TaskEntry] = {
+    "classify": TaskEntry(
+        "bothways.tasks.classify:CLASSIFY",
+        head="classes",
+        labelled=True,
+        settings="bothways.settings.finetune:Classify",
+        help="fine-tune a text classifier",
+        example="--model my-bert --train reviews.csv -o my-classifier",
+        words="classifier classification text-classification sequence-classification sentiment intent topic "
+        "multi-label multilabel nli cloze zero-shot pet",
+    ),
+    "regress": TaskEntry(
+        "bothways.tasks.regress:REGRESS",
+        head="classes",
+        labelled=False,
+        settings="bothways.settings.finetune:Regress",
+        help="fine-tune a regression model: a number per text",
+        example="--model my-bert --train ratings.csv -o my-rater --label-column stars",
+        words="regression regressor rating",
+    ),
+    "tag": TaskEntry(
+        "bothways.tasks.tag:TAG",
+        head="tokens",
+        settings="bothways.settings.finetune:Tag",
+        help="fine-tune a tagger: named entities (NER), parts of speech",
+        example="--model my-bert --train train.conll --dev dev.conll -o my-tagger",
+        words="ner pos tagger tagging token tokens token-classification entities entity conll",
+    ),
+    "answer": TaskEntry(
+        "bothways.tasks.answer:ANSWER",
+        head="spans",
+        settings="bothways.settings.finetune:Answer",
+        help="fine-tune a question answering model (SQuAD)",
+        example="--model my-bert --train squad.json -o my-reader",
+        words="qa question-answering questions squad reader mrc answers",
+    ),
+    "embed": TaskEntry(
+        "bothways.tasks.embed:EMBED",
+        head="",
+        settings="bothways.settings.finetune:TrainEmbed",
+        help="fine-tune a sentence embedding model",
+        example="--model my-bert --train pairs.csv -o my-embedder",
+        words="embedder sentence-embedding sentence-transformer sentence-transformers sbert sts similarity "
+        "contrastive retriever matryoshka",
+    ),
+    "fill": TaskEntry(
+        "bothways.tasks.fill:FILL", head="masked_words", remedy="use a model pre-trained with masked words"
+    ),
+    "is_next": TaskEntry(
+        "bothways.tasks.is_next:IS_NEXT", head="next_sentence", remedy="use a model pre-trained with next sentences"
+    ),
+}
+TRAINED_HEADS = ("spans", "tokens", "classes")  # a model with one of these was fine-tuned
+
+
+def task_from_heads(heads: Mapping[str, int], described: "Description", *, fills: bool = True) -> str:
+    """The name of the task of a model, from its heads, its labels and its pooling, or its metadata.
+
+    Fine-tuned heads come first. Pre-trained models with a pooling, and models whose heads no task uses, are embedding
     models. fills: whether the model reads in both directions, as filling masks needs.
     """
-    if "spans" in heads:
-        return "answer"
-    if "tokens" in heads:
-        return "tag"
-    if "classes" in heads:
-        return "classify" if described.labels else "regress"
-    if described.pooling is None:
-        if "masked_words" in heads and fills:
-            return "fill"
-        if "next_sentence" in heads and "masked_words" not in heads:
-            return "is_next"
-    return "embed"
+    stored = described.metadata.get(TASK)
+    if stored in TASKS and TASKS[stored].head in ("", *heads):
+        return str(stored)
+    head = next((head for head in TRAINED_HEADS if head in heads), "")
+    if not head and described.pooling is None:
+        if "masked_words" in heads:
+            head = "masked_words" if fills else ""
+        elif "next_sentence" in heads:
+            head = "next_sentence"
+    labelled = bool(described.labels)
+    return next(name for name, entry in TASKS.items() if entry.head == head and entry.labelled in (None, labelled))

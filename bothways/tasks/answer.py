@@ -10,28 +10,48 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from statistics import fmean
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from bothways import report
+from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.checkpoint import new_head
 from bothways.checkpoint.contents import Checkpoint
+from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows
 from bothways.data.splits import overlap_warning, parts_for
 from bothways.data.squad import Question, read_squad
-from bothways.errors import InputError, format_count, location_columns
+from bothways.data.stream import ModelInput, read_questions
+from bothways.errors import InputError, RowLocation, format_count, location_columns
+from bothways.log import logger
 from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.model.model import Model
 from bothways.settings import Answer
+from bothways.settings.base import TextColumns
+from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import answer_decoding
-from bothways.tasks.evaluators import AnswerEvaluator
 from bothways.tasks.linear_baselines import best_matching_sentence
-from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.scores import Predictions, Scores, count_skipped
+from bothways.tasks.task import (
+    MOST_RESULTS,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TRUNCATE,
+    Evaluator,
+    Item,
+    LabelledRows,
+    Route,
+    Schema,
+    Task,
+    fact,
+    firsts,
+    seconds,
+)
 from bothways.tasks.training_task import (
     NO_LABEL,
     Baseline,
@@ -49,6 +69,15 @@ from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 from bothways.training.losses import Loss, classification_loss, logits_loss
 
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
+    from bothways.inference.reading import ReadOptions
+
+QUESTION: Schema = {
+    "type": "object",
+    "properties": {"question": TEXT, "context": TEXT},
+    "required": ["question", "context"],
+}
 SAMPLE = 100  # questions on which the tokens of a teacher are compared with the student's
 METRICS = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
 
@@ -94,6 +123,46 @@ class SpanObjective(LabelObjective):
     def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
         assert batch.soft_labels is not None
         return span_distance(outputs, batch.soft_labels, batch.lengths.tolist(), self.temperature)
+
+
+@dataclass(frozen=True)
+class AnswerEvaluator(Evaluator[Question, str]):
+    """Extractive question answering: exact match and F1 as SQuAD scores them, in percent. labelled: whether the
+    questions have gold answers."""
+
+    agreement: ClassVar[str] = "same answer"
+    labelled: bool = True
+
+    def predict(self, model: "Predictor", rows: Sequence[Question]) -> list[str]:
+        answers = model.answer([row.question for row in rows], [row.context for row in rows])
+        return [best.text for best, *_ in answers]
+
+    def score(
+        self,
+        rows: Sequence[Question],
+        predictions: Sequence[str],
+        reference: Sequence[str] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
+        if not self.labelled:
+            return self.agree(predictions, reference)
+        gold = {row.id: [text for text, _ in row.answers] for row in rows}
+        by_id = {row.id: answer for row, answer in zip(rows, predictions, strict=True)}
+        return self.compare(gold, by_id, {row.id: row.context for row in rows}, intervals=intervals)
+
+    def compare(
+        self,
+        gold: Mapping[str, Sequence[str]],
+        predictions: Mapping[str, str],
+        passages: Mapping[str, str],
+        *,
+        intervals: bool = True,
+    ) -> Scores:
+        """Gold answers, predicted answers and passages by the id of the question."""
+        bounds = metrics.answer_intervals(gold, predictions, passages) if intervals else None
+        scores = metrics.answer_scores(gold, predictions)
+        return Scores.with_intervals("f1", scores, bounds, secondary="exact_match", maximum=100)
 
 
 @dataclass(frozen=True)
@@ -471,3 +540,117 @@ def span_distance(scores_T2: Tensor, teacher_T2: Tensor, lengths: Sequence[int],
 def span_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
     """Start and end scores of all rows of each window, [S, 2]."""
     return model.token_scores("spans", model(batch)).split(batch.lengths.tolist())
+
+
+# --- with a model -----------------------------------------------------------------------------------------------------
+
+
+def answer_items(
+    model: "Predictor", items: Sequence[Item], reading: "ReadOptions", *, top: int | None = None
+) -> Sequence[Any]:
+    """The `top` best answers to each question as JSON, the best first."""
+    answers = model.answer(firsts(items), seconds(items) or [], top=top or 1, **reading)
+    return [[answer.to_json() for answer in best] for best in answers]
+
+
+class AnswerTask(Task):
+    """The passage's words that answer a question."""
+
+    name = "answer"
+    inputs = "questions"
+    options = frozenset({"top"})
+    route = "/answer"
+    routes = (
+        Route(
+            "/answer",
+            "The answer to a question in its context",
+            {"question": TEXT, "context": TEXT, "inputs": {"oneOf": [QUESTION, {"type": "array", "items": QUESTION}]}}
+            | {"top": NUMBER, "truncate": TRUNCATE},
+            OBJECT,
+            "questions",
+            answer_items,
+            {"top": (None, 1, MOST_RESULTS)},
+            shape=lambda answers, options: answers if options["top"] else answers[0],
+        ),
+    )
+
+    def train(self, settings: Answer, pretrained: Checkpoint, fold: int | None) -> Answering:
+        return Answering.build(settings, pretrained, fold)
+
+    def read(
+        self, model: "Predictor", files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> LabelledRows:
+        if need_labels:
+            return read_labelled_questions(files, columns)
+        (file,) = files
+        return read_answer_rows(file, columns)
+
+    def predict_rows(
+        self, model: "Predictor", rows: Sequence[ModelInput], *, top: int = 1, **options: Any
+    ) -> list[dict[str, Any]]:
+        """The best answer to each question; with top > 1 also the list of the best answers."""
+        by_question = answer_items(model, [(row.text, row.pair or "") for row in rows], options, top=top)
+        return [
+            {"id": row.id, **best[0], **({"answers": best} if top > 1 else {})}
+            for row, best in zip(rows, by_question, strict=True)
+        ]
+
+    def columns(self, model: "Predictor", top: int | None = None, *, has_sets: bool = False) -> Any:
+        import pyarrow
+
+        text, integer = pyarrow.string(), pyarrow.int64()
+        answer = {"answer": text, "start": integer, "end": integer, "score": pyarrow.float64()}
+        answers = {"answers": pyarrow.list_(pyarrow.struct(answer))} if (top or 1) > 1 else {}
+        return pyarrow.schema({"id": text, **answer, **answers})
+
+    def facts(self, model: "Predictor", texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
+        return [
+            [fact("answer", question, one.text, one.start, one.end, one.score) for one in best if one.text]
+            for best in model.answer([question] * len(texts), texts)
+        ]
+
+
+def read_labelled_questions(files: Sequence[TableSource], columns: Any) -> LabelledRows:
+    """Questions with gold answers of all files. columns: has names of columns, on_error and encoding."""
+    named = {columns.text_column: "question", columns.pair_column: "context", columns.label_column: "answers"}
+    if other := [column for column, usual in named.items() if column not in (None, usual)]:
+        raise InputError(
+            f"column {other[0]!r}: answers are evaluated by columns named question, context and answers; rename yours"
+        )
+    skipped: Counter[str] = Counter()
+    questions = [
+        question
+        for file in files
+        for question in read_squad(file, on_error=columns.on_error, skipped=skipped, encoding=columns.encoding)
+    ]
+    for id, count in Counter(question.id for question in questions).items():
+        if count > 1:
+            raise InputError(f"question {id!r} is in two of the files; evaluate each file by itself, or keep one")
+    return LabelledRows(AnswerEvaluator(), questions, True, count_skipped(skipped))
+
+
+def read_answer_rows(file: TableSource, columns: TextColumns) -> LabelledRows:
+    rows = read_rows(file, encoding=columns.encoding) if has_named_columns(file) else []
+    if rows and "answers" not in rows[0][1]:
+        questions = []
+        for row, question in enumerate(
+            read_questions(
+                str(file), question=columns.text_column, context=columns.pair_column, encoding=columns.encoding
+            )
+        ):
+            if isinstance(question, InputError):
+                raise question
+            where = RowLocation(file, row, question.line)
+            questions.append(Question("", question.text, question.pair or "", (), False, where))
+        return LabelledRows(AnswerEvaluator(labelled=False), questions, False)
+    skipped: Counter[str] = Counter()
+    labelled = read_squad(file, on_error="skip", skipped=skipped, encoding=columns.encoding)
+    if skipped:
+        logger.warning(
+            f"{file}: skipped {format_count(skipped.total(), 'question')} that cannot be read (finetune answer "
+            "names the first)"
+        )
+    return LabelledRows(AnswerEvaluator(), labelled, True)
+
+
+ANSWER = AnswerTask()

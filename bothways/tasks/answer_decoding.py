@@ -12,7 +12,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -39,6 +39,9 @@ class Answer:
     start: int
     end: int
     score: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"answer": self.text, "start": self.start, "end": self.end, "score": self.score}
 
 
 class ScoredSpan(NamedTuple):

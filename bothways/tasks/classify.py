@@ -3,11 +3,11 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,18 +22,20 @@ from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns
 from bothways.data.labels import class_indices, label_sets
 from bothways.data.quality import table_warnings
-from bothways.data.split_tables import text_columns, texts_by_location
+from bothways.data.split_tables import read_tables, text_columns, texts_by_location
+from bothways.data.stream import ModelInput
 from bothways.errors import InputError, join_names, location_columns
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.settings import Classify
-from bothways.tasks.evaluators import ClassEvaluator, LabelSetEvaluator
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.prediction_sets import Calibration, fit_calibration, fit_temperature
 from bothways.tasks.scores import Predictions, Scores, probability_column
+from bothways.tasks.task import Item, fact, firsts, second_texts, seconds
 from bothways.tasks.text_examples import TextExamples, add_text_head, text_scores
+from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, columns_of
 from bothways.tasks.texts import TextSummary, TextTask, fit_text_head
 from bothways.tasks.training_task import (
     NO_LABEL,
@@ -48,6 +50,10 @@ from bothways.tasks.training_task import (
     with_labels,
 )
 from bothways.training.losses import Loss, logits_loss
+
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
+    from bothways.inference.reading import ReadOptions
 
 NUM_STORED = 100  # most probable classes of a text whose probabilities are stored
 NEGLIGIBLE = 0.01  # mean cross-entropy: nearly all texts have a probability of 99 %
@@ -96,6 +102,52 @@ def balanced_weights(targets: np.ndarray, num_classes: int, *, multi_label: bool
         return torch.from_numpy((1 - targets).sum(0).clip(1) / targets.sum(0).clip(1)).float()
     counts = np.bincount(targets, minlength=num_classes).clip(1)  # a fold may lack a rare label
     return torch.from_numpy(len(targets) / (num_classes * counts)).float()
+
+
+@dataclass(frozen=True)
+class ClassEvaluator(TextEvaluator[str]):
+    """Classification: accuracy, F1, Matthews correlation. positive: the label that `f1` is computed for."""
+
+    positive: str | None = None
+
+    def predict(self, model: "Predictor", rows: Sequence[TextRow]) -> list[str]:
+        return [prediction.label for prediction in model.classify(*columns_of(rows))]
+
+    def compare(
+        self,
+        gold: Sequence[str],
+        predictions: Sequence[str],
+        units: Sequence[Hashable] | None = None,
+        *,
+        intervals: bool = True,
+    ) -> Scores:
+        bounds = None
+        if intervals:
+            bounds = metrics.classification_intervals(gold, predictions, positive=self.positive, groups=units)
+        scores = metrics.classification(gold, predictions, positive=self.positive)
+        return Scores.with_intervals("accuracy", scores, bounds, counts={"texts": len(gold)}, secondary="f1_macro")
+
+
+@dataclass(frozen=True)
+class LabelSetEvaluator(TextEvaluator[Collection[str]]):
+    """Multi-label classification: F1, and accuracy of whole sets. names: all labels."""
+
+    names: Sequence[str]
+
+    def predict(self, model: "Predictor", rows: Sequence[TextRow]) -> list[Collection[str]]:
+        return [prediction.labels for prediction in model.classify(*columns_of(rows))]
+
+    def compare(
+        self,
+        gold: Sequence[Collection[str]],
+        predictions: Sequence[Collection[str]],
+        units: Sequence[Hashable] | None = None,
+        *,
+        intervals: bool = True,
+    ) -> Scores:
+        bounds = metrics.multi_label_intervals(gold, predictions, units) if intervals else None
+        scores = metrics.multi_label(gold, predictions, self.names)
+        return Scores.with_intervals("f1_micro", scores, bounds, counts={"texts": len(gold)}, secondary="accuracy")
 
 
 @dataclass(frozen=True)
@@ -507,3 +559,64 @@ def multi_label_distance(student_NC: Tensor, teacher_NC: Tensor, temperature: fl
     losses_NC = F.binary_cross_entropy_with_logits(student_NC, teacher_NC.sigmoid(), reduction="none")
     entropies_NC = F.binary_cross_entropy_with_logits(teacher_NC, teacher_NC.sigmoid(), reduction="none")
     return (losses_NC - entropies_NC).sum() * temperature**2, teacher_NC.numel()
+
+
+# --- with a model -----------------------------------------------------------------------------------------------------
+
+
+def class_scores(model: "Predictor", items: Sequence[Item], reading: "ReadOptions") -> Sequence[Any]:
+    """The outputs of the head for classes, before a softmax or sigmoid, float32 [C] per text (or pair)."""
+    parts = model.backend.text_scores("classes", firsts(items), seconds(items), reading)
+    return [*torch.cat([*parts]).float().cpu().numpy()]
+
+
+class ClassifyTask(TextModelTask):
+    """A label for each text (or pair), or several."""
+
+    name = "classify"
+    options = frozenset({"top", "coverage"})
+    route = "/predict"
+
+    def train(self, settings: Classify, pretrained: Checkpoint, fold: int | None) -> Classification:
+        return Classification.build(settings, pretrained, read_tables(settings, fold))
+
+    def evaluator(self, model: "Predictor", positive: str | None) -> TextEvaluator[Any]:
+        """InputError if the model does not have the positive label; by default it is that of fine-tuning, else the last
+        of two."""
+        if positive is not None and positive not in model.labels:
+            raise InputError(
+                f"positive ({positive!r}) is not a label of the model ({join_names(model.labels)}); name one"
+            )
+        if model.description.multi_label:
+            return LabelSetEvaluator(model.labels)
+        default = model.labels[-1] if len(model.labels) == 2 else None
+        return ClassEvaluator(positive or model.description.settings.get("positive") or default)
+
+    def labels(self, model: "Predictor", table: Table) -> Sequence[Any]:
+        if model.description.multi_label:
+            return label_sets(table, model.labels)
+        class_indices(table, model.labels)  # raises for unknown labels
+        return table.labels or []
+
+    def predict_rows(self, model: "Predictor", rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
+        """The most probable label, its score and the scores of all labels (or the `top` best); for multi-label models
+        also the labels above the threshold, and with coverage the prediction set."""
+        predictions = model.classify([row.text for row in rows], second_texts(rows), **options)
+        return [prediction.to_json() for prediction in predictions]
+
+    def columns(self, model: "Predictor", top: int | None = None, *, has_sets: bool = False) -> Any:
+        import pyarrow
+
+        text, number = pyarrow.string(), pyarrow.float64()
+        labels = {"labels": pyarrow.list_(text)} if model.description.multi_label or has_sets else {}
+        scores = pyarrow.map_(text, number) if top else pyarrow.struct(dict.fromkeys(model.labels, number))
+        return pyarrow.schema({"label": text, **labels, "score": number, "scores": scores})
+
+    def scores_per_row(self, model: "Predictor", top: int | None) -> int:
+        return len(model.labels) if top is None else 1
+
+    def facts(self, model: "Predictor", texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
+        return [[fact("label", one.label, "", 0, 0, one.score)] for one in model.classify(texts)]
+
+
+CLASSIFY = ClassifyTask()

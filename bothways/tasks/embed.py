@@ -4,12 +4,12 @@ Letters: N pairs of R texts each (text, pair, and perhaps a hard negative), H di
 pairs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from bothways.batching import chunked
 from bothways.checkpoint import state_dict
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.near_duplicates import first_locations, text_key
-from bothways.data.pairs import TextPairs
+from bothways.data.pairs import TextPairs, read_pairs
 from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
 from bothways.device import choose_device, choose_dtype
@@ -31,12 +31,14 @@ from bothways.families import FAMILIES
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.model.model import Model
 from bothways.settings import TrainEmbed
+from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.batch_plan import BATCH_TOKENS, BatchPlan
-from bothways.tasks.evaluators import pair_scores
 from bothways.tasks.pair_examples import PairBatch, PairExamples, text_vectors
 from bothways.tasks.pooling import pooling_name
 from bothways.tasks.ranking import TOP, rank_by_scores, rank_pairs
 from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.task import Evaluator, LabelledRows, Task
+from bothways.tasks.text_rows import read_trained_table
 from bothways.tasks.training_task import (
     NO_LABEL,
     Baseline,
@@ -50,6 +52,9 @@ from bothways.tasks.training_task import (
 )
 from bothways.training.losses import Loss, vector_distance
 from bothways.training.transforms import Transform
+
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
 
 LOSS_PAIRS = 256  # pairs that compete with each other in the loss of an evaluation
 
@@ -438,3 +443,64 @@ def matryoshka_loss(loss: Callable[[Tensor], Loss], vectors_RNH: Tensor, sizes: 
     weights)."""
     sums, counts = zip(*(loss(vectors_RNH[..., :size]) for size in sizes), strict=True)
     return torch.stack(sums).mean(), counts[0]
+
+
+# --- with a model -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class VectorEvaluator(Evaluator[str, np.ndarray]):
+    """Sentence embeddings: cosine similarity with the vectors of the reference."""
+
+    def predict(self, model: "Predictor", rows: Sequence[str]) -> list[np.ndarray]:
+        return list(model.embed(rows))
+
+    def score(
+        self,
+        rows: Sequence[str],
+        predictions: Sequence[np.ndarray],
+        reference: Sequence[np.ndarray] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
+        cosines_N = 100 * (np.array(predictions) * np.array(reference)).sum(1)
+        scores = {"mean cosine": float(cosines_N.mean()), "least cosine": float(cosines_N.min())}
+        return Scores("mean cosine", scores, {"texts": len(rows)}, secondary="least cosine", maximum=100)
+
+
+def pair_scores(gold: Sequence[float], cosines: Sequence[float], units: Sequence[Hashable] | None = None) -> Scores:
+    """Correlations of gold scores and cosines. No errors, since a cosine does not have the unit of the scores."""
+    names = ("spearman", "pearson")
+    scores, bounds = metrics.regression(gold, cosines), metrics.regression_intervals(gold, cosines, units)
+    return Scores.with_intervals(
+        "spearman", {name: scores[name] for name in names}, bounds, counts={"pairs": len(gold)}, secondary="pearson"
+    )
+
+
+def ranking_scores(
+    qrels: Mapping[str, Mapping[str, float]], ranking: Mapping[str, Sequence[str]], *, k: int = 10
+) -> Scores:
+    """nDCG, MRR and recall at k of search results."""
+    bounds = metrics.ranking_intervals(qrels, ranking, k=k)
+    return Scores.with_intervals(f"ndcg@{k}", metrics.ranking_scores(qrels, ranking, k=k), bounds)
+
+
+class EmbedTask(Task):
+    """A vector for each text."""
+
+    name = "embed"
+    route = "/embed"
+
+    def train(self, settings: TrainEmbed, pretrained: Checkpoint, fold: int | None) -> Embedding:
+        return Embedding.build(settings, pretrained, read_pairs(settings, fold))
+
+    def read(
+        self, model: "Predictor", files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> LabelledRows:
+        """Texts without labels, for which the vectors of two models are compared."""
+        named = columns.label_column is not None
+        texts = [text for file in files for text in read_trained_table(model, file, columns, need_labels=named).texts]
+        return LabelledRows(VectorEvaluator(), texts, False)
+
+
+EMBED = EmbedTask()

@@ -1,28 +1,30 @@
 """Text regression: a number per text or text pair (STS-B in Devlin 2018, section 4.1)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 
-from bothways import report
+from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.labels import numeric_labels
 from bothways.data.quality import table_warnings
-from bothways.data.split_tables import text_columns, texts_by_location
+from bothways.data.split_tables import read_tables, text_columns, texts_by_location
+from bothways.data.stream import ModelInput
 from bothways.errors import InputError, location_columns
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.model import Model
 from bothways.settings import Regress
-from bothways.tasks.evaluators import NumberEvaluator
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.task import second_texts
 from bothways.tasks.text_examples import TextExamples, add_text_head, text_scores
+from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, columns_of
 from bothways.tasks.texts import TextSummary, TextTask, fit_text_head
 from bothways.tasks.training_task import (
     Baseline,
@@ -36,6 +38,9 @@ from bothways.tasks.training_task import (
 )
 from bothways.training.losses import Loss, mse_loss
 from bothways.training.transforms import ScaleOutputs, Transform
+
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
 
 # Distance of neighbouring float32 numbers, in standard deviations of the training numbers.
 COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error
@@ -64,6 +69,31 @@ class NumberObjective(LabelObjective):
     def teacher_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
         assert batch.soft_labels is not None
         return number_loss(outputs, batch.soft_labels)
+
+
+@dataclass(frozen=True)
+class NumberEvaluator(TextEvaluator[float]):
+    """Regression: rank and linear correlation, and errors."""
+
+    def predict(self, model: "Predictor", rows: Sequence[TextRow]) -> list[float]:
+        scores: list[float] = model.regress(*columns_of(rows)).tolist()
+        return scores
+
+    def agree(self, predictions: Sequence[float], reference: Sequence[float] | None) -> Scores:
+        assert reference is not None
+        return self.compare(reference, predictions, intervals=False)
+
+    def compare(
+        self,
+        gold: Sequence[float],
+        predictions: Sequence[float],
+        units: Sequence[Hashable] | None = None,
+        *,
+        intervals: bool = True,
+    ) -> Scores:
+        bounds = metrics.regression_intervals(gold, predictions, units) if intervals else None
+        scores = metrics.regression(gold, predictions)
+        return Scores.with_intervals("spearman", scores, bounds, counts={"texts": len(gold)}, secondary="pearson")
 
 
 @dataclass(frozen=True)
@@ -256,3 +286,34 @@ def describe_rounding(numbers_N: np.ndarray) -> str:
         f"float32 numbers near {abs(numbers_N).max():.10g} are {spacing:g} apart, {spacing / deviation:.1%} of these "
         f"numbers' standard deviation ({deviation:g})"
     )
+
+
+# --- with a model -----------------------------------------------------------------------------------------------------
+
+
+class RegressTask(TextModelTask):
+    """A number for each text (or pair)."""
+
+    name = "regress"
+    route = "/predict"
+
+    def train(self, settings: Regress, pretrained: Checkpoint, fold: int | None) -> Regression:
+        return Regression.build(settings, pretrained, read_tables(settings, fold))
+
+    def evaluator(self, model: "Predictor", positive: str | None) -> TextEvaluator[Any]:
+        return NumberEvaluator()
+
+    def labels(self, model: "Predictor", table: Table) -> Sequence[float]:
+        return numeric_labels(table)
+
+    def predict_rows(self, model: "Predictor", rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
+        numbers = model.regress([row.text for row in rows], second_texts(rows), **options)
+        return [{"score": number} for number in numbers.tolist()]
+
+    def columns(self, model: "Predictor", top: int | None = None, *, has_sets: bool = False) -> Any:
+        import pyarrow
+
+        return pyarrow.schema({"score": pyarrow.float64()})
+
+
+REGRESS = RegressTask()

@@ -1,5 +1,6 @@
 """Scores by name, with a primary score and 95 % intervals; predictions with their gold labels."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -78,3 +79,8 @@ class Predictions:
             for column in fields(whole):
                 getattr(whole, column.name).extend(getattr(part, column.name))
         return whole
+
+
+def count_skipped(skipped: Counter[str]) -> dict[str, int]:
+    """{"skipped": number of rows}, if any were skipped."""
+    return {"skipped": skipped.total()} if skipped else {}

@@ -4,11 +4,13 @@ The label of a word is predicted at its first piece.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
-from typing import Any, ClassVar
+from itertools import chain, islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,15 +18,21 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways import report
+from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.checkpoint import new_head
 from bothways.checkpoint.contents import Checkpoint
+from bothways.data.annotations import is_annotation_file
+from bothways.data.datasets import has_named_columns, read_rows
+from bothways.data.examples import read_table
 from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
+from bothways.data.stream import ModelInput
+from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import Sentence, join_words, word_starts
-from bothways.data.tags import Scheme, find_illegal_tag, tags_to_spans
-from bothways.errors import location_columns
+from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag, tags_to_spans
+from bothways.data.text_files import read_lines
+from bothways.errors import InputError, join_names, location_columns
 from bothways.linear import linear_head
 from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
@@ -32,19 +40,22 @@ from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
 from bothways.model.parameters import fingerprint_weights
 from bothways.settings import Tag
-from bothways.tasks.evaluators import TagEvaluator, documents_of
+from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.linear_baselines import most_frequent_tags
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.tag_decoding import Tagset, decode_word_tags, word_probabilities
 from bothways.tasks.tag_examples import (
     TaggedTexts,
     TaggedWindows,
+    documents_of,
+    read_splits,
     read_tagset,
     sentence_key,
     target_rows,
     transfer_scores,
 )
-from bothways.tasks.tagged_texts import all_words
+from bothways.tasks.tagged_texts import all_words, group_sentences, read_sentences, to_iob2
+from bothways.tasks.task import LIST, ONE_OR_MANY, TRUNCATE, Evaluator, Item, LabelledRows, Route, Task, fact, firsts
 from bothways.tasks.training_task import (
     NO_LABEL,
     Baseline,
@@ -67,7 +78,12 @@ from bothways.tasks.windows import merge_rows
 from bothways.tokenizer.tokenizer import Encoding
 from bothways.training.losses import Loss, classification_loss, logits_loss
 
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
+    from bothways.inference.reading import ReadOptions
+
 MAX_LABELLED_TOKENS = 60_000  # for fitting a linear model of tokens
+MIN_TAGGED_TEXTS = 64  # made of sentences, if there are that many sentences
 ENTITY_METRICS = ("precision", "recall", "f1", "f1_macro", "accuracy")
 
 
@@ -95,6 +111,54 @@ class TagObjective(LabelObjective):
         soft_labels = batch.soft_labels[target_rows(batch)]
         is_read_M = ~soft_labels[:, 0].isnan()
         return logits_loss(outputs[is_read_M], soft_labels[is_read_M], self.temperature)
+
+
+@dataclass(frozen=True)
+class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
+    """Tags of words: F1 of exact entities (NER), or for plain tags accuracy. Rows are sentences that are read together.
+
+    scheme: tag scheme of the gold tags. plain: whether gold or predicted tags are plain, one label per word.
+    """
+
+    scheme: Scheme
+    plain: bool
+
+    def predict(self, model: "Predictor", rows: Sequence[list[Sentence]]) -> list[list[list[str]]]:
+        """The tags of each sentence of each row."""
+        predictions = []
+        for row, tags in zip(rows, model.tag_words([all_words(row) for row in rows]), strict=True):
+            rest = iter(tags)
+            predictions.append([[*islice(rest, len(sentence.words))] for sentence in row])
+        return predictions
+
+    def score(
+        self,
+        rows: Sequence[list[Sentence]],
+        predictions: Sequence[list[list[str]]],
+        reference: Sequence[list[list[str]]] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
+        sentences = [*chain.from_iterable(rows)]
+        gold = [sentence.tags if self.plain else to_iob2(sentence, self.scheme).tags for sentence in sentences]
+        documents = documents_of(sentences)
+        return self.compare(gold, [*chain.from_iterable(predictions)], documents, intervals=intervals)
+
+    def compare(
+        self,
+        gold: Sequence[Sequence[str]],
+        predictions: Sequence[Sequence[str]],
+        documents: Sequence[str],
+        *,
+        intervals: bool = True,
+    ) -> Scores:
+        """gold, predictions: the tags of each sentence, plain or IOB2. documents: the document of each sentence."""
+        if not self.plain:
+            return tag_scores(gold, predictions, "iob2", documents, intervals=intervals)
+        scores = tag_scores(gold, predictions, "plain", documents, intervals=intervals)
+        by_name = {name: value for name, value in scores.by_name.items() if name in ("accuracy", "accuracy_interval")}
+        counts = {**scores.counts, "words": sum(map(len, gold))}
+        return replace(scores, primary="accuracy", by_name=by_name, counts=counts, secondary=None)
 
 
 @dataclass(frozen=True)
@@ -476,3 +540,161 @@ def labelled_token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
 def token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
     """Scores of all tokens of each window, [S, C]."""
     return model.token_scores("tokens", model(batch)).split(batch.lengths.tolist())
+
+
+# --- with a model -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EntityEvaluator(Evaluator[str, list[tuple[str, int, int]]]):
+    """Named entities in texts without labels: the percentage of texts with the same entities as the reference."""
+
+    agreement = "same entities"
+
+    def predict(self, model: "Predictor", rows: Sequence[str]) -> list[list[tuple[str, int, int]]]:
+        entities = model.tag(rows)
+        return [[(entity.label, entity.start, entity.end) for entity in text] for text in entities]
+
+    def score(
+        self,
+        rows: Sequence[str],
+        predictions: Sequence[list[tuple[str, int, int]]],
+        reference: Sequence[list[tuple[str, int, int]]] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
+        return self.agree(predictions, reference)
+
+
+def tag_scores(
+    gold: Sequence[Sequence[str]],
+    predictions: Sequence[Sequence[str]],
+    scheme: Scheme,
+    documents: Sequence[str],
+    *,
+    intervals: bool = True,
+) -> Scores:
+    """Precision, recall and F1 of exact entities, and the accuracy of tags."""
+    bounds = metrics.entity_intervals(gold, predictions, scheme, documents) if intervals else None
+    scores = metrics.entity_scores(gold, predictions, scheme)
+    return Scores.with_intervals("f1", scores, bounds, counts={"sentences": len(gold)}, secondary="accuracy")
+
+
+def tag_items(model: "Predictor", items: Sequence[Item], reading: "ReadOptions") -> Sequence[Any]:
+    """The entities of each text as JSON."""
+    return [[entity.to_json() for entity in entities] for entities in model.tag(firsts(items), **reading)]
+
+
+class TagTask(Task):
+    """The entities of each text, or a label for each word."""
+
+    name = "tag"
+    inputs = "single texts"
+    route = "/tag"
+    routes = (
+        Route("/tag", "Entities of a text", {"inputs*": ONE_OR_MANY, "truncate": TRUNCATE}, LIST, "texts", tag_items),
+    )
+
+    def train(self, settings: Tag, pretrained: Checkpoint, fold: int | None) -> Tagging:
+        errors = RowErrors(settings.on_error)
+        sentences = read_splits(settings, errors, fold)
+        return Tagging.build(settings, pretrained, sentences, errors.notes(len(sentences["train"])))
+
+    def read(
+        self, model: "Predictor", files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> LabelledRows:
+        """Sentences are read with their neighbours if the model was fine-tuned that way."""
+        if need_labels:
+            return read_tagged_rows(model, files, columns, columns.scheme)
+        (file,) = files
+        if not is_tagged(file, model.labels, columns.encoding):
+            table = read_table(file, text=columns.text_column, need_labels=False, encoding=columns.encoding)
+            return LabelledRows(EntityEvaluator(), table.texts, False)
+        names = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
+        return read_tagged_rows(model, [file], names, min_rows=MIN_TAGGED_TEXTS)
+
+    def predict_rows(self, model: "Predictor", rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
+        return [{"entities": entities} for entities in tag_items(model, [(row.text, None) for row in rows], options)]
+
+    def columns(self, model: "Predictor", top: int | None = None, *, has_sets: bool = False) -> Any:
+        import pyarrow
+
+        text, integer = pyarrow.string(), pyarrow.int64()
+        entity = {"label": text, "text": text, "start": integer, "end": integer, "score": pyarrow.float64()}
+        return pyarrow.schema({"entities": pyarrow.list_(pyarrow.struct(entity))})
+
+    def facts(self, model: "Predictor", texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
+        return [
+            [fact("entity", one.label, one.text, one.start, one.end, one.score) for one in entities]
+            for entities in model.tag(texts)
+        ]
+
+
+def read_tagged_rows(
+    model: "Predictor",
+    files: Iterable[TableSource],
+    columns: object,
+    requested: Scheme | Literal["auto"] = "auto",
+    *,
+    min_rows: int = 0,
+) -> LabelledRows:
+    """The tagged sentences of files. Neighbours are read together if the model was fine-tuned that way.
+
+    columns: has words_column, tags_column and encoding. min_rows: read fewer neighbours together if there would be
+    fewer rows. InputError for tags of another kind than the model's.
+    """
+    trained = model.description.settings
+    is_plain = model.description.metadata.get("scheme") == "plain"
+    written: Scheme = "plain" if is_plain else "iob2" if requested == "auto" else requested
+    by_file = [read_sentences(file, columns, trained, written) for file in files]
+    sentences = [*chain.from_iterable(by_file)]
+    scheme = detect_scheme([sentence.tags for sentence in sentences]) if requested == "auto" else requested
+    if not is_plain:
+        check_entity_tags(sentences, scheme, model.labels)
+    evaluator = TagEvaluator(scheme, plain=is_plain or scheme == "plain")
+    counts = {}
+    if not evaluator.plain:
+        counts["illegal_gold"] = sum(find_illegal_tag(sentence.tags, scheme) is not None for sentence in sentences)
+    window = model.window_policy.size if trained.get("context") else 0
+    while True:
+        rows = [row for file in by_file for row in group_sentences(file, model.tokenizer, window)]
+        if len(rows) >= min(min_rows, len(sentences)):
+            return LabelledRows(evaluator, rows, True, counts)
+        window //= 2
+
+
+def check_entity_tags(sentences: Sequence[Sentence], scheme: Scheme, labels: Sequence[str]) -> None:
+    """InputError for tags without a prefix that are not the model's, or if the model knows none of the entity types.
+
+    Single unknown types are allowed: the model misses their entities.
+    """
+    known = {entity_type(label) for label in labels} | {OUTSIDE}
+    tagged = [(sentence.where, tag) for sentence in sentences for tag in sentence.tags if tag != OUTSIDE]
+    unknown = [(where, tag) for where, tag in tagged if entity_type(tag) not in known]
+    is_plain = scheme == "plain"
+    if unknown and (is_plain or len(unknown) == len(tagged)):
+        where, tag = unknown[0]
+        way_out = "write it with B- and I-" if is_plain else "fix the tags"
+        raise InputError(
+            f"{where}: tag {tag!r} is not an entity tag of the model, which was trained on {join_names(labels)}; "
+            f"{way_out}"
+        )
+
+
+def entity_type(tag: str) -> str:
+    """A tag without the prefix of its scheme."""
+    return tag[2:] if tag[1:2] == "-" else tag
+
+
+def is_tagged(file: Path, labels: Sequence[str], encoding: str | None) -> bool:
+    """Whether a file has tags: in named columns a list of words, else lines that end in one of the model's tags."""
+    if is_annotation_file(file):
+        return True
+    if has_named_columns(file):
+        rows = read_rows(file, encoding=encoding)
+        return bool(rows) and any(isinstance(value, list) for value in rows[0][1].values())
+    fields = next((line.split() for _, line in read_lines(file, encoding) if line.strip()), [])
+    return len(fields) > 1 and (fields[-1] in (*labels, OUTSIDE) or fields[0] == "-DOCSTART-")
+
+
+TAG = TagTask()

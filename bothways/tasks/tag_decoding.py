@@ -10,6 +10,7 @@ Letters: S tokens of a text, special tokens included; W of BERT's words in it; C
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,9 @@ class Entity:
     start: int
     end: int
     score: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self)}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.data.columns import Table
 from bothways.data.examples import read_tagged
-from bothways.data.near_duplicates import text_key
+from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.split_tables import divide_rows
 from bothways.data.splits import parts_for
 from bothways.data.tables import RowErrors
@@ -25,7 +25,6 @@ from bothways.data.tagged_words import Sentence, join_words, word_starts
 from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError
 from bothways.settings import Tag
-from bothways.tasks.evaluators import documents_of
 from bothways.tasks.offsets import BertWords, align_words, bert_words
 from bothways.tasks.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
 from bothways.tasks.tagged_texts import all_words, group_sentences, to_iob2
@@ -233,3 +232,13 @@ def detect_or_check_scheme(sentences: Sequence[Sentence], requested: Scheme | Li
             word = f"word {illegal.position + 1} of the sentence, {sentence.words[illegal.position]!r}"
             raise InputError(f"{sentence.where}: {word}: {illegal.why}; correct the tag, or give another --scheme")
     return scheme
+
+
+def documents_of(sentences: Sequence[Sentence]) -> list[str]:
+    """The document of each sentence, or without documents the location of the first near duplicate of the sentence."""
+    keys = (text_key(" ".join(sentence.words)) for sentence in sentences)
+    firsts = first_locations(keys, (sentence.where for sentence in sentences))
+    return [
+        first if sentence.document is None else f"{sentence.where.file}, document {sentence.document}"
+        for sentence, first in zip(sentences, firsts, strict=True)
+    ]

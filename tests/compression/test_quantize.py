@@ -18,12 +18,13 @@ from bothways.compression import quantize
 from bothways.compression.quantize import halves
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.evaluation.before_after import MASK_EVERY, Drop, mask_words, measure_drop, read_evaluation_rows
+from bothways.evaluation.before_after import Drop, measure_drop, read_evaluation_rows
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.model import int8_calibration as calibrate
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
+from bothways.tasks.fill import MASK_EVERY, mask_words
 from bothways.tasks.scores import Scores
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 

@@ -33,7 +33,7 @@ from bothways.linear import (
 from bothways.report import baselines as page_baselines
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks import classify, embed, linear_baselines, regress, tag
-from bothways.tasks.evaluators import ClassEvaluator
+from bothways.tasks.classify import ClassEvaluator
 from bothways.tasks.scores import Predictions
 from bothways.tasks.tag_examples import read_splits
 from bothways.tasks.training_task import Baseline, resamples_of

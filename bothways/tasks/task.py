@@ -1,0 +1,186 @@
+"""What a task does with a model: it trains one, reads labelled rows, scores predictions, writes rows, answers requests.
+
+Each task is one object of a subclass here, at the end of its file; TASKS names it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import eq
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+
+from bothways.errors import InputError
+from bothways.tasks.scores import Scores
+
+if TYPE_CHECKING:
+    from bothways.checkpoint.contents import Checkpoint
+    from bothways.data.stream import ModelInput
+    from bothways.inference.predictor import Predictor
+    from bothways.settings.tables_in_memory import TableSource
+    from bothways.tasks.training_task import TrainingTask
+
+Row = TypeVar("Row")
+Prediction = TypeVar("Prediction")
+Item = tuple[str, str | None]  # a text and perhaps its pair
+Schema = Mapping[str, Any]  # of JSON
+# What a row of input is: a text or a pair, as the model reads them; a text; a question and its passage.
+InputKind = Literal["texts", "single texts", "questions"]
+
+
+# --- predictions and their scores -------------------------------------------------------------------------------------
+
+
+class Result(Protocol):
+    """A prediction for a text."""
+
+    def to_json(self) -> Any:
+        """The prediction as JSON: the same in files of predictions, in answers of the server and in extracted facts."""
+
+
+class Evaluator(ABC, Generic[Row, Prediction]):
+    """Predictions for rows of one task, and their scores. Rows without labels are scored by how many predictions equal
+    those of another model, the reference. agreement: the name of that percentage."""
+
+    agreement: ClassVar[str] = "same label"
+
+    @abstractmethod
+    def predict(self, model: "Predictor", rows: Sequence[Row]) -> list[Prediction]:
+        """One prediction per row."""
+
+    @abstractmethod
+    def score(
+        self,
+        rows: Sequence[Row],
+        predictions: Sequence[Prediction],
+        reference: Sequence[Prediction] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
+        """Scores against the labels of the rows, or for rows without labels against the predictions `reference`.
+
+        intervals: add 95 % intervals, which take longer to compute than the scores.
+        """
+
+    def agree(self, predictions: Sequence[Any], reference: Sequence[Any] | None) -> Scores:
+        """The percentage of predictions that equal those of the reference."""
+        assert reference is not None
+        share = 100 * sum(map(eq, predictions, reference)) / len(reference)
+        return Scores(self.agreement, {self.agreement: share}, maximum=100)
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """The rows of files, their evaluator, whether they have labels, and counts that are reported with the scores."""
+
+    evaluator: Evaluator[Any, Any]
+    rows: Sequence[Any]
+    labelled: bool
+    counts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+# --- routes of the server ---------------------------------------------------------------------------------------------
+
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "integer"}
+FLAG: Schema = {"type": "boolean"}
+STRINGS: Schema = {"type": "array", "items": TEXT}
+ONE_OR_MANY: Schema = {"oneOf": [TEXT, STRINGS]}
+LIST: Schema = {"type": "array"}
+OBJECT: Schema = {"type": "object"}
+TRUNCATE: Schema = {
+    "type": "boolean",
+    "default": False,
+    "description": "Cut long texts instead of reading them in windows.",
+}
+MOST_RESULTS = 1000
+
+
+def firsts(items: Sequence[Item]) -> list[str]:
+    return [text for text, _ in items]
+
+
+def seconds(items: Sequence[Item]) -> list[str] | None:
+    """The second texts; None if there are none. Requests do not mix pairs and single texts."""
+    return [pair for _, pair in items if pair is not None] or None
+
+
+@dataclass(frozen=True)
+class Route:
+    """A route of the server: POST `path` with a text, or texts, as `inputs`.
+
+    summary, fields, answer: for its description; required fields end in *. reads: the form of `inputs`. compute: a
+    function of a module, (model, items, reading options, the options) -> a JSON value per item. options: integers of
+    the body that it takes, as (default, least, most). shape: the JSON of an item from that value, by the options that
+    the request has (None: not given).
+    """
+
+    path: str
+    summary: str
+    fields: Mapping[str, Schema]
+    answer: Schema
+    reads: Literal["texts", "pairs", "questions"]
+    compute: Callable[..., Sequence[Any]]
+    options: Mapping[str, tuple[int | None, int, int]] = field(default_factory=dict)
+    shape: Callable[[Any, Mapping[str, int | None]], Any] = lambda result, options: result
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+class Task(ABC):
+    """A task. Attributes are for `predict` and for messages.
+
+    name: as in TASKS. inputs: what a row is. options: of `predict`, besides those of reading: "top", "coverage". route:
+    of the server, "" if it has none. routes: those that this task adds.
+    """
+
+    name: ClassVar[str]
+    inputs: ClassVar[InputKind] = "texts"
+    options: ClassVar[frozenset[str]] = frozenset()
+    route: ClassVar[str] = ""
+    routes: ClassVar[Sequence[Route]] = ()
+
+    def train(self, settings: Any, pretrained: "Checkpoint", fold: int | None) -> "TrainingTask":
+        """The task of a fine-tuning run. fold: in cross-validation the fold whose rows are the test split."""
+        raise InputError(f"a model learns to {self.name} in pre-training; there is no fine-tuning for it")
+
+    @abstractmethod
+    def read(
+        self, model: "Predictor", files: "Sequence[TableSource]", columns: Any, *, need_labels: bool
+    ) -> LabelledRows:
+        """The rows of files for a model of this task. columns: settings with the names of columns.
+
+        InputError if a file cannot be read, lacks labels that are needed, or has some that are unknown to the model.
+        """
+
+    def predict_rows(self, model: "Predictor", rows: "Sequence[ModelInput]", **options: Any) -> list[dict[str, Any]]:
+        """The predictions for rows of a file, as written by `predict`. options: those of reading, and of the task."""
+        model.classify([])  # InputError, which names the heads of the model
+        raise NotImplementedError
+
+    def columns(self, model: "Predictor", top: int | None = None, *, has_sets: bool = False) -> Any:
+        """The types of the columns of `predict_rows`, a pyarrow.Schema."""
+        import pyarrow
+
+        return pyarrow.schema([])
+
+    def scores_per_row(self, model: "Predictor", top: int | None) -> int:
+        """The number of scores in a row of `predict_rows`."""
+        return 1
+
+    def facts(self, model: "Predictor", texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
+        """What `extract` writes of each text, without its place in a file."""
+        raise InputError(f"a model to {self.name} extracts nothing")
+
+
+def fact(kind: str, name: str, text: str, start: int, end: int, score: float) -> dict[str, Any]:
+    """A row of `extract`: characters [start, end) of a text, and what they are."""
+    return {"kind": kind, "name": name, "text": text, "start": start, "end": end, "score": round(score, 4)}
+
+
+def second_texts(rows: "Sequence[ModelInput]") -> list[str] | None:
+    """The second texts; None if the rows have none."""
+    return [row.pair for row in rows if row.pair is not None] or None

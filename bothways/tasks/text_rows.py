@@ -1,0 +1,119 @@
+"""Rows of texts or pairs of texts, read as in fine-tuning: columns, second texts, spelling of labels."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bothways.data.columns import Table
+from bothways.data.examples import read_table
+from bothways.data.labels import respell_labels
+from bothways.data.near_duplicates import label_key
+from bothways.data.stream import resolve_columns
+from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks.scores import Scores
+from bothways.tasks.task import Evaluator, LabelledRows, Prediction, Task
+
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
+
+
+class TextRow(NamedTuple):
+    """A text or a pair of texts. label: a class, a set of labels or a number; None without labels. unit: name of the
+    independent unit (`Table.units`); None: the row."""
+
+    text: str
+    pair: str | None = None
+    label: Any = None
+    unit: str | None = None
+
+
+class TextEvaluator(Evaluator[TextRow, Prediction]):
+    """Predictions for texts or pairs, compared with their labels."""
+
+    def score(
+        self,
+        rows: Sequence[TextRow],
+        predictions: Sequence[Prediction],
+        reference: Sequence[Prediction] | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
+        if not rows or rows[0].label is None:
+            return self.agree(predictions, reference)
+        units = [row_number if row.unit is None else row.unit for row_number, row in enumerate(rows)]
+        return self.compare([row.label for row in rows], predictions, units, intervals=intervals)
+
+    def compare(
+        self,
+        gold: Sequence[Any],
+        predictions: Sequence[Any],
+        units: Sequence[Hashable] | None = None,
+        *,
+        intervals: bool = True,
+    ) -> Scores:
+        """The scores of predictions from any source. units: rows of a unit are not independent of each other; None: all
+        rows are. intervals: with 95 % intervals."""
+        raise NotImplementedError
+
+
+class TextModelTask(Task):
+    """A task whose rows are texts or pairs with a label each."""
+
+    def evaluator(self, model: "Predictor", positive: str | None) -> TextEvaluator[Any]:
+        """positive: the label that was asked for; see ClassEvaluator."""
+        raise NotImplementedError
+
+    def labels(self, model: "Predictor", table: Table) -> Sequence[Any]:
+        """The labels of a table. InputError for labels that are unknown to the model or not numbers."""
+        raise NotImplementedError
+
+    def read(
+        self, model: "Predictor", files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> LabelledRows:
+        group = getattr(columns, "group_column", None)
+        need_labels = need_labels or columns.label_column is not None
+        tables = [read_trained_table(model, file, columns, need_labels=need_labels, group=group) for file in files]
+        rows = [row for table in tables for row in self.rows(model, table)]
+        evaluator = self.evaluator(model, getattr(columns, "positive", None))
+        return LabelledRows(evaluator, rows, all(table.labels is not None for table in tables))
+
+    def rows(self, model: "Predictor", table: Table) -> list[TextRow]:
+        """The rows of a table. InputError for labels that are unknown to the model or not numbers."""
+        labels = [None] * len(table) if table.labels is None else self.labels(model, table)
+        pairs: Sequence[str | None] = table.pairs if table.pairs is not None else [None] * len(table)
+        return [*map(TextRow, table.texts, pairs, labels, table.units)]
+
+
+def read_trained_table(
+    model: "Predictor", file: TableSource, columns: Any, *, need_labels: bool, group: str | None = None
+) -> Table:
+    """Read a table by the named columns, else by those of the fine-tuning, else by the usual names.
+
+    group: column of groups. None: that of the fine-tuning, if the file has it.
+
+    Labels get the model's spelling if it was fine-tuned with merge_labels. InputError if the table has pairs and the
+    model was fine-tuned on single texts, or the reverse."""
+    names = resolve_columns(file, columns, model.description.settings, ("text", "pair", "label"))
+    table = read_table(
+        file,
+        text=names["text"],
+        pair=names["pair"],
+        label=names["label"],
+        need_labels=need_labels,
+        group=group or model.description.settings.get("group_column"),
+        need_group=group is not None,
+        encoding=columns.encoding,
+    )
+    if model.ignores_pairs(names["text"], columns.pair_column):
+        table = replace(table, pairs=None)
+    model.check_pairs(table.pairs is not None, file)
+    if table.labels is not None and model.description.settings.get("merge_labels"):
+        spelling = {label_key(label): label for label in model.labels}
+        table = respell_labels(table, spelling, several=model.description.multi_label)
+    return table
+
+
+def columns_of(rows: Sequence[TextRow]) -> tuple[list[str], list[str] | None]:
+    """The texts, and the second texts if there are any."""
+    pairs = [row.pair for row in rows if row.pair is not None]
+    return [row.text for row in rows], pairs or None
