@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways import report
@@ -52,6 +51,7 @@ from bothways.finetuning.task import (
     window_policy,
 )
 from bothways.finetuning.teacher import check_task, with_labels
+from bothways.inference.reading import Rows
 from bothways.inference.tag_decoding import Tagset, decode_word_tags, word_probabilities
 from bothways.inference.tagged_texts import all_words
 from bothways.inference.windows import merge_rows
@@ -108,11 +108,11 @@ class TagScoring(Scoring):
     def metric(self) -> str:  # type: ignore[override]
         return "accuracy" if self.tagset.plain else "f1"
 
-    def outputs(self, model: Model, split: str) -> list[Tensor]:
+    def outputs(self, model: Model, split: str) -> list[Rows]:
         """Scores of all tokens of each window, [S, C]."""
         return compute_outputs(model, self.data[split], token_scores)
 
-    def compute_metrics(self, split: str, outputs: Sequence[Tensor]) -> Metrics:
+    def compute_metrics(self, split: str, outputs: Sequence[Rows]) -> Metrics:
         """For IOB2 tags precision, recall and F1 of exact entities; for plain tags their accuracy."""
         loss = float(torch.cat(self.word_losses(split, outputs)).mean())
         gold, predicted = self.gold_tags(split), self.decode(split, outputs)
@@ -124,21 +124,21 @@ class TagScoring(Scoring):
         most_frequent = Counter(chain.from_iterable(self.gold_tags("train"))).most_common(1)[0][0]
         return {"loss": loss, "accuracy": num_correct / len(tags), "baseline": tags.count(most_frequent) / len(tags)}
 
-    def word_losses(self, split: str, outputs: Sequence[Tensor]) -> list[Tensor]:
+    def word_losses(self, split: str, outputs: Sequence[Rows]) -> list[Tensor]:
         """The cross-entropy of each word of each window."""
         return [
-            F.cross_entropy(scores_SC[window.rows].float(), torch.from_numpy(window.labels), reduction="none")
+            F.cross_entropy(torch.from_numpy(scores_SC[window.rows]), torch.from_numpy(window.labels), reduction="none")
             for window, scores_SC in zip(self.data[split].windows, outputs, strict=True)
         ]
 
-    def row_losses(self, split: str, outputs: Sequence[Tensor]) -> Tensor:
+    def row_losses(self, split: str, outputs: Sequence[Rows]) -> Tensor:
         """The mean of each window."""
         return torch.stack([losses_M.mean() for losses_M in self.word_losses(split, outputs) if len(losses_M)])
 
     def gold_tags(self, split: str) -> list[list[str]]:
         return [[*sentence.tags] for sentence in self.texts[split].sentences]
 
-    def decode(self, split: str, outputs: Sequence[Tensor]) -> list[list[str]]:
+    def decode(self, split: str, outputs: Sequence[Rows]) -> list[list[str]]:
         """The predicted tags of each sentence."""
         predicted = []
         for text, windows, scores_SC in self.merge_windows(split, outputs):
@@ -147,14 +147,14 @@ class TagScoring(Scoring):
         return predicted
 
     def merge_windows(
-        self, split: str, outputs: Sequence[Tensor]
-    ) -> Iterator[tuple[list[Sentence], list[Encoding], NDArray[np.float32]]]:
+        self, split: str, outputs: Sequence[Rows]
+    ) -> Iterator[tuple[list[Sentence], list[Encoding], Rows]]:
         """Each text, its windows, and the scores of its tokens, [S, C]."""
         rows = iter(outputs)
         for text, windows in zip(self.texts[split].texts, self.texts[split].encodings, strict=True):
-            yield text, windows, merge_rows(windows, [next(rows).numpy() for _ in windows])
+            yield text, windows, merge_rows(windows, [next(rows) for _ in windows])
 
-    def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
+    def predictions(self, split: str, outputs: Sequence[Rows]) -> Predictions:
         """details: for each word the probability of its tag, the most probable tag, and its probability."""
         details: list[list[Any]] = []
         for text, windows, scores_SC in self.merge_windows(split, outputs):
@@ -374,7 +374,7 @@ class Tagging(Task):
         data = {split: tagged.examples for split, tagged in texts.items()}
         return replace(self, pretrained=teacher, texts=texts, data=data)
 
-    def soft_labels(self, reader: Task, outputs: Sequence[Tensor]) -> list[Tensor]:
+    def soft_labels(self, reader: Task, outputs: Sequence[Rows]) -> list[Tensor]:
         """The teacher's scores for each window, [S, C]; NaN for tokens that the teacher gives no tag."""
         assert isinstance(reader, Tagging)
         soft_labels = []
@@ -431,7 +431,8 @@ def fit_linear_head(
         sampled = sample_rows([len(window.labels) for window in windows], max_tokens, seed=0)
         examples = TaggedWindows([windows[row] for row in sampled])
         labels_M = torch.from_numpy(np.concatenate([window.labels for window in examples.windows]))
-        rows[split] = torch.cat(compute_outputs(features, examples, labelled_token_scores)), labels_M
+        features_MH = np.concatenate(compute_outputs(features, examples, labelled_token_scores))
+        rows[split] = torch.from_numpy(features_MH), labels_M
         if split == "train":
             groups = [documents[row] for row in sampled for _ in windows[row].labels]
     return linear_head.fit(rows["train"], classification_loss, num_tags, groups=groups, dev=rows["dev"])

@@ -18,6 +18,7 @@ from bothways.device import choose_device, choose_dtype
 from bothways.evaluation.scores import Predictions, Scores
 from bothways.finetuning.objective import LabelObjective
 from bothways.inference.prediction_sets import Calibration
+from bothways.inference.reading import Rows
 from bothways.inference.windows import Long, WindowPolicy
 from bothways.linear.tfidf import TfidfModel
 from bothways.model.model import Model
@@ -306,15 +307,15 @@ def compute_outputs(
     examples: Examples,
     forward: Callable[[Model, Batch], Iterable[Tensor]],
     tokens: int = INFERENCE_TOKENS,
-) -> list[Tensor]:
-    """`forward` for each example, in order, without gradients, as float32 tensors on the CPU."""
+) -> list[Rows]:
+    """`forward` for each example, in order, without gradients, float32."""
     device, sizes = next(model.parameters()).device, examples.sizes
-    outputs: dict[int, Tensor] = {}
+    outputs: dict[int, Rows] = {}
     with torch.inference_mode():
         model.eval()
         for rows in token_batches(sort_by_length(range(len(sizes)), sizes), sizes, tokens):
             values = forward(model, examples.batch(rows).to(device))
-            outputs |= {row: value.float().cpu() for row, value in zip(rows, values, strict=True)}
+            outputs |= {row: value.float().cpu().numpy() for row, value in zip(rows, values, strict=True)}
     return [outputs[row] for row in range(len(sizes))]
 
 

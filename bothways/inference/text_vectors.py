@@ -5,13 +5,12 @@ Letters: N texts, S tokens of a text, H hidden size.
 
 from typing import Unpack, overload
 
-import torch
-
 from bothways.inference.arguments import read_one_or_many
 from bothways.inference.base import PredictorBase
 from bothways.inference.pooling import Pooling
 from bothways.inference.reading import ReadOptions, Rows, Texts
 from bothways.inference.windows import merge_rows
+from bothways.metrics import arrays
 
 
 class TextVectors(PredictorBase):
@@ -42,5 +41,5 @@ class TextVectors(PredictorBase):
         """
         texts, _, is_single = read_one_or_many(texts)
         vectors = self.backend.text_vectors(texts, pooling, options)
-        vectors_NH: Rows = (torch.nn.functional.normalize(vectors, out=vectors) if normalize else vectors).numpy()
+        vectors_NH: Rows = arrays.normalize(vectors, out=vectors) if normalize else vectors
         return vectors_NH[0] if is_single else vectors_NH
