@@ -67,7 +67,7 @@ def vectors(path: str, out: Path) -> Figures:
 def ndcg_by_query(model: Predictor, dataset: BeirDataset, options: Figures) -> Figures:
     """nDCG@10 with the interval of a bootstrap over queries."""
     queries_QH, documents_DH = (
-        torch.from_numpy(model.embed([*part.values()], **options)) for part in (dataset.queries, dataset.documents)
+        model.embed([*part.values()], **options) for part in (dataset.queries, dataset.documents)
     )
     ranking = nearest_documents(queries_QH, documents_DH, [*dataset.queries], [*dataset.documents])
     gains = []

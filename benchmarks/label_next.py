@@ -85,7 +85,7 @@ def at_random(scores_NC: Array, vectors_NH: Array, number: int, seed: int) -> li
 def by_clusters(scores_NC: Array, vectors_NH: Array, number: int, seed: int) -> list[int]:
     """What `--label-next` does."""
     pool, rows = CandidatePool(number), np.arange(len(scores_NC))
-    uncertainty_N = uncertainties(torch.from_numpy(scores_NC), multi_label=False)
+    uncertainty_N = uncertainties(scores_NC, multi_label=False)
     pool.add(UnlabelledTexts(rows, [*map(str, rows)], uncertainty_N, vectors_NH))
     return pool.choose()
 

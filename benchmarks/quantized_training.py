@@ -19,12 +19,12 @@ from benchmarks.finetune_sets import glue, rows_of
 from bothways.checkpoint import checkpoint
 from bothways.data.examples import read_table
 from bothways.evaluation.before_after import measure_drop, spread_evenly
-from bothways.evaluation.rows import text_evaluator, text_rows
 from bothways.inference.predictor import Predictor
 from bothways.model.int8 import replace_linears
 from bothways.model.int8_calibration import candidates, observe
 from bothways.settings import Classify
 from bothways.settings.tables_in_memory import as_source
+from bothways.tasks.classify import CLASSIFY
 
 CALIBRATION_TEXTS = 256
 
@@ -61,7 +61,7 @@ def main() -> None:
         "int8, all layers, trained": bothways.load(trained),
     }
     table = read_table(as_source("test", test), label=None, need_labels=True)
-    evaluator, rows = text_evaluator(exact), text_rows(exact, table)
+    evaluator, rows = CLASSIFY.evaluator(exact, None), CLASSIFY.rows(exact, table)
     reference = evaluator.predict(exact, rows)
     print(f"| model | accuracy on {len(rows):,} rows | lost, 95 % |\n|---|---|---|")
     for name, model in models.items():

@@ -52,11 +52,17 @@ def scores_of(task: Classification, x_NH: torch.Tensor, rows: dict[str, list[int
     data = {name: Rows(part.texts, None, targets[rows[name]], part.units) for name, part in parts.items()}
 
     def score(scores_NC: np.ndarray, gold: np.ndarray) -> float:
-        return task.scoring.score(torch.from_numpy(scores_NC), torch.from_numpy(gold))
+        return task.scoring.score(scores_NC, gold)
 
     words = tfidf.fit(data["train"], data["dev"], "classes", len(task.names), score=score)
     train, dev = ((x_NH[rows[name]], y[rows[name]]) for name in ("train", "dev"))
-    head = linear_head.fit(train, task.objective.loss, len(task.names), dev=dev, score=task.scoring.score)
+    head = linear_head.fit(
+        train,
+        task.objective.loss,
+        len(task.names),
+        dev=dev,
+        score=lambda scores, gold: score(scores.numpy(), gold.numpy()),
+    )
     scores = {}
     for name in ("dev", "test", "others"):
         scores[f"head {name}"] = head(x_NH[rows[name]])
@@ -113,11 +119,11 @@ def measure(name: str, draws: int) -> None:
         said[answer] += 1
         wrong += (answer == "better" and truth < 0) or (answer == "worse" and truth > 0)
         small += answer == "cannot tell" and abs(truth) < 0.02
-        calibration = fit_calibration(scores["head dev"], y[rows["dev"]], multi_label=False)
+        calibration = fit_calibration(scores["head dev"].numpy(), y[rows["dev"]].numpy(), multi_label=False)
         scaled = scores["head others"] / calibration.temperature
         errors.append((error_of(scores["head others"], gold), error_of(scaled, gold)))
         for size in CALIBRATION_ROWS:
-            held_out = fit_calibration(scores["head others"][:size], gold[:size], multi_label=False)
+            held_out = fit_calibration(scores["head others"][:size].numpy(), gold[:size].numpy(), multi_label=False)
             rest = (scores["head others"][size:] / held_out.temperature).softmax(-1)
             in_set = rest.gather(1, gold[size:, None])[:, 0] >= held_out.threshold(COVERAGE)
             coverages[size].append(float(in_set.double().mean()))

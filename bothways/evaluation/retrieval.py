@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bothways.batching import chunked
 from bothways.data.beir import BeirDataset, is_beir_dataset
@@ -21,12 +18,14 @@ from bothways.data.stream import resolve_columns
 from bothways.errors import InputError
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
+from bothways.inference.reading import Rows
+from bothways.metrics.arrays import normalize, top_k
 from bothways.search.ranking import fuse
 from bothways.search.reranking import RERANKED, pair_relevance
 from bothways.search.words import Analyzer, Bm25, invert
 from bothways.settings import Evaluate, TextColumns
 from bothways.settings.tables_in_memory import TableSource
-from bothways.tasks.evaluators import pair_scores, ranking_scores
+from bothways.tasks.embed import pair_scores, ranking_scores
 from bothways.tasks.ranking import COMPARE_CHUNK, TOP, rank_pairs
 from bothways.tasks.scores import Scores
 
@@ -45,7 +44,7 @@ def vectors(model: Predictor, settings: Evaluate) -> Scores:
         name = "how" if settings.how != "vectors" else "rerank" if settings.rerank else "round"
         raise InputError(f"{name} is for a BEIR directory (corpus.jsonl, queries.jsonl, qrels/); {file} is none")
     pairs = read_trained_pairs(file, settings, model.description.settings)
-    vectors_RNH = torch.stack([embed_chunks(model, texts, settings.dimensions) for texts in pairs.texts[:2]])
+    vectors_RNH = np.stack([embed_chunks(model, texts, settings.dimensions) for texts in pairs.texts[:2]])
     if pairs.scores is not None:
         cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
         keys = zip(*(map(text_key, texts) for texts in pairs.texts[:2]), strict=True)
@@ -70,7 +69,7 @@ def read_trained_pairs(file: TableSource, settings: Evaluate, trained: Mapping[s
 def evaluate_retrieval(model: Predictor, dataset: BeirDataset, settings: Evaluate) -> Scores:
     """nDCG, MRR and recall at TOP of the documents for each query, by words, by vectors, or by both."""
     queries, documents = dataset.queries, dataset.documents
-    vectors: tuple[Tensor, Tensor] | None = None
+    vectors: tuple[Rows, Rows] | None = None
     if settings.how != "words":
         queries_QH, documents_DH = (
             embed_chunks(model, [*part.values()], settings.dimensions) for part in (queries, documents)
@@ -87,7 +86,7 @@ def evaluate_retrieval(model: Predictor, dataset: BeirDataset, settings: Evaluat
 
 
 def ranked_documents(
-    dataset: BeirDataset, vectors: tuple[Tensor, Tensor] | None, settings: Evaluate
+    dataset: BeirDataset, vectors: tuple[Rows, Rows] | None, settings: Evaluate
 ) -> dict[str, list[str]]:
     """{query: documents, best first}: TOP of them, or RERANKED to be ordered anew. vectors: of the queries and of the
     documents; None for words alone."""
@@ -102,7 +101,7 @@ def ranked_documents(
             scores.append(bm25.scores(analyzer.terms(text), by_term))
             above.append(0.0)
         if vectors is not None:
-            scores.append((vectors[1] @ vectors[0][row]).numpy())
+            scores.append(vectors[1] @ vectors[0][row])
             above.append(-np.inf)
         slots, _ = fuse(scores, allowed_D, number + 1, above=above)
         ranking[query] = [name for name in (names[slot] for slot in slots) if name != query][:number]
@@ -110,13 +109,13 @@ def ranked_documents(
 
 
 def nearest_documents(
-    queries_QH: Tensor, documents_DH: Tensor, queries: Sequence[str], documents: Sequence[str]
+    queries_QH: Rows, documents_DH: Rows, queries: Sequence[str], documents: Sequence[str]
 ) -> dict[str, list[str]]:
     """{query: the documents with the greatest cosines, best first}, by exhaustive search. Vectors have length 1. A
     document with the same id as the query is excluded (as in the code of Thakur 2021)."""
     ranking: dict[str, list[str]] = {}
     for rows in chunked(range(len(queries)), COMPARE_CHUNK):
-        best = (queries_QH[rows] @ documents_DH.T).topk(min(TOP + 1, len(documents))).indices.tolist()
+        best = top_k(queries_QH[rows] @ documents_DH.T, TOP + 1).tolist()
         for row, columns in zip(rows, best, strict=True):
             names = [documents[column] for column in columns]
             ranking[queries[row]] = [name for name in names if name != queries[row]][:TOP]
@@ -137,23 +136,24 @@ def rerank_documents(
     return result
 
 
-def rounded_to_int8(vectors_NH: Tensor) -> Tensor:
+def rounded_to_int8(vectors_NH: Rows) -> Rows:
     """The vectors as they are after rounding to 8 bits, with one scale each."""
-    scale_N1 = vectors_NH.abs().amax(1, keepdim=True).clamp(min=1e-30) / 127
-    return (vectors_NH / scale_N1).round() * scale_N1
+    scale_N1 = np.abs(vectors_NH).max(1, keepdims=True).clip(min=1e-30) / 127
+    rounded_NH: Rows = (vectors_NH / scale_N1).round() * scale_N1
+    return rounded_NH
 
 
-def embed_chunks(model: Predictor, texts: Sequence[str], dimensions: int | None = None) -> Tensor:
+def embed_chunks(model: Predictor, texts: Sequence[str], dimensions: int | None = None) -> Rows:
     """A vector per text, [N, H], computed in chunks, so that only the vectors of all texts are in memory. dimensions:
     keep only the first ones, and scale to length 1 again."""
-    vectors_NH = torch.empty(0, 0)
+    vectors_NH: Rows = np.empty((0, 0), np.float32)
     for rows in chunked(range(len(texts)), EMBED_CHUNK):
-        vectors_nH = torch.from_numpy(model.embed([texts[row] for row in rows]))
+        vectors_nH = model.embed([texts[row] for row in rows])
         if dimensions is not None:
             if dimensions > vectors_nH.shape[1]:
                 raise InputError(f"dimensions ({dimensions}) is more than the {vectors_nH.shape[1]} of the model")
-            vectors_nH = F.normalize(vectors_nH[:, :dimensions], dim=1)
+            vectors_nH = normalize(vectors_nH[:, :dimensions])
         if not len(vectors_NH):
-            vectors_NH = torch.empty(len(texts), vectors_nH.shape[1])
+            vectors_NH = np.empty((len(texts), vectors_nH.shape[1]), np.float32)
         vectors_NH[rows[0] : rows[-1] + 1] = vectors_nH
     return vectors_NH

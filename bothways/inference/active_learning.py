@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from bothways.metrics.arrays import sigmoid, softmax, top_k
 from bothways.rng import Purpose, generator
 
 Floats = NDArray[np.float32]
@@ -21,14 +21,14 @@ MAX_CLUSTERED = 10_000  # texts that are clustered; 0.8 GB of distances at worst
 MAX_ITERATIONS = 30  # of k-means
 
 
-def uncertainties(scores_NC: Tensor, *, multi_label: bool) -> Floats:
+def uncertainties(scores_NC: Floats, *, multi_label: bool) -> Floats:
     """1 - margin of each text, from 0 (certain) to 1."""
     if multi_label:
-        uncertain_NC = 1 - (2 * scores_NC.float().sigmoid() - 1).abs()
-        highest_N: Floats = uncertain_NC.amax(-1).numpy()
+        highest_N: Floats = (1 - np.abs(2 * sigmoid(scores_NC) - 1)).max(-1)
         return highest_N
-    best_N2 = scores_NC.float().softmax(-1).topk(min(2, scores_NC.shape[1])).values
-    uncertain_N: Floats = (1 - (best_N2[:, 0] - best_N2[:, 1:].sum(1))).numpy()
+    probabilities_NC = softmax(scores_NC)
+    best_N2 = np.take_along_axis(probabilities_NC, top_k(probabilities_NC, 2), 1)
+    uncertain_N: Floats = 1 - (best_N2[:, 0] - best_N2[:, 1:].sum(1))
     return uncertain_N
 
 

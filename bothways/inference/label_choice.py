@@ -7,13 +7,13 @@ from hashlib import blake2b
 from typing import Unpack
 
 import numpy as np
-from torch.nn.functional import normalize
 
 from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError, format_count
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts, uncertainties
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Texts
+from bothways.metrics.arrays import normalize
 from bothways.tasks.arguments import read_one_or_many, whole_number
 
 
@@ -41,7 +41,7 @@ class LabelChoice(PredictorBase):
         uncertainty, vectors = [], []
         for scores_nC, vectors_nH in self.backend.scored_vectors("classes", texts, pairs, options):
             uncertainty.append(uncertainties(scores_nC, multi_label=self.description.multi_label))
-            vectors.append(normalize(vectors_nH).numpy())
+            vectors.append(normalize(vectors_nH))
         keys = [_row_key(*row) for row in zip(texts, pairs or [""] * len(texts), strict=True)]
         return UnlabelledTexts(np.arange(len(keys)), keys, np.concatenate(uncertainty), np.concatenate(vectors))
 

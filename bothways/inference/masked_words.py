@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
-from torch import Tensor
-
-from bothways.batch import Batch
 from bothways.checkpoint.cloze import with_cloze_head, words_by_label
 from bothways.errors import InputError, shorten
-from bothways.inference.backends.encoder import EncoderBackend
+from bothways.inference.backends.encoder import EncoderBackend, Words
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Texts
 from bothways.log import logger
@@ -17,7 +14,6 @@ from bothways.tasks.arguments import read_one_or_many, whole_number
 from bothways.tokenizer.tokenizer import Encoding
 
 MASK = "[MASK]"
-Guesses = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
 
 
 @dataclass(frozen=True)
@@ -27,6 +23,9 @@ class Guess:
     token: str
     score: float
     text: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self)}
 
 
 class MaskedWords(PredictorBase):
@@ -98,27 +97,14 @@ class MaskedWords(PredictorBase):
 
     def _guesses(
         self, windows: list[list[Encoding]], positions: list[list[tuple[int, int]]], top: int, options: ReadOptions
-    ) -> list[list[Guesses]]:
+    ) -> list[list[Words]]:
         """The guesses for each text at its (window, row) positions. Windows without a position are not run."""
-        num_words = len(self.tokenizer)
-
-        def guess(hidden_TH: Tensor, batch: Batch, rows_of_windows: list[tuple[int, ...]]) -> list[list[Guesses]]:
-            guesses = []
-            for hidden_SH, rows in zip(hidden_TH.split(batch.lengths.tolist()), rows_of_windows, strict=True):
-                of_window = []
-                for row in rows:
-                    scores_V = self.encoder.module.word_scores(hidden_SH[row][None])[0].float().softmax(-1).cpu()
-                    values, ids = scores_V[:num_words].topk(min(top, num_words))
-                    of_window.append((values.tolist(), ids.tolist()))
-                guesses.append(of_window)
-            return guesses
-
         rows_of_window: dict[tuple[int, int], list[int]] = {}
         for text, of_text in enumerate(positions):
             for window, row in of_text:
                 rows_of_window.setdefault((text, window), []).append(row)
         flat = [windows[text][window] for text, window in rows_of_window]
-        found = self.encoder.run(flat, options, guess, [tuple(rows) for rows in rows_of_window.values()])
+        found = self.encoder.masked_words(flat, [*map(tuple, rows_of_window.values())], top, options)
         guesses = {
             (*key, row): guessed
             for (key, rows), of_window in zip(rows_of_window.items(), found, strict=True)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Unpack, overload
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bothways.errors import InputError, format_count
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Rows, Texts
+from bothways.metrics.arrays import sigmoid, softmax, top_k
 from bothways.tasks.arguments import read_one_or_many, whole_number
 from bothways.tasks.prediction_sets import stored_calibration
 
@@ -77,7 +76,7 @@ class TextScores(PredictorBase):
         is_multi_label, predictions = self.description.multi_label, []
         lowest = 0.5 if coverage is None else self._lowest_in_set(coverage)
         for scores_NC in self.backend.text_scores("classes", firsts, seconds, options):
-            probabilities_NC = scores_NC.sigmoid() if is_multi_label else scores_NC.softmax(-1)
+            probabilities_NC = (sigmoid if is_multi_label else softmax)(scores_NC)
             for scores, is_in_set_C, best in zip(
                 self._by_label(probabilities_NC, top),
                 probabilities_NC >= lowest if coverage is not None else probabilities_NC > lowest,
@@ -85,7 +84,7 @@ class TextScores(PredictorBase):
                 strict=True,
             ):
                 label = max(scores, key=scores.__getitem__)
-                labels = tuple(self.labels[index] for index in is_in_set_C.nonzero()[:, 0].tolist())
+                labels = tuple(self.labels[index] for index in is_in_set_C.nonzero()[0].tolist())
                 if not is_multi_label:
                     others = labels if coverage is not None else ()
                     labels = (label, *(name for name in others if name != self.labels[best]))
@@ -102,7 +101,7 @@ class TextScores(PredictorBase):
         self._need_head("classes", "a number", "fine-tune one: bothways finetune regress")
         if self.backend.heads["classes"] != 1:
             raise InputError(f"the model has {format_count(len(self.labels), 'class', 'classes')}; use classify")
-        numbers: Rows = torch.cat([*self.backend.text_scores("classes", firsts, seconds, options)])[:, 0].numpy()
+        numbers: Rows = np.concatenate([*self.backend.text_scores("classes", firsts, seconds, options)])[:, 0]
         return float(numbers[0]) if is_single else numbers
 
     @overload
@@ -119,8 +118,8 @@ class TextScores(PredictorBase):
         firsts, seconds, is_single = read_one_or_many(first, second, names=("first", "second"))
         if seconds is None:
             raise InputError("second is None; give the text that may follow")
-        scores_N2 = torch.cat([*self.backend.text_scores("next_sentence", firsts, seconds, options)])
-        probabilities: Rows = scores_N2.softmax(-1)[:, 0].numpy()
+        scores_N2 = np.concatenate([*self.backend.text_scores("next_sentence", firsts, seconds, options)])
+        probabilities: Rows = softmax(scores_N2)[:, 0]
         return float(probabilities[0]) if is_single else np.ascontiguousarray(probabilities)
 
     def _lowest_in_set(self, coverage: float) -> float:
@@ -129,10 +128,11 @@ class TextScores(PredictorBase):
             raise InputError("coverage is for models with one label a text")
         return stored_calibration(self.description.metadata).threshold(coverage)
 
-    def _by_label(self, probabilities_NC: Tensor, top: int | None) -> Iterator[dict[str, float]]:
+    def _by_label(self, probabilities_NC: Rows, top: int | None) -> Iterator[dict[str, float]]:
         """Each row's probabilities by label: all in the labels' order, or the `top` highest, best first."""
         if top is None:
             return (dict(zip(self.labels, row, strict=True)) for row in probabilities_NC.tolist())
-        values, indices = (rows.tolist() for rows in probabilities_NC.topk(top))
-        names = ((self.labels[index] for index in row) for row in indices)
+        best = top_k(probabilities_NC, top)
+        values = np.take_along_axis(probabilities_NC, best, 1).tolist()
+        names = ((self.labels[index] for index in row) for row in best.tolist())
         return (dict(zip(*row, strict=True)) for row in zip(names, values, strict=True))

@@ -5,10 +5,9 @@ Letters: N texts, S tokens of a text, H hidden size.
 
 from typing import Unpack, overload
 
-import torch
-
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Rows, Texts
+from bothways.metrics import arrays
 from bothways.tasks.arguments import read_one_or_many
 from bothways.tasks.pooling import Pooling
 from bothways.tasks.windows import merge_rows
@@ -42,5 +41,5 @@ class TextVectors(PredictorBase):
         """
         texts, _, is_single = read_one_or_many(texts)
         vectors = self.backend.text_vectors(texts, pooling, options)
-        vectors_NH: Rows = (torch.nn.functional.normalize(vectors, out=vectors) if normalize else vectors).numpy()
+        vectors_NH: Rows = arrays.normalize(vectors, out=vectors) if normalize else vectors
         return vectors_NH[0] if is_single else vectors_NH

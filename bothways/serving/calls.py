@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
+import numpy as np
 
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import ReadOptions
@@ -41,7 +41,7 @@ def embed_all(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> 
 def class_scores(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> Sequence[Any]:
     """The outputs of the head for classes, before a softmax or sigmoid, float32 [C] per text (or pair)."""
     parts = model.backend.text_scores("classes", _firsts(items), _seconds(items), reading)
-    return [*torch.cat([*parts]).float().cpu().numpy()]
+    return [*np.concatenate([*parts])]
 
 
 def tag(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> Sequence[Any]:

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bothways.inference.reading import Rows
+from bothways.metrics.arrays import sigmoid, softmax
 from bothways.serving import calls
 from bothways.serving.bodies import (
     Refusal,
@@ -60,7 +59,7 @@ async def predict(exchange: Exchange) -> Any:
     is_raw = read_bool(exchange.body, "raw_scores", False)
     _check_pairs(exchange, has_pairs=items[0][1] is not None)
     scores = await exchange.run(calls.class_scores, items)
-    results = [_labelled(exchange, torch.from_numpy(scores_C), is_raw=is_raw) for scores_C in scores]
+    results = [_labelled(exchange, scores_C, is_raw=is_raw) for scores_C in scores]
     return results[0] if is_single and not _is_pipeline(exchange) else results
 
 
@@ -75,7 +74,7 @@ async def rerank(exchange: Exchange) -> Any:
     is_raw, with_text = read_bool(body, "raw_scores", False), read_bool(body, "return_text", False)
     if "classes" in served.model.backend.heads:
         pairs = await exchange.run(calls.class_scores, [(query, text) for text in texts])
-        scores = [_relevance(exchange, torch.from_numpy(scores_C), is_raw=is_raw) for scores_C in pairs]
+        scores = [_relevance(exchange, scores_C, is_raw=is_raw) for scores_C in pairs]
     else:
         scores = await _cosines(exchange, query, *texts)
     order = sorted(range(len(texts)), key=lambda index: -scores[index])
@@ -213,7 +212,7 @@ def _check_pairs(exchange: Exchange, *, has_pairs: bool) -> None:
         raise Refusal(422, f"model {exchange.served.name!r} reads {expected}")
 
 
-def _labelled(exchange: Exchange, scores_C: Tensor, *, is_raw: bool) -> list[dict[str, Any]]:
+def _labelled(exchange: Exchange, scores_C: Rows, *, is_raw: bool) -> list[dict[str, Any]]:
     """Labels with their scores, the best first; a regression model has one number."""
     model = exchange.served.model
     if not model.labels:
@@ -224,17 +223,17 @@ def _labelled(exchange: Exchange, scores_C: Tensor, *, is_raw: bool) -> list[dic
     return [{"score": score, "label": label} for label, score in sorted(rows, key=lambda row: -row[1])]
 
 
-def _probabilities(exchange: Exchange, scores_C: Tensor) -> Tensor:
-    return scores_C.sigmoid() if exchange.served.model.description.multi_label else scores_C.softmax(-1)
+def _probabilities(exchange: Exchange, scores_C: Rows) -> Rows:
+    return (sigmoid if exchange.served.model.description.multi_label else softmax)(scores_C)
 
 
-def _relevance(exchange: Exchange, scores_C: Tensor, *, is_raw: bool) -> float:
+def _relevance(exchange: Exchange, scores_C: Rows, *, is_raw: bool) -> float:
     """The score of a pair: a regression's number, the probability of the second of two labels, or, of a published model
     with one output, its sigmoid."""
     model = exchange.served.model
     if len(scores_C) == 2:
         return float(scores_C[1] if is_raw else _probabilities(exchange, scores_C)[1])
-    return float(scores_C[0].sigmoid() if model.reads_pairs is None and not is_raw else scores_C[0])
+    return float(sigmoid(scores_C)[0] if model.reads_pairs is None and not is_raw else scores_C[0])
 
 
 def _tokens(exchange: Exchange, text: str, *, with_special: bool) -> list[dict[str, Any]]:

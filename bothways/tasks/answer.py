@@ -12,6 +12,7 @@ from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from bothways.errors import InputError, RowLocation, format_count, location_colu
 from bothways.log import logger
 from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
+from bothways.metrics.arrays import Floats
 from bothways.model.model import Model
 from bothways.settings import Answer
 from bothways.settings.base import TextColumns
@@ -181,14 +183,14 @@ class SpanScoring(Scoring):
     max_answer_tokens: int
     thresholds: dict[str, float]
 
-    def outputs(self, model: Model, split: str) -> list[Tensor]:
+    def outputs(self, model: Model, split: str) -> list[Floats]:
         """Start and end scores of all rows of each window, [S, 2]."""
         return compute_outputs(model, self.data[split], span_scores)
 
-    def compute_metrics(self, split: str, outputs: Sequence[Tensor]) -> Metrics:
+    def compute_metrics(self, split: str, outputs: Sequence[Floats]) -> Metrics:
         """Exact match and F1 in 0..1, at the threshold that is best on dev."""
         labels_N2 = torch.tensor(self.data[split].rows)
-        total, count = span_loss(torch.cat([*outputs]), labels_N2, self.data[split].sizes)
+        total, count = span_loss(torch.from_numpy(np.concatenate([*outputs])), labels_N2, self.data[split].sizes)
         candidates = self.find_candidates(split, outputs)
         gold = {question.id: [text for text, _ in question.answers] for question in self.questions[split]}
         if split == "dev" and has_impossible(self.questions):
@@ -204,17 +206,17 @@ class SpanScoring(Scoring):
         num_impossible = sum(question.impossible for question in self.questions[split])
         return {"loss": float(total) / count, **values, "baseline": num_impossible / len(gold)}
 
-    def find_candidates(self, split: str, outputs: Sequence[Tensor]) -> dict[str, answer_decoding.Candidates]:
+    def find_candidates(self, split: str, outputs: Sequence[Floats]) -> dict[str, answer_decoding.Candidates]:
         """Candidate answers of each question, by its id."""
         rows = iter(outputs)
         return {
             question.id: answer_decoding.find_candidates(
-                windows, [next(rows).numpy() for _ in windows], max_answer_tokens=self.max_answer_tokens
+                windows, [next(rows) for _ in windows], max_answer_tokens=self.max_answer_tokens
             )
             for question, windows in zip(self.questions[split], self.windows[split], strict=True)
         }
 
-    def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
+    def predictions(self, split: str, outputs: Sequence[Floats]) -> Predictions:
         """Predictions at the threshold that was tuned last. details: score, start and end of the answer."""
         candidates, questions = self.find_candidates(split, outputs), self.questions[split]
         threshold = self.thresholds.get("no_answer")
@@ -415,8 +417,8 @@ class Answering(TrainingTask):
         thresholds = {} if threshold is None else {"no_answer": threshold}
         return replace(self, pretrained=teacher, thresholds=thresholds)
 
-    def soft_labels(self, reader: TrainingTask, outputs: list[Tensor]) -> list[Tensor]:
-        return outputs
+    def soft_labels(self, reader: TrainingTask, outputs: list[Floats]) -> list[Tensor]:
+        return [*map(torch.from_numpy, outputs)]
 
     def with_unlabelled(self) -> "Answering":
         """Questions whose answers, if there are any, are not read."""

@@ -27,6 +27,7 @@ from bothways.data.stream import ModelInput
 from bothways.errors import InputError, join_names, location_columns
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
+from bothways.metrics.arrays import Floats, sigmoid, softmax, top_k
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.settings import Classify
@@ -164,26 +165,26 @@ class ClassScoring(Scoring):
     forward: Callable[[Model, Batch], torch.Tensor]
     calibrates: bool = True
 
-    def outputs(self, model: Model, split: str) -> torch.Tensor:
+    def outputs(self, model: Model, split: str) -> Floats:
         """Scores of each text, [N, C]."""
-        return torch.stack(compute_outputs(model, self.data[split], self.forward))
+        return np.stack(compute_outputs(model, self.data[split], self.forward))
 
-    def compute_metrics(self, split: str, outputs: torch.Tensor) -> Metrics:
-        targets = torch.from_numpy(self.data[split].targets)
+    def compute_metrics(self, split: str, outputs: Floats) -> Metrics:
+        targets = self.data[split].targets
         loss = multi_label_loss if self.multi_label else weighted_class_loss
-        total, count = loss(outputs, targets, torch.ones(len(self.names)))
-        scores = self.label_metrics(targets.numpy(), self.decide(outputs))
-        baseline = self.trivial_metrics(targets.numpy())[self.metric]
+        total, count = loss(torch.from_numpy(outputs), torch.from_numpy(targets), torch.ones(len(self.names)))
+        scores = self.label_metrics(targets, self.decide(outputs))
+        baseline = self.trivial_metrics(targets)[self.metric]
         return {"loss": float(total) / count, **scores, "baseline": baseline}
 
-    def decide(self, scores_NC: torch.Tensor) -> np.ndarray:
+    def decide(self, scores_NC: Floats) -> np.ndarray:
         """The predicted class of each text [N], or whether it has each label [N, C]."""
-        decisions: np.ndarray = (scores_NC > 0 if self.multi_label else scores_NC.argmax(-1)).numpy()
+        decisions: np.ndarray = scores_NC > 0 if self.multi_label else scores_NC.argmax(-1)
         return decisions
 
-    def score(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> float:
+    def score(self, scores_NC: Floats, targets: np.ndarray) -> float:
         """The metric of the decisions for these scores."""
-        value: float = self.label_metrics(targets.numpy(), self.decide(scores_NC))[self.metric]
+        value: float = self.label_metrics(targets, self.decide(scores_NC))[self.metric]
         return value
 
     def label_metrics(self, gold: np.ndarray, predicted: np.ndarray) -> Metrics:
@@ -214,12 +215,12 @@ class ClassScoring(Scoring):
             ]
         return [self.names[label] for label in labels]
 
-    def predictions(self, split: str, outputs: torch.Tensor) -> Predictions:
+    def predictions(self, split: str, outputs: Floats) -> Predictions:
         """details: probabilities, by name, of the gold labels and of the NUM_STORED most probable ones."""
         multi_label = self.multi_label
         gold, predicted = (self.to_names(labels) for labels in (self.data[split].targets, self.decide(outputs)))
-        probabilities_NC = outputs.sigmoid() if multi_label else outputs.softmax(-1)
-        best = probabilities_NC.topk(min(NUM_STORED, len(self.names))).indices.tolist()
+        probabilities_NC = (sigmoid if multi_label else softmax)(outputs)
+        best = top_k(probabilities_NC, NUM_STORED).tolist()
         index_by_name = {name: index for index, name in enumerate(self.names)}
         details = []
         for probabilities_C, best_labels, labels in zip(probabilities_NC, best, gold, strict=True):
@@ -235,37 +236,38 @@ class ClassScoring(Scoring):
     def score_predictions(self, predictions: Predictions) -> Scores:
         return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
 
-    def row_losses(self, split: str, outputs: torch.Tensor) -> torch.Tensor:
+    def row_losses(self, split: str, outputs: Floats) -> torch.Tensor:
         """At the temperature that suits the scores, since a model that is calibrated later is not worse for its
         confidence."""
-        targets = torch.from_numpy(self.data[split].targets)
-        scaled_NC = outputs / fit_temperature(outputs, targets, multi_label=self.multi_label)
+        labels = self.data[split].targets
+        temperature = fit_temperature(outputs, labels, multi_label=self.multi_label)
+        scaled_NC, targets = torch.from_numpy(outputs) / temperature, torch.from_numpy(labels)
         if self.multi_label:
             losses_NC = F.binary_cross_entropy_with_logits(scaled_NC, targets.float(), reduction="none")
             return losses_NC.mean(-1)
         return F.cross_entropy(scaled_NC, targets, reduction="none")
 
-    def calibrate(self, split: str, outputs: torch.Tensor) -> Calibration | None:
+    def calibrate(self, split: str, outputs: Floats) -> Calibration | None:
         if not self.calibrates:
             return None
-        targets = torch.from_numpy(self.data[split].targets)
-        return fit_calibration(outputs, targets, multi_label=self.multi_label)
+        return fit_calibration(outputs, self.data[split].targets, multi_label=self.multi_label)
 
     def calibrate_folds(self, predictions: Predictions) -> Calibration | None:
         if not self.calibrates or self.multi_label or len(self.names) > NUM_STORED:
             return None
-        probabilities_NC = torch.tensor([[details[name] for name in self.names] for details in predictions.details])
+        probabilities_NC = np.array(
+            [[details[name] for name in self.names] for details in predictions.details], np.float32
+        )
         index_by_name = {name: index for index, name in enumerate(self.names)}
-        targets = torch.tensor([index_by_name[name] for name in predictions.gold])
-        calibration = fit_calibration(probabilities_NC.clamp(min=1e-30).log(), targets, multi_label=False)
+        targets = np.array([index_by_name[name] for name in predictions.gold])
+        calibration = fit_calibration(np.log(probabilities_NC.clip(min=1e-30)), targets, multi_label=False)
         return replace(calibration, is_cross=True)
 
-    def calibration_error(self, split: str, outputs: torch.Tensor) -> float | None:
+    def calibration_error(self, split: str, outputs: Floats) -> float | None:
         if self.multi_label:
             return None
-        confidence_N, class_N = outputs.softmax(-1).max(-1)
-        is_correct = (class_N == torch.from_numpy(self.data[split].targets)).tolist()
-        return metrics.reliability(confidence_N.tolist(), is_correct).error
+        is_correct = (self.decide(outputs) == self.data[split].targets).tolist()
+        return metrics.reliability(softmax(outputs).max(-1).tolist(), is_correct).error
 
 
 @dataclass(frozen=True)
@@ -406,7 +408,11 @@ class Classification(TextTask):
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
         if self.settings.cloze is not None:
             return  # the words are the head
-        fit_text_head(model, self.frozen, self.objective.loss, splits, self.scoring.score)
+
+        def score(scores_NC: torch.Tensor, targets: torch.Tensor) -> float:
+            return self.scoring.score(scores_NC.numpy(), targets.numpy())
+
+        fit_text_head(model, self.frozen, self.objective.loss, splits, score)
 
     @cached_property
     def objective(self) -> ClassObjective:
@@ -424,19 +430,16 @@ class Classification(TextTask):
         teacher = with_labels(teacher, "classes", self.names, self.settings.teacher)
         return replace(self, pretrained=teacher, data=self.encode_for(teacher))
 
-    def soft_labels(self, reader: TrainingTask, outputs: torch.Tensor) -> list[torch.Tensor]:
-        return [*outputs]
+    def soft_labels(self, reader: TrainingTask, outputs: Floats) -> list[torch.Tensor]:
+        return [*torch.from_numpy(outputs)]
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         balanced = self.settings.class_weights == "balanced"
         kind: Kind = "labels" if self.settings.multi_label else "classes"
-
-        def score(scores_NC: np.ndarray, targets: np.ndarray) -> float:
-            return self.scoring.score(torch.from_numpy(scores_NC), torch.from_numpy(targets))
-
+        score = self.scoring.score
         baselines = fit_linear_baselines(self, split, kind, len(self.names), balanced=balanced, score=score)
         for name, scores_NC, model in baselines:
-            yield Baseline(name, self.scoring.predictions(split, torch.from_numpy(scores_NC)), model)
+            yield Baseline(name, self.scoring.predictions(split, scores_NC), model)
 
     @cached_property
     def scoring(self) -> ClassScoring:

@@ -29,6 +29,7 @@ from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
+from bothways.metrics.arrays import Floats, cosines
 from bothways.model.model import Model
 from bothways.settings import TrainEmbed
 from bothways.settings.tables_in_memory import TableSource
@@ -129,11 +130,11 @@ class PairScoring(Scoring):
     def metric(self) -> str:  # type: ignore[override]
         return "spearman" if self.objective.has_scores else f"mrr@{TOP}"
 
-    def outputs(self, model: Model, split: str) -> Tensor:
+    def outputs(self, model: Model, split: str) -> Floats:
         """The vectors of all texts, [R, N, H]."""
-        return torch.stack(compute_outputs(model, self.data[split], self.vectors)).transpose(0, 1)
+        return np.stack(compute_outputs(model, self.data[split], self.vectors)).swapaxes(0, 1)
 
-    def compute_metrics(self, split: str, outputs: Tensor) -> Metrics:
+    def compute_metrics(self, split: str, outputs: Floats) -> Metrics:
         """The baseline is the metric before training."""
         return {**self.vector_metrics(split, outputs), "baseline": self.untrained_metrics[split][self.metric]}
 
@@ -145,28 +146,28 @@ class PairScoring(Scoring):
             split: self.vector_metrics(split, self.outputs(model, split)) for split in self.data if split != "train"
         }
 
-    def vector_metrics(self, split: str, vectors_RNH: Tensor) -> Metrics:
+    def vector_metrics(self, split: str, vectors_RNH: Floats) -> Metrics:
         """Mean loss, correlations or ranking metrics, and the metric at each number of dimensions."""
         examples, num_pairs = self.data[split], vectors_RNH.shape[1]
-        labels = torch.from_numpy(examples.labels)
+        vectors, labels = torch.from_numpy(vectors_RNH), torch.from_numpy(examples.labels)
         loss, parts = self.objective.loss, chunked(range(num_pairs), LOSS_PAIRS)
-        losses = [loss(vectors_RNH[:, rows], labels[..., rows])[0] for rows in parts]
+        losses = [loss(vectors[:, rows], labels[..., rows])[0] for rows in parts]
         by_dims = {dims: self.similarity_metrics(vectors_RNH[..., :dims], examples) for dims in self.objective.dims}
         prefixes = {f"{self.metric}_{dims}": by_dims[dims][self.metric] for dims in self.objective.dims[:-1]}
         return {"loss": float(torch.stack(losses).sum()) / num_pairs, **by_dims[self.objective.dims[-1]], **prefixes}
 
-    def similarity_metrics(self, vectors_RNH: Tensor, examples: PairExamples) -> Metrics:
+    def similarity_metrics(self, vectors_RNH: Floats, examples: PairExamples) -> Metrics:
         if examples.scores is None:
             return metrics.ranking_scores(*rank_pairs(vectors_RNH, examples.ids), k=TOP)
-        cosines_N = F.cosine_similarity(vectors_RNH[0], vectors_RNH[1], dim=-1)
+        cosines_N = cosines(vectors_RNH[0], vectors_RNH[1])
         values = metrics.regression(examples.scores.tolist(), cosines_N.tolist())
         return {name: values[name] for name in ("spearman", "pearson")}  # cosines and scores differ in scale
 
-    def predictions(self, split: str, outputs: Tensor) -> Predictions:
+    def predictions(self, split: str, outputs: Floats) -> Predictions:
         """For scored pairs the score and the cosine, else the ranking metrics of each distinct text."""
         examples = self.data[split]
         if examples.scores is not None:
-            return self.cosine_predictions(split, F.cosine_similarity(outputs[0], outputs[1], dim=-1).tolist())
+            return self.cosine_predictions(split, cosines(outputs[0], outputs[1]).tolist())
         return self.ranking_predictions(split, *rank_pairs(outputs, examples.ids))
 
     def cosine_predictions(self, split: str, cosines: list[float]) -> Predictions:
@@ -318,9 +319,9 @@ class Embedding(TrainingTask):
         pooling = pooling_name("auto", teacher.pooling)
         return replace(self, pretrained=teacher, data=data, pooling=pooling, dims=(size,))
 
-    def soft_labels(self, reader: TrainingTask, outputs: Tensor) -> list[Tensor]:
+    def soft_labels(self, reader: TrainingTask, outputs: Floats) -> list[Tensor]:
         """The teacher's vectors of each pair, [R, H]; those of a wider teacher on their principal components."""
-        return [*reduce_dimensions(outputs, self.pretrained.model.config.hidden_size).transpose(0, 1)]
+        return [*reduce_dimensions(torch.from_numpy(outputs), self.pretrained.model.config.hidden_size).transpose(0, 1)]
 
     def with_unlabelled(self) -> "Embedding":
         """With the texts in rows of as many as in a pair; the last row is filled up with the first texts."""
@@ -349,7 +350,7 @@ class Embedding(TrainingTask):
             return
         rows_Q, rows_D = (np.unique(ids_N, return_index=True)[1] for ids_N in examples.ids[:2])
         texts_QF, pairs_FD = first[rows_Q], second[rows_D].T.tocsr()
-        rankings = rank_by_scores(lambda rows: torch.from_numpy((texts_QF[rows] @ pairs_FD).toarray()), examples.ids)
+        rankings = rank_by_scores(lambda rows: (texts_QF[rows] @ pairs_FD).toarray(), examples.ids)
         yield Baseline(name, self.scoring.ranking_predictions(split, *rankings))
 
     @cached_property

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from bothways.errors import InputError, format_count
+from bothways.metrics.arrays import Floats, softmax
 
 CALIBRATION = "calibration"  # key in bothways.json
 
@@ -84,7 +84,7 @@ LOWEST, HIGHEST, STEPS = 0.2, 20.0, 400  # temperatures that are tried, on a log
 MAX_STORED = 2000  # rows whose scores are stored
 
 
-def fit_calibration(scores_NC: Tensor, targets: Tensor, *, multi_label: bool) -> Calibration:
+def fit_calibration(scores_NC: Floats, targets: NDArray[Any], *, multi_label: bool) -> Calibration:
     """The temperature with the lowest loss on these rows, and how unlikely each gold class is at this temperature.
 
     targets: classes [N], or 0 and 1 of each label [N, C].
@@ -92,23 +92,29 @@ def fit_calibration(scores_NC: Tensor, targets: Tensor, *, multi_label: bool) ->
     temperature = fit_temperature(scores_NC, targets, multi_label=multi_label)
     strangeness = ()
     if not multi_label:
-        gold_N = (scores_NC / temperature).softmax(-1).gather(1, targets[:, None])[:, 0]
-        ordered_N = (1 - gold_N).sort().values
-        kept = torch.linspace(0, len(ordered_N) - 1, min(len(ordered_N), MAX_STORED)).round().long()
+        ordered_N = np.sort(1 - np.take_along_axis(softmax(scores_NC / temperature), targets[:, None], 1)[:, 0])
+        kept = np.linspace(0, len(ordered_N) - 1, min(len(ordered_N), MAX_STORED)).round().astype(np.int64)
         strangeness = tuple(round(value, 6) for value in ordered_N[kept].tolist())
     return Calibration(temperature, len(scores_NC), strangeness)
 
 
-def fit_temperature(scores_NC: Tensor, targets: Tensor, *, multi_label: bool) -> float:
-    losses = []
-    temperatures = torch.logspace(torch.tensor(LOWEST).log10().item(), torch.tensor(HIGHEST).log10().item(), STEPS)
-    rows, classes = scores_NC.shape
-    for temperature in temperatures:
-        scaled_NC = scores_NC.double() / temperature
-        if multi_label:
-            smoothed = (targets.double() * rows + 1) / (rows + 2)
-            losses.append(F.binary_cross_entropy_with_logits(scaled_NC, smoothed))
-        else:
-            smoothing = min(1.0, 2 * classes / ((classes - 1) * (rows + 4)))
-            losses.append(F.cross_entropy(scaled_NC, targets, label_smoothing=smoothing))
-    return float(temperatures[int(torch.stack(losses).argmin())])
+def fit_temperature(scores_NC: Floats, targets: NDArray[Any], *, multi_label: bool) -> float:
+    """The temperature with the lowest cross-entropy: the mean of a linear function of scores / temperature, and of the
+    logarithm of a sum of powers."""
+    (rows, classes), scores_NC = scores_NC.shape, scores_NC.astype(np.float64)
+    if multi_label:
+        smoothed_NC = (targets * rows + 1) / (rows + 2)
+        linear = (np.maximum(scores_NC, 0) - scores_NC * smoothed_NC).mean()
+        below_NC = -np.abs(scores_NC)
+    else:
+        smoothing = min(1.0, 2 * classes / ((classes - 1) * (rows + 4)))
+        below_NC = scores_NC - scores_NC.max(1, keepdims=True)
+        gold_N = np.take_along_axis(below_NC, targets[:, None], 1)
+        linear = (smoothing - 1) * gold_N.mean() - smoothing * below_NC.mean()
+
+    def loss(temperature: float) -> float:
+        powers_NC = np.exp(below_NC / temperature)
+        logarithms = np.log1p(powers_NC) if multi_label else np.log(powers_NC.sum(1))
+        return float(logarithms.mean() + linear / temperature)
+
+    return min(np.geomspace(LOWEST, HIGHEST, STEPS, dtype=np.float32).tolist(), key=loss)

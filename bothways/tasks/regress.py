@@ -113,11 +113,10 @@ class NumberScoring(Scoring):
         head = model.heads["classes"]
         self.scaling.finalize(model)
         try:
-            scores_N1 = torch.stack(compute_outputs(model, self.data[split], self.forward))
+            scores_N1 = np.stack(compute_outputs(model, self.data[split], self.forward))
         finally:
             model.heads["classes"] = head
-        numbers_N: np.ndarray = scores_N1[:, 0].double().numpy()
-        return numbers_N
+        return scores_N1[:, 0].astype(np.float64)
 
     def compute_metrics(self, split: str, outputs: np.ndarray) -> Metrics:
         """The loss is computed on standardized numbers, the mean squared error on the original ones."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways import metrics, report
@@ -35,6 +34,7 @@ from bothways.data.text_files import read_lines
 from bothways.errors import InputError, join_names, location_columns
 from bothways.linear import linear_head
 from bothways.log import escape_line, muted
+from bothways.metrics.arrays import Floats
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
@@ -176,11 +176,11 @@ class TagScoring(Scoring):
     def metric(self) -> str:  # type: ignore[override]
         return "accuracy" if self.tagset.plain else "f1"
 
-    def outputs(self, model: Model, split: str) -> list[Tensor]:
+    def outputs(self, model: Model, split: str) -> list[Floats]:
         """Scores of all tokens of each window, [S, C]."""
         return compute_outputs(model, self.data[split], token_scores)
 
-    def compute_metrics(self, split: str, outputs: Sequence[Tensor]) -> Metrics:
+    def compute_metrics(self, split: str, outputs: Sequence[Floats]) -> Metrics:
         """For IOB2 tags precision, recall and F1 of exact entities; for plain tags their accuracy."""
         loss = float(torch.cat(self.word_losses(split, outputs)).mean())
         gold, predicted = self.gold_tags(split), self.decode(split, outputs)
@@ -192,21 +192,21 @@ class TagScoring(Scoring):
         most_frequent = Counter(chain.from_iterable(self.gold_tags("train"))).most_common(1)[0][0]
         return {"loss": loss, "accuracy": num_correct / len(tags), "baseline": tags.count(most_frequent) / len(tags)}
 
-    def word_losses(self, split: str, outputs: Sequence[Tensor]) -> list[Tensor]:
+    def word_losses(self, split: str, outputs: Sequence[Floats]) -> list[Tensor]:
         """The cross-entropy of each word of each window."""
         return [
-            F.cross_entropy(scores_SC[window.rows].float(), torch.from_numpy(window.labels), reduction="none")
+            F.cross_entropy(torch.from_numpy(scores_SC[window.rows]), torch.from_numpy(window.labels), reduction="none")
             for window, scores_SC in zip(self.data[split].windows, outputs, strict=True)
         ]
 
-    def row_losses(self, split: str, outputs: Sequence[Tensor]) -> Tensor:
+    def row_losses(self, split: str, outputs: Sequence[Floats]) -> Tensor:
         """The mean of each window."""
         return torch.stack([losses_M.mean() for losses_M in self.word_losses(split, outputs) if len(losses_M)])
 
     def gold_tags(self, split: str) -> list[list[str]]:
         return [[*sentence.tags] for sentence in self.texts[split].sentences]
 
-    def decode(self, split: str, outputs: Sequence[Tensor]) -> list[list[str]]:
+    def decode(self, split: str, outputs: Sequence[Floats]) -> list[list[str]]:
         """The predicted tags of each sentence."""
         predicted = []
         for text, windows, scores_SC in self.merge_windows(split, outputs):
@@ -215,14 +215,14 @@ class TagScoring(Scoring):
         return predicted
 
     def merge_windows(
-        self, split: str, outputs: Sequence[Tensor]
-    ) -> Iterator[tuple[list[Sentence], list[Encoding], NDArray[np.float32]]]:
+        self, split: str, outputs: Sequence[Floats]
+    ) -> Iterator[tuple[list[Sentence], list[Encoding], Floats]]:
         """Each text, its windows, and the scores of its tokens, [S, C]."""
         rows = iter(outputs)
         for text, windows in zip(self.texts[split].texts, self.texts[split].encodings, strict=True):
-            yield text, windows, merge_rows(windows, [next(rows).numpy() for _ in windows])
+            yield text, windows, merge_rows(windows, [next(rows) for _ in windows])
 
-    def predictions(self, split: str, outputs: Sequence[Tensor]) -> Predictions:
+    def predictions(self, split: str, outputs: Sequence[Floats]) -> Predictions:
         """details: for each word the probability of its tag, the most probable tag, and its probability."""
         details: list[list[Any]] = []
         for text, windows, scores_SC in self.merge_windows(split, outputs):
@@ -442,7 +442,7 @@ class Tagging(TrainingTask):
         data = {split: tagged.examples for split, tagged in texts.items()}
         return replace(self, pretrained=teacher, texts=texts, data=data)
 
-    def soft_labels(self, reader: TrainingTask, outputs: Sequence[Tensor]) -> list[Tensor]:
+    def soft_labels(self, reader: TrainingTask, outputs: Sequence[Floats]) -> list[Tensor]:
         """The teacher's scores for each window, [S, C]; NaN for tokens that the teacher gives no tag."""
         assert isinstance(reader, Tagging)
         soft_labels = []
@@ -499,7 +499,8 @@ def fit_linear_head(
         sampled = sample_rows([len(window.labels) for window in windows], max_tokens, seed=0)
         examples = TaggedWindows([windows[row] for row in sampled])
         labels_M = torch.from_numpy(np.concatenate([window.labels for window in examples.windows]))
-        rows[split] = torch.cat(compute_outputs(features, examples, labelled_token_scores)), labels_M
+        features_MH = np.concatenate(compute_outputs(features, examples, labelled_token_scores))
+        rows[split] = torch.from_numpy(features_MH), labels_M
         if split == "train":
             groups = [documents[row] for row in sampled for _ in windows[row].labels]
     return linear_head.fit(rows["train"], classification_loss, num_tags, groups=groups, dev=rows["dev"])

@@ -62,7 +62,8 @@ class FrozenFeatures:
         if split not in self._computed:
             assert self.model is not None
             forward = partial(pool_states, encode=prepack(self.model), window_pooling=self.window_pooling)
-            head_NH, mean_NH = torch.stack(compute_outputs(self.model, self.sample(split), forward)).unbind(1)
+            states_N2H = np.stack(compute_outputs(self.model, self.sample(split), forward))
+            head_NH, mean_NH = torch.from_numpy(states_N2H).unbind(1)
             self._computed[split] = {"head": head_NH.contiguous(), "mean": mean_NH.contiguous()}
             if self._computed.keys() >= self.data.keys():
                 self.model = None

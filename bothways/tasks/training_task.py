@@ -18,6 +18,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
 from bothways.linear.tfidf import TfidfModel
+from bothways.metrics.arrays import Floats
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
@@ -382,15 +383,15 @@ def compute_outputs(
     examples: Examples,
     forward: Callable[[Model, Batch], Iterable[Tensor]],
     tokens: int = INFERENCE_TOKENS,
-) -> list[Tensor]:
-    """`forward` for each example, in order, without gradients, as float32 tensors on the CPU."""
+) -> list[Floats]:
+    """`forward` for each example, in order, without gradients, float32."""
     device, sizes = next(model.parameters()).device, examples.sizes
-    outputs: dict[int, Tensor] = {}
+    outputs: dict[int, Floats] = {}
     with torch.inference_mode():
         model.eval()
         for rows in token_batches(sort_by_length(range(len(sizes)), sizes), sizes, tokens):
             values = forward(model, examples.batch(rows).to(device))
-            outputs |= {row: value.float().cpu() for row, value in zip(rows, values, strict=True)}
+            outputs |= {row: value.float().cpu().numpy() for row, value in zip(rows, values, strict=True)}
     return [outputs[row] for row in range(len(sizes))]
 
 

@@ -58,7 +58,7 @@ def test_a_collection_is_scored_by_the_cosines_of_all_documents(model, tmp_path)
 
 
 def test_a_document_of_the_querys_own_name_is_not_found_by_it():
-    vectors = torch.nn.functional.normalize(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)))
+    vectors = torch.nn.functional.normalize(torch.randn(30, 4, generator=torch.Generator().manual_seed(0))).numpy()
     names = [f"x{row}" for row in range(30)]
     ranking = retrieval.nearest_documents(vectors, vectors, names, names)
     assert all(name not in documents and len(documents) == 10 for name, documents in ranking.items())

@@ -21,6 +21,7 @@ from bothways.export import export
 from bothways.finetuning.tasks import run as run_task
 from bothways.linear import linear_head
 from bothways.log import messages_to
+from bothways.metrics.arrays import softmax
 from bothways.settings import Classify, Export, Regress, Tag
 from bothways.tasks import classify
 from bothways.training.options import TrainingOptions
@@ -86,9 +87,13 @@ def test_no_other_head_has_a_lower_loss_on_the_frozen_features(options, tables):
     task.fit_head(model)
     head = model.heads["classes"].output
     targets = torch.from_numpy(task.data["train"].targets)
-    loss = torch.nn.functional.cross_entropy(task.scoring.outputs(model, "train"), targets)
+    loss = torch.nn.functional.cross_entropy(torch.from_numpy(task.scoring.outputs(model, "train")), targets)
     torch.manual_seed(0)
-    strength = linear_head.fit(*frozen_rows(task, model), 2, score=task.scoring.score).strength
+
+    def score(scores_NC, targets):
+        return task.scoring.score(scores_NC.numpy(), targets.numpy())
+
+    strength = linear_head.fit(*frozen_rows(task, model), 2, score=score).strength
     deviation_H = frozen_rows(task, model)[0][0].std(0, correction=0)
     objective = loss + strength / 2 * (head.weight * deviation_H).square().sum()
     for _ in range(20):
@@ -301,7 +306,7 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(opti
     labels, scores = [one.label for one in predictions], np.array([one.score for one in predictions])
     right = [label == row["label"] for label, row in zip(labels, rows, strict=True)]
     assert np.mean(right[40:]) == result.mean
-    outputs = task_of(settings).scoring.outputs(model.module, "test").softmax(1).max(1).values
+    outputs = softmax(task_of(settings).scoring.outputs(model.module, "test")).max(1)
     assert np.allclose(outputs, scores[40:], atol=1e-5)
 
     # A linear layer on |u - v|, where u and v are the vectors of the whole encoder.

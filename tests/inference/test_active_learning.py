@@ -54,11 +54,11 @@ def classifier(make_predictor):
 
 
 def test_uncertainty_is_one_minus_the_margin():
-    scores_NC = torch.tensor([[0.5, 0.3, 0.2], [0.9, 0.05, 0.05], [0.4, 0.4, 0.2]]).log()
+    scores_NC = torch.tensor([[0.5, 0.3, 0.2], [0.9, 0.05, 0.05], [0.4, 0.4, 0.2]]).log().numpy()
     assert uncertainties(scores_NC, multi_label=False) == pytest.approx([0.8, 0.15, 1.0], abs=1e-6)
-    scores_NC = torch.tensor([[0.9, 0.5], [0.2, 0.99]]).logit()
+    scores_NC = torch.tensor([[0.9, 0.5], [0.2, 0.99]]).logit().numpy()
     assert uncertainties(scores_NC, multi_label=True) == pytest.approx([1.0, 0.4], abs=1e-6)
-    assert uncertainties(torch.tensor([[3.0]]), multi_label=False).tolist() == [0]
+    assert uncertainties(np.array([[3.0]]), multi_label=False).tolist() == [0]
 
 
 def test_clusters_are_those_of_scikit_learn():

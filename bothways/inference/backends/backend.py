@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from bothways.checkpoint.contents import Description
 from bothways.errors import InputError
-from bothways.inference.reading import ReadOptions
+from bothways.inference.reading import ReadOptions, Rows
 from bothways.tasks import TaskName, task_from_heads
 from bothways.tasks.pooling import Pooling
 from bothways.tokenizer.tokenizer import Tokenizer
@@ -59,18 +58,18 @@ class Backend(ABC):
 
     def text_scores(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
-    ) -> Iterator[Tensor]:
+    ) -> Iterator[Rows]:
         """Scores float32 [n, C] of a head for n texts (or pairs) at a time, at most MAX_SCORES in one part."""
         raise self.refusal()
 
     def scored_vectors(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Rows, Rows]]:
         """As `text_scores`, each part with what the head sees of its texts: a vector per text (or pair), float32."""
         raise self.refusal()
 
-    def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Tensor:
-        """A vector per text, float32 [N, H], not normalized."""
+    def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Rows:
+        """A vector per text, float32 [N, H], not normalized, in a new array."""
         raise self.refusal()
 
     @property

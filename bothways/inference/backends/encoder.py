@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,6 +40,7 @@ from bothways.tasks.windows import is_truncated, own_rows
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 Result = TypeVar("Result")
+Words = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
 TEXTS_PER_PART = 16_000  # texts that are sorted by length together, if more are tokenized meanwhile
 TEXTS_AHEAD = {"cuda": 20_000}  # number of texts from which processes tokenize ahead of the device
 
@@ -243,7 +245,26 @@ class EncoderBackend(Backend):
         """The scores of a head for each token of each window of each text."""
         return self.run_rows(windows, options, partial(self.module.token_scores, head))
 
-    def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Tensor:
+    def masked_words(
+        self, windows: Sequence[Encoding], rows: Sequence[tuple[int, ...]], top: int, options: ReadOptions
+    ) -> list[list[Words]]:
+        """The `top` most probable words at these rows of each window."""
+        num_words = len(self.tokenizer)
+
+        def guess(hidden_TH: Tensor, batch: Batch, rows_of_windows: list[tuple[int, ...]]) -> list[list[Words]]:
+            guesses = []
+            for hidden_SH, rows in zip(hidden_TH.split(batch.lengths.tolist()), rows_of_windows, strict=True):
+                of_window = []
+                for row in rows:
+                    scores_V = self.module.word_scores(hidden_SH[row][None])[0].float().softmax(-1).cpu()
+                    values, ids = scores_V[:num_words].topk(min(top, num_words))
+                    of_window.append((values.tolist(), ids.tolist()))
+                guesses.append(of_window)
+            return guesses
+
+        return self.run(windows, options, guess, rows)
+
+    def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Rows:
         kind = pooling_name(pooling, self.description.pooling)
         if kind == "cls" and self.module.config.direction != "both":
             raise InputError("pooling 'cls' sees no other token in a one-directional model; use 'mean' or 'max'")
@@ -251,32 +272,32 @@ class EncoderBackend(Backend):
         if len(texts) < TEXTS_AHEAD.get(self.device.type, math.inf) or names_rows:
             return self._pooled_vectors(self.encode(texts, None, options), kind, options)
         progress: ReadOptions = {**options, "progress": None}
-        parts: list[Tensor] = []
+        parts: list[Rows] = []
         with shown(options.get("progress"), len(texts)) as show, without_garbage_collection():
             ahead = chain.from_iterable(self.tokenizer.encode_ahead(texts, num_cores()))
             for encodings in prefetch(chunked(ahead, TEXTS_PER_PART)):
                 parts.append(self._pooled_vectors(self.split(encodings, options), kind, progress))
                 show(sum(map(len, parts)), len(texts))
-        return torch.cat(parts)
+        return np.concatenate(parts)
 
-    def _pooled_vectors(self, windows: list[list[Encoding]], kind: str, options: ReadOptions) -> Tensor:
+    def _pooled_vectors(self, windows: list[list[Encoding]], kind: str, options: ReadOptions) -> Rows:
         flat = [part for parts in windows for part in parts]
         bounds = [bound for parts in windows for bound in own_rows(parts)]
         pooled = self.run_vectors(flat, options, pool_rows(kind), bounds)
-        return pool_windows(kind, pooled, bounds, [*map(len, windows)])
+        return pool_windows(kind, pooled, bounds, [*map(len, windows)]).numpy()
 
     def text_scores(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
-    ) -> Iterator[Tensor]:
+    ) -> Iterator[Rows]:
         return (scores_nC for scores_nC, _ in self.scored_vectors(head, texts, pairs, options))
 
     def scored_vectors(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Rows, Rows]]:
         """Without texts, `pairs` may be None for every model."""
         num_outputs = self.heads[head]
         if not texts and not pairs:
-            yield torch.zeros(0, num_outputs), torch.zeros(0, self.module.config.hidden_size)
+            yield np.zeros((0, num_outputs), np.float32), np.zeros((0, self.module.config.hidden_size), np.float32)
             return
         is_bi_encoder = head == "classes" and encodes_separately(self.module.config)
         if is_bi_encoder and pairs is None:
@@ -303,7 +324,7 @@ class EncoderBackend(Backend):
         for states_nH in states_NH.split(max(1, MAX_SCORES // num_outputs)):
             with torch.inference_mode():
                 scores_nC = self.module.text_scores(head, states_nH.to(self.device, self.dtype)).float().cpu()
-            yield scores_nC, states_nH.float().flatten(1)
+            yield scores_nC.numpy(), states_nH.flatten(1).numpy()
 
 
 def _is_rounded(module: Model, exact: Model) -> bool:

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from bothways.checkpoint.contents import Description
 from bothways.errors import InputError
 from bothways.inference.backends.backend import Backend
-from bothways.inference.reading import ReadOptions
+from bothways.inference.reading import ReadOptions, Rows
 from bothways.linear.static_vectors import MODEL_TYPE, StaticVectors, write_static
 from bothways.linear.word_vector_files import open_static
 from bothways.tasks.pooling import Pooling
@@ -51,7 +50,7 @@ class StaticBackend(Backend):
     def save(self, target: Path) -> None:
         write_static(self.vectors, target)
 
-    def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Tensor:
+    def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Rows:
         if pooling not in ("auto", "mean"):
             raise InputError(f"pooling ({pooling}) is for encoders; static vectors are the mean of their tokens")
-        return torch.from_numpy(self.vectors.embed(texts))
+        return self.vectors.embed(texts)

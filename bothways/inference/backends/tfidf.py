@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from bothways.checkpoint.contents import Description
 from bothways.checkpoint.formats.tfidf import no_encoder_error, read_tfidf, write_tfidf
 from bothways.errors import InputError
 from bothways.inference.backends.backend import MAX_SCORES, Backend
-from bothways.inference.reading import ReadOptions, check_pairs
+from bothways.inference.reading import ReadOptions, Rows, check_pairs
 from bothways.linear.tfidf import Matrix, TfidfModel, project
 
 
@@ -51,25 +51,25 @@ class TfidfBackend(Backend):
 
     def text_scores(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
-    ) -> Iterator[Tensor]:
+    ) -> Iterator[Rows]:
         return (scores_nC for scores_nC, _ in self._scored_features(head, texts, pairs))
 
     def scored_vectors(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Rows, Rows]]:
         for scores_nC, features_nF in self._scored_features(head, texts, pairs):
-            yield scores_nC, torch.from_numpy(project(features_nF)).float()
+            yield scores_nC, project(features_nF).astype(np.float32, copy=False)
 
     def _scored_features(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None
-    ) -> Iterator[tuple[Tensor, Matrix]]:
+    ) -> Iterator[tuple[Rows, Matrix]]:
         num_outputs = self.heads[head]
         if not texts and not pairs:
-            yield torch.zeros(0, num_outputs), self.model.tfidf.features([], None)
+            yield np.zeros((0, num_outputs), np.float32), self.model.tfidf.features([], None)
             return
         check_pairs(self.description, pairs is not None, "the call")
         step = max(1, MAX_SCORES // num_outputs)
         for start in range(0, max(1, len(texts)), step):
             part = slice(start, start + step)
             features_nF = self.model.tfidf.features(texts[part], None if pairs is None else pairs[part])
-            yield torch.from_numpy(self.model.scores(features_nF)).float(), features_nF
+            yield self.model.scores(features_nF).astype(np.float32), features_nF
