@@ -5,20 +5,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import wraps
-from importlib import import_module
 from itertools import count
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from bothways.errors import InputError
+from bothways.errors import InputError, join_names
 from bothways.log import working
+from bothways.tasks import TASKS, TaskName, load_name
 
 if TYPE_CHECKING:
     from bothways.finetuning.finetune import FineTuneResult
     from bothways.pretraining.result import PretrainingResult
-    from bothways.settings import Distill, Evaluate, FineTune, Pretrain
     from bothways.settings.accepted import AnyPath
+    from bothways.settings.distill import Distill
+    from bothways.settings.evaluate import Evaluate
+    from bothways.settings.finetune import FineTune
     from bothways.settings.finetune_options import FineTuneOptions
+    from bothways.settings.pretrain import Pretrain
     from bothways.settings.tables_in_memory import Table
     from bothways.tasks.scores import Scores
     from bothways.training.callbacks import Callbacks
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
 class Verb:
     """A verb of the command line.
 
-    settings: name of the class in bothways.settings. function: "module:function" in this package that runs the verb.
-    group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings. waits:
+    settings: "module:Class" of bothways.settings, or of another package. function: "module:function" in this package
+    that runs the verb. group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings. waits:
     whether it runs until it is stopped, so that time says nothing of its progress.
     """
 
@@ -42,16 +45,17 @@ class Verb:
 
     @property
     def settings_class(self) -> type[Any]:
-        loaded: type[Any] = getattr(import_module("bothways.settings"), self.settings)
+        loaded: type[Any] = load_name(
+            self.settings if self.settings.startswith("bothways.") else f"bothways.settings.{self.settings}"
+        )
         return loaded
 
     def load(self) -> Callable[..., Any]:
         """Import the function; it takes settings and returns a result."""
-        module, name = self.function.split(":")
-        function: Callable[..., Any] = getattr(import_module(f"bothways.{module}"), name)
+        function: Callable[..., Any] = load_name(f"bothways.{self.function}")
         if self.waits:
             return function
-        verb = next((verb for verb, one in VERBS.items() if one is self), name)
+        verb = next((verb for verb, one in VERBS.items() if one is self), "")
         return wraps(function)(working(verb)(function))
 
 
@@ -60,47 +64,57 @@ MEASURE, DEPLOY, INSPECT = "Measure", "Deploy", "Inspect"
 
 # Verbs of a group must be adjacent. Modules are imported when a verb runs, so that --help is fast.
 VERBS: dict[str, Verb] = {
-    "demo": Verb("Demo", "cli.demo:run", "what the packaged model does, and a BERT from scratch: 3 minutes", TRY),
-    "vocab": Verb("Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
-    "pretrain": Verb("Pretrain", "pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True),
-    "distill": Verb("Distill", "distillation.distill:run", "distill a smaller BERT from a teacher", TRAIN, trains=True),
-    "finetune classify": Verb("Classify", "finetuning.tasks:run", "fine-tune a text classifier", TRAIN, trains=True),
-    "finetune regress": Verb(
-        "Regress", "finetuning.tasks:run", "fine-tune a regression model: a number per text", TRAIN, trains=True
+    "demo": Verb("tools:Demo", "cli.demo:run", "what the packaged model does, and a BERT from scratch: 3 minutes", TRY),
+    "vocab": Verb("vocab:Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
+    "pretrain": Verb("pretrain:Pretrain", "pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True),
+    "distill": Verb(
+        "distill:Distill", "distillation.distill:run", "distill a smaller BERT from a teacher", TRAIN, trains=True
     ),
-    "finetune tag": Verb(
-        "Tag", "finetuning.tasks:run", "fine-tune a tagger: named entities (NER), parts of speech", TRAIN, trains=True
+    **{
+        f"finetune {name}": Verb(task.settings, "finetuning.tasks:run", task.help, TRAIN, trains=True)
+        for name, task in TASKS.items()
+        if task.is_trained
+    },
+    "glue": Verb("finetune:Glue", "finetuning.glue:run", "fine-tune on every task of GLUE", TRAIN),
+    "predict": Verb("predict:Predict", "cli.commands:predict", "predict labels, numbers, entities or answers", USE),
+    "fill": Verb("predict:Fill", "cli.commands:fill", "fill each [MASK] in a text", USE),
+    "embed": Verb("predict:Embed", "batch_jobs.jobs:embed", "write a vector for each text", USE),
+    "index": Verb("search:Index", "search.commands:run_index", "index folders for search by words and meaning", SEARCH),
+    "search": Verb("search:Search", "search.commands:run_search", "search a folder or an index", SEARCH),
+    "extract": Verb(
+        "search:Extract", "search.extraction:run", "extract entities, labels and answers of folders", SEARCH
     ),
-    "finetune answer": Verb(
-        "Answer", "finetuning.tasks:run", "fine-tune a question answering model (SQuAD)", TRAIN, trains=True
-    ),
-    "finetune embed": Verb(
-        "TrainEmbed", "finetuning.tasks:run", "fine-tune a sentence embedding model", TRAIN, trains=True
-    ),
-    "glue": Verb("Glue", "finetuning.glue:run", "fine-tune on every task of GLUE", TRAIN),
-    "predict": Verb("Predict", "cli.commands:predict", "predict labels, numbers, entities or answers", USE),
-    "fill": Verb("Fill", "cli.commands:fill", "fill each [MASK] in a text", USE),
-    "embed": Verb("Embed", "batch_jobs.jobs:embed", "write a vector for each text", USE),
-    "index": Verb("Index", "search.commands:run_index", "index folders for search by words and meaning", SEARCH),
-    "search": Verb("Search", "search.commands:run_search", "search a folder or an index", SEARCH),
-    "extract": Verb("Extract", "search.extraction:run", "extract entities, labels and answers of folders", SEARCH),
     "mcp": Verb(
-        "Mcp", "search.mcp:run", "search an index from agents (MCP over standard input and output)", SEARCH, waits=True
+        "search:Mcp",
+        "search.mcp:run",
+        "search an index from agents (MCP over standard input and output)",
+        SEARCH,
+        waits=True,
     ),
-    "evaluate": Verb("Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
-    "bench": Verb("Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),
-    "quantize": Verb("Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY),
-    "shrink": Verb("Shrink", "compression.shrink:run", "the fastest model within a stated loss: cuts and int8", DEPLOY),
-    "prune": Verb("Prune", "compression.prune:run", "prune a fine-tuned model, with training between cuts", DEPLOY),
-    "merge": Verb("Merge", "compression.merge:merge", "merge an adapter into its model", DEPLOY),
-    "pack": Verb("Pack", "compression.pack:pack", "pack a model into few bits, for shipping", DEPLOY),
-    "unpack": Verb("Unpack", "compression.pack:unpack", "unpack a model for other libraries", DEPLOY),
-    "export": Verb("Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
+    "evaluate": Verb(
+        "evaluate:Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE
+    ),
+    "bench": Verb("deploy:Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),
+    "quantize": Verb(
+        "deploy:Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY
+    ),
+    "shrink": Verb(
+        "compress:Shrink", "compression.shrink:run", "the fastest model within a stated loss: cuts and int8", DEPLOY
+    ),
+    "prune": Verb(
+        "compress:Prune", "compression.prune:run", "prune a fine-tuned model, with training between cuts", DEPLOY
+    ),
+    "merge": Verb("deploy:Merge", "compression.merge:merge", "merge an adapter into its model", DEPLOY),
+    "pack": Verb("deploy:Pack", "compression.pack:pack", "pack a model into few bits, for shipping", DEPLOY),
+    "unpack": Verb("deploy:Unpack", "compression.pack:unpack", "unpack a model for other libraries", DEPLOY),
+    "export": Verb("deploy:Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
     "serve": Verb(
-        "Serve", "serving.server:run", "serve models over HTTP, with batching and limits", DEPLOY, waits=True
+        "serve:Serve", "serving.server:run", "serve models over HTTP, with batching and limits", DEPLOY, waits=True
     ),
-    "info": Verb("Info", "cli.commands:info", "describe a checkpoint or run, and how it was made", INSPECT),
-    "cache": Verb("Cache", "cli.commands:cache", "list or delete cached token stores and search indexes", INSPECT),
+    "info": Verb("tools:Info", "cli.commands:info", "describe a checkpoint or run, and how it was made", INSPECT),
+    "cache": Verb(
+        "tools:Cache", "cli.commands:cache", "list or delete cached token stores and search indexes", INSPECT
+    ),
 }
 
 
@@ -126,7 +140,7 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
     """
     verb = next((verb for verb in VERBS.values() if verb.trains and verb.settings_class is type(settings)), None)
     if verb is None:
-        classes = ", ".join(verb.settings for verb in VERBS.values() if verb.trains)
+        classes = ", ".join(verb.settings.rpartition(":")[2] for verb in VERBS.values() if verb.trains)
         raise InputError(
             f"settings of type {type(settings).__name__} cannot be trained; bothways.settings has {classes}"
         )
@@ -140,9 +154,6 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
     return result
 
 
-FINETUNE_TASKS = {"classify": "Classify", "regress": "Regress", "tag": "Tag", "answer": "Answer", "embed": "TrainEmbed"}
-
-
 _train = train
 
 
@@ -150,7 +161,7 @@ def finetune(
     train: "Table",
     labels: Any = None,
     *,
-    task: Literal["classify", "regress", "tag", "answer", "embed"] = "classify",
+    task: TaskName = "classify",
     model: "AnyPath | None" = None,
     text: str | None = None,
     label: str | None = None,
@@ -170,13 +181,12 @@ def finetune(
     """
     from pathlib import Path
 
-    from bothways import settings
-
+    trained = {name: entry for name, entry in TASKS.items() if entry.is_trained}
+    if task not in trained:
+        raise InputError(f"task ({task!r}) must be one of {', '.join(trained)}")
     if labels is not None:
         train = _as_table(train, labels, task)
-    if task not in FINETUNE_TASKS:
-        raise InputError(f"task ({task!r}) must be one of {', '.join(FINETUNE_TASKS)}")
-    cls = getattr(settings, FINETUNE_TASKS[task])
+    cls = trained[task].settings_class
     columns = {"text_column": text, "label_column": label, "pair_column": pair}
     given = {name: value for name, value in {**columns, "model": model, **options}.items() if value is not None}
     _check_names(given, cls, task)
@@ -204,8 +214,9 @@ def _as_table(texts: Any, labels: Any, task: str) -> dict[str, list[Any]]:
     """Texts and their labels as a table. InputError if they are something else, or the task has more columns."""
     if isinstance(labels, str):
         raise InputError(f"labels ({labels!r}) must be a label for each text; to name a column: label={labels!r}")
-    if task not in ("classify", "regress"):
-        raise InputError(f"labels are for classify and regress; for {task}, pass a table with all columns")
+    labelled = [name for name, entry in TASKS.items() if entry.labelled is not None]
+    if task not in labelled:
+        raise InputError(f"labels are for {join_names(labelled)}; for {task}, pass a table with all columns")
     if isinstance(texts, str | PathLike) or hasattr(texts, "columns"):
         raise InputError(
             "train is a table, which has its labels in a column; leave out labels, or pass a list of texts"

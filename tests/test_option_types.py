@@ -7,11 +7,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from bothways import settings
 from bothways.settings.accepted import AnyPath
 from bothways.settings.conversion import declared_types
 from bothways.settings.tables_in_memory import MemoryTable, Table
-from bothways.verbs import FINETUNE_TASKS
+from bothways.tasks import TASKS
 
 FILE = Path(__file__).parent.parent / "bothways/settings/finetune_options.py"
 NAMED = ("train", "model", "out")  # arguments of `finetune`
@@ -49,8 +48,8 @@ def accepted(held: Any) -> Iterator[str]:
 
 def option_types() -> dict[str, str]:
     parts: dict[str, dict[str, None]] = {}
-    for name in FINETUNE_TASKS.values():
-        for option, held in declared_types(getattr(settings, name)).items():
+    for task in (task for task in TASKS.values() if task.is_trained):
+        for option, held in declared_types(task.settings_class).items():
             if option not in NAMED:
                 parts.setdefault(option, {}).update(dict.fromkeys(accepted(held)))
     return {option: " | ".join(sorted(types, key=lambda one: one == "None")) for option, types in parts.items()}

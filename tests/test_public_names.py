@@ -33,7 +33,7 @@ def test_every_public_class_defines_a_repr():
 def test_train_is_typed_by_the_class_of_settings():
     from bothways import settings
 
-    scope = {name: getattr(settings, name) for name in settings.__all__} | {
+    scope = {name: getattr(settings, name) for name in ("Pretrain", "Distill", "FineTune")} | {
         "PretrainingResult": bothways.PretrainingResult
     }
     scope |= {"FineTuneResult": bothways.FineTuneResult, "Callbacks": object}

@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -45,7 +45,7 @@ from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
 from bothways.log import logger
-from bothways.settings import Embed, Predict
+from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
 from bothways.tasks.prediction_sets import stored_calibration
 from bothways.tasks.scores import probability_column
@@ -214,7 +214,7 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
             raise InputError(f"{name} ({options[name]:g}) is for {use}; the task of this model is {model.task}")
     if settings.coverage is not None:
         logger.info(stored_calibration(model.description.metadata).guarantee(settings.coverage))
-    predict_rows = partial(task.predict_rows, model, long=settings.long, **options)
+    predict_rows: Callable[..., list[ResultRow]] = partial(task.predict_rows, model, long=settings.long, **options)
     writes_lines = _writes_lines(settings)
     predict_rows([])  # a missing head must not be reported as the error of a row
 

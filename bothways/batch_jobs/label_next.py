@@ -17,7 +17,7 @@ from bothways.inference.label_choice import choose_all
 from bothways.inference.predictor import Predictor
 from bothways.inference.runner import Progress
 from bothways.inference.text_scores import Prediction
-from bothways.settings import Predict
+from bothways.settings.predict import Predict
 from bothways.tasks.task import second_texts
 
 SUFFIXES = (".csv", ".tsv")

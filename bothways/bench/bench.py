@@ -27,9 +27,8 @@ from bothways.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.io import read_json
-from bothways.settings import Bench
+from bothways.settings.deploy import Bench
 
-ENCODER_METHODS = ("embed", "classify", "regress", "tag")  # that encode the texts alone, in one pass
 ENCODER_ALONE = "run on the encoder of this model alone, saved with float weights: pooled, without the head"
 SECONDS = 0.1  # minimum duration of a measurement
 
@@ -120,7 +119,7 @@ def files_for_others(source: Path, target: Path, method: Method) -> tuple[Path, 
     loaded = checkpoint.load(source)
     other = weights.for_others(loaded)
     is_encoder = other is not loaded
-    if other is None or (is_encoder and method.name not in ENCODER_METHODS) or loaded.model.config.direction != "both":
+    if other is None or (is_encoder and not method.alone) or loaded.model.config.direction != "both":
         return source, False
     if is_encoder:
         other = replace(other, pooling=loaded.pooling or "mean", normalized=True)

@@ -14,7 +14,8 @@ from bothways.errors import InputError
 from bothways.inference.masked_words import MASK
 from bothways.inference.predictor import Predictor
 from bothways.model.pooler import encodes_separately
-from bothways.settings import Bench
+from bothways.settings.deploy import Bench
+from bothways.tasks import TASKS
 from bothways.tokenizer.tokenizer import Tokenizer
 
 QUESTION = "What is it about?"  # asked about every passage
@@ -27,7 +28,7 @@ class Method:
     """The method of a model's task.
 
     peers: the output that comparable peers compute; None if there are none. frame: tokens of an empty text (special
-    tokens, and a question). gap: whether one word is a mask.
+    tokens, and a question). gap: whether one word is a mask. asks: whether a question is asked about each text.
     """
 
     name: str
@@ -35,6 +36,12 @@ class Method:
     peers: Work | None
     frame: int
     gap: bool = False
+    asks: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Whether the texts alone are encoded, in one pass."""
+        return not (self.gap or self.asks)
 
 
 @dataclass(frozen=True)
@@ -55,19 +62,14 @@ def task_method(model: Predictor) -> Method:
     frame = len(model.tokenizer.encode(""))
     if encodes_separately(model.module.config):
         return Method("embed", model.embed, "vectors", frame)
-    match model.task:
-        case "answer":
-            frame = len(model.tokenizer.encode(QUESTION, ""))
-            return Method("answer", lambda texts: model.answer([QUESTION] * len(texts), texts), None, frame)
-        case "tag":
-            return Method("tag", model.tag, None, frame)
-        case "classify":
-            return Method("classify", model.classify, "classes", frame)
-        case "regress":
-            return Method("regress", model.regress, "classes", frame)
-        case "fill":
-            return Method("fill", model.fill, None, frame, gap=True)
-    return Method("embed", model.embed, "vectors", frame)
+    entry = TASKS[model.task]
+    if entry.load().inputs == "questions":
+        frame = len(model.tokenizer.encode(QUESTION, ""))
+        return Method(model.task, lambda texts: model.answer([QUESTION] * len(texts), texts), None, frame, asks=True)
+    if entry.head == "next_sentence":
+        return Method("embed", model.embed, "vectors", frame)
+    peers: Work | None = "classes" if entry.head == "classes" else None if entry.head else "vectors"
+    return Method(model.task, getattr(model, model.task), peers, frame, gap=entry.head == "masked_words")
 
 
 def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workload]:
@@ -129,7 +131,7 @@ def user_text_workloads(
 
 def read_user_texts(settings: Bench, path: Path, model: Predictor, method: Method) -> list[str]:
     """A sample of the file's non-blank texts; for question answering its passages. InputError if there are none."""
-    if method.name == "answer" and file_type(path) == ".json":
+    if method.asks and file_type(path) == ".json":
         questions = read_squad(path, on_error="skip", encoding=settings.encoding)
         texts = list(dict.fromkeys(question.context for question in questions))
     else:
@@ -145,12 +147,11 @@ def read_user_texts(settings: Bench, path: Path, model: Predictor, method: Metho
 def text_column(settings: Bench, path: Path, model: Predictor, method: Method) -> str | None:
     """The column with the texts: that of the settings, else that of fine-tuning; for question answering the column with
     the passages. None: a usual name."""
-    is_answer = method.name == "answer"
     if settings.text_column or file_type(path) == ".txt":
         return settings.text_column
-    role = "pair" if is_answer else "text"
+    role = "pair" if method.asks else "text"
     column = resolve_columns(path, settings, model.description.settings, (role,))[role]
-    return column or ("context" if is_answer else None)
+    return column or ("context" if method.asks else None)
 
 
 def single_token_words(tokenizer: Tokenizer) -> list[str]:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError
 from bothways.log import logger, print_lines
-from bothways.settings import Cache, Export, Fill, Info, Predict, Vocab
+from bothways.settings.deploy import Export
+from bothways.settings.predict import Fill, Predict
+from bothways.settings.tools import Cache, Info
+from bothways.settings.vocab import Vocab
 
 if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal

@@ -29,8 +29,10 @@ from bothways.report.demo import DemoComparison, Gaps, NextSentences, SearchHits
 from bothways.report.scores import ScoreSummary
 from bothways.report.senses import SenseMap, WordSenses
 from bothways.rng import Purpose, generator
-from bothways.settings import Classify, Demo, Pretrain
+from bothways.settings.finetune import Classify
+from bothways.settings.pretrain import Pretrain
 from bothways.settings.tables_in_memory import as_source
+from bothways.settings.tools import Demo
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import Run
 

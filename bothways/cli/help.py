@@ -7,6 +7,8 @@ from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from typing import TextIO
 
+from bothways.tasks import TASKS
+
 FEW = 8  # options of a verb that stay in one group
 OPTIONS, OTHER = "options", "other"  # titles: of tyro's box, and of the group of all flags that are not listed here
 GROUPS = {
@@ -35,15 +37,11 @@ GROUPS = {
 }
 GROUP_BY_FLAG = {flag: group for group, flags in GROUPS.items() for flag in flags.split()}
 EXAMPLES = {  # by verb, its arguments
+    **{f"finetune {name}": task.example for name, task in TASKS.items() if task.is_trained},
     "demo": "--minutes 3",
     "vocab": "corpus.txt -o my-tokenizer",
     "pretrain": "text/ -o my-bert --model mini --minutes 60",
     "distill": "my-bert text/ -o my-student --layers 3 --minutes 60",
-    "finetune classify": "--model my-bert --train reviews.csv -o my-classifier",
-    "finetune regress": "--model my-bert --train ratings.csv -o my-rater --label-column stars",
-    "finetune tag": "--model my-bert --train train.conll --dev dev.conll -o my-tagger",
-    "finetune answer": "--model my-bert --train squad.json -o my-reader",
-    "finetune embed": "--model my-bert --train pairs.csv -o my-embedder",
     "glue": "my-bert glue/ -o glue-runs --seeds 3",
     "predict": "my-classifier texts.csv --keep-columns id,text -o labels.csv",
     "fill": 'my-bert "The [MASK] chased the cat."',
@@ -102,8 +100,8 @@ def arrange(text: str, verb: str) -> str:
     if first is not None:
         last = next(row for row in range(first, len(lines)) if _plain(lines[row]).startswith("╰"))
         lines[first : last + 1] = _divide(lines[first : last + 1])
-    if verb in EXAMPLES:
-        lines += ["", f"example: bothways {verb} {EXAMPLES[verb]}"]
+    if example := EXAMPLES.get(verb):
+        lines += ["", f"example: bothways {verb} {example}"]
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,7 @@ from bothways.search.commands import SearchResult, hit_json
 from bothways.search.highlight import Span, matching_sentence, matching_words
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit
-from bothways.settings import Search
+from bothways.settings.search import Search
 
 # ANSI styles, with the colours of grep.
 PATH, LINE, DIM, SENTENCE, WORD = "35", "32", "2", "1", "1;31"

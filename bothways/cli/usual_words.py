@@ -3,52 +3,11 @@
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
+from bothways.tasks import TASKS
 from bothways.verbs import VERBS
 
 # By command, the other words for it. The words of a task are recognized alone and after `finetune`.
-TASK_WORDS = {
-    "finetune classify": (
-        "classifier",
-        "classification",
-        "text-classification",
-        "sequence-classification",
-        "sentiment",
-        "intent",
-        "topic",
-        "multi-label",
-        "multilabel",
-        "nli",
-        "cloze",
-        "zero-shot",
-        "pet",
-    ),
-    "finetune regress": ("regression", "regressor", "rating"),
-    "finetune tag": (
-        "ner",
-        "pos",
-        "tagger",
-        "tagging",
-        "token",
-        "tokens",
-        "token-classification",
-        "entities",
-        "entity",
-        "conll",
-    ),
-    "finetune answer": ("qa", "question-answering", "questions", "squad", "reader", "mrc", "answers"),
-    "finetune embed": (
-        "embedder",
-        "sentence-embedding",
-        "sentence-transformer",
-        "sentence-transformers",
-        "sbert",
-        "sts",
-        "similarity",
-        "contrastive",
-        "retriever",
-        "matryoshka",
-    ),
-}
+TASK_WORDS = {f"finetune {name}": task.words.split() for name, task in TASKS.items() if task.is_trained}
 VERB_WORDS = {
     "demo": ("example", "quickstart", "try"),
     "vocab": ("vocabulary", "tokenizer", "tokenize", "wordpiece"),

@@ -9,7 +9,7 @@ from bothways.checkpoint.checkpoint import check_target
 from bothways.checkpoint.contents import METADATA_FILE
 from bothways.compression.pack import sizes
 from bothways.errors import InputError
-from bothways.settings import Merge
+from bothways.settings.deploy import Merge
 
 
 def merge(settings: Merge) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from bothways.checkpoint.weights import WEIGHTS, read_weights
 from bothways.errors import InputError
 from bothways.io import atomic_directory, read_json, write_json
 from bothways.linear.static_vectors import is_static, read_static, write_static
-from bothways.settings import Pack, Unpack
+from bothways.settings.deploy import Pack, Unpack
 
 SMALL = 64  # matrices with fewer rows stay in float16
 POSITION_BITS = 8

@@ -26,21 +26,18 @@ from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import spread_evenly
 from bothways.finetuning import finetune
 from bothways.finetuning.finetune import FineTuneResult
-from bothways.finetuning.tasks import TASKS
 from bothways.io import read_json
 from bothways.log import logger, muted, working
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
-from bothways.settings import Answer, Classify, FineTune, Prune, Regress, Tag, TrainEmbed
-from bothways.tasks import task_from_heads
+from bothways.settings.compress import Prune
+from bothways.settings.finetune import FineTune
+from bothways.tasks import TASKS, task_from_heads, task_of
 from bothways.tasks.training_task import Examples, TrainingTask, inference_copy
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words
 from bothways.training.run import Run
 
-TASK_SETTINGS: dict[str, type[FineTune]] = {
-    "classify": Classify, "regress": Regress, "tag": Tag, "answer": Answer, "embed": TrainEmbed,
-}  # fmt: skip
 COLUMNS = "text_column", "pair_column", "label_column", "encoding"
 IMPORTANCE_ROWS, SPEED_ROWS, REPEATS = 512, 512, 5
 WIDTH_STEP = 8  # widths are multiples of it
@@ -259,7 +256,7 @@ class Pruner:
     run: Run
 
     def build(self, settings: FineTune, pretrained: Checkpoint) -> TrainingTask:
-        return TASKS[type(settings)].build(settings, pretrained, None)
+        return task_of(settings).train(settings, pretrained, None)
 
     def importance(self, source: Checkpoint) -> Importance:
         """Of the parts of a model, measured on labelled training texts."""
@@ -333,14 +330,14 @@ def prepare(settings: Prune) -> tuple[Checkpoint, FineTune, TrainingTask, list[S
     loaded = checkpoint.load(settings.model)
     check_plain(loaded.model)
     name = task_from_heads(loaded.model.num_outputs, loaded)
-    if name not in TASK_SETTINGS:
+    if not TASKS[name].is_trained:
         raise InputError(
             f"{settings.model}: a model for {name} cannot be pruned here; name a fine-tuned one, or make a smaller "
             "pre-trained one: bothways distill MODEL TEXT --layers 3"
         )
     parts = choose_parts(settings, loaded.model.config, loaded.model_type)
-    task_settings = settings_of_task(settings, loaded, TASK_SETTINGS[name])
-    task = TASKS[type(task_settings)].build(task_settings, loaded, None)
+    task_settings = settings_of_task(settings, loaded, TASKS[name].settings_class)
+    task = TASKS[name].load().train(task_settings, loaded, None)
     warn_of_known_rows(settings, loaded)
     warn_of_few_rows(settings, task)
     return loaded, task_settings, task, list(plan(settings, loaded, task, parts))
@@ -352,7 +349,7 @@ def settings_of_task(settings: Prune, loaded: Checkpoint, kind: type[FineTune]) 
     columns = {name: getattr(settings, name) or loaded.settings.get(name) for name in COLUMNS}
     options: dict[str, Any] = {name: value for name, value in columns.items() if name in known and value}
     options |= {name: loaded.settings[name] for name in ("window", "long", "metric") if loaded.settings.get(name)}
-    if kind is Classify:
+    if "multi_label" in known:
         options["multi_label"] = loaded.multi_label
     return kind(
         model=settings.model,

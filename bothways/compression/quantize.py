@@ -20,7 +20,6 @@ from bothways.evaluation.before_after import (
     DEFAULT_MAX_DROP,
     MAX_ROWS,
     Drop,
-    LabelledRows,
     measure_drop,
     read_evaluation_rows,
     selected_on,
@@ -31,7 +30,8 @@ from bothways.log import logger, working
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
 from bothways.model.int8_calibration import Candidate, candidates, observe
 from bothways.model.model import Model
-from bothways.settings import Quantize
+from bothways.settings.deploy import Quantize
+from bothways.tasks.task import LabelledRows
 
 MIN_TEXTS = 16  # texts in each half
 MAX_CALIBRATION = 256  # texts

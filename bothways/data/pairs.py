@@ -16,7 +16,8 @@ from bothways.data.split_tables import divide_rows
 from bothways.data.splits import parts_for
 from bothways.data.tables import OnError, RowErrorHandler, RowErrors, TableRow, match_columns
 from bothways.errors import InputError, RowLocation, no_such_column
-from bothways.settings import TextColumns, TrainEmbed
+from bothways.settings.base import TextColumns
+from bothways.settings.finetune import TrainEmbed
 from bothways.settings.tables_in_memory import TableSource
 
 NO_NEGATIVES = ""  # as negative_column: read no negatives

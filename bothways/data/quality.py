@@ -8,7 +8,7 @@ from bothways.data.columns import Table
 from bothways.data.labels import label_sets, labels_by_row, numeric_labels
 from bothways.data.near_duplicates import find_conflicts, spelling_variants
 from bothways.data.splits import overlap_warning
-from bothways.settings import Classify, Regress
+from bothways.settings.finetune import Classify, Regress
 
 LISTED = 5  # examples in a warning
 

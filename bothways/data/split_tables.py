@@ -9,7 +9,7 @@ from bothways.data.examples import read_table
 from bothways.data.labels import check_not_blank, label_sets, merge_labels, parse_label_set, parse_number
 from bothways.data.splits import Parts, parts_for, rarest_labels, split, split_fold, split_groups
 from bothways.errors import InputError
-from bothways.settings import Classify, FineTune, Regress
+from bothways.settings.finetune import Classify, FineTune, Regress
 from bothways.settings.tables_in_memory import TableSource
 
 FEW_NUMBERS = 10  # up to this many classes may be fractions, such as ratings in half stars

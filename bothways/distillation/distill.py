@@ -43,7 +43,7 @@ from bothways.pretraining.text_data import (
     read_data,
     save_tokenizer_once,
 )
-from bothways.settings import Distill
+from bothways.settings.distill import Distill
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes, process_group
 from bothways.training.run import Callbacks, Run

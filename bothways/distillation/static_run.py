@@ -25,7 +25,7 @@ from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.linear.static_vectors import CONFIG, StaticVectors, VectorTable, unknown_ids, write_static
 from bothways.log import ProgressBar, logger
-from bothways.settings import Distill
+from bothways.settings.distill import Distill
 
 MINUTES = 8.0  # of reading text with the encoder
 ENCODED = 2048  # texts at a time

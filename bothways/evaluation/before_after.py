@@ -16,7 +16,7 @@ import numpy as np
 from bothways.errors import InputError, format_count
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
-from bothways.settings import TextColumns
+from bothways.settings.base import TextColumns
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.tasks import TASKS
 from bothways.tasks.task import Evaluator, LabelledRows

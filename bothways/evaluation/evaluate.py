@@ -22,17 +22,17 @@ from bothways.data.stream import first_columns, first_rows, resolve_columns
 from bothways.data.text_files import file_type
 from bothways.errors import InputError
 from bothways.evaluation.before_after import selected_on
-from bothways.evaluation.predictions import count_skipped, score_file
+from bothways.evaluation.predictions import score_file
 from bothways.evaluation.retrieval import vectors
 from bothways.families import FAMILIES
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut
-from bothways.settings import Evaluate
+from bothways.settings.evaluate import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import TASKS, TRAINED_HEADS
-from bothways.tasks.scores import Scores
+from bothways.tasks.scores import Scores, count_skipped
 
 TAG_COLUMNS = {"tags", "pos_tags", *TAGS}
 DataKind = Literal["search", "pairs", "questions", "tags", "labels", "texts"]

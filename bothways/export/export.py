@@ -25,7 +25,7 @@ from bothways.io import atomic_directory, read_json, write_json
 from bothways.log import logger
 from bothways.model.int8 import is_int8
 from bothways.model.pooler import encodes_separately
-from bothways.settings import Export
+from bothways.settings.deploy import Export
 from bothways.tasks.pooling import pooling_name
 
 GRAPH = "model.onnx"

@@ -33,7 +33,7 @@ from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.predictor import Predictor
 from bothways.io import fsync, read_json, write_atomic
 from bothways.model.model import Model
-from bothways.settings import Export
+from bothways.settings.deploy import Export
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -22,7 +22,7 @@ from bothways.finetuning.setup import FineTuneSetup, build_setup
 from bothways.io import write_atomic
 from bothways.log import logger, muted
 from bothways.model.model import Model
-from bothways.settings import FineTune
+from bothways.settings.finetune import FineTune
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.training_task import Metrics, TrainingTask, baseline_metrics, resamples_of
 from bothways.training.run_checkpoints import FOLDER

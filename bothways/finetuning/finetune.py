@@ -47,7 +47,7 @@ from bothways.io import reserve_space, write_atomic
 from bothways.log import logger, muted, working
 from bothways.model.model import Model
 from bothways.report import plot
-from bothways.settings import FineTune
+from bothways.settings.finetune import FineTune
 from bothways.tasks.prediction_sets import CALIBRATION
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import (

@@ -10,7 +10,7 @@ from bothways.errors import InputError
 from bothways.finetuning.finetune import FineTuneResult
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import logger
-from bothways.settings import Classify, Glue, Recipe, Regress
+from bothways.settings.finetune import Classify, Glue, Recipe, Regress
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from bothways.finetuning.recipe import (
 )
 from bothways.finetuning.teacher import Lessons
 from bothways.model.model import Model
-from bothways.settings import FineTune
+from bothways.settings.finetune import FineTune
 from bothways.tasks.batch_plan import BatchPlan
 from bothways.tasks.training_task import Distilled, TrainingTask, inference_copy
 from bothways.training.objective import Objective

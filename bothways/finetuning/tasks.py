@@ -1,66 +1,23 @@
-"""The fine-tuning tasks by their settings, and a run of any of them. A new task is one file and one entry."""
+"""A fine-tuning run of any task, and the model that it starts from."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.checkpoint.new_head import check_head_supported
-from bothways.data.pairs import read_pairs
-from bothways.data.split_tables import read_tables
-from bothways.data.tables import RowErrors
 from bothways.distillation.student import copy_layers
 from bothways.errors import InputError
 from bothways.finetuning import finetune
 from bothways.finetuning.finetune import FineTuneResult
 from bothways.log import logger
 from bothways.model.model import Model
-from bothways.settings import Answer, Classify, FineTune, Regress, Tag, TrainEmbed
-from bothways.tasks.answer import Answering
-from bothways.tasks.classify import Classification
-from bothways.tasks.embed import Embedding
-from bothways.tasks.regress import Regression
-from bothways.tasks.tag import Tagging
-from bothways.tasks.tag_examples import read_splits
-from bothways.tasks.training_task import TrainingTask
+from bothways.settings.finetune import FineTune
+from bothways.tasks import TASKS, task_of
 from bothways.training.run import Callbacks
-
-
-@dataclass(frozen=True)
-class TaskKind:
-    """How to build a task.
-
-    build: from its settings, the pre-trained model, and in cross-validation a fold, whose rows are the test split.
-    head: the head that the model's family must be able to save; "" for a task without one.
-    """
-
-    build: Callable[[Any, Checkpoint, int | None], TrainingTask]
-    head: str
-
-
-def build_tagging(settings: Tag, pretrained: Checkpoint, fold: int | None) -> Tagging:
-    errors = RowErrors(settings.on_error)
-    sentences = read_splits(settings, errors, fold)
-    return Tagging.build(settings, pretrained, sentences, errors.notes(len(sentences["train"])))
-
-
-TASKS: dict[type[FineTune], TaskKind] = {
-    Classify: TaskKind(
-        lambda settings, model, fold: Classification.build(settings, model, read_tables(settings, fold)), "classes"
-    ),
-    Regress: TaskKind(
-        lambda settings, model, fold: Regression.build(settings, model, read_tables(settings, fold)), "classes"
-    ),
-    Tag: TaskKind(build_tagging, "tokens"),
-    Answer: TaskKind(Answering.build, "spans"),
-    TrainEmbed: TaskKind(
-        lambda settings, model, fold: Embedding.build(settings, model, read_pairs(settings, fold)), ""
-    ),
-}
 
 
 def load_initial_model(model: Path, keep_layers: Sequence[int] = ()) -> Checkpoint:
@@ -89,9 +46,9 @@ def with_layers(source: Checkpoint, layers: Sequence[int]) -> Checkpoint:
 
 def run(settings: FineTune, *, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune a model; reports on test if there is one, else on dev."""
-    kind, pretrained = TASKS[type(settings)], load_initial_model(settings.model, settings.keep_layers)
-    if kind.head:
-        check_head_supported(pretrained, kind.head, settings.model)
+    pretrained, task = load_initial_model(settings.model, settings.keep_layers), task_of(settings)
+    if head := TASKS[task.name].head:
+        check_head_supported(pretrained, head, settings.model)
     else:
         check_plain(pretrained.model)
-    return finetune.run(settings, lambda settings, fold: kind.build(settings, pretrained, fold), callbacks)
+    return finetune.run(settings, lambda settings, fold: task.train(settings, pretrained, fold), callbacks)

@@ -14,7 +14,6 @@ from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.reading import ReadOptions, check_pairs
 from bothways.inference.runner import BatchRunner
 from bothways.model.model import Model
-from bothways.tasks import TaskName
 from bothways.tasks.windows import WindowPolicy
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
@@ -67,7 +66,7 @@ class PredictorBase:
         return self._adapters[name]
 
     @property
-    def task(self) -> TaskName:
+    def task(self) -> str:
         """The name of the method for the model's head, to be called as getattr(model, model.task)(texts)."""
         return self.backend.task
 

@@ -4,8 +4,8 @@ Letters: N texts, W windows of them, H hidden size, C outputs of the head.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Unpack, overload
+from dataclasses import dataclass, field
+from typing import Any, Unpack, overload
 
 import numpy as np
 
@@ -22,13 +22,18 @@ class Prediction:
     """The most probable label of a text, its probability, and the probabilities by label (all, or the `top` highest).
 
     labels: the label; for multi-label models, every label with probability > 0.5, possibly none; with `coverage`, the
-    prediction set.
+    prediction set. is_set: whether labels are of these two kinds.
     """
 
     label: str
     score: float
     scores: dict[str, float]
     labels: tuple[str, ...] = ()
+    is_set: bool = field(default=False, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        labels = {"labels": [*self.labels]} if self.is_set else {}
+        return {"label": self.label, **labels, "score": self.score, "scores": self.scores}
 
 
 class TextScores(PredictorBase):
@@ -74,6 +79,7 @@ class TextScores(PredictorBase):
             raise InputError("the model has one output, for regression; use regress")
         top = None if top is None else min(whole_number("top", top, 1), len(self.labels))
         is_multi_label, predictions = self.description.multi_label, []
+        is_set = is_multi_label or coverage is not None
         lowest = 0.5 if coverage is None else self._lowest_in_set(coverage)
         for scores_NC in self.backend.text_scores("classes", firsts, seconds, options):
             probabilities_NC = (sigmoid if is_multi_label else softmax)(scores_NC)
@@ -88,7 +94,7 @@ class TextScores(PredictorBase):
                 if not is_multi_label:
                     others = labels if coverage is not None else ()
                     labels = (label, *(name for name in others if name != self.labels[best]))
-                predictions.append(Prediction(label, scores[label], scores, labels))
+                predictions.append(Prediction(label, scores[label], scores, labels, is_set))
         return predictions[0] if is_single else predictions
 
     @overload

@@ -16,7 +16,7 @@ from bothways.pretraining.resolve import resolve_settings
 from bothways.pretraining.result import PretrainingResult, finish, warn_on_plateau
 from bothways.pretraining.setup import PretrainingSetup, build_setup, built_ahead, load_start
 from bothways.pretraining.text_data import PretrainingData, choose_vocabulary, open_text, prepare_tokenizer, read_data
-from bothways.settings import Pretrain
+from bothways.settings.pretrain import Pretrain
 from bothways.training.distributed import Processes, process_group
 from bothways.training.loop import fit
 from bothways.training.objective import forward_losses

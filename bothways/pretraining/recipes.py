@@ -11,7 +11,8 @@ from typing import Any
 from bothways.config import EncoderConfig
 from bothways.config.sizes import SIZES
 from bothways.errors import format_count
-from bothways.settings import Family, Pretrain
+from bothways.settings.base import Family
+from bothways.settings.pretrain import Pretrain
 
 FAMILY_OF_OBJECTIVE: Mapping[str, Family] = {
     "replaced": "electra",

@@ -11,7 +11,7 @@ from bothways.errors import InputError
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
 from bothways.pretraining.objectives import build_objective
 from bothways.pretraining.recipes import with_family
-from bothways.settings import Pretrain
+from bothways.settings.pretrain import Pretrain
 
 ONE_WAY = ("forward", "halves")
 

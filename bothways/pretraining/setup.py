@@ -38,7 +38,8 @@ from bothways.pretraining.initial_model import (
 from bothways.pretraining.objectives import PretrainingObjective, build_objective
 from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_settings, summary
 from bothways.pretraining.text_data import PretrainingData
-from bothways.settings import Distill, Pretrain
+from bothways.settings.distill import Distill
+from bothways.settings.pretrain import Pretrain
 from bothways.training.distributed import Processes
 from bothways.training.options import TrainingOptions
 from bothways.training.run import Run

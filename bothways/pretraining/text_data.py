@@ -24,7 +24,8 @@ from bothways.errors import InputError, format_count
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
 from bothways.rng import Purpose, generator
-from bothways.settings import Distill, Pretrain
+from bothways.settings.distill import Distill
+from bothways.settings.pretrain import Pretrain
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words

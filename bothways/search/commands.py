@@ -17,7 +17,7 @@ from bothways.search.reranking import RERANKED, pair_relevance
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store
 from bothways.search.writing import writer_lock
-from bothways.settings import Index, Search
+from bothways.settings.search import Index, Search
 
 
 @dataclass(frozen=True)

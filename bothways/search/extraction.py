@@ -26,7 +26,7 @@ from bothways.search.groups import group_document
 from bothways.search.indexing import file_digest
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
-from bothways.settings import Extract
+from bothways.settings.search import Extract
 from bothways.tasks import TASKS
 
 if TYPE_CHECKING:

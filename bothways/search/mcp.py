@@ -17,7 +17,7 @@ from bothways.log import print_json_line
 from bothways.search.commands import hit_json
 from bothways.search.spaces import Space, VectorModel, open_vectors
 from bothways.search.store import Store
-from bothways.settings import Mcp
+from bothways.settings.search import Mcp
 
 VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")  # of the protocol, the newest first
 BATCHES = "2025-03-26"  # the only version in which a line may be a list of messages

@@ -20,31 +20,19 @@ from bothways.serving.guard import Access, Guard
 from bothways.serving.limits import Limits
 from bothways.serving.metrics import Metrics
 from bothways.serving.served_model import ServedModel
+from bothways.tasks import TASKS, task_routes
 
 Handler = Callable[[Exchange], Awaitable[Any]]
 HANDLERS: dict[str, Handler] = {
     "/embed": handlers.embed,
     "/embed_all": handlers.embed_all,
-    "/predict": handlers.predict,
     "/rerank": handlers.rerank,
     "/similarity": handlers.similarity,
     "/tokenize": handlers.tokenize,
     "/decode": handlers.decode,
-    "/tag": handlers.tag,
-    "/answer": handlers.answer,
-    "/fill": handlers.fill,
-    "/next": handlers.is_next,
+    **{route.path: handlers.route_handler(route) for route in task_routes()},
     "/attention": handlers.attention,
     "/v1/embeddings": handlers.embeddings,
-}
-ROUTE_BY_TASK = {
-    "answer": "/answer",
-    "classify": "/predict",
-    "embed": "/embed",
-    "fill": "/fill",
-    "is_next": "/next",
-    "regress": "/predict",
-    "tag": "/tag",
 }
 MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 PAGE_HEADERS = {
@@ -117,7 +105,7 @@ class Site:
     ) -> None:
         self.models = {served.name: served for served in models}
         self.default, self.limits, self.version, self.search = models[0], limits, version, search
-        self.root = "/rerank" if self.default.is_ranker else ROUTE_BY_TASK[self.default.model.task]
+        self.root = "/rerank" if self.default.is_ranker else TASKS[self.default.model.task].load().route
         self.document = openapi.description(version, root=self.root, has_store=search is not None)
 
     def choose(self, name: Any) -> ServedModel:

@@ -3,11 +3,11 @@
 Unknown fields are ignored, as in Text Embeddings Inference. An empty input is status 400, any other mistake 422.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from bothways.errors import InputError, shorten
-from bothways.serving.calls import Item
+from bothways.tasks.task import Item
 
 ERROR_TYPES = {400: "Empty", 401: "Unauthorized", 424: "Backend", 429: "Overloaded", 503: "Unhealthy"}
 Body = Mapping[str, Any]
@@ -122,9 +122,32 @@ def read_sequences(body: Body, field: str = "inputs") -> tuple[list[Item], bool]
     return [(row[0], row[1] if len(row) == 2 else None) for row in rows], rows is not value
 
 
+def read_single_texts(body: Body) -> tuple[list[Item], bool]:
+    texts, is_single = read_strings(body, "inputs")
+    return [(text, None) for text in texts], is_single
+
+
+def read_questions(body: Body) -> tuple[list[Item], bool]:
+    """A question with its context, in `inputs` or in the body itself, or a list of them, and whether it is one."""
+    inputs = body.get("inputs")
+    if inputs == []:
+        raise Refusal(400, "`inputs` is empty; give at least one question")
+    rows = inputs if isinstance(inputs, list) else [body if inputs is None else inputs]
+    objects = [read_object(row, "`inputs`") for row in rows]
+    return [(read_text(row, "question"), read_text(row, "context")) for row in objects], not isinstance(inputs, list)
+
+
 def is_list_of(value: Any, kind: type) -> TypeGuard[list[Any]]:
     return isinstance(value, list) and all(isinstance(one, kind) for one in value)
 
 
 def is_ids(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
+
+
+READERS: Mapping[str, Callable[[Body], tuple[Sequence[Item], bool]]] = {  # by `reads` of a route
+    "texts": read_single_texts,
+    "pairs": read_pairs,
+    "sequences": read_sequences,
+    "questions": read_questions,
+}

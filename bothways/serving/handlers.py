@@ -5,16 +5,17 @@ Embeddings Inference.
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.inference.reading import Rows
-from bothways.metrics.arrays import sigmoid, softmax
+from bothways.metrics.arrays import sigmoid
 from bothways.serving import calls
 from bothways.serving.bodies import (
+    READERS,
     Refusal,
     is_ids,
     is_list_of,
@@ -23,16 +24,31 @@ from bothways.serving.bodies import (
     read_inputs,
     read_integer,
     read_object,
-    read_pairs,
-    read_sequences,
     read_strings,
     read_text,
     wrong,
 )
-from bothways.serving.calls import Item
 from bothways.serving.exchange import FINGERPRINT, Exchange
+from bothways.tasks.classify import class_scores, label_probabilities
+from bothways.tasks.task import Item, Route
 
-MOST_GUESSES = 1000
+
+def route_handler(route: Route) -> Callable[[Exchange], Awaitable[Any]]:
+    """The handler of a task's route."""
+
+    async def handle(exchange: Exchange) -> Any:
+        body = exchange.body
+        items, is_single = READERS[route.reads](body)
+        options = {name: read_integer(body, name, *bounds) for name, bounds in route.options.items()}
+        flags = {name: read_bool(body, name, False) for name in route.flags}
+        if route.reads == "sequences":
+            _check_pairs(exchange, has_pairs=items[0][1] is not None)
+            is_single = is_single and not _is_pipeline(exchange)
+        results = await exchange.run(route.compute, items, **options)
+        shaped = [route.shape(exchange.served.model, result, options | flags) for result in results]
+        return shaped[0] if is_single else shaped
+
+    return handle
 
 
 async def embed(exchange: Exchange) -> Any:
@@ -54,15 +70,6 @@ async def embed_all(exchange: Exchange) -> Any:
     return await exchange.run(calls.embed_all, _singles(strings))
 
 
-async def predict(exchange: Exchange) -> Any:
-    items, is_single = read_sequences(exchange.body)
-    is_raw = read_bool(exchange.body, "raw_scores", False)
-    _check_pairs(exchange, has_pairs=items[0][1] is not None)
-    scores = await exchange.run(calls.class_scores, items)
-    results = [_labelled(exchange, scores_C, is_raw=is_raw) for scores_C in scores]
-    return results[0] if is_single and not _is_pipeline(exchange) else results
-
-
 async def rerank(exchange: Exchange) -> Any:
     body, served = exchange.body, exchange.served
     query = read_text(body, "query")
@@ -73,7 +80,7 @@ async def rerank(exchange: Exchange) -> Any:
         raise Refusal(400, "`texts` is empty; give at least one text")
     is_raw, with_text = read_bool(body, "raw_scores", False), read_bool(body, "return_text", False)
     if "classes" in served.model.backend.heads:
-        pairs = await exchange.run(calls.class_scores, [(query, text) for text in texts])
+        pairs = await exchange.run(class_scores, [(query, text) for text in texts])
         scores = [_relevance(exchange, scores_C, is_raw=is_raw) for scores_C in pairs]
     else:
         scores = await _cosines(exchange, query, *texts)
@@ -113,41 +120,6 @@ async def decode(exchange: Exchange) -> Any:
         raise Refusal(400, "`ids` is empty; give at least one id")
     skip = read_bool(exchange.body, "skip_special_tokens", True)
     return [_decode(exchange, one, keep_special=not skip) for one in lists]
-
-
-async def tag(exchange: Exchange) -> Any:
-    texts, is_single = read_strings(exchange.body, "inputs")
-    results = await exchange.run(calls.tag, _singles(texts))
-    return results[0] if is_single else results
-
-
-async def answer(exchange: Exchange) -> Any:
-    inputs = exchange.body.get("inputs")
-    is_single = not isinstance(inputs, list)
-    if inputs == []:
-        raise Refusal(400, "`inputs` is empty; give at least one question")
-    rows = inputs if isinstance(inputs, list) else [exchange.body if inputs is None else inputs]
-    objects = [read_object(row, "`inputs`") for row in rows]
-    items = [(read_text(row, "question"), read_text(row, "context")) for row in objects]
-    top = read_integer(exchange.body, "top", None, 1, MOST_GUESSES)
-    results = await exchange.run(calls.answer, items, top=top or 1)
-    if top is None:
-        results = [best[0] for best in results]
-    return results[0] if is_single else results
-
-
-async def fill(exchange: Exchange) -> Any:
-    texts, is_single = read_strings(exchange.body, "inputs")
-    top = read_integer(exchange.body, "top", 5, 1, MOST_GUESSES)
-    masks = await exchange.run(calls.fill, _singles(texts), top=top)
-    results = [of_text[0] if len(of_text) == 1 else of_text for of_text in masks]
-    return results[0] if is_single else results
-
-
-async def is_next(exchange: Exchange) -> Any:
-    pairs, is_single = read_pairs(exchange.body)
-    results = await exchange.run(calls.is_next, pairs)
-    return results[0] if is_single else results
 
 
 async def attention(exchange: Exchange) -> Any:
@@ -212,27 +184,12 @@ def _check_pairs(exchange: Exchange, *, has_pairs: bool) -> None:
         raise Refusal(422, f"model {exchange.served.name!r} reads {expected}")
 
 
-def _labelled(exchange: Exchange, scores_C: Rows, *, is_raw: bool) -> list[dict[str, Any]]:
-    """Labels with their scores, the best first; a regression model has one number."""
-    model = exchange.served.model
-    if not model.labels:
-        return [{"label": "score", "score": scores_C[0].item()}]
-    if not is_raw:
-        scores_C = _probabilities(exchange, scores_C)
-    rows = zip(model.labels, scores_C.tolist(), strict=True)
-    return [{"score": score, "label": label} for label, score in sorted(rows, key=lambda row: -row[1])]
-
-
-def _probabilities(exchange: Exchange, scores_C: Rows) -> Rows:
-    return (sigmoid if exchange.served.model.description.multi_label else softmax)(scores_C)
-
-
 def _relevance(exchange: Exchange, scores_C: Rows, *, is_raw: bool) -> float:
     """The score of a pair: a regression's number, the probability of the second of two labels, or, of a published model
     with one output, its sigmoid."""
     model = exchange.served.model
     if len(scores_C) == 2:
-        return float(scores_C[1] if is_raw else _probabilities(exchange, scores_C)[1])
+        return float(scores_C[1] if is_raw else label_probabilities(model, scores_C)[1])
     return float(sigmoid(scores_C)[0] if model.reads_pairs is None and not is_raw else scores_C[0])
 
 

@@ -6,28 +6,12 @@ from hashlib import sha256
 from html import escape
 from typing import Any
 
-Schema = Mapping[str, Any]
-TEXT: Schema = {"type": "string"}
-NUMBER: Schema = {"type": "integer"}
-FLAG: Schema = {"type": "boolean"}
-STRINGS: Schema = {"type": "array", "items": TEXT}
+from bothways.tasks import task_routes
+from bothways.tasks.task import FLAG, LIST, NUMBER, OBJECT, ONE_OR_MANY, STRINGS, TEXT, TRUNCATE, Schema
+
 IDS: Schema = {"type": "array", "items": NUMBER}
-ONE_OR_MANY: Schema = {"oneOf": [TEXT, STRINGS]}
-PAIR: Schema = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2}
 INPUTS: Schema = {"oneOf": [TEXT, IDS, {"type": "array", "items": {"oneOf": [TEXT, IDS]}}]}
-QUESTION: Schema = {
-    "type": "object",
-    "properties": {"question": TEXT, "context": TEXT},
-    "required": ["question", "context"],
-}
 VECTORS: Schema = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
-LIST: Schema = {"type": "array"}
-OBJECT: Schema = {"type": "object"}
-TRUNCATE: Schema = {
-    "type": "boolean",
-    "default": False,
-    "description": "Cut long texts instead of reading them in windows.",
-}
 PROMPT: Schema = {"type": "string", "description": "Name of one of the model's prompts, put before each text."}
 MODEL: Schema = {"type": "string", "description": "Name of the model; by default the first."}
 
@@ -41,12 +25,6 @@ POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
     "/embed_all": (
         "A vector per token of each text",
         {"inputs*": INPUTS, "truncate": TRUNCATE, "prompt_name": PROMPT},
-        LIST,
-    ),
-    "/predict": (
-        "Labels of a text (or pair) with their scores, the best first",
-        {"inputs*": {"oneOf": [TEXT, STRINGS, {"type": "array", "items": STRINGS}]}}
-        | {"raw_scores": FLAG, "truncate": TRUNCATE},
         LIST,
     ),
     "/rerank": (
@@ -77,19 +55,7 @@ POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
         {"ids*": {"oneOf": [IDS, {"type": "array", "items": IDS}]}, "skip_special_tokens": FLAG},
         STRINGS,
     ),
-    "/tag": ("Entities of a text", {"inputs*": ONE_OR_MANY, "truncate": TRUNCATE}, LIST),
-    "/answer": (
-        "The answer to a question in its context",
-        {"question": TEXT, "context": TEXT, "inputs": {"oneOf": [QUESTION, {"type": "array", "items": QUESTION}]}}
-        | {"top": NUMBER, "truncate": TRUNCATE},
-        OBJECT,
-    ),
-    "/fill": ("Words for each [MASK] of a text", {"inputs*": ONE_OR_MANY, "top": NUMBER, "truncate": TRUNCATE}, LIST),
-    "/next": (
-        "The probability that the second text follows the first",
-        {"inputs*": {"oneOf": [PAIR, {"type": "array", "items": PAIR}]}, "truncate": TRUNCATE},
-        OBJECT,
-    ),
+    **{route.path: (route.summary, {**route.fields}, route.answer) for route in task_routes()},
     "/attention": (
         "Attention weights of a layer and head for a text of at most 64 tokens",
         {"inputs*": TEXT, "layer": NUMBER, "head": NUMBER},

@@ -9,20 +9,15 @@ from bothways.inference.predictor import Predictor
 from bothways.log import muted
 from bothways.serving import calls
 from bothways.serving.bodies import Refusal
-from bothways.serving.calls import Call, Item
+from bothways.serving.calls import Call
 from bothways.serving.inference_queue import InferenceQueue, Ticket
 from bothways.serving.limits import Limits
 from bothways.serving.workers import Workers
+from bothways.tasks import TASKS, TaskEntry
+from bothways.tasks.task import Item
 from bothways.tasks.windows import is_truncated
 
 CHARACTERS_PER_TOKEN = 4  # of models without a tokenizer
-HEADS = {  # by route: the head that it needs, and how a model gets one
-    "predict": ("classes", "fine-tune one with `bothways finetune classify`"),
-    "tag": ("tokens", "fine-tune one with `bothways finetune tag`"),
-    "answer": ("spans", "fine-tune one with `bothways finetune answer`"),
-    "fill": ("masked_words", "use a model pre-trained with masked words"),
-    "next": ("next_sentence", "use a model pre-trained with next sentences"),
-}
 VECTOR_ROUTES = ("embed", "embed_all", "similarity", "tokenize", "decode", "attention")
 
 
@@ -60,12 +55,18 @@ class ServedModel:
     def routes(self) -> list[str]:
         """The names of the routes that the model answers."""
         names = [*VECTOR_ROUTES] if self.fingerprint else []
-        names += [name for name, (head, _) in HEADS.items() if head in self.model.backend.heads]
+        names += {entry.load().route.strip("/") for entry in self._entries()}
         if not self.cannot_rank:
             names.append("rerank")
         if self.fingerprint and self.model.module.config.direction != "both" and "fill" in names:
             names.remove("fill")
         return sorted(names)
+
+    def _entries(self) -> list[TaskEntry]:
+        """The tasks that the model can do: its own, and those of its other heads."""
+        own = TASKS[self.model.task]
+        heads = [head for head in self.model.backend.heads if head != own.head]
+        return [own] * (own.head != "") + [entry for entry in TASKS.values() if entry.head in heads]
 
     @property
     def cannot_rank(self) -> str:
@@ -89,7 +90,11 @@ class ServedModel:
         server can answer."""
         if route in self.routes:
             return
-        head, remedy = HEADS.get(route, ("", "name a model that has vectors"))
+        head, remedy = "", "name a model that has vectors"
+        if task := next(
+            (name for name, entry in TASKS.items() if entry.head and entry.load().route == f"/{route}"), ""
+        ):
+            head, remedy = TASKS[task].head, TASKS[task].remedy or f"fine-tune one with `bothways finetune {task}`"
         lacks = f"has no head `{head}`" if head else "has no vectors"
         if route == "rerank":
             lacks, remedy = self.cannot_rank, "name a model of vectors, or one of pairs with one or two labels"

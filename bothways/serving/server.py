@@ -20,7 +20,7 @@ from bothways.errors import InputError, UsageError
 from bothways.io import SURROGATES
 from bothways.log import logger, print_json, print_message
 from bothways.pretrained import DEFAULT
-from bothways.settings import Serve
+from bothways.settings.serve import Serve
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

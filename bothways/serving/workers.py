@@ -21,8 +21,9 @@ import torch
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
-from bothways.serving.calls import Call, Item
+from bothways.serving.calls import Call
 from bothways.serving.cores import Cores
+from bothways.tasks.task import Item
 
 Models = Mapping[str, Predictor]  # by name
 

@@ -4,14 +4,14 @@ A new task is one file and one entry in TASKS. A file is imported when its task 
 the verbs, their help and the kind of a loaded model derive, costs nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from bothways.checkpoint.contents import Description
-    from bothways.tasks.task import Task
+    from bothways.tasks.task import Route, Task
 
 TaskName = Literal["classify", "regress", "tag", "answer", "embed"]  # of those that are fine-tuned, for type checkers
 TASK = "task"  # key in bothways.json of a model whose heads and labels are also those of another task
@@ -109,6 +109,19 @@ TASKS: dict[str, TaskEntry] = {
         "bothways.tasks.is_next:IS_NEXT", head="next_sentence", remedy="use a model pre-trained with next sentences"
     ),
 }
+
+
+def task_of(settings: Any) -> "Task":
+    """The task that these settings of `finetune` are for."""
+    return next(entry for entry in TASKS.values() if entry.is_trained and entry.settings_class is type(settings)).load()
+
+
+def task_routes() -> "Iterator[Route]":
+    """The server's routes of all tasks."""
+    for entry in TASKS.values():
+        yield from entry.load().routes
+
+
 TRAINED_HEADS = ("spans", "tokens", "classes")  # a model with one of these was fine-tuned
 
 

@@ -32,8 +32,8 @@ from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.metrics.arrays import Floats
 from bothways.model.model import Model
-from bothways.settings import Answer
 from bothways.settings.base import TextColumns
+from bothways.settings.finetune import Answer
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import answer_decoding
 from bothways.tasks.linear_baselines import best_matching_sentence
@@ -73,7 +73,6 @@ from bothways.training.losses import Loss, classification_loss, logits_loss
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
-    from bothways.inference.reading import ReadOptions
 
 QUESTION: Schema = {
     "type": "object",
@@ -548,7 +547,7 @@ def span_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
 
 
 def answer_items(
-    model: "Predictor", items: Sequence[Item], reading: "ReadOptions", *, top: int | None = None
+    model: "Predictor", items: Sequence[Item], reading: Mapping[str, Any], *, top: int | None = None
 ) -> Sequence[Any]:
     """The `top` best answers to each question as JSON, the best first."""
     answers = model.answer(firsts(items), seconds(items) or [], top=top or 1, **reading)
@@ -572,7 +571,7 @@ class AnswerTask(Task):
             "questions",
             answer_items,
             {"top": (None, 1, MOST_RESULTS)},
-            shape=lambda answers, options: answers if options["top"] else answers[0],
+            shape=lambda model, answers, options: answers if options["top"] else answers[0],
         ),
     )
 

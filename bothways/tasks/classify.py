@@ -30,11 +30,11 @@ from bothways.log import escape_line
 from bothways.metrics.arrays import Floats, sigmoid, softmax, top_k
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
-from bothways.settings import Classify
+from bothways.settings.finetune import Classify
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.prediction_sets import Calibration, fit_calibration, fit_temperature
 from bothways.tasks.scores import Predictions, Scores, probability_column
-from bothways.tasks.task import Item, fact, firsts, second_texts, seconds
+from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, firsts, second_texts, seconds
 from bothways.tasks.text_examples import TextExamples, add_text_head, text_scores
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, columns_of
 from bothways.tasks.texts import TextSummary, TextTask, fit_text_head
@@ -570,7 +570,21 @@ def multi_label_distance(student_NC: Tensor, teacher_NC: Tensor, temperature: fl
 def class_scores(model: "Predictor", items: Sequence[Item], reading: "ReadOptions") -> Sequence[Any]:
     """The outputs of the head for classes, before a softmax or sigmoid, float32 [C] per text (or pair)."""
     parts = model.backend.text_scores("classes", firsts(items), seconds(items), reading)
-    return [*torch.cat([*parts]).float().cpu().numpy()]
+    return [*np.concatenate([*parts])]
+
+
+def scored_labels(model: "Predictor", scores_C: Floats, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Labels with their scores, the best first; a regression model has one number. (Text Embeddings Inference.)"""
+    if not model.labels:
+        return [{"label": "score", "score": scores_C[0].item()}]
+    if not options["raw_scores"]:
+        scores_C = label_probabilities(model, scores_C)
+    rows = zip(model.labels, scores_C.tolist(), strict=True)
+    return [{"score": score, "label": label} for label, score in sorted(rows, key=lambda row: -row[1])]
+
+
+def label_probabilities(model: "Predictor", scores_C: Floats) -> Floats:
+    return (sigmoid if model.description.multi_label else softmax)(scores_C)
 
 
 class ClassifyTask(TextModelTask):
@@ -579,6 +593,19 @@ class ClassifyTask(TextModelTask):
     name = "classify"
     options = frozenset({"top", "coverage"})
     route = "/predict"
+    routes = (
+        Route(
+            "/predict",
+            "Labels of a text (or pair) with their scores, the best first",
+            {"inputs*": {"oneOf": [TEXT, STRINGS, {"type": "array", "items": STRINGS}]}}
+            | {"raw_scores": FLAG, "truncate": TRUNCATE},
+            LIST,
+            "sequences",
+            class_scores,
+            flags=("raw_scores",),
+            shape=scored_labels,
+        ),
+    )
 
     def train(self, settings: Classify, pretrained: Checkpoint, fold: int | None) -> Classification:
         return Classification.build(settings, pretrained, read_tables(settings, fold))

@@ -31,7 +31,7 @@ from bothways.families import FAMILIES
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.metrics.arrays import Floats, cosines
 from bothways.model.model import Model
-from bothways.settings import TrainEmbed
+from bothways.settings.finetune import TrainEmbed
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.batch_plan import BATCH_TOKENS, BatchPlan
 from bothways.tasks.pair_examples import PairBatch, PairExamples, text_vectors

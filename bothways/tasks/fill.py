@@ -1,6 +1,6 @@
 """Filling masked words (cloze), which pre-training teaches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ from bothways.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
-    from bothways.inference.reading import ReadOptions
 
 MASK = "[MASK]"
 MASK_EVERY = 7  # words: about as many are masked as in BERT's training
@@ -67,7 +66,7 @@ def mask_words(text: str, tokenizer: Tokenizer) -> str:
     return text if spans else MASK
 
 
-def fill_items(model: "Predictor", items: Sequence[Item], reading: "ReadOptions", *, top: int) -> Sequence[Any]:
+def fill_items(model: "Predictor", items: Sequence[Item], reading: Mapping[str, Any], *, top: int) -> Sequence[Any]:
     """The guesses for each mask of each text as JSON."""
     by_text = model.fill(firsts(items), top=top, **reading)
     return [[[guess.to_json() for guess in guesses] for guesses in masks] for masks in by_text]
@@ -87,7 +86,7 @@ class FillTask(Task):
             "texts",
             fill_items,
             {"top": (5, 1, MOST_RESULTS)},
-            shape=lambda masks, options: masks[0] if len(masks) == 1 else masks,
+            shape=lambda model, masks, options: masks[0] if len(masks) == 1 else masks,
         ),
     )
 

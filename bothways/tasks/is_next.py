@@ -1,6 +1,6 @@
 """Whether a text follows another (next-sentence prediction, Devlin 2018), which pre-training teaches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError
@@ -9,12 +9,11 @@ from bothways.tasks.task import OBJECT, TEXT, TRUNCATE, Item, LabelledRows, Rout
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
-    from bothways.inference.reading import ReadOptions
 
 PAIR: Schema = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2}
 
 
-def next_items(model: "Predictor", items: Sequence[Item], reading: "ReadOptions") -> Sequence[Any]:
+def next_items(model: "Predictor", items: Sequence[Item], reading: Mapping[str, Any]) -> Sequence[Any]:
     """The probability of each pair as JSON."""
     scores = model.is_next(firsts(items), seconds(items) or [], **reading)
     return [{"score": score} for score in scores.tolist()]

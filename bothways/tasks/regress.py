@@ -19,7 +19,7 @@ from bothways.data.stream import ModelInput
 from bothways.errors import InputError, location_columns
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.model.model import Model
-from bothways.settings import Regress
+from bothways.settings.finetune import Regress
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import second_texts

@@ -39,7 +39,7 @@ from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
 from bothways.model.parameters import fingerprint_weights
-from bothways.settings import Tag
+from bothways.settings.finetune import Tag
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.linear_baselines import most_frequent_tags
 from bothways.tasks.scores import Predictions, Scores
@@ -80,7 +80,6 @@ from bothways.training.losses import Loss, classification_loss, logits_loss
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
-    from bothways.inference.reading import ReadOptions
 
 MAX_LABELLED_TOKENS = 60_000  # for fitting a linear model of tokens
 MIN_TAGGED_TEXTS = 64  # made of sentences, if there are that many sentences
@@ -581,7 +580,7 @@ def tag_scores(
     return Scores.with_intervals("f1", scores, bounds, counts={"sentences": len(gold)}, secondary="accuracy")
 
 
-def tag_items(model: "Predictor", items: Sequence[Item], reading: "ReadOptions") -> Sequence[Any]:
+def tag_items(model: "Predictor", items: Sequence[Item], reading: Mapping[str, Any]) -> Sequence[Any]:
     """The entities of each text as JSON."""
     return [[entity.to_json() for entity in entities] for entities in model.tag(firsts(items), **reading)]
 
@@ -687,13 +686,14 @@ def entity_type(tag: str) -> str:
     return tag[2:] if tag[1:2] == "-" else tag
 
 
-def is_tagged(file: Path, labels: Sequence[str], encoding: str | None) -> bool:
+def is_tagged(file: TableSource, labels: Sequence[str], encoding: str | None) -> bool:
     """Whether a file has tags: in named columns a list of words, else lines that end in one of the model's tags."""
     if is_annotation_file(file):
         return True
     if has_named_columns(file):
         rows = read_rows(file, encoding=encoding)
         return bool(rows) and any(isinstance(value, list) for value in rows[0][1].values())
+    assert isinstance(file, Path)
     fields = next((line.split() for _, line in read_lines(file, encoding) if line.strip()), [])
     return len(fields) > 1 and (fields[-1] in (*labels, OUTSIDE) or fields[0] == "-DOCSTART-")
 

@@ -24,7 +24,7 @@ from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import Sentence, join_words, word_starts
 from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
 from bothways.errors import InputError
-from bothways.settings import Tag
+from bothways.settings.finetune import Tag
 from bothways.tasks.offsets import BertWords, align_words, bert_words
 from bothways.tasks.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
 from bothways.tasks.tagged_texts import all_words, group_sentences, to_iob2

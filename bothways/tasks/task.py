@@ -111,20 +111,21 @@ def seconds(items: Sequence[Item]) -> list[str] | None:
 class Route:
     """A route of the server: POST `path` with a text, or texts, as `inputs`.
 
-    summary, fields, answer: for its description; required fields end in *. reads: the form of `inputs`. compute: a
-    function of a module, (model, items, reading options, the options) -> a JSON value per item. options: integers of
-    the body that it takes, as (default, least, most). shape: the JSON of an item from that value, by the options that
-    the request has (None: not given).
+    summary, fields, answer: for its description; required fields end in *. reads: the form of `inputs`; "sequences" are
+    texts or pairs. compute: a function of a module, (model, items, reading options, the options) -> a value per item.
+    options: integers of the body that `compute` takes, as (default, least, most). flags: those that only `shape` reads.
+    shape: the JSON of an item, from the model, that value, and the options and flags of the request (None: not given).
     """
 
     path: str
     summary: str
     fields: Mapping[str, Schema]
     answer: Schema
-    reads: Literal["texts", "pairs", "questions"]
+    reads: Literal["texts", "pairs", "sequences", "questions"]
     compute: Callable[..., Sequence[Any]]
     options: Mapping[str, tuple[int | None, int, int]] = field(default_factory=dict)
-    shape: Callable[[Any, Mapping[str, int | None]], Any] = lambda result, options: result
+    flags: Sequence[str] = ()
+    shape: Callable[["Predictor", Any, Mapping[str, Any]], Any] = lambda model, result, options: result
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------

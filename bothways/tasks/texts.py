@@ -23,7 +23,7 @@ from bothways.log import muted
 from bothways.model.model import Model
 from bothways.model.pooler import encodes_separately, mean_pool
 from bothways.model.prepacked import prepack
-from bothways.settings import Classify, Regress
+from bothways.settings.finetune import Classify, Regress
 from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples, pool_over_windows
 from bothways.tasks.training_task import Metrics, Summary, TrainingTask, compute_outputs, last_layer, sample_rows
 

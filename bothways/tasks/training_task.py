@@ -23,7 +23,7 @@ from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
 from bothways.rng import Purpose, generator
-from bothways.settings import FineTune
+from bothways.settings.finetune import FineTune
 from bothways.tasks import task_from_heads
 from bothways.tasks.prediction_sets import Calibration
 from bothways.tasks.scores import Predictions, Scores

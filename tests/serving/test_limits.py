@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bothways.serving.guard import Access
-from bothways.serving.handlers import MOST_GUESSES
+from bothways.tasks.task import MOST_RESULTS
 from tests.serving.live import SECONDS
 
 ONE = {"inputs": "the cat"}  # four tokens
@@ -307,7 +307,7 @@ def test_malformed_bodies_are_never_an_error_of_the_server(serve, predictors):
 def test_numbers_of_a_request_are_bounded(serve, predictors):
     client = serve(predictors)
     for path, body in {
-        "/fill": {"inputs": "[MASK]", "top": MOST_GUESSES + 1},
+        "/fill": {"inputs": "[MASK]", "top": MOST_RESULTS + 1},
         "/embed": ONE | {"dimensions": 25},
         "/attention": ONE | {"layer": -1},
     }.items():

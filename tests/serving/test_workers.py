@@ -15,6 +15,7 @@ from bothways.errors import InputError
 from bothways.serving import calls
 from bothways.serving.calls import Call
 from bothways.serving.workers import ProcessWorker, Workers
+from bothways.tasks.fill import fill_items
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 ITEMS = [("the cat sat", None), ("a dog ran on the mat", None)]
@@ -60,12 +61,12 @@ def check_results(workers, model):
         np.testing.assert_allclose(
             workers.compute(name, EMBED, ITEMS), model.embed([text for text, _ in ITEMS]), atol=1e-6
         )
-    filled = workers.compute("a", Call(calls.fill, options=(("top", 3),)), [("the [MASK] sat", None)])
+    filled = workers.compute("a", Call(fill_items, options=(("top", 3),)), [("the [MASK] sat", None)])
     assert [one["token"] for one in filled[0][0]] == [one.token for one in model.fill("the [MASK] sat", top=3)[0]]
     with pytest.raises(InputError, match=r"\[MASK\]"):
-        workers.compute("a", Call(calls.fill, options=(("top", 3),)), ITEMS)
+        workers.compute("a", Call(fill_items, options=(("top", 3),)), ITEMS)
     with pytest.raises(RuntimeError, match="TypeError"):
-        workers.compute("a", Call(calls.fill, options=(("tip", 3),)), ITEMS)
+        workers.compute("a", Call(fill_items, options=(("tip", 3),)), ITEMS)
 
 
 def check_lost(workers, model, processes):

@@ -16,7 +16,7 @@ import torch
 from bothways.checkpoint.contents import Description
 from bothways.errors import InputError
 from bothways.inference.reading import ReadOptions, Rows
-from bothways.tasks import TaskName, task_from_heads
+from bothways.tasks import task_from_heads
 from bothways.tasks.pooling import Pooling
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -40,7 +40,7 @@ class Backend(ABC):
     truncated_texts: int = 0
 
     @property
-    def task(self) -> TaskName:
+    def task(self) -> str:
         """The name of the method of Predictor for the model's head."""
         return task_from_heads(self.heads, self.description)
 

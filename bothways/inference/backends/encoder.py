@@ -33,7 +33,7 @@ from bothways.model.int8 import is_int8
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
 from bothways.model.pooler import encodes_separately
-from bothways.tasks import TaskName, task_from_heads
+from bothways.tasks import task_from_heads
 from bothways.tasks.arguments import whole_number
 from bothways.tasks.pooling import Pooling, pool_rows, pool_windows, pooling_name
 from bothways.tasks.windows import is_truncated, own_rows
@@ -118,7 +118,7 @@ class EncoderBackend(Backend):
         return self
 
     @property
-    def task(self) -> TaskName:
+    def task(self) -> str:
         return task_from_heads(self.heads, self.description, fills=self.module.config.direction == "both")
 
     @property
