@@ -46,10 +46,10 @@ __all__ = [
     "train",
 ]
 _MODULES = {
-    "Answer": "inference.answer_decoding",
+    "Answer": "tasks.answer_decoding",
     "Callback": "training.callbacks",
     "Encoding": "tokenizer.tokenizer",
-    "Entity": "inference.tag_decoding",
+    "Entity": "tasks.tag_decoding",
     "Guess": "inference.masked_words",
     "Hit": "search.store",
     "FineTuneResult": "finetuning.finetune",
@@ -57,7 +57,7 @@ _MODULES = {
     "Prediction": "inference.text_scores",
     "Predictor": "inference.predictor",
     "PretrainingResult": "pretraining.result",
-    "Scores": "evaluation.scores",
+    "Scores": "tasks.scores",
     "Store": "search.store",
     "Tokenizer": "tokenizer.tokenizer",
     "evaluate": "verbs",

@@ -3,6 +3,7 @@
 The classes are found here under their names; a command imports only the module of its own.
 """
 
+from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,15 @@ if TYPE_CHECKING:
     from bothways.settings.vocab import *  # noqa: F403
 
 
-def __getattr__(name: str) -> Any:
-    for module in iter_modules(__path__) if name[:1].isupper() else ():
+def classes() -> Iterator[type[Any]]:
+    """All classes of settings, module by module."""
+    for module in iter_modules(__path__):
         loaded = import_module(f"bothways.settings.{module.name}")
-        if getattr(loaded, name, None) is not None and getattr(loaded, name).__module__ == loaded.__name__:
-            return getattr(loaded, name)
+        held = (value for value in vars(loaded).values() if isinstance(value, type))
+        yield from (one for one in held if one.__module__ == loaded.__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name[:1].isupper() and (found := next((held for held in classes() if held.__name__ == name), None)):
+        return found
     raise AttributeError(f"module 'bothways.settings' has no attribute {name!r}")

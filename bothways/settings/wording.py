@@ -97,8 +97,8 @@ def _value(option: Option, word: str, ends_clause: bool) -> str:
 def options_by_flag() -> dict[str, Option]:
     """The settings of every verb by their flags."""
     found: dict[str, Option] = {}
-    for cls in (getattr(settings, name) for name in settings.__all__):
-        if not (isinstance(cls, type) and is_dataclass(cls)):
+    for cls in settings.classes():
+        if not is_dataclass(cls) or cls is Option:
             continue
         hints = get_type_hints(cls, include_extras=True)
         for field in fields(cls):
