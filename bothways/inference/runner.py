@@ -8,7 +8,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.batch import Batch
@@ -90,15 +92,15 @@ class BatchRunner:
         *columns: Sequence[Hashable],
         batch_tokens: int | None = None,
         progress: ProgressOption = None,
-    ) -> Tensor:
+    ) -> NDArray[np.float32]:
         """As `run`, for results that are vectors of one size: float32 [N, H], without a second copy in memory."""
         first_rows = _first_equal_rows(encodings, columns)
         distinct = sorted(set(first_rows))
-        vectors_NH = torch.empty(0, self.model.config.hidden_size)
+        vectors_NH = np.empty((0, self.model.config.hidden_size), np.float32)
         for rows, reduced in self._batches(encodings, reduce, columns, distinct, batch_tokens, progress):
-            reduced_nH = (reduced if isinstance(reduced, Tensor) else torch.stack([*reduced])).float().cpu()
+            reduced_nH = (reduced if isinstance(reduced, Tensor) else torch.stack([*reduced])).float().cpu().numpy()
             if not len(vectors_NH):  # known only now: two halves give vectors of another size than hidden_size
-                vectors_NH = torch.empty(len(encodings), reduced_nH.shape[1])
+                vectors_NH = np.empty((len(encodings), reduced_nH.shape[1]), np.float32)
             vectors_NH[rows] = reduced_nH
         return vectors_NH if len(distinct) == len(encodings) else vectors_NH[first_rows]
 
