@@ -46,7 +46,7 @@ from bothways.evaluation.scores import probability_column
 from bothways.inference.load import load
 from bothways.inference.prediction_sets import stored_calibration
 from bothways.inference.predictor import Predictor
-from bothways.inference.runner import Progress
+from bothways.inference.reading import Progress
 from bothways.log import logger
 from bothways.settings import Embed, Predict
 

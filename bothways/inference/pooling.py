@@ -3,21 +3,23 @@
 Letters: T tokens of a batch, N windows in it; W windows of all texts; H hidden.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.device import copy_to
 from bothways.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Pooling = Literal["auto", "mean", "cls", "max"]
 Bounds = tuple[int, int]
-Array = TypeVar("Array", Tensor, NDArray[Any])
+Array = TypeVar("Array", "Tensor", NDArray[Any])
 
 
 def pooling_name(name: str, stored: str | None) -> str:
@@ -31,6 +33,9 @@ def pooling_name(name: str, stored: str | None) -> str:
 def pool_rows(kind: str) -> Callable[[Tensor, Batch, list[Bounds]], Tensor]:
     """A function that reduces rows [first, last) of each window of a batch to one float32 vector: their sum (for the
     mean), their maximum, or the first row of the window (cls). [N, H], on the device of the hidden states."""
+    import torch
+
+    from bothways.device import copy_to
 
     def pool(hidden_TH: Tensor, batch: Batch, bounds: list[Bounds]) -> Tensor:
         starts_N = batch.lengths.cumsum(0) - batch.lengths
@@ -72,7 +77,7 @@ def pool_windows(kind: str, vectors_WH: Array, text_W: Array, num_texts: int, si
         return pooled_NH
     x_WH = vectors_WH.float()  # sums in bf16 stop growing after some hundred windows
     if kind == "max":
-        lowest_NH = x_WH.new_full((num_texts, x_WH.shape[1]), -torch.inf)
+        lowest_NH = x_WH.new_full((num_texts, x_WH.shape[1]), -np.inf)
         return lowest_NH.scatter_reduce(0, text_W[:, None].expand_as(x_WH), x_WH, "amax")
     sums_NH = x_WH.new_zeros(num_texts, x_WH.shape[1]).index_add(0, text_W, x_WH)
     return sums_NH / x_WH.new_zeros(num_texts).index_add(0, text_W, sizes_W.float())[:, None]

@@ -18,14 +18,13 @@ from bothways.batching import delayed, sort_by_length, token_batches
 from bothways.config import EncoderConfig
 from bothways.device import release_memory
 from bothways.errors import InputError
+from bothways.inference.reading import Progress, ProgressOption
 from bothways.log import ProgressBar, heartbeat, logger, working
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
 from bothways.tokenizer.tokenizer import Encoding
 
 Result = TypeVar("Result")
-Progress = Callable[[int, int], object]  # called with (inputs done, inputs in total)
-ProgressOption = Progress | bool | None  # True: a bar, or lines where none can be drawn
 BATCH_TOKENS = {"cuda": 1 << 16}  # of a batch on a GPU
 CPU_BATCH_TOKENS = 4096  # enough to keep a processor busy, small enough for its caches
 TOKENS_PER_RELEASE = 1 << 15  # computed tokens after which freed memory is returned to the system

@@ -1,14 +1,15 @@
 """The task of a model: which method of Predictor its head is for."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from bothways.checkpoint.contents import Description
+if TYPE_CHECKING:
+    from bothways.checkpoint.contents import Description
 
 TaskName = Literal["answer", "classify", "embed", "fill", "is_next", "regress", "tag"]
 
 
-def task_from_heads(heads: Mapping[str, int], described: Description, *, fills: bool = True) -> TaskName:
+def task_from_heads(heads: Mapping[str, int], described: "Description", *, fills: bool = True) -> TaskName:
     """The name of a method of Predictor, from the heads of a model, its labels and its pooling.
 
     Fine-tuned heads come first. Pre-trained models with a pooling, and models whose heads no method uses, are embedding
