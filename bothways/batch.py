@@ -3,17 +3,20 @@
 N texts of s_1 ... s_N tokens make T = s_1 + ... + s_N tokens. Letters: N texts, T tokens, M masked tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from bothways.device import copy_to
 from bothways.tokenizer.tokenizer import Encoding
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Batch:
     global_tokens: Tensor | None = None
 
     @staticmethod
-    def from_encodings(encodings: Sequence[Encoding]) -> "Batch":
+    def from_encodings(encodings: Sequence[Encoding]) -> Batch:
         """The tokens of these encodings, one text after another, in their order."""
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, lengths.sum())
@@ -52,8 +55,10 @@ class Batch:
         return Batch.from_arrays(ids, segments, lengths)
 
     @staticmethod
-    def from_arrays(ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> "Batch":
+    def from_arrays(ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> Batch:
         """A batch of ids [T], segments [T] and lengths [N]. Positions count from 0 in each text."""
+        import torch
+
         starts = lengths.cumsum() - lengths
         positions = np.arange(len(ids)) - np.repeat(starts, lengths)
         return Batch(*(torch.from_numpy(array.astype(np.int64)) for array in (ids, segments, positions, lengths)))
@@ -68,15 +73,23 @@ class Batch:
     @property
     def first_tokens(self) -> Tensor:
         """Index in T of each text's first token, [CLS]. [N]"""
+        from bothways.device import copy_to
+
         return copy_to(self.lengths.cumsum(0) - self.lengths, self.input_ids.device)
 
     @property
     def last_tokens(self) -> Tensor:
         """Index in T of each text's last token. [N]"""
+        from bothways.device import copy_to
+
         return copy_to(self.lengths.cumsum(0) - 1, self.input_ids.device)
 
-    def to(self, device: torch.device | str) -> "Batch":
+    def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device; lengths stay on the CPU, where kernels are launched from."""
+        import torch
+
+        from bothways.device import copy_to
+
         place, moved = torch.device(device), dict[str, Any]()
         for name in (field.name for field in fields(self) if field.name != "lengths"):
             if (value := getattr(self, name)) is not None:

@@ -17,7 +17,6 @@ from threading import Event, Thread
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
 from bothways.batch import Batch
 from bothways.errors import InputError
@@ -165,6 +164,8 @@ def _killed(num_processes: int) -> InputError:
 
 def _build(build: Callable[[Any], Any], pipe: Connection, others: Sequence[Connection]) -> None:
     """A worker: builds the tasks that it reads from its pipe, until the other end is closed."""
+    import torch
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler
     for other in others:  # the parent's ends, which would keep this worker alive after the parent's death
@@ -193,6 +194,8 @@ class _Pickler(pickle.Pickler):
     """Pickles tensors as arrays, which is ten times as fast, and takes no shared memory."""
 
     def reducer_override(self, value: Any) -> Any:
+        import torch
+
         return (torch.from_numpy, (value.numpy(),)) if isinstance(value, torch.Tensor) else NotImplemented
 
 

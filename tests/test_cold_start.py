@@ -5,9 +5,11 @@ benchmarks/start.py has the times.
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import bothways
 from bothways.verbs import VERBS
 
 HEAVY = ("torch", "transformers", "sklearn", "matplotlib", "pyarrow", "numpy")
@@ -56,3 +58,20 @@ def test_a_model_is_loaded_and_used_without_scipy_and_scikit_learn():
 def test_the_tokenizer_needs_no_torch():
     code = "import sys, bothways; bothways.Tokenizer; print('torch' in sys.modules)"
     assert run("-c", code).stdout == "False\n"
+
+
+def test_what_reads_decodes_scores_and_prints_needs_no_torch():
+    package = Path(bothways.__file__).parent
+    rooms = [f"{room}.{file.stem}" for room in ("data", "metrics", "report") for file in (package / room).glob("*.py")]
+    modules = [*rooms, "batch", "batching", "inference.predictor", "inference.pooling", "inference.calibration"]
+    modules += [f"inference.{name}" for name in ("answer_decoding", "tag_decoding", "tagged_texts", "active_learning")]
+    modules += [f"evaluation.{name}" for name in ("scores", "evaluators", "rows", "predictions")]
+    modules += [f"batch_jobs.{name}" for name in ("rows", "writers", "blocks", "journal", "progress")]
+    code = (
+        "import sys; from importlib import import_module\n"
+        "sys.modules.update(dict.fromkeys(['torch', 'scipy', 'pyarrow']))\n"
+        "for name in sys.argv[1:]: import_module(f'bothways.{name}')\n"
+        "print(bool({'torch', 'scipy', 'pyarrow'} & {name for name in sys.modules if sys.modules[name]}))"
+    )
+    shown = run("-c", code, *modules)
+    assert (shown.stdout, shown.stderr) == ("False\n", "")

@@ -43,7 +43,7 @@ from bothways.data.text_files import ARROW
 from bothways.errors import InputError, RowLocation, RowsError, id_column, no_such_column
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.inference.runner import Progress
+from bothways.inference.reading import Progress
 from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS

@@ -20,7 +20,6 @@ from bothways.batch_jobs.writers import ResultFormat, ResultRow, Vectors
 from bothways.errors import InputError, format_count
 from bothways.io import fsync, write_atomic
 from bothways.log import logger
-from bothways.training.run_checkpoints import differences
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,8 @@ def open_output(out: Path, form: ResultFormat, made_with: Mapping[str, Any]) -> 
     After an error, complete blocks are kept and reported; if there are none, no file is left behind. InputError if the
     unfinished output was made with other settings, or if another command is writing it.
     """
+    from bothways.training.run_checkpoints import differences
+
     with ExitStack() as stack:
         results = stack.enter_context(closing(AppendOnlyFile(out.with_name(f".{out.name}.partial"))))
         results.lock(out)

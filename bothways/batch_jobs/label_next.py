@@ -15,7 +15,7 @@ from bothways.errors import format_count
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.label_choice import choose_all
 from bothways.inference.predictor import Predictor
-from bothways.inference.runner import Progress
+from bothways.inference.reading import Progress
 from bothways.inference.text_scores import Prediction
 from bothways.settings.predict import Predict
 from bothways.tasks.task import second_texts

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from bothways.inference.runner import Progress
+from bothways.inference.reading import Progress
 from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, show_progress
 
 

@@ -11,11 +11,10 @@ from bothways.data.squad import read_squad
 from bothways.data.stream import resolve_columns
 from bothways.data.text_files import file_type
 from bothways.errors import InputError
-from bothways.inference.masked_words import MASK
 from bothways.inference.predictor import Predictor
 from bothways.model.pooler import encodes_separately
 from bothways.settings.deploy import Bench
-from bothways.tasks import TASKS
+from bothways.tasks import MASK, TASKS
 from bothways.tokenizer.tokenizer import Tokenizer
 
 QUESTION = "What is it about?"  # asked about every passage

@@ -35,8 +35,9 @@ def vocabulary_vectors(model: Predictor) -> Tensor:
     windows: list[list[Encoding]] = [[tokenizer.build_encoding([(text, 0, 1)])] for text in texts]
     flat = [*chain.from_iterable(windows)]
     bounds = [bound for parts in windows for bound in own_rows(parts)]
-    pooled = encoder.run_vectors(flat, {}, pool_rows(kind), bounds)
-    return pool_windows(kind, pooled, bounds, [1] * len(flat))
+    pooled_VH = torch.from_numpy(encoder.run_vectors(flat, {}, pool_rows(kind), bounds))
+    sizes_V = torch.tensor([last - first for first, last in bounds])
+    return pool_windows(kind, pooled_VH, torch.arange(len(flat)), len(flat), sizes_V)
 
 
 def principal_components(rows_VH: Tensor, dimension: int) -> Tensor:

@@ -190,7 +190,7 @@ def reference(loaded: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output
         if not model.num_outputs:
             bounds = [(0, length) for length in batch.lengths.tolist()]
             rows = pool_rows(vectors.pooling)(hidden_TH, batch, bounds)
-            pooled_NH = pool_windows(vectors.pooling, rows, bounds, [1] * len(batch))
+            pooled_NH = pool_windows(vectors.pooling, rows, torch.arange(len(batch)), len(batch), batch.lengths)
             unit_NH = torch.nn.functional.normalize(pooled_NH) if vectors.normalize else pooled_NH
             results.append(Output("sentence_embedding", False, unit_NH))
     return results

@@ -1,21 +1,25 @@
 """Base class of Predictor: its backend, and what it knows of the model."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import torch
-
-from bothways.checkpoint.contents import Checkpoint, Description
 from bothways.errors import InputError
-from bothways.inference.backends.backend import Backend
-from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.reading import ReadOptions, check_pairs
-from bothways.inference.runner import BatchRunner
-from bothways.model.model import Model
 from bothways.tasks.windows import WindowPolicy
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from bothways.checkpoint.contents import Checkpoint, Description
+    from bothways.inference.backends.backend import Backend
+    from bothways.inference.backends.encoder import EncoderBackend
+    from bothways.inference.runner import BatchRunner
+    from bothways.model.model import Model
 
 LABELS_SHOWN = 5  # in repr(Predictor)
 
@@ -34,6 +38,9 @@ class PredictorBase:
         batch_tokens: int | None = None,
     ) -> None:
         """model: a checkpoint, to which the options belong (backends/encoder.py); or a backend, which has its own."""
+        from bothways.inference.backends.backend import Backend
+        from bothways.inference.backends.encoder import EncoderBackend
+
         self.backend: Backend
         if isinstance(model, Backend):
             self.backend = model

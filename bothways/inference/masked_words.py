@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from bothways.checkpoint.cloze import with_cloze_head, words_by_label
 from bothways.errors import InputError, shorten
-from bothways.inference.backends.encoder import EncoderBackend, Words
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Texts
 from bothways.log import logger
+from bothways.tasks import MASK
 from bothways.tasks.arguments import read_one_or_many, whole_number
 from bothways.tokenizer.tokenizer import Encoding
 
-MASK = "[MASK]"
+if TYPE_CHECKING:
+    from bothways.inference.backends.encoder import Words
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,9 @@ class MaskedWords(PredictorBase):
 
             model.cloze("It was [MASK].", ["great", "terrible"]).classify("The plot makes no sense.").label
         """
+        from bothways.checkpoint.cloze import with_cloze_head, words_by_label
+        from bothways.inference.backends.encoder import EncoderBackend
+
         encoder = self.encoder
         named = words_by_label(words if isinstance(words, Mapping) else tuple(words), ())
         source = encoder.checkpoint
@@ -97,7 +100,7 @@ class MaskedWords(PredictorBase):
 
     def _guesses(
         self, windows: list[list[Encoding]], positions: list[list[tuple[int, int]]], top: int, options: ReadOptions
-    ) -> list[list[Words]]:
+    ) -> list[list["Words"]]:
         """The guesses for each text at its (window, row) positions. Windows without a position are not run."""
         rows_of_window: dict[tuple[int, int], list[int]] = {}
         for text, of_text in enumerate(positions):

@@ -1,19 +1,22 @@
 """Options of reading texts: windows, batches and progress."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoint.contents import Description
 from bothways.errors import InputError
-from bothways.inference.runner import ProgressOption
 from bothways.tasks.arguments import whole_number
 from bothways.tasks.windows import WINDOW, Long, WindowPolicy
 
+if TYPE_CHECKING:
+    from bothways.checkpoint.contents import Description
+
 Rows = NDArray[np.float32]
 Texts = Iterable[str]  # a list, an iterator, a NumPy array, a pandas or Arrow column
+Progress = Callable[[int, int], object]  # called with (inputs done, inputs in total)
+ProgressOption = Progress | bool | None  # True: a bar, or lines where none can be drawn
 
 
 class ReadOptions(TypedDict, total=False):
@@ -67,7 +70,7 @@ def trained_window_policy(settings: Mapping[str, Any], max_length: int, window: 
     return changed
 
 
-def check_pairs(described: Description, has_pairs: bool, source: object) -> None:
+def check_pairs(described: "Description", has_pairs: bool, source: object) -> None:
     """InputError if a source has pairs and the model was fine-tuned on single texts, or the reverse."""
     if described.metadata.get("reads_pairs") not in (has_pairs, None):
         actual, expected = ("pairs", "single texts") if has_pairs else ("single texts", "pairs")

@@ -8,7 +8,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.batch import Batch
@@ -16,14 +18,13 @@ from bothways.batching import delayed, sort_by_length, token_batches
 from bothways.config import EncoderConfig
 from bothways.device import release_memory
 from bothways.errors import InputError
+from bothways.inference.reading import Progress, ProgressOption
 from bothways.log import ProgressBar, heartbeat, logger, working
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
 from bothways.tokenizer.tokenizer import Encoding
 
 Result = TypeVar("Result")
-Progress = Callable[[int, int], object]  # called with (inputs done, inputs in total)
-ProgressOption = Progress | bool | None  # True: a bar, or lines where none can be drawn
 BATCH_TOKENS = {"cuda": 1 << 16}  # of a batch on a GPU
 CPU_BATCH_TOKENS = 4096  # enough to keep a processor busy, small enough for its caches
 TOKENS_PER_RELEASE = 1 << 15  # computed tokens after which freed memory is returned to the system
@@ -90,15 +91,15 @@ class BatchRunner:
         *columns: Sequence[Hashable],
         batch_tokens: int | None = None,
         progress: ProgressOption = None,
-    ) -> Tensor:
+    ) -> NDArray[np.float32]:
         """As `run`, for results that are vectors of one size: float32 [N, H], without a second copy in memory."""
         first_rows = _first_equal_rows(encodings, columns)
         distinct = sorted(set(first_rows))
-        vectors_NH = torch.empty(0, self.model.config.hidden_size)
+        vectors_NH = np.empty((0, self.model.config.hidden_size), np.float32)
         for rows, reduced in self._batches(encodings, reduce, columns, distinct, batch_tokens, progress):
-            reduced_nH = (reduced if isinstance(reduced, Tensor) else torch.stack([*reduced])).float().cpu()
+            reduced_nH = (reduced if isinstance(reduced, Tensor) else torch.stack([*reduced])).float().cpu().numpy()
             if not len(vectors_NH):  # known only now: two halves give vectors of another size than hidden_size
-                vectors_NH = torch.empty(len(encodings), reduced_nH.shape[1])
+                vectors_NH = np.empty((len(encodings), reduced_nH.shape[1]), np.float32)
             vectors_NH[rows] = reduced_nH
         return vectors_NH if len(distinct) == len(encodings) else vectors_NH[first_rows]
 

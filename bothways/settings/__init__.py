@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def classes() -> Iterator[type[Any]]:
     """All classes of settings, module by module."""
-    for module in iter_modules(__path__):
+    for module in iter_modules(import_module(__name__).__path__):
         loaded = import_module(f"bothways.settings.{module.name}")
         held = (value for value in vars(loaded).values() if isinstance(value, type))
         yield from (one for one in held if one.__module__ == loaded.__name__)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bothways.tasks.task import Route, Task
 
 TaskName = Literal["classify", "regress", "tag", "answer", "embed"]  # of those that are fine-tuned, for type checkers
+MASK = "[MASK]"  # in texts, whatever the tokenizer calls it
 TASK = "task"  # key in bothways.json of a model whose heads and labels are also those of another task
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.data.examples import read_table
 from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks import MASK
 from bothways.tasks.scores import Scores
 from bothways.tasks.task import (
     LIST,
@@ -26,7 +27,6 @@ from bothways.tokenizer.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
-MASK = "[MASK]"
 MASK_EVERY = 7  # words: about as many are masked as in BERT's training
 
 

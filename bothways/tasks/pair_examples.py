@@ -111,7 +111,7 @@ def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int =
             part_bounds = bounds[len(rows) : len(rows) + len(part)]
             rows += checkpointed(encode, part, part_bounds) if needs_gradient else encode(part, part_bounds)
         rows_WH = torch.stack(rows)
-    text_W = batch.text_of_window.cpu()
-    order = text_W.argsort().tolist()
-    vectors = pool_windows(pooling, rows_WH[order], [bounds[row] for row in order], text_W.bincount().tolist())
-    return vectors.to(batch.labels.device).unflatten(0, (-1, batch.labels.shape[-1]))
+    order = batch.text_of_window.cpu().argsort().to(rows_WH.device)
+    text_W, sizes_W = batch.text_of_window[order], batch.own_rows.diff(dim=1)[order, 0]
+    vectors = pool_windows(pooling, rows_WH[order], text_W, int(text_W[-1]) + 1, sizes_W)
+    return vectors.unflatten(0, (-1, batch.labels.shape[-1]))

@@ -1,20 +1,25 @@
 """Pooling: a text's vector from its token vectors (mean, cls or max), over all of its windows.
 
-Letters: T tokens of a batch, N windows in it; H hidden.
+Letters: T tokens of a batch, N windows in it; W windows of all texts; H hidden.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bothways.batch import Batch
-from bothways.device import copy_to
 from bothways.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Pooling = Literal["auto", "mean", "cls", "max"]
 Bounds = tuple[int, int]
+Array = TypeVar("Array", "Tensor", NDArray[Any])
 
 
 def pooling_name(name: str, stored: str | None) -> str:
@@ -28,6 +33,9 @@ def pooling_name(name: str, stored: str | None) -> str:
 def pool_rows(kind: str) -> Callable[[Tensor, Batch, list[Bounds]], Tensor]:
     """A function that reduces rows [first, last) of each window of a batch to one float32 vector: their sum (for the
     mean), their maximum, or the first row of the window (cls). [N, H], on the device of the hidden states."""
+    import torch
+
+    from bothways.device import copy_to
 
     def pool(hidden_TH: Tensor, batch: Batch, bounds: list[Bounds]) -> Tensor:
         starts_N = batch.lengths.cumsum(0) - batch.lengths
@@ -49,16 +57,27 @@ def pool_rows(kind: str) -> Callable[[Tensor, Batch, list[Bounds]], Tensor]:
     return pool
 
 
-def pool_windows(kind: str, pooled_NH: Tensor, bounds: Sequence[Bounds], num_windows: Sequence[int]) -> Tensor:
-    """One vector per text, [len(num_windows), H], from the results of pool_rows for the rows `bounds` of its windows.
+def pool_windows(kind: str, vectors_WH: Array, text_W: Array, num_texts: int, sizes_W: Array | None = None) -> Array:
+    """One float32 vector per text, [num_texts, H], from those of its windows: their maximum, else their mean.
 
-    mean and max are over all rows; cls is the mean over the windows' first rows.
+    text_W: the text of each window; each text has one. sizes_W: rows that each window has in the sums of pool_rows, for
+    kind "mean"; None: the vectors are means. Arrays and tensors give the same bits; tensors have gradients.
     """
-    shape, device = (len(num_windows), pooled_NH.shape[1]), pooled_NH.device
-    text_N = torch.repeat_interleave(torch.arange(len(num_windows)), torch.tensor(num_windows).long()).to(device)
+    if kind == "cls" or sizes_W is None:
+        sizes_W = text_W * 0 + 1
+    if isinstance(vectors_WH, np.ndarray):
+        order_W, counts_N = text_W.argsort(kind="stable"), np.bincount(text_W, minlength=num_texts)
+        starts_N = counts_N.cumsum() - counts_N
+        pooled_NH, join = vectors_WH[order_W[starts_N]], np.maximum if kind == "max" else np.add
+        for place in range(1, counts_N.max(initial=0)):
+            texts = np.flatnonzero(counts_N > place)
+            pooled_NH[texts] = join(pooled_NH[texts], vectors_WH[order_W[starts_N[texts] + place]])
+        if kind != "max":
+            pooled_NH /= np.bincount(text_W, sizes_W, num_texts).astype(np.float32)[:, None]
+        return pooled_NH
+    x_WH = vectors_WH.float()  # sums in bf16 stop growing after some hundred windows
     if kind == "max":
-        largest = torch.full(shape, -torch.inf, device=device)
-        return largest.scatter_reduce_(0, text_N[:, None].expand_as(pooled_NH), pooled_NH, "amax")
-    sizes_N = torch.tensor([last - first if kind == "mean" else 1 for first, last in bounds], device=device)
-    sums = torch.zeros(shape, device=device).index_add_(0, text_N, pooled_NH)
-    return sums.div_(torch.zeros(len(num_windows), device=device).index_add_(0, text_N, sizes_N.float())[:, None])
+        lowest_NH = x_WH.new_full((num_texts, x_WH.shape[1]), -np.inf)
+        return lowest_NH.scatter_reduce(0, text_W[:, None].expand_as(x_WH), x_WH, "amax")
+    sums_NH = x_WH.new_zeros(num_texts, x_WH.shape[1]).index_add(0, text_W, x_WH)
+    return sums_NH / x_WH.new_zeros(num_texts).index_add(0, text_W, sizes_W.float())[:, None]

@@ -25,6 +25,7 @@ from bothways.log import logger
 from bothways.model.model import Model
 from bothways.model.pooler import encodes_separately
 from bothways.rng import Purpose, generator
+from bothways.tasks.pooling import pool_windows
 from bothways.tasks.training_task import describe_lengths
 from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
@@ -184,15 +185,9 @@ def text_scores(model: Model, batch: Batch, pooling: str = "mean") -> Tensor:
 def pool_over_windows(x_WH: Tensor, batch: Batch, pooling: str = "mean", *, separate: bool = False) -> Tensor:
     """Mean or maximum over the windows of each text: [W, H] -> [N, H]; for separate texts of pairs [N, 2, H]."""
     assert batch.text_of_window is not None and batch.labels is not None
-    x32_WH = x_WH.float()  # sums in bf16 stop growing after some hundred windows
-    num_texts, text_W = (2 if separate else 1) * len(batch.labels), batch.text_of_window
-    if pooling == "max":
-        lowest_NH = x32_WH.new_full((num_texts, x_WH.shape[1]), -torch.inf)
-        pooled_NH = lowest_NH.scatter_reduce(0, text_W[:, None].expand_as(x32_WH), x32_WH, "amax")
-    else:
-        sums_NH = x32_WH.new_zeros(num_texts, x_WH.shape[1]).index_add(0, text_W, x32_WH)
-        pooled_NH = sums_NH / torch.bincount(text_W, minlength=num_texts)[:, None]
-    return (pooled_NH.unflatten(0, (-1, 2)) if separate else pooled_NH).to(x_WH.dtype)
+    num_texts = (2 if separate else 1) * len(batch.labels)
+    pooled_NH = pool_windows(pooling, x_WH, batch.text_of_window, num_texts).to(x_WH.dtype)
+    return pooled_NH.unflatten(0, (-1, 2)) if separate else pooled_NH
 
 
 def window_vectors(model: Model, batch: Batch, max_tokens: int = MAX_TOKENS) -> Tensor:

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,6 +10,7 @@ from bothways.batching import delayed
 from bothways.errors import InputError
 from bothways.inference.runner import BatchRunner
 from bothways.log import messages_to
+from bothways.tasks.pooling import pool_windows
 
 CPU = torch.device("cpu")
 
@@ -62,3 +64,21 @@ def test_a_result_is_read_when_later_ones_have_been_started():
         read.append((item, len(started)))
     assert read == [(0, 2), (1, 3), (2, 4), (3, 4)]
     assert [*delayed(iter("abc"), by=0)] == ["a", "b", "c"] and [*delayed(iter(""), by=2)] == []
+
+
+@pytest.mark.parametrize("kind", ["mean", "max", "cls"])
+def test_windows_are_pooled_to_the_same_bits_in_training_and_inference(kind):
+    rng = np.random.default_rng(0)
+    text_W = rng.permutation(np.repeat(np.arange(9), [1, 5, 1, 40, 2, 3, 1, 7, 1]))
+    vectors_WH, sizes_W = rng.standard_normal((len(text_W), 5), np.float32), rng.integers(1, 60, len(text_W))
+    for sizes in (sizes_W, None):
+        pooled_NH = pool_windows(kind, vectors_WH, text_W, 9, sizes)
+        tensors = (None if values is None else torch.from_numpy(values) for values in (vectors_WH, text_W, sizes))
+        vectors, texts, rows = tensors
+        assert np.array_equal(pooled_NH, pool_windows(kind, vectors, texts, 9, rows).numpy())
+        for text, pooled_H in enumerate(pooled_NH):
+            of_text = vectors_WH[text_W == text]
+            count = sizes[text_W == text].sum() if kind == "mean" and sizes is not None else len(of_text)
+            expected = of_text.max(0) if kind == "max" else of_text.sum(0) / count
+            assert pooled_H == pytest.approx(expected, abs=1e-6)
+    assert pool_windows(kind, vectors_WH[:0], text_W[:0], 0).shape == (0, 5)

@@ -6,14 +6,13 @@ the methods of what it can compute; all others raise an error that says what kin
 Letters: N texts, C outputs of a head, H size of a vector.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from bothways.checkpoint.contents import Description
 from bothways.errors import InputError
 from bothways.inference.reading import ReadOptions, Rows
 from bothways.tasks import task_from_heads
@@ -21,6 +20,9 @@ from bothways.tasks.pooling import Pooling
 from bothways.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    import torch
+
+    from bothways.checkpoint.contents import Description
     from bothways.inference.backends.encoder import EncoderBackend
 
 MAX_SCORES = 1 << 21  # scores of texts that are in memory at once
@@ -78,6 +80,6 @@ class Backend(ABC):
         return self.encoder.tokenizer
 
     @property
-    def encoder(self) -> "EncoderBackend":
+    def encoder(self) -> EncoderBackend:
         """The backend itself, if it computes hidden states of tokens."""
         raise self.refusal()

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.batch import Batch
@@ -226,7 +227,7 @@ class EncoderBackend(Backend):
         options: ReadOptions,
         reduce: Callable[..., Iterable[Tensor]],
         *columns: Sequence[Hashable],
-    ) -> Tensor:
+    ) -> Rows:
         """As `run`, for vectors of one size."""
         return self.runner.run_vectors(encodings, reduce, *columns, **run_options(options))
 
@@ -284,7 +285,8 @@ class EncoderBackend(Backend):
         flat = [part for parts in windows for part in parts]
         bounds = [bound for parts in windows for bound in own_rows(parts)]
         pooled = self.run_vectors(flat, options, pool_rows(kind), bounds)
-        return pool_windows(kind, pooled, bounds, [*map(len, windows)]).numpy()
+        sizes_W = np.array([last - first for first, last in bounds], np.int64)
+        return pool_windows(kind, pooled, _text_rows(windows), len(windows), sizes_W)
 
     def text_scores(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
@@ -317,14 +319,22 @@ class EncoderBackend(Backend):
             raise InputError("a cloze classifier reads single texts, not pairs")
         flat = [part for parts in windows for part in parts]
         states_WH = self.run_vectors(flat, options, self.module.text_states)
-        pooling = "max" if self.description.settings.get("window_pooling") == "max" else "cls"  # cls: the mean of [CLS]
-        states_NH = pool_windows(pooling, states_WH, [(0, 1)] * len(flat), [*map(len, windows)])
+        pooling = self.description.settings.get("window_pooling") or "mean"
+        states_NH: Rows = pool_windows(pooling, states_WH, _text_rows(windows), len(windows))
         if is_bi_encoder:
-            states_NH = states_NH.unflatten(0, (2, -1)).transpose(0, 1)  # [N, 2, H]
-        for states_nH in states_NH.split(max(1, MAX_SCORES // num_outputs)):
+            states_NH = states_NH.reshape(2, -1, states_NH.shape[1]).swapaxes(0, 1)  # [N, 2, H]
+        step = max(1, MAX_SCORES // num_outputs)
+        for start in range(0, len(states_NH), step):
+            states_nH = states_NH[start : start + step]
             with torch.inference_mode():
-                scores_nC = self.module.text_scores(head, states_nH.to(self.device, self.dtype)).float().cpu()
-            yield scores_nC.numpy(), states_nH.flatten(1).numpy()
+                moved_nH = torch.from_numpy(states_nH).to(self.device, self.dtype)
+                scores_nC = self.module.text_scores(head, moved_nH).float().cpu().numpy()
+            yield scores_nC, states_nH.reshape(len(states_nH), -1)
+
+
+def _text_rows(windows: Sequence[Sequence[Encoding]]) -> NDArray[np.int64]:
+    """The text of each window, [W]."""
+    return np.repeat(np.arange(len(windows)), [*map(len, windows)])
 
 
 def _is_rounded(module: Model, exact: Model) -> bool:
