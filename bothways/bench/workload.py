@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bothways.bench.peer_files import Work
+from bothways.config import encodes_separately
 from bothways.data.examples import read_table
 from bothways.data.squad import read_squad
 from bothways.data.stream import resolve_columns
@@ -13,7 +14,6 @@ from bothways.data.text_files import file_type
 from bothways.errors import InputError
 from bothways.inference.masked_words import MASK
 from bothways.inference.predictor import Predictor
-from bothways.model.pooler import encodes_separately
 from bothways.settings import Bench
 from bothways.tokenizer.tokenizer import Tokenizer
 

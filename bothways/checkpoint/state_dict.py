@@ -1,21 +1,29 @@
-"""State dicts in Hugging Face's names: build the model for one, load it, and write one."""
+"""Modules for the arrays of a directory."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from bothways.checkpoint.weights import WEIGHTS, is_finite, num_bytes
-from bothways.config import EncoderConfig
+from bothways.checkpoint.description import CONFIG
+from bothways.checkpoint.reading import ModelFiles
+from bothways.checkpoint.weights import (
+    CLOZE_WEIGHTS,
+    INT8_WEIGHTS,
+    WEIGHTS,
+    Array,
+    is_finite,
+    not_finite_error,
+    num_bytes,
+    shorten,
+)
+from bothways.config import NO_POOLER, POOLED_HEADS
 from bothways.errors import InputError
-from bothways.families import FamilySpec
-from bothways.families.spec import CLASS_SUFFIXES
 from bothways.model.heads import ClassificationHead
-from bothways.model.model import NUM_OUTPUTS, Model
+from bothways.model.int8 import load_int8_state_dict
+from bothways.model.model import Model
 from bothways.model.parameters import no_init
-from bothways.model.pooler import NO_POOLER, POOLED_HEADS
 
 POOLER = "pooler.dense.weight"
 BIAS, BIAS_COPY = "heads.masked_words.bias", "decoder.bias"
@@ -24,20 +32,15 @@ TABLE_COPIES = ("decoder.weight", "vocab_projector.weight", "lm_head.weight")
 DERIVED = ("position_ids", "token_type_ids", BIAS_COPY, *TABLE_COPIES)
 
 
-def read_model(
-    family: FamilySpec,
-    config: EncoderConfig,
-    labels: tuple[str, ...],
-    hf_config: Mapping[str, Any],
-    directory: Path,
-    tensors: Mapping[str, Tensor],
-    dtype: torch.dtype,
-    warn: Callable[[str], None],
-) -> Model:
-    """Build the model for these tensors and load them. InputError names missing, misshapen or untied parameters."""
-    model = _build(family, config, tensors, labels, hf_config, directory, dtype)
-    _fill(model, family, tensors, directory, warn)
-    file, outputs = directory / "config.json", model.num_outputs.get("classes", 1)
+def build_model(files: ModelFiles, dtype: torch.dtype) -> Model:
+    """The modules for the arrays of a directory, filled. InputError names missing, misshapen or untied parameters."""
+    if files.naming == "int8":
+        return _int8_model(files)
+    if files.naming == "exact":
+        return _exact_model(files, dtype)
+    model, hf_config, tensors = _build(files, dtype), files.hf_config, files.arrays
+    _fill(model, files)
+    file, outputs = files.directory.path / CONFIG, model.num_outputs.get("classes", 1)
     if hf_config.get("problem_type") == "regression" and outputs > 1:
         raise InputError(f"{file}: regression with {outputs} outputs is not supported; use a model with one")
     copies = [name for name in tensors if name.endswith(TABLE_COPIES)]  # compared with the table by now
@@ -46,29 +49,18 @@ def read_model(
     return model
 
 
-def _build(
-    family: FamilySpec,
-    config: EncoderConfig,
-    tensors: Mapping[str, Tensor],
-    labels: tuple[str, ...],
-    hf_config: Mapping[str, Any],
-    directory: Path,
-    dtype: torch.dtype,
-) -> Model:
+def _build(files: ModelFiles, dtype: torch.dtype) -> Model:
     """An uninitialized model, with the heads whose parameters are in the file."""
-    stored_heads = find_heads(family, tensors, str(hf_config.get("architectures")))
-    sizes = {**NUM_OUTPUTS, "classes": len(labels), "tokens": len(labels)}
-    names = family.hf_names(POOLER, stored_heads)
+    family, config, tensors, heads = files.family, files.config, files.arrays, files.outputs
+    names = family.hf_names(POOLER, heads)
     pooler = any(name in tensors or name.removeprefix(family.prefix) in tensors for name in names)
-    if not pooler and stored_heads & set(POOLED_HEADS) and config.pooler_act not in NO_POOLER:
-        raise InputError(f"{directory}: a head on text vectors, but its pooler is missing")
+    if not pooler and not heads.keys().isdisjoint(POOLED_HEADS) and config.pooler_act not in NO_POOLER:
+        raise InputError(f"{files.directory.path}: a head on text vectors, but its pooler is missing")
     try:
         with no_init(dtype, max_elements=num_bytes(tensors)):
-            model = Model(
-                config, {name: sizes[name] for name in family.head_names if name in stored_heads}, pooler=pooler
-            )
+            model = Model(config, heads, pooler=pooler)
     except InputError as error:
-        file = directory / "config.json"
+        file = files.directory.path / CONFIG
         raise InputError(f"{file}: {error}; use the config.json that belongs to the weights") from None
     for head in model.heads.values():
         if isinstance(head, ClassificationHead):
@@ -76,29 +68,32 @@ def _build(
     return model
 
 
-def find_heads(family: FamilySpec, tensors: Mapping[str, Tensor], architecture: str) -> set[str]:
-    """The heads that have a parameter in the file other than a pooler's. If heads have the same parameter names, such
-    as classes and tokens in BERT, the architecture in the config decides, else the first head is used."""
-    poolers = {
-        name for table in family.head_names.values() for ours, name in table.items() if ours.startswith("pooler.")
-    }
-    names_by_head = {
-        head: {name if ours == "bias" else f"{name}.weight" for ours, name in table.items() if name not in poolers}
-        for head, table in family.head_names.items()
-    }
-    found: dict[frozenset[str], str] = {}
-    for head, names in names_by_head.items():
-        if any(name in tensors for name in names) and (
-            frozenset(names) not in found or f"For{CLASS_SUFFIXES.get(head)}" in architecture
-        ):
-            found[frozenset(names)] = head
-    return set(found.values())
+def _exact_model(files: ModelFiles, dtype: torch.dtype) -> Model:
+    """A model whose file has all parameters by our names: a cloze classifier."""
+    tensors, file = files.arrays, files.directory.path / CLOZE_WEIGHTS
+    with no_init(dtype, max_elements=num_bytes(tensors)):
+        model = Model(files.config, files.outputs)
+    model.heads["classes"].float()
+    for name, value in model.state_dict().items():
+        if name not in tensors or tensors[name].shape != value.shape or not is_finite(tensors[name]):
+            raise InputError(f"{file}: {name} is missing, or does not fit config.json; train the model again")
+        value.copy_(torch.from_numpy(tensors[name]))
+    return model
 
 
-def _fill(
-    model: Model, family: FamilySpec, tensors: Mapping[str, Tensor], directory: Path, warn: Callable[[str], None]
-) -> None:
+def _int8_model(files: ModelFiles) -> Model:
+    try:
+        return load_int8_state_dict(
+            files.config, {name: torch.from_numpy(value) for name, value in files.arrays.items()}
+        )
+    except InputError as error:
+        file = files.directory.path / INT8_WEIGHTS
+        raise InputError(f"{file}: does not fit config.json ({error}); quantize the model again") from None
+
+
+def _fill(model: Model, files: ModelFiles) -> None:
     """Copy every parameter from the file into the model. InputError lists those that are missing or misshapen."""
+    family, tensors = files.family, files.arrays
     missing, misshapen, broken, used = [], [], [], set[str]()
     prefixed = any(name.startswith(family.prefix) for name in tensors)  # a bare encoder has no prefix
     for parameter, target in model.state_dict().items():
@@ -111,7 +106,7 @@ def _fill(
             missing += absent
             continue
         for name, rows in zip(names, target.chunk(len(names)), strict=True):
-            value = tensors[name]
+            value = torch.from_numpy(tensors[name])
             if value.shape != rows.shape:
                 misshapen.append(f"{name} is {list(value.shape)}, config.json requires {list(rows.shape)}")
                 continue
@@ -119,9 +114,9 @@ def _fill(
                 misshapen.append(f"{name} is {value.dtype}, not floating point")
                 continue
             rows.copy_(value)
-            if not is_finite(rows):
+            if not all_finite(rows):
                 broken.append(name)
-    file = directory / WEIGHTS
+    file = files.directory.path / WEIGHTS
     if missing:
         raise InputError(f"{file}: missing parameters: {shorten(missing)}; download the checkpoint again")
     if misshapen:
@@ -132,19 +127,17 @@ def _fill(
         raise not_finite_error(file, broken)
     unused = [name for name in tensors if name not in used and not name.endswith(DERIVED)]
     if unused:
-        warn(f"{file}: ignored, since no part of the model uses them: {shorten(unused)}")
+        files.directory.warn(f"{file}: ignored, since no part of the model uses them: {shorten(unused)}")
     if "masked_words" in model.num_outputs:
-        _refuse_untied(model, {name: tensors[name] for name in tensors if name not in used}, file)
+        _refuse_untied(model, [name for name in tensors if name not in used], tensors, file)
 
 
-def not_finite_error(file: Path, names: list[str]) -> InputError:
-    """The error of weights that are not numbers."""
-    return InputError(
-        f"{file}: NaN or infinite values in {shorten(names)}; download the checkpoint again, or train it again"
-    )
+def all_finite(values: torch.Tensor) -> bool:
+    """Whether no value is NaN or infinite. Tries the sum first, in a twentieth of the time; it may overflow."""
+    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
 
 
-def _refuse_untied(model: Model, unused: Mapping[str, Tensor], file: Path) -> None:
+def _refuse_untied(model: Model, unused: list[str], tensors: Mapping[str, Array], file: Path) -> None:
     """InputError if the file has output embeddings or a bias that differ from the tied ones."""
     parameters = model.state_dict()
     for tied, tied_name, copies in (
@@ -152,28 +145,7 @@ def _refuse_untied(model: Model, unused: Mapping[str, Tensor], file: Path) -> No
         (parameters[BIAS], "vocabulary bias", BIAS_COPY),
     ):
         for name in (name for name in unused if name.endswith(copies)):
-            if not torch.equal(unused[name].to(tied.dtype), tied):
+            if not torch.equal(torch.from_numpy(tensors[name]).to(tied.dtype), tied):
                 raise InputError(
                     f"{file}: {name} differs from the {tied_name}; untied output embeddings are not supported"
                 )
-
-
-def shorten(names: list[str], limit: int = 5) -> str:
-    """The first names of a list, and how many more there are."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
-def hf_state_dict(model: Model, family: FamilySpec, prefix: str) -> dict[str, Tensor]:
-    """Our parameters under Hugging Face's names, with stacked ones split. prefix: replaces the family's prefix."""
-    tensors = {}
-    for parameter, value in model.state_dict().items():
-        names = family.hf_names(parameter, model.num_outputs)
-        if not names:
-            raise InputError(
-                f"{parameter} has no Hugging Face name in the family {family.model_type}; the model cannot be saved"
-            )
-        for name, rows in zip(names, value.chunk(len(names)), strict=True):
-            renamed = prefix + name.removeprefix(family.prefix) if name.startswith(family.prefix) else name
-            tensors[renamed] = rows.detach().float().cpu().contiguous().clone()
-    return tensors

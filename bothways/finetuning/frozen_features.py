@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
+from bothways.config import encodes_separately
 from bothways.finetuning.task import compute_outputs
 from bothways.finetuning.text_examples import TextExamples, pool_over_windows
 from bothways.linear import linear_head
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
-from bothways.model.pooler import encodes_separately, mean_pool
+from bothways.model.pooler import mean_pool
 from bothways.model.prepacked import prepack
 from bothways.rng import Purpose, generator
 

@@ -17,13 +17,13 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.new_head import with_head
+from bothways.config import encodes_separately
 from bothways.data.columns import Table
 from bothways.finetuning.activation_checkpointing import MAX_TOKENS, checkpointed, split_batch
 from bothways.finetuning.task import describe_lengths
 from bothways.inference.windows import WindowPolicy, whole_length
 from bothways.log import logger
 from bothways.model.model import Model
-from bothways.model.pooler import encodes_separately
 from bothways.rng import Purpose, generator
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 

@@ -7,8 +7,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from bothways.checkpoint.cloze import cloze_phrase
 from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.description import cloze_phrase
+from bothways.config import encodes_separately
 from bothways.data.columns import Table
 from bothways.data.split_tables import read_unlabelled
 from bothways.errors import InputError
@@ -18,7 +19,6 @@ from bothways.finetuning.task import Metrics, Summary, Task
 from bothways.finetuning.text_examples import FEW_TEXTS, MIN_STEP_TEXTS, TextExamples
 from bothways.log import muted
 from bothways.model.model import Model
-from bothways.model.pooler import encodes_separately
 from bothways.settings import Classify, Regress
 
 MAX_SEPARATE = 10_000  # training pairs above which reading both texts together is better (docs/LOG.md)

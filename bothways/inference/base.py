@@ -7,7 +7,8 @@ from typing import Self
 
 import torch
 
-from bothways.checkpoint.contents import Checkpoint, Description
+from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.description import Description
 from bothways.errors import InputError
 from bothways.inference.backends.backend import Backend
 from bothways.inference.backends.encoder import EncoderBackend

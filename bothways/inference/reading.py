@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoint.contents import Description
+from bothways.checkpoint.description import Description
 from bothways.errors import InputError
 from bothways.inference.arguments import whole_number
 from bothways.inference.runner import ProgressOption

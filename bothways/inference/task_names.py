@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from bothways.checkpoint.contents import Description
+from bothways.checkpoint.description import Description
 
 TaskName = Literal["answer", "classify", "embed", "fill", "is_next", "regress", "tag"]
 

@@ -2,8 +2,7 @@
 
 from torch import nn
 
-from bothways.config import EncoderConfig
-from bothways.config.attention import GlobalTokensConfig, RandomBlocksConfig
+from bothways.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig
 from bothways.model.attention import Attention
 from bothways.model.disentangled import ConvolvedLayer, DisentangledAttention, DistanceTable, RelativePositions
 from bothways.model.global_attention import GlobalAttention, GlobalTokens, RandomBlockAttention, RandomBlocks

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.config import EncoderConfig
+from bothways.config import NUM_OUTPUTS, EncoderConfig
 from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
 from bothways.model.halves import Halves
@@ -21,7 +21,6 @@ from bothways.model.pooler import build_pooler, num_features, pool_texts
 
 HEAD_MODULES: dict[str, type[nn.Module]] = {"masked_words": MaskedLMHead, "replaced_tokens": ReplacedTokensHead}
 # Heads for classes and tokens have one output per label.
-NUM_OUTPUTS = {"masked_words": 0, "next_sentence": 2, "replaced_tokens": 1, "spans": 2}
 
 
 class Model(nn.Module):

@@ -10,8 +10,7 @@ from bothways import metrics
 from bothways.checkpoint import state_dict
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.lengthen import global_projections_are_copies
-from bothways.config import EncoderConfig
-from bothways.config.attention import GlobalTokensConfig
+from bothways.config import EncoderConfig, GlobalTokensConfig
 from bothways.families import FAMILIES
 from bothways.log import logger
 from bothways.model.heads import MaskedLMHead

@@ -11,7 +11,7 @@ import transformers
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint, new_head, state_dict
 from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.state_dict import hf_state_dict
+from bothways.checkpoint.formats.hugging_face import hf_state_dict
 from bothways.families import FAMILIES
 from bothways.log import messages_to
 from bothways.model import kernels

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from bothways.checkpoint.contents import Description
+from bothways.checkpoint.description import Description
 from bothways.errors import InputError
 from bothways.inference.pooling import Pooling
 from bothways.inference.reading import ReadOptions
