@@ -20,8 +20,8 @@ from bothways.bench.result import Measured, Timing
 from bothways.bench.workload import Method, Workload, longest, task_method, workloads
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats import detect
 from bothways.checkpoint.formats.hugging_face import HUGGING_FACE
+from bothways.checkpoint.reading import detect
 from bothways.device import processor_name
 from bothways.errors import InputError, format_count
 from bothways.inference.load import load

@@ -15,7 +15,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.description import ADAPTER_CONFIG, METADATA_FILE
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.adapter import MAX_RANK, OWN_WEIGHTS, PEFT_WEIGHTS, PREFIX, TASK_TYPES, AdapterFiles
-from bothways.checkpoint.state_dict import BIAS, BIAS_COPY, TABLE_COPIES, all_finite
+from bothways.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, TABLE_COPIES
 from bothways.checkpoint.weights import Array, shorten, write_weights
 from bothways.config import NO_POOLER, NUM_OUTPUTS, EncoderConfig
 from bothways.errors import InputError, MissingFile
@@ -24,8 +24,7 @@ from bothways.families.spec import CLASS_SUFFIXES
 from bothways.io import get_object, write_json
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
-from bothways.model.modules import share
-from bothways.model.parameters import no_init
+from bothways.model.parameters import all_finite, no_init, share
 
 TABLE = "encoder.embeddings.words.weight"
 

@@ -19,6 +19,11 @@ FILE_ENDINGS = (".json", ".safetensors", ".bin", ".model", "vocab.txt", "merges.
 STATIC = "model2vec"  # model_type of static vectors
 
 
+def locate(place: str | PathLike[str]) -> Path:
+    """The directory for a path or a name on the hub (hub.py)."""
+    return Path(place) if (Path(place) / CONFIG).is_file() else hub.locate(place)
+
+
 class Directory(Files):
     """The directory of a model for a path or a name on the hub: the path itself, the model of a run, the backup of a
     save that was cut off, or files in the Hugging Face cache (hub.py).
@@ -28,7 +33,7 @@ class Directory(Files):
     """
 
     def __init__(self, place: str | PathLike[str], warn: Callable[[str], None] = logger.warning) -> None:
-        self.place, self.warn = hub.locate(place), warn
+        self.place, self.warn = locate(place), warn
         for candidate in (self.place, self.place / "model"):
             super().__init__(candidate)
             if self.has(CONFIG) or self.is_adapter or self._is_static:
@@ -65,7 +70,13 @@ class Directory(Files):
     @cached_property
     def metadata(self) -> dict[str, Any]:
         """The content of bothways.json."""
-        return check_metadata(self.json(METADATA_FILE), self.path / METADATA_FILE)
+        file = self.path / METADATA_FILE
+        return check_metadata(self.json(METADATA_FILE), file) if self.has(METADATA_FILE) else {}
+
+    @property
+    def commit(self) -> str | None:
+        """OWNER/NAME@COMMIT for files in the cache of the hub; None for others."""
+        return hub.commit_of(self.path) if "snapshots" in self.path.absolute().parts else None
 
 
 def _no_model(directory: Path) -> InputError:
@@ -85,7 +96,7 @@ def _no_model(directory: Path) -> InputError:
 def read_unchanged(place: str | PathLike[str], read: Callable[[Directory], Result]) -> Result:
     """What `read` makes of a directory. If the directory is replaced meanwhile, it is read again, so that two
     checkpoints are never mixed; InputError after TRIES times. Warnings are logged once."""
-    parts, place = ("", TRANSFORMER, POOLING, DENSE), hub.locate(place)
+    parts, place = ("", TRANSFORMER, POOLING, DENSE), locate(place)
     folders = [Path(place, above, part) for above in ("", "model") for part in parts]
     for _ in range(TRIES):
         lines: list[str] = []

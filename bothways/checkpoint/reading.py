@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bothways.checkpoint import hub
 from bothways.checkpoint.description import CONFIG, MULTI_LABEL, Description
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats import detect
-from bothways.checkpoint.formats.format import Naming, Plan, StoredModel
+from bothways.checkpoint.formats import FORMATS
+from bothways.checkpoint.formats.format import Format, Naming, Plan, StoredModel
+from bothways.checkpoint.formats.hugging_face import HUGGING_FACE
 from bothways.checkpoint.sentence_transformers import check_settings, lowers_texts, normalizes, read_pooling
 from bothways.checkpoint.weights import Array, shorten
 from bothways.config import NO_POOLER, NUM_OUTPUTS, EncoderConfig
@@ -22,6 +22,11 @@ from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 from bothways.tokenizer.tokenizer import Tokenizer
 
 MAX_LABELS = 1_000_000
+
+
+def detect(directory: Directory) -> Format:
+    """The format of a directory."""
+    return FORMATS[directory.format]() if directory.format in FORMATS else HUGGING_FACE
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class ModelFiles:
         """Labels, pooling and metadata. InputError if they do not belong to the weights, or if sentence-transformers
         computes other vectors."""
         directory, size = self.directory, self.outputs.get("classes", self.outputs.get("tokens"))
-        multi_label, commit = self.hf_config.get("problem_type") == MULTI_LABEL, hub.commit_of(directory.path)
+        multi_label, commit = self.hf_config.get("problem_type") == MULTI_LABEL, directory.commit
         check_settings(directory, self.config.hidden_size, directory.warn)
         has_labels = multi_label or self.outputs.get("classes", 1) > 1 or "tokens" in self.outputs
         if has_labels:

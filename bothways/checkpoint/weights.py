@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,10 +41,11 @@ class Location(NamedTuple):
 
 
 class TensorFiles(Mapping[str, Array]):
-    """Tensors in safetensors files as arrays, read on access and not cached; bfloat16 as float32."""
+    """Tensors in safetensors files as arrays, read on access and not cached; bfloat16 as float32. divisors: by which
+    some are divided."""
 
-    def __init__(self, locations: Mapping[str, Location]) -> None:
-        self.locations = dict(locations)
+    def __init__(self, locations: Mapping[str, Location], divisors: Mapping[str, float] = MappingProxyType({})) -> None:
+        self.locations, self.divisors = dict(locations), divisors
 
     def __getitem__(self, name: str) -> Array:
         file, stored_name, dtype, shape, start = self.locations[name]
@@ -56,7 +58,8 @@ class TensorFiles(Mapping[str, Array]):
             raise InputError(
                 f"{file}: {stored_name} cannot be read ({_first_line(error)}); download it again"
             ) from None
-        return widen(array) if dtype == BF16 else array
+        array = widen(array) if dtype == BF16 else array
+        return array / array.dtype.type(self.divisors[name]) if name in self.divisors else array
 
     def __contains__(self, name: object) -> bool:
         return name in self.locations

@@ -7,7 +7,6 @@ from typing import Self, Unpack, overload
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.checkpoint.cloze import with_cloze_head, words_by_label
 from bothways.errors import InputError, shorten
 from bothways.inference.arguments import read_one_or_many, whole_number
 from bothways.inference.backends.encoder import EncoderBackend
@@ -79,6 +78,8 @@ class MaskedWords(PredictorBase):
 
             model.cloze("It was [MASK].", ["great", "terrible"]).classify("The plot makes no sense.").label
         """
+        from bothways.checkpoint.cloze import with_cloze_head, words_by_label
+
         encoder = self.encoder
         named = words_by_label(words if isinstance(words, Mapping) else tuple(words), ())
         source = encoder.checkpoint

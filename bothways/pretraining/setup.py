@@ -15,7 +15,6 @@ from bothways.batch import Batch
 from bothways.batching import build_in_processes, prefetch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint, encoder_only
-from bothways.checkpoint.lengthen import lengthen
 from bothways.config import NO_POOLER, SIZES, EncoderConfig
 from bothways.corpus.arrays import digest
 from bothways.corpus.masking import MaskRule
@@ -33,6 +32,7 @@ from bothways.pretraining.initial_model import (
     module_to_train,
     new_model,
 )
+from bothways.pretraining.lengthen import lengthen
 from bothways.pretraining.objectives import PretrainingObjective, build_objective
 from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_settings, summary
 from bothways.pretraining.text_data import PretrainingData

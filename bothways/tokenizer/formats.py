@@ -9,7 +9,7 @@ from typing import Any
 
 from bothways.errors import InputError, MissingFile, shorten
 from bothways.io import Files, get_object, read_json, read_text
-from bothways.tokenizer import bert_files, sentencepiece
+from bothways.tokenizer import bert_files
 from bothways.tokenizer.bert_files import TokenizerData, read_configs
 from bothways.tokenizer.json_models import (
     BYTE_LEVEL_SPACE,
@@ -62,6 +62,8 @@ def load(path: str | PathLike[str] | Files) -> TokenizerData:
             raise MissingFile(f"{file}: has no {', '.join(FILE_NAMES[:-1])} or {FILE_NAMES[-1]}")
         file = candidates[0]
     if file.suffix == ".model":
+        from bothways.tokenizer import sentencepiece
+
         content, config = sentencepiece.content(file, _config(files))
         return _library_data(content, config, file, files)
     if file.name in ("vocab.json", "merges.txt"):

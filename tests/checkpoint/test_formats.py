@@ -14,9 +14,10 @@ from bothways.bench.workload import task_method
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats import FORMATS, HUGGING_FACE, detect, format_of
+from bothways.checkpoint.formats import FORMATS, HUGGING_FACE, format_of
 from bothways.checkpoint.formats.format import Format, StoredModel
 from bothways.checkpoint.formats.hugging_face import hf_state_dict
+from bothways.checkpoint.reading import detect
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.cli.main import main
 from bothways.errors import InputError

@@ -6,7 +6,7 @@ new format is one file here and one entry in FORMATS. A format is imported when 
 
 from typing import TYPE_CHECKING
 
-from bothways.checkpoint.directory import STATIC, Directory
+from bothways.checkpoint.directory import STATIC
 from bothways.checkpoint.formats.format import Format
 from bothways.checkpoint.formats.hugging_face import HUGGING_FACE
 from bothways.io import LazyTable
@@ -29,11 +29,6 @@ FORMATS = LazyTable[type[Format]](
         "peft": "adapter:PeftFormat",
     },
 )
-
-
-def detect(directory: Directory) -> Format:
-    """The format of a directory."""
-    return FORMATS[directory.format]() if directory.format in FORMATS else HUGGING_FACE
 
 
 def format_of(checkpoint: "Checkpoint") -> Format:

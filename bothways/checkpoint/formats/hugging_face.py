@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from bothways.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
 
+POOLER = "pooler.dense.weight"
+BIAS, BIAS_COPY = "heads.masked_words.bias", "decoder.bias"
+TABLE_COPIES = ("decoder.weight", "vocab_projector.weight", "lm_head.weight")
+# In files, but no parameters of ours: buffers, and copies of the token table and the vocabulary bias.
+DERIVED = ("position_ids", "token_type_ids", BIAS_COPY, *TABLE_COPIES)
+
 
 class HuggingFaceFormat(Format):
     def open(self, directory: Directory) -> StoredModel:

@@ -3,7 +3,6 @@
 The encoder is in a separate folder, in the Hugging Face layout.
 """
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.format import HEAD_KEYS, Format, Plan, StoredModel
 from bothways.checkpoint.formats.hugging_face import write_files
 from bothways.checkpoint.sentence_transformers import TRANSFORMER, read_linear, write_linear
-from bothways.checkpoint.weights import Array
+from bothways.checkpoint.weights import TensorFiles
 from bothways.config import NO_POOLER, encodes_separately, unit_scale
 
 if TYPE_CHECKING:
@@ -57,27 +56,8 @@ class LinearFormat(Format):
         return f"only {computing} the scores of this model; --pooling cls gives a head that transformers reads too"
 
 
-def read_linear_model(plan: Plan) -> Mapping[str, Array]:
-    """The weights of the encoder and the head; the layer in the file is as long as the vectors that it reads."""
+def read_linear_model(plan: Plan) -> TensorFiles:
+    """The weights of the encoder and the head. In the file, the head's are scaled to vectors of length 1."""
     head = plan.family.head_names["classes"]["output"]
-    tensors = read_linear(plan.directory.path, head)
-    if plan.config.pooler_act == "none":
-        return tensors
-    return ScaledTensors(tensors, f"{head}.weight", unit_scale(plan.config.hidden_size))
-
-
-class ScaledTensors(Mapping[str, Array]):
-    """Tensors of which one is divided by a power of two."""
-
-    def __init__(self, tensors: Mapping[str, Array], name: str, divisor: float) -> None:
-        self.tensors, self.name, self.divisor = tensors, name, divisor
-
-    def __getitem__(self, name: str) -> Array:
-        value = self.tensors[name]
-        return value / value.dtype.type(self.divisor) if name == self.name else value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors)
-
-    def __len__(self) -> int:
-        return len(self.tensors)
+    scale = 1.0 if plan.config.pooler_act == "none" else unit_scale(plan.config.hidden_size)
+    return TensorFiles(read_linear(plan.directory.path, head).locations, {f"{head}.weight": scale})

@@ -9,8 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bothways.checkpoint import hub
-from bothways.checkpoint.directory import STATIC, Directory, read_unchanged
+from bothways.checkpoint.directory import STATIC, Directory, locate, read_unchanged
 from bothways.inference.backends.backend import Backend
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.io import Files, LazyTable
@@ -24,7 +23,7 @@ BACKENDS = LazyTable[Opener](
 def open_backend(path: str | PathLike[str], adapter: Path | None = None, **options: Any) -> Backend:
     """The model in a directory. adapter: of the model. options: dtype, device, window and batch_tokens, as in
     `bothways.load`."""
-    path = hub.locate(path)
+    path = locate(path)
     if path.is_file():
         return BACKENDS[STATIC](Files(path), **options)
 
