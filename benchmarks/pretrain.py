@@ -64,17 +64,17 @@ def masked_batches(texts: Iterable[str], *, family: str, length: int, batch_toke
 
 def packaged_tokenizer() -> Any:
     """Google's uncased vocabulary, from the package."""
-    from bothways.checkpoint import checkpoint
+    from bothways.checkpoint.directory import Directory
     from bothways.pretrained import DEFAULT
     from bothways.tokenizer.tokenizer import Tokenizer
 
-    return Tokenizer.load(checkpoint.find(DEFAULT))
+    return Tokenizer.load(Directory(DEFAULT).path)
 
 
 def new_model(options: argparse.Namespace) -> Any:
     import torch
 
-    from bothways.config.sizes import SIZES
+    from bothways.config import SIZES
     from bothways.families import FAMILIES
     from bothways.model.model import Model, initialize
 

@@ -6,8 +6,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from operator import attrgetter
+from os.path import exists
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, TypeVar
@@ -19,6 +22,35 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 LOST_AND_FOUND = "lost+found"  # in the root of a new ext4 disk
 BACKUP_SUFFIX = ".old"  # suffix of a directory that is being replaced
 MAX_DEPTH = 100  # nesting of lists and objects in a JSON file
+
+
+class LazyTable(MutableMapping[str, T]):
+    """Values by name, each imported from a package when it is first used. places: FILE:NAME of each value."""
+
+    def __init__(self, package: str, places: Mapping[str, str]) -> None:
+        self.package, self.places, self.values_by_name = package, dict(places), dict[str, T]()
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self.values_by_name:
+            file, _, value = self.places[name].partition(":")
+            self.values_by_name[name] = attrgetter(value)(import_module(f"{self.package}.{file}"))
+        return self.values_by_name[name]
+
+    def __setitem__(self, name: str, value: T) -> None:
+        self.places[name], self.values_by_name[name] = "", value
+
+    def __delitem__(self, name: str) -> None:
+        del self.places[name]
+        self.values_by_name.pop(name, None)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
 
 
 # --- reading
@@ -68,7 +100,10 @@ def read_json_value(file: Path) -> Any:
 
 def read_json(file: Path) -> dict[str, Any]:
     """Read a JSON object. InputError for any other value."""
-    value = read_json_value(file)
+    return _check_object(read_json_value(file), file)
+
+
+def _check_object(value: Any, file: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{file}: expected a JSON object, found {type(value).__name__}; download the file again")
     return value
@@ -80,6 +115,38 @@ def get_object(content: Mapping[str, Any], name: str, file: Path) -> dict[str, A
     if not isinstance(value, dict):
         raise InputError(f"{file}: {name} must be a JSON object, found {type(value).__name__}")
     return value
+
+
+class Files:
+    """The files of a directory and its folders. A folder is listed once, and a JSON file is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._names, self._values = dict[str, set[str]](), dict[Path, Any]()
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file NAME or FOLDER/NAME."""
+        folder, _, last = name.rpartition("/")
+        if folder not in self._names:
+            self._names[folder] = set()
+            with suppress(OSError, ValueError), os.scandir(self.path / folder) as entries:
+                self._names[folder] = {entry.name for entry in entries if not entry.is_symlink() or exists(entry)}
+        return last in self._names[folder]
+
+    def value(self, name: str) -> Any:
+        """The value in a JSON file, which exists."""
+        file = self.path / name
+        if file not in self._values:
+            self._values[file] = read_json_value(file)
+        return self._values[file]
+
+    def json(self, name: str) -> dict[str, Any]:
+        """The object in a JSON file; empty if there is no such file. InputError for any other value."""
+        return _check_object(self.value(name), self.path / name) if self.has(name) else {}
+
+    def read(self, file: Path) -> dict[str, Any]:
+        """As `read_json`, of a file in the directory."""
+        return _check_object(self.value(file.relative_to(self.path).as_posix()), file)
 
 
 # --- writing

@@ -209,8 +209,7 @@ def make_model():
     """A random model of ours by family, every parameter disturbed; heads: name -> outputs; changes: of its config."""
     import torch
 
-    from bothways.config import EncoderConfig
-    from bothways.config.attention import GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
+    from bothways.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
     from bothways.model.model import Model, initialize
 
     relative = {"type_vocab_size": 0, "position_embedding": "none", "layer_norm_eps": 1e-7, "pooler_act": "gelu"}

@@ -15,7 +15,7 @@ import torch
 
 import bothways
 from bothways.checkpoint import checkpoint, new_head
-from bothways.config.sizes import SIZES
+from bothways.config import SIZES
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepSampler
 from bothways.corpus.store import build_in_memory

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-from bothways.checkpoint import checkpoint, weights
+from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
@@ -557,7 +557,7 @@ def test_a_disk_too_full_to_save_again_leaves_the_old_checkpoint(classifier, cap
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(weights, "save_file", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(OSError, match=r"could not be written"):
         checkpoint.save(replace(loaded, labels=("u", "v", "w")), classifier)
     assert contents(classifier) == before

@@ -5,9 +5,7 @@ import json
 import pytest
 
 from bothways.checkpoint import checkpoint
-from bothways.config import EncoderConfig
-from bothways.config.attention import GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
-from bothways.config.sizes import SIZES
+from bothways.config import SIZES, EncoderConfig, GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import messages_to

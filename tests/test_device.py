@@ -8,8 +8,8 @@ import torch
 
 from bothways import settings
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
-from bothways.checkpoint.metadata import read_metadata
+from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.device import available_devices, choose_device, describe_hardware
 from bothways.errors import UsageError
 from bothways.finetuning import finetune, setup

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.model.modules import retype
+from bothways.model.parameters import retype
 
 
 class BottleneckLinear(nn.Linear):

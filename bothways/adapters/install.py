@@ -18,7 +18,7 @@ from bothways.families import FamilySpec
 from bothways.model.attention import Attention
 from bothways.model.encoder import Encoder
 from bothways.model.model import Model
-from bothways.model.modules import set_module
+from bothways.model.parameters import set_module
 from bothways.rng import Purpose, derive_seed
 
 LINEARS: Mapping[str, str] = {  # our module by LoRA's map; queries, keys and values are one

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.model.modules import retype
+from bothways.model.parameters import retype
 
 
 class LoraLinear(nn.Linear):

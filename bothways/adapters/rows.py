@@ -15,7 +15,7 @@ from bothways.batch import Batch
 from bothways.model.attention import Attention, Context
 from bothways.model.encoder import Encoder
 from bothways.model.kernels import append_dummy_text
-from bothways.model.modules import retype
+from bothways.model.parameters import retype
 
 
 @dataclass(frozen=True)

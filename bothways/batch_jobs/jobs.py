@@ -24,8 +24,8 @@ from bothways.batch_jobs.writers import (
     Vectors,
     vector_column,
 )
-from bothways.checkpoint import checkpoint
 from bothways.checkpoint.cloze import words_by_label
+from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.data.datasets import arrow_files
 from bothways.data.stream import (
@@ -355,7 +355,7 @@ def reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str,
         "verb": type(settings).__name__.lower(),
         "block": block_limits(),
         **{name: plain(value) for name, value in asdict(settings).items() if name not in IGNORED_SETTINGS},
-        "model": _fingerprint(checkpoint.find(settings.model)),
+        "model": _fingerprint(Directory(settings.model).path),
         "dtype": str(model.dtype),
         "device": model.device.type,
         "processor": torch.backends.cpu.get_cpu_capability(),

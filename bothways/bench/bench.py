@@ -19,14 +19,13 @@ from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, PeerConfig, best_bat
 from bothways.bench.result import Measured, Timing
 from bothways.bench.workload import Method, Workload, longest, task_method, workloads
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import CONFIG
-from bothways.checkpoint.formats import detect
+from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.hugging_face import HUGGING_FACE
+from bothways.checkpoint.reading import detect
 from bothways.device import processor_name
 from bothways.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.io import read_json
 from bothways.settings.deploy import Bench
 
 ENCODER_ALONE = "run on the encoder of this model alone, saved with float weights: pooled, without the head"
@@ -79,7 +78,7 @@ def start_systems(
     ours = f"bothways {str(model.dtype).removeprefix('torch.')}"
     sides: dict[str, Calls] = {ours: lambda texts, _: method.run(texts)}
     setups, left_out = {ours: f"model.{method.name}"}, {}
-    source, work, note = checkpoint.find(settings.model), method.peers, ""
+    source, work, note = Directory(settings.model).path, method.peers, ""
     if settings.peers:
         source, is_encoder = files_for_others(source, files / "for-others", method)
         if is_encoder:
@@ -113,7 +112,7 @@ def start_systems(
 def files_for_others(source: Path, target: Path, method: Method) -> tuple[Path, bool]:
     """A directory that other libraries load for this model, and whether it holds the encoder alone, with pooled
     vectors. If they cannot read the files in `source`, others are written to `target`."""
-    weights = detect(read_json(source / CONFIG))
+    weights = detect(Directory(source))
     if weights is HUGGING_FACE:
         return source, False
     loaded = checkpoint.load(source)

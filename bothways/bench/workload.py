@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bothways.bench.peer_files import Work
+from bothways.config import encodes_separately
 from bothways.data.examples import read_table
 from bothways.data.squad import read_squad
 from bothways.data.stream import resolve_columns
 from bothways.data.text_files import file_type
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
-from bothways.model.pooler import encodes_separately
 from bothways.settings.deploy import Bench
 from bothways.tasks import MASK, TASKS
 from bothways.tokenizer.tokenizer import Tokenizer

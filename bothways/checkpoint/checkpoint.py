@@ -1,71 +1,41 @@
-"""Checkpoints: load, save and find a directory in the Hugging Face layout.
+"""Checkpoints: load and save a directory in the Hugging Face layout.
 
 Loading checks every parameter; a save that fails leaves the old checkpoint intact.
 """
 
 import os
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from bothways.checkpoint import hub
-from bothways.checkpoint.contents import CONFIG, METADATA_FILE, MULTI_LABEL, Checkpoint, is_adapter
-from bothways.checkpoint.formats import detect, format_of
-from bothways.checkpoint.formats.format import Format, ModelPlan
-from bothways.checkpoint.formats.hugging_face import write_files
-from bothways.checkpoint.metadata import read_metadata
-from bothways.checkpoint.sentence_transformers import (
-    DENSE,
-    POOLING,
-    TRANSFORMER,
-    check_settings,
-    lowers_texts,
-    normalizes,
-    read_pooling,
+from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.description import CONFIG, METADATA_FILE
+from bothways.checkpoint.directory import Directory, read_unchanged
+from bothways.checkpoint.formats import format_of
+from bothways.checkpoint.formats.format import Format
+from bothways.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, DERIVED, POOLER, TABLE_COPIES, write_files
+from bothways.checkpoint.reading import ModelFiles
+from bothways.checkpoint.weights import (
+    CLOZE_WEIGHTS,
+    INT8_WEIGHTS,
+    WEIGHTS,
+    Array,
+    is_finite,
+    not_finite_error,
+    num_bytes,
+    shorten,
 )
-from bothways.checkpoint.state_dict import shorten
-from bothways.errors import InputError, MissingFile, format_count
-from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
-from bothways.io import atomic_directory, find_backup, list_entries, read_json, stat_files
-from bothways.log import escape_line, logger
-from bothways.model.parameters import move_model
-from bothways.model.pooler import NO_POOLER
-from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
-from bothways.tokenizer.tokenizer import Tokenizer
-
-TRIES = 10  # attempts to read a checkpoint that is being replaced
-FILE_ENDINGS = (".json", ".safetensors", ".bin", ".model", "vocab.txt", "merges.txt")  # files that are read
-MAX_LABELS = 1_000_000
-
+from bothways.config import NO_POOLER, POOLED_HEADS
+from bothways.errors import InputError
+from bothways.io import atomic_directory, list_entries, read_json
+from bothways.model.heads import ClassificationHead
+from bothways.model.int8 import load_int8_state_dict
+from bothways.model.model import Model
+from bothways.model.parameters import all_finite, move_model, no_init
 
 # --- load -------------------------------------------------------------------------------------------------------------
-
-
-def find(path: str | PathLike[str], warn: Callable[[str], None] = logger.warning) -> Path:
-    """The checkpoint directory for a path or a name on the hub: the path itself, the model of a run, or files in the
-    Hugging Face cache (hub.py). InputError if there is none."""
-    directory = hub.locate(path)
-    for candidate in (directory, directory / "model"):
-        if (candidate / CONFIG).exists() or is_adapter(candidate):
-            return candidate
-        if old := find_backup(candidate):
-            warn(f"{candidate}: a save was cut off; using the last good checkpoint, {old}")
-            return old
-    if directory.is_file():
-        raise InputError(f"{directory}: a file; pass the directory that contains it")
-    if not directory.exists():
-        raise MissingFile(f"{directory}: no such directory; pass a checkpoint or a run")
-    metadata = read_metadata(directory / METADATA_FILE)
-    if metadata.get("status", "done") != "done":
-        raise MissingFile(
-            f"{directory}: an unfinished run, without a model yet; resume it: the same bothways {metadata['verb']} "
-            "command with --resume"
-        )
-    raise MissingFile(f"{directory}: {CONFIG} not found; pass a checkpoint directory in the Hugging Face layout")
 
 
 def load(
@@ -79,124 +49,144 @@ def load(
     checkpoints are never mixed.
     """
     if adapter is not None:
-        return _load_adapter(find(adapter), load(path), dtype)
-    parts, path = ("", TRANSFORMER, POOLING, DENSE), hub.locate(path)
-    folders = [Path(path, above, part) for above in ("", "model") for part in parts]
-    for _ in range(TRIES):
-        lines: list[str] = []
-        before, checkpoint, failure = stat_files(folders, FILE_ENDINGS), None, None
-        try:
-            checkpoint = _load(path, dtype, lines.append)
-        except (InputError, OSError) as error:
-            failure = error
-        if stat_files(folders, FILE_ENDINGS) != before:
-            continue
-        for line in lines:
-            logger.warning(line)
-        if checkpoint is None:
-            assert failure is not None
-            raise failure
-        return checkpoint
-    raise InputError(f"{path}: replaced {TRIES} times while it was read; load it when no other process is writing it")
+        return _read_adapter(Directory(adapter), load(path), dtype)
+    return read_unchanged(path, lambda directory: read(directory, dtype))
 
 
-def _load(path: str | PathLike[str], dtype: torch.dtype, warn: Callable[[str], None]) -> Checkpoint:
-    directory = find(path, warn)
-    if is_adapter(directory):
-        return _load_adapter(directory, None, dtype)
-    file = directory / CONFIG
-    hf_config: Mapping[str, Any] = read_json(file)
-    stored = detect(hf_config).open(directory, hf_config)
-    hf_config, pooler_act = stored.hf_config, stored.pooler_act
-    family = read_family(hf_config, file)
-    config, extra = family.parse_config(hf_config, file)
-    if pooler_act is not None:
-        if pooler_act not in NO_POOLER:
-            raise InputError(
-                f"{file}: pooler_act {pooler_act!r:.60} is not supported; use one of {', '.join(NO_POOLER)}"
-            )
-        config = config.replace(pooling="mean", pooler_act=pooler_act)
-    config = config.replace(**stored.changes)
-    if extra:
-        warn(f"{file}: unknown keys, kept but ignored: {escape_line(shorten(sorted(extra)))}")
-    labels = _read_labels(hf_config, file)
-    model = stored.read(ModelPlan(directory, family, config, labels, hf_config, dtype, warn))
-    multi_label = hf_config.get("problem_type") == MULTI_LABEL
-    check_settings(directory, config.hidden_size, warn)
-    has_labels = multi_label or model.num_outputs.get("classes", 1) > 1 or "tokens" in model.num_outputs
-    if has_labels:
-        _check_labels(labels, model.num_outputs.get("classes", model.num_outputs.get("tokens")), file)
-    return Checkpoint(
-        model=model.eval(),
-        tokenizer=_read_tokenizer(directory, config.vocab_size),
-        model_type=family.model_type,
-        labels=labels if has_labels else (),
-        multi_label=multi_label,
-        pooling=read_pooling(directory),
-        normalized=normalizes(directory) if stored.normalized is None else stored.normalized,
-        extra=extra,
-        metadata=_read_metadata(directory),
-    )
+def read(directory: Directory, dtype: torch.dtype) -> Checkpoint:
+    """The checkpoint in a directory; of an adapter, with the model that it names."""
+    if directory.is_adapter:
+        return _read_adapter(directory, None, dtype)
+    files = ModelFiles.read(directory)
+    model = build_model(files, dtype).eval()
+    described = vars(files.description)
+    return Checkpoint(**described, model=model, tokenizer=files.read_tokenizer(), extra=files.extra)
 
 
-def _load_adapter(directory: Path, base: Checkpoint | None, dtype: torch.dtype) -> Checkpoint:
+def _read_adapter(directory: Directory, base: Checkpoint | None, dtype: torch.dtype) -> Checkpoint:
     """An adapter with its model. base: the model in float32, so that weights are rounded once; None reads it."""
-    from bothways.checkpoint.adapter import AdapterFiles
+    from bothways.checkpoint.adapter import load_adapter
 
-    adapted = AdapterFiles.open(directory).load(base, load)
+    adapted = load_adapter(directory, base, load)
     move_model(adapted.model, torch.device("cpu"), dtype)
     return adapted
 
 
-def _check_labels(labels: Sequence[str], num_outputs: int | None, file: Path) -> None:
-    if num_outputs != len(labels):  # in int8 models; in others the shapes have been compared
-        raise InputError(
-            f"{file}: id2label has {format_count(len(labels), 'class', 'classes')}, the weights have {num_outputs}; "
-            "correct id2label"
+# --- modules for arrays ----------------------------------------------------------------------------------------------
+
+
+def build_model(files: ModelFiles, dtype: torch.dtype) -> Model:
+    """The modules for the arrays of a directory, filled. InputError names missing, misshapen or untied parameters."""
+    if files.naming == "int8":
+        return _int8_model(files)
+    if files.naming == "exact":
+        return _exact_model(files, dtype)
+    model, hf_config, tensors = _build(files, dtype), files.hf_config, files.arrays
+    _fill(model, files)
+    file, outputs = files.directory.path / CONFIG, model.num_outputs.get("classes", 1)
+    if hf_config.get("problem_type") == "regression" and outputs > 1:
+        raise InputError(f"{file}: regression with {outputs} outputs is not supported; use a model with one")
+    copies = [name for name in tensors if name.endswith(TABLE_COPIES)]  # compared with the table by now
+    if hf_config.get("tie_word_embeddings") is False and "masked_words" in model.num_outputs and not copies:
+        raise InputError(f"{file}: untied output embeddings (tie_word_embeddings) are not supported")
+    return model
+
+
+def _build(files: ModelFiles, dtype: torch.dtype) -> Model:
+    """An uninitialized model, with the heads whose parameters are in the file."""
+    family, config, tensors, heads = files.family, files.config, files.arrays, files.outputs
+    names = family.hf_names(POOLER, heads)
+    pooler = any(name in tensors or name.removeprefix(family.prefix) in tensors for name in names)
+    if not pooler and not heads.keys().isdisjoint(POOLED_HEADS) and config.pooler_act not in NO_POOLER:
+        raise InputError(f"{files.directory.path}: a head on text vectors, but its pooler is missing")
+    try:
+        with no_init(dtype, max_elements=num_bytes(tensors)):
+            model = Model(config, heads, pooler=pooler)
+    except InputError as error:
+        file = files.directory.path / CONFIG
+        raise InputError(f"{file}: {error}; use the config.json that belongs to the weights") from None
+    for head in model.heads.values():
+        if isinstance(head, ClassificationHead):
+            head.output.to(torch.promote_types(dtype, torch.float32))  # as `move_model` does
+    return model
+
+
+def _exact_model(files: ModelFiles, dtype: torch.dtype) -> Model:
+    """A model whose file has all parameters by our names: a cloze classifier."""
+    tensors, file = files.arrays, files.directory.path / CLOZE_WEIGHTS
+    with no_init(dtype, max_elements=num_bytes(tensors)):
+        model = Model(files.config, files.outputs)
+    model.heads["classes"].float()
+    for name, value in model.state_dict().items():
+        if name not in tensors or tensors[name].shape != value.shape or not is_finite(tensors[name]):
+            raise InputError(f"{file}: {name} is missing, or does not fit config.json; train the model again")
+        value.copy_(torch.from_numpy(tensors[name]))
+    return model
+
+
+def _int8_model(files: ModelFiles) -> Model:
+    try:
+        return load_int8_state_dict(
+            files.config, {name: torch.from_numpy(value) for name, value in files.arrays.items()}
         )
-    if duplicates := [name for name, count in Counter(labels).items() if count > 1]:
-        raise InputError(f"{file}: id2label has {duplicates[0]!r} more than once; give each class a different name")
+    except InputError as error:
+        file = files.directory.path / INT8_WEIGHTS
+        raise InputError(f"{file}: does not fit config.json ({error}); quantize the model again") from None
 
 
-def _read_tokenizer(directory: Path, vocab_size: int) -> Tokenizer | None:
-    if not any((directory / name).exists() for name in TOKENIZER_FILES):
-        return None
-    tokenizer = Tokenizer.load(directory)
-    if len(tokenizer) > vocab_size:
+def _fill(model: Model, files: ModelFiles) -> None:
+    """Copy every parameter from the file into the model. InputError lists those that are missing or misshapen."""
+    family, tensors = files.family, files.arrays
+    missing, misshapen, broken, used = [], [], [], set[str]()
+    prefixed = any(name.startswith(family.prefix) for name in tensors)  # a bare encoder has no prefix
+    for parameter, target in model.state_dict().items():
+        names = family.hf_names(parameter, model.num_outputs)
+        names = tuple(name if prefixed else name.removeprefix(family.prefix) for name in names)
+        if parameter == BIAS and names[0] not in tensors:
+            names = (names[0].removesuffix("bias") + BIAS_COPY,)
+        used.update(names)
+        if absent := [name for name in names if name not in tensors]:
+            missing += absent
+            continue
+        for name, rows in zip(names, target.chunk(len(names)), strict=True):
+            value = torch.from_numpy(tensors[name])
+            if value.shape != rows.shape:
+                misshapen.append(f"{name} is {list(value.shape)}, config.json requires {list(rows.shape)}")
+                continue
+            if not value.is_floating_point():
+                misshapen.append(f"{name} is {value.dtype}, not floating point")
+                continue
+            rows.copy_(value)
+            if not all_finite(rows):
+                broken.append(name)
+    file = files.directory.path / WEIGHTS
+    if missing:
+        raise InputError(f"{file}: missing parameters: {shorten(missing)}; download the checkpoint again")
+    if misshapen:
         raise InputError(
-            f"{directory}: the tokenizer has {len(tokenizer)} entries, the model only {vocab_size}; use the "
-            "tokenizer that belongs to the model"
+            f"{file}: wrong shape or type: {shorten(misshapen)}; use the config.json that belongs to the weights"
         )
-    return tokenizer.lowercased() if lowers_texts(directory) else tokenizer
+    if broken:
+        raise not_finite_error(file, broken)
+    unused = [name for name in tensors if name not in used and not name.endswith(DERIVED)]
+    if unused:
+        files.directory.warn(f"{file}: ignored, since no part of the model uses them: {shorten(unused)}")
+    if "masked_words" in model.num_outputs:
+        _refuse_untied(model, [name for name in tensors if name not in used], tensors, file)
 
 
-def _read_metadata(directory: Path) -> dict[str, Any]:
-    """The metadata, and for files in the cache of the hub the commit."""
-    metadata, commit = read_metadata(directory / METADATA_FILE), hub.commit_of(directory)
-    return metadata if commit is None else {**metadata, "hub": {"model": commit}}
-
-
-def read_family(hf_config: Mapping[str, Any], source: object) -> FamilySpec:
-    """The family of a config. InputError, naming the source, if its model_type is unknown."""
-    model_type = hf_config.get("model_type", DEFAULT_MODEL_TYPE if "type_vocab_size" in hf_config else None)
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        known = ", ".join(sorted(FAMILIES))
-        raise InputError(f"{source}: model_type {model_type!r:.60} is not supported (supported: {known})")
-    return FAMILIES[model_type]
-
-
-def _read_labels(hf_config: Mapping[str, Any], source: Path) -> tuple[str, ...]:
-    names, count = hf_config.get("id2label") or {}, hf_config.get("num_labels", 2)
-    if not names:
-        if type(count) is not int or not 0 <= count <= MAX_LABELS:
-            raise InputError(f"{source}: num_labels ({count!r:.60}) must be an integer from 0 to {MAX_LABELS:,}")
-        return tuple(f"LABEL_{index}" for index in range(count))
-    if isinstance(names, dict) and all(isinstance(name, str | int | float) for name in names.values()):
-        labels = {key: str(name) for key, name in names.items()}
-        if sorted(labels) == sorted(map(str, range(len(labels)))):
-            return tuple(labels[str(index)] for index in range(len(labels)))
-    example = '{"0": "neg", "1": "pos"}'
-    raise InputError(f"{source}: id2label must name the classes 0, 1, 2 ..., for example {example}")
+def _refuse_untied(model: Model, unused: list[str], tensors: Mapping[str, Array], file: Path) -> None:
+    """InputError if the file has output embeddings or a bias that differ from the tied ones."""
+    parameters = model.state_dict()
+    for tied, tied_name, copies in (
+        (parameters["encoder.embeddings.words.weight"], "token table", TABLE_COPIES),
+        (parameters[BIAS], "vocabulary bias", BIAS_COPY),
+    ):
+        for name in (name for name in unused if name.endswith(copies)):
+            if not torch.equal(torch.from_numpy(tensors[name]).to(tied.dtype), tied):
+                raise InputError(
+                    f"{file}: {name} differs from the {tied_name}; untied output embeddings are not supported"
+                )
 
 
 # --- save -------------------------------------------------------------------------------------------------------------
@@ -238,3 +228,12 @@ def check_target(target: Path, *, holds: str) -> None:
 def write(checkpoint: Checkpoint, directory: Path) -> None:
     """Write the files of a checkpoint into a directory, in the format of its model."""
     write_files(checkpoint, directory, format_of(checkpoint))
+
+
+def unread_warning(checkpoint: Checkpoint) -> str | None:
+    """A line for a model that transformers reads in part or not at all, or an adapter that peft does; else None."""
+    if checkpoint.model.adapter is None:
+        return format_of(checkpoint).unread(checkpoint)
+    from bothways.checkpoint.adapter import unread
+
+    return unread(checkpoint)

@@ -21,13 +21,6 @@ from bothways.tokenizer.tokenizer import Tokenizer
 MASK = "[MASK]"  # in a phrase; the model's own token works as well
 
 
-def cloze_phrase(metadata: Mapping[str, Any]) -> str | None:
-    """The phrase of a cloze classifier; None for other models."""
-    entry = metadata.get("cloze")
-    phrase = entry.get("phrase") if isinstance(entry, Mapping) else None
-    return phrase if isinstance(phrase, str) else None
-
-
 def words_by_label(words: Mapping[str, str] | tuple[str, ...], labels: tuple[str, ...]) -> dict[str, str]:
     """The word of each label: named, as LABEL=WORD, or in the order of the labels; without labels, the words are.
 

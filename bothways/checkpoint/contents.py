@@ -2,44 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from bothways.config import EncoderConfig
+from bothways.checkpoint.description import Description
+from bothways.config import NO_POOLER, EncoderConfig
 from bothways.errors import InputError, format_count
 from bothways.families import FAMILIES
 from bothways.model.int8 import int8_error, is_int8
 from bothways.model.model import Model
 from bothways.model.parameters import no_init
-from bothways.model.pooler import NO_POOLER
 from bothways.tokenizer.tokenizer import Tokenizer
-
-CONFIG, METADATA_FILE, ADAPTER_CONFIG = "config.json", "bothways.json", "adapter_config.json"
-MULTI_LABEL = "multi_label_classification"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Description:
-    """What is known about a model, of whatever kind it is.
-
-    labels: names of the classes, in the order of the head's outputs; empty for regression. multi_label: a text may have
-    any number of labels. pooling: how sentence vectors are pooled (mean, cls, max); None if the directory does not
-    specify it. normalized: whether they are scaled to length 1. metadata: content of bothways.json, which records how
-    the model was trained.
-    """
-
-    model_type: str = "bert"
-    labels: tuple[str, ...] = ()
-    multi_label: bool = False
-    pooling: str | None = None
-    normalized: bool = True
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The settings the model was trained with; empty if unknown."""
-        settings: Mapping[str, Any] = self.metadata.get("settings") or {}
-        return settings
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,18 +37,6 @@ class Checkpoint(Description):
                 "the checkpoint has no tokenizer files; put its tokenizer.json or vocab.txt next to the weights"
             )
         return self.tokenizer
-
-
-def problem_type(described: Description, num_outputs: int) -> str:
-    """Hugging Face's name of the task of a classification head with this number of outputs."""
-    if described.multi_label:
-        return MULTI_LABEL
-    return "single_label_classification" if described.labels or num_outputs > 1 else "regression"
-
-
-def is_adapter(directory: Path) -> bool:
-    """Whether a directory holds an adapter (adapter.py) and no whole model."""
-    return (directory / ADAPTER_CONFIG).is_file() and not (directory / CONFIG).exists()
 
 
 def check_plain(model: Model) -> None:
@@ -122,3 +82,27 @@ def pooling_config(config: EncoderConfig, model_type: str, pooling: str | None) 
     if pooling in ("distance", "pair") or (pooling != "cls" and not family.supports_mean_pooling):
         return config.replace(pooling="mean", pooler_act="none" if pooling == "mean" else pooling)
     return config.replace(pooling="first" if pooling == "cls" else "mean")
+
+
+def fill_heads(checkpoint: Checkpoint) -> Checkpoint:
+    """The same function in the Hugging Face layout: removed heads are there again, with weights of 0."""
+    model, config = checkpoint.model, checkpoint.model.config
+    if config.attention_head_size is None:
+        return checkpoint
+    full = Model(
+        config.replace(attention_head_size=None, num_attention_heads=config.hidden_size // config.head_size),
+        model.num_outputs,
+        pooler=model.pooler is not None,
+    )
+    state = model.state_dict()
+    for name, value in full.state_dict().items():
+        stored = state[name]
+        value.zero_()
+        if name.endswith(("attention.qkv.weight", "attention.qkv.bias")):
+            for rows, kept in zip(value.chunk(3), stored.chunk(3), strict=True):
+                rows[: len(kept)] = kept
+        elif name.endswith("attention.output.weight"):
+            value[:, : stored.shape[1]] = stored
+        else:
+            value.copy_(stored)
+    return replace(checkpoint, model=full.eval())

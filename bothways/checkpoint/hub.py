@@ -14,11 +14,11 @@ from os import PathLike
 from pathlib import Path
 
 from bothways import pretrained
-from bothways.checkpoint.contents import ADAPTER_CONFIG, CONFIG
+from bothways.checkpoint.description import ADAPTER_CONFIG, CONFIG
 from bothways.checkpoint.sentence_transformers import LIMITS, MODEL_SETTINGS, MODULES, pooling_file
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.errors import InputError, MissingFile, shorten
-from bothways.io import find_backup, get_object, read_json, read_json_value
+from bothways.io import Files, find_backup, get_object
 from bothways.log import logger
 from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 
@@ -142,17 +142,18 @@ def is_offline() -> bool:
 def missing_part(snapshot: Path) -> str:
     """Why a directory is not a whole model; "" if it is."""
     try:
-        names = [CONFIG]
-        index = snapshot / f"{WEIGHTS}.index.json"
-        if index.exists() and not (snapshot / WEIGHTS).exists():
-            names += sorted({str(name) for name in get_object(read_json(index), "weight_map", index).values()})
-        elif not any((snapshot / name).exists() for name in ANY_WEIGHTS):
+        names, files = [CONFIG], Files(snapshot)
+        index = f"{WEIGHTS}.index.json"
+        if files.has(index) and not files.has(WEIGHTS):
+            weight_map = get_object(files.json(index), "weight_map", snapshot / index)
+            names += sorted({str(name) for name in weight_map.values()})
+        elif not any(map(files.has, ANY_WEIGHTS)):
             names.append(WEIGHTS)
-        if (snapshot / MODULES).exists() and "Pooling" in str(read_json_value(snapshot / MODULES)):
-            names.append(pooling_file(snapshot).relative_to(snapshot).as_posix())
+        if files.has(MODULES) and "Pooling" in str(files.value(MODULES)):
+            names.append(pooling_file(files))
     except InputError as error:
         return str(error)
-    missing = [name for name in names if not (snapshot / name).exists()]
+    missing = [name for name in names if not files.has(name)]
     return f"the cached version {snapshot.name[:7]} lacks {missing[0]}" if missing else ""
 
 

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from bothways.checkpoint.contents import Checkpoint, pooling_config
+from bothways.config import unit_scale
 from bothways.families import FAMILIES
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.parameters import no_init
-from bothways.model.pooler import unit_scale
 
 SHRINK = 2.0**-11  # of the layer below; with GAIN, a state is 2^-25 of what attention adds
 GAIN = 2.0**14  # of attention's output, within the range of float16

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors, write_weights
-from bothways.config import EncoderConfig
+from bothways.config import EncoderConfig, encodes_separately, unit_scale
 from bothways.errors import InputError, MissingFile
-from bothways.io import get_object, read_json, read_json_value, write_json
-from bothways.model.pooler import encodes_separately, unit_scale
+from bothways.io import Files, get_object, write_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MODULES, MODEL_SETTINGS = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER, POOLING, NORMALIZE, DENSE = "0_Transformer", "1_Pooling", "2_Normalize", "2_Dense"
@@ -75,10 +75,10 @@ class Module(NamedTuple):
         return self.type.rpartition(".")[2]
 
 
-def read_modules(directory: Path) -> list[str]:
+def read_modules(files: Files) -> list[str]:
     """The kinds of modules in modules.json; empty without that file. InputError for other modules than pooling and
     normalization, or for settings of theirs that are not computed."""
-    file, modules = directory / MODULES, _list_modules(directory)
+    file, modules = files.path / MODULES, _list_modules(files)
     for module in modules:
         known = module.type.startswith("sentence_transformers.")
         if not known or module.kind not in ("Transformer", "Pooling", "Normalize", "Dropout"):
@@ -94,15 +94,14 @@ def read_modules(directory: Path) -> list[str]:
         raise InputError(f"{file}: modules {', '.join(kinds)[:80]} are not supported in this order")
     for module in modules:
         if module.kind in ("Normalize", "Dropout") and module.path:
-            _read(directory / module.path / "config.json", SCALING_VALUES)
+            _read(files, f"{module.path}/config.json", SCALING_VALUES)
     return kinds
 
 
-def _list_modules(directory: Path) -> list[Module]:
-    file = directory / MODULES
-    if not file.exists():
+def _list_modules(files: Files) -> list[Module]:
+    if not files.has(MODULES):
         return []
-    entries = read_json_value(file)
+    file, entries = files.path / MODULES, files.value(MODULES)
     try:
         modules = [Module(str(entry["type"]), entry.get("path", "")) for entry in entries]
     except (AttributeError, KeyError, TypeError) as error:
@@ -125,43 +124,42 @@ def _check(file: Path, settings: Mapping[str, Any], values: Values) -> None:
             raise InputError(f"{file}: {key:.60} ({value!r:.60}) is not supported; {known}")
 
 
-def _read(file: Path, values: Values) -> dict[str, Any]:
+def _read(files: Files, name: str, values: Values) -> dict[str, Any]:
     """The settings in a file, none if it does not exist."""
-    settings = read_json(file) if file.exists() else {}
-    _check(file, settings, values)
+    settings = files.json(name)
+    _check(files.path / name, settings, values)
     return settings
 
 
-def normalizes(directory: Path) -> bool:
+def normalizes(files: Files) -> bool:
     """Whether sentence vectors are scaled to length 1, by modules.json; True without that file."""
-    kinds = read_modules(directory)
+    kinds = read_modules(files)
     return not kinds or "Normalize" in kinds
 
 
-def lowers_texts(directory: Path) -> bool:
+def lowers_texts(files: Files) -> bool:
     """Whether texts are lower-cased before the tokenizer reads them."""
-    file, settings = _read_limits(directory)
+    file, settings = _read_limits(files)
     flag = settings.get("do_lower_case") or False
     if not isinstance(flag, bool):
         raise InputError(f"{file}: do_lower_case ({flag!r:.60}) must be true or false; correct or remove it")
     return flag
 
 
-def _read_limits(directory: Path) -> tuple[Path, dict[str, Any]]:
+def _read_limits(files: Files) -> tuple[Path, dict[str, Any]]:
     """The file with the settings of the Transformer module, and its content."""
-    file = next((directory / name for name in LIMITS if (directory / name).exists()), directory / LIMITS[0])
-    settings = _read(file, LIMIT_VALUES)
+    name = next((name for name in LIMITS if files.has(name)), LIMITS[0])
+    file, settings = files.path / name, _read(files, name, LIMIT_VALUES)
     for key in ARGUMENT_KEYS:
         _check(file, get_object(settings, key, file), ARGUMENTS)
     return file, settings
 
 
-def check_settings(directory: Path, hidden_size: int, warn: Callable[[str], None]) -> None:
+def check_settings(files: Files, hidden_size: int, warn: Callable[[str], None]) -> None:
     """InputError if sentence-transformers computes other vectors than Bothways; warn of a prompt that it adds, and of a
     function that it applies to scores."""
-    file = directory / MODEL_SETTINGS
-    config = _read(file, SETTING_VALUES)
-    size, name, prompts = config.get("truncate_dim"), config.get("default_prompt_name"), _prompts(directory)
+    file, config = files.path / MODEL_SETTINGS, _read(files, MODEL_SETTINGS, SETTING_VALUES)
+    size, name, prompts = config.get("truncate_dim"), config.get("default_prompt_name"), _prompts(files)
     if size is not None and not (type(size) is int and size >= hidden_size):
         raise InputError(
             f"{file}: truncate_dim ({size!r:.60}) is not supported; remove it for vectors of all {hidden_size} numbers"
@@ -172,7 +170,7 @@ def check_settings(directory: Path, hidden_size: int, warn: Callable[[str], None
         return
     if not isinstance(name, str):
         raise InputError(f"{file}: default_prompt_name ({name!r:.60}) must be text; correct or remove it")
-    if prompts.get(name) and not _includes_prompt(directory):
+    if prompts.get(name) and not _includes_prompt(files):
         raise InputError(
             f"{file}: the prompt {prompts[name]!r:.60} is added, but left out of the pooling (include_prompt), which "
             "is not supported; remove default_prompt_name"
@@ -180,73 +178,71 @@ def check_settings(directory: Path, hidden_size: int, warn: Callable[[str], None
     warn(f"{file}: the prompt {prompts.get(name)!r} is not added to texts; add it yourself")
 
 
-def vector_notes(directory: Path, max_length: int) -> list[str]:
+def vector_notes(files: Files, max_length: int) -> list[str]:
     """How to get the vectors of sentence-transformers, if not by default: the prompts, and the length at which it cuts
     texts. max_length: of the model."""
-    file, notes = directory / MODEL_SETTINGS, []
-    default = read_json(file).get("default_prompt_name") if file.exists() else None
-    prompts = {name: text for name, text in read_prompts(directory).items() if text and name != default}
+    file, notes = files.path / MODEL_SETTINGS, []
+    default = files.json(MODEL_SETTINGS).get("default_prompt_name")
+    prompts = {name: text for name, text in read_prompts(files).items() if text and name != default}
     if prompts:
         named = ", ".join(f"{name} ({text!r:.60})" for name, text in prompts.items())
         notes.append(f"{file}: the model has prompts, which are not added to texts; add them yourself: {named:.400}")
-    if (limit := _read_length(directory)) and limit < max_length:
+    if (limit := _read_length(files)) and limit < max_length:
         notes.append(
-            f"{directory}: sentence-transformers cuts texts off after {limit} tokens (max_seq_length), but longer ones "
-            f"are read whole; for its vectors, pass window={limit}, long='truncate'"
+            f"{files.path}: sentence-transformers cuts texts off after {limit} tokens (max_seq_length), but longer "
+            f"ones are read whole; for its vectors, pass window={limit}, long='truncate'"
         )
     return notes
 
 
-def _read_length(directory: Path) -> int | None:
+def _read_length(files: Files) -> int | None:
     """The number of tokens after which sentence-transformers cuts a text off; None if no file sets it."""
-    if not (directory / MODULES).exists():
+    if not files.has(MODULES):
         return None
-    file, settings = _read_limits(directory)
-    stored = directory / "tokenizer_config.json"
+    file, settings = _read_limits(files)
     values = [get_object(settings, key, file).get("model_max_length") for key in ARGUMENT_KEYS]
-    values += [settings.get("max_seq_length"), read_json(stored).get("model_max_length") if stored.exists() else None]
+    values += [settings.get("max_seq_length"), files.json("tokenizer_config.json").get("model_max_length")]
     return next((value for value in values if type(value) is int and value > 0), None)
 
 
-def read_prompts(directory: Path) -> dict[str, str]:
+def read_prompts(files: Files) -> dict[str, str]:
     """The prompts of sentence-transformers by name, which its clients may ask for; none if there are none, or if the
     pooling leaves their tokens out."""
-    return _prompts(directory) if _includes_prompt(directory) else {}
+    return _prompts(files) if _includes_prompt(files) else {}
 
 
-def _prompts(directory: Path) -> dict[str, str]:
-    file = directory / MODEL_SETTINGS
-    prompts = get_object(read_json(file), "prompts", file) if file.exists() else {}
+def _prompts(files: Files) -> dict[str, str]:
+    file = files.path / MODEL_SETTINGS
+    prompts = get_object(files.json(MODEL_SETTINGS), "prompts", file)
     if not all(isinstance(prompt, str) for prompt in prompts.values()):
         raise InputError(f"{file}: prompts ({prompts!r:.60}) must be texts by name; correct or remove them")
     return prompts
 
 
-def _includes_prompt(directory: Path) -> bool:
-    file = pooling_file(directory)
-    return not file.exists() or read_json(file).get("include_prompt") is not False
+def _includes_prompt(files: Files) -> bool:
+    return files.json(pooling_file(files)).get("include_prompt") is not False
 
 
-def pooling_file(directory: Path) -> Path:
-    """The settings of the pooling, in the folder that modules.json names."""
-    paths = [module.path for module in _list_modules(directory) if module.kind == "Pooling"]
-    return directory / (paths[-1] if paths and paths[-1] else POOLING) / "config.json"
+def pooling_file(files: Files) -> str:
+    """The name of the file with the settings of the pooling, in the folder that modules.json names."""
+    paths = [module.path for module in _list_modules(files) if module.kind == "Pooling"]
+    return f"{paths[-1] if paths and paths[-1] else POOLING}/config.json"
 
 
-def read_pooling(directory: Path) -> str | None:
+def read_pooling(files: Files) -> str | None:
     """The pooling: mean, cls or max; None if no file names it. InputError for other types."""
-    file = pooling_file(directory)
-    if not file.exists():
-        if "Pooling" in {module.kind for module in _list_modules(directory)}:
-            raise MissingFile(f"{file}: not found, though {MODULES} names it; download the model again")
+    name = pooling_file(files)
+    if not files.has(name):
+        if "Pooling" in {module.kind for module in _list_modules(files)}:
+            raise MissingFile(f"{files.path / name}: not found, though {MODULES} names it; download the model again")
         return None
-    modes = _read(file, POOLING_VALUES)
+    modes = _read(files, name, POOLING_VALUES)
     on = [POOLINGS.get(key, key) for key in (*POOLINGS, *OTHER_POOLINGS) if modes.get(f"pooling_mode_{key}")]
     if (mode := modes.get("pooling_mode")) is not None:  # as newer versions write it
         on = [str(one) for one in (mode if isinstance(mode, list) else [mode])]
     if len(on) != 1 or on[0] not in POOLINGS.values():
         raise InputError(
-            f"{file}: pooling {' + '.join(on)[:60] or 'none'} is not supported; use one of "
+            f"{files.path / name}: pooling {' + '.join(on)[:60] or 'none'} is not supported; use one of "
             f"{', '.join(POOLINGS.values())}"
         )
     return on[0]
@@ -263,7 +259,7 @@ def write_pooling(directory: Path, pooling: str, normalized: bool, config: Encod
     _write_modules(directory, kinds)
 
 
-def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> None:
+def write_linear(directory: Path, layer: "Mapping[str, Tensor]", config: EncoderConfig) -> None:
     """Write the files, next to an encoder in TRANSFORMER, with which sentence-transformers computes the logits of a
     linear layer on the mean of the tokens (scaled to length 1 if pooler_act is "unit").
 
@@ -273,7 +269,7 @@ def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> No
     _write_pooling(directory, "mean", config)
     _write_limits(directory / TRANSFORMER, config)
     unit = config.pooler_act != "none"
-    _write_dense(directory, layer.weight * (unit_scale(config.hidden_size) if unit else 1.0), layer.bias)
+    _write_dense(directory, layer["weight"] * (unit_scale(config.hidden_size) if unit else 1.0), layer["bias"])
     kinds = [(TRANSFORMER, "Transformer"), (POOLING, "Pooling")]
     if unit:
         (directory / NORMALIZE).mkdir()
@@ -283,7 +279,7 @@ def write_linear(directory: Path, layer: nn.Linear, config: EncoderConfig) -> No
     _write_modules(directory, kinds)
 
 
-def write_mean_layer(directory: Path, weight_CH: Tensor, bias_C: Tensor, config: EncoderConfig) -> None:
+def write_mean_layer(directory: Path, weight_CH: "Tensor", bias_C: "Tensor", config: EncoderConfig) -> None:
     """Write the files with which sentence-transformers computes logits from an encoder whose last layer gives every
     token of a text the same vector."""
     _write_pooling(directory, "mean", config)
@@ -305,7 +301,7 @@ def _write_pooling(directory: Path, pooling: str, config: EncoderConfig) -> None
     write_json(directory / POOLING / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
 
 
-def _write_dense(directory: Path, weight_CH: Tensor, bias_C: Tensor) -> None:
+def _write_dense(directory: Path, weight_CH: "Tensor", bias_C: "Tensor") -> None:
     (directory / DENSE).mkdir()
     sizes = {"in_features": weight_CH.shape[1], "out_features": len(weight_CH), "bias": True}
     write_json(directory / DENSE / "config.json", {**sizes, "activation_function": IDENTITY})

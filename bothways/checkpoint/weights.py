@@ -1,48 +1,65 @@
 """Weight files: tensors in one or several safetensors files, or in an old pickle, read safely."""
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
+import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from bothways.errors import InputError, MissingFile
-from bothways.io import check_regular_file, get_object, read_json
+from bothways.io import Files, check_regular_file, get_object
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
-MAX_MAPPED_BYTES = 16_000_000
+# Weights that only Bothways reads: under the usual name other libraries would load them wrongly.
+INT8_WEIGHTS, CLOZE_WEIGHTS = "int8.safetensors", "cloze.safetensors"
 OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}  # names of layer norm parameters in files from 2018
+BF16 = "BF16"  # numpy lacks it: the upper half of a float32
+DTYPES = {
+    **{f"F{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
+    **{f"{sign}{bits}": f"<{sign.lower()}{bits // 8}" for sign in "IU" for bits in (8, 16, 32, 64)},
+    **{BF16: "<u2", "BOOL": "?"},
+}
+Array = np.ndarray[Any, Any]
 
 
-class TensorFiles(Mapping[str, Tensor]):
-    """Tensors in safetensors files, read on access and not cached.
+class Location(NamedTuple):
+    """Where a file has the numbers of a tensor. start: in bytes."""
 
-    A file is reopened after every MAX_MAPPED_BYTES: the parts of a memory-mapped file that were read stay in memory
-    until it is closed, in the end the whole file in addition to the model.
-    """
+    file: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
 
-    def __init__(self, locations: Mapping[str, tuple[Path, str]]) -> None:
-        self.locations = dict(locations)
-        self._file, self._num_bytes = Path(), 0
-        self._opened: Any = None
 
-    def __getitem__(self, name: str) -> Tensor:
-        file, stored_name = self.locations[name]
+class TensorFiles(Mapping[str, Array]):
+    """Tensors in safetensors files as arrays, read on access and not cached; bfloat16 as float32. divisors: by which
+    some are divided."""
+
+    def __init__(self, locations: Mapping[str, Location], divisors: Mapping[str, float] = MappingProxyType({})) -> None:
+        self.locations, self.divisors = dict(locations), divisors
+
+    def __getitem__(self, name: str) -> Array:
+        file, stored_name, dtype, shape, start = self.locations[name]
         try:
-            if self._opened is None or self._file != file or self._num_bytes > MAX_MAPPED_BYTES:
-                self._file, self._opened, self._num_bytes = file, safe_open(file, framework="pt"), 0
-            tensor: Tensor = self._opened.get_tensor(stored_name)
-        except (OSError, RuntimeError, SafetensorError) as error:  # torch raises RuntimeError
+            with file.open("rb") as opened:
+                array = np.fromfile(opened, DTYPES[dtype], math.prod(shape), offset=start).reshape(shape)
+        except KeyError:
+            raise InputError(f"{file}: {stored_name} has the number format {dtype}, which is not supported") from None
+        except (OSError, ValueError) as error:
             raise InputError(
                 f"{file}: {stored_name} cannot be read ({_first_line(error)}); download it again"
             ) from None
-        self._num_bytes += tensor.nbytes
-        return tensor
+        array = widen(array) if dtype == BF16 else array
+        return array / array.dtype.type(self.divisors[name]) if name in self.divisors else array
 
     def __contains__(self, name: object) -> bool:
         return name in self.locations
@@ -54,41 +71,48 @@ class TensorFiles(Mapping[str, Tensor]):
         return len(self.locations)
 
 
-def read_weights(directory: Path) -> Mapping[str, Tensor]:
+def widen(bits: Array) -> Array:
+    """float32 of the bits of bfloat16 (uint16), exactly."""
+    wide: Array = bits.astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)
+
+
+def read_weights(files: Files) -> Mapping[str, Array]:
     """The tensors of a checkpoint directory, with old names replaced. InputError if they are broken or missing."""
-    file, index = directory / WEIGHTS, directory / f"{WEIGHTS}.index.json"
-    if index.exists() and not file.exists():
-        return TensorFiles(
-            {name: location for part in _parts(index) for name, location in open_safetensors(part).locations.items()}
-        )
-    if file.exists():
-        return open_safetensors(file)
-    if (directory / OLD_WEIGHTS).exists():
+    directory, index = files.path, f"{WEIGHTS}.index.json"
+    if files.has(WEIGHTS):
+        return open_safetensors(directory / WEIGHTS)
+    if files.has(index):
+        parts = [open_safetensors(part).locations for part in _parts(directory / index, files.json(index))]
+        return TensorFiles({name: location for part in parts for name, location in part.items()})
+    if files.has(OLD_WEIGHTS):
         return _pickled(directory / OLD_WEIGHTS)
-    if (index := directory / f"{OLD_WEIGHTS}.index.json").exists():
-        raise MissingFile(f"{index}: pickles in several parts are not read; save the model as {WEIGHTS}")
-    if (directory / "model.onnx").exists():
+    if files.has(index := f"{OLD_WEIGHTS}.index.json"):
+        raise MissingFile(f"{directory / index}: pickles in several parts are not read; save the model as {WEIGHTS}")
+    if files.has("model.onnx"):
         raise MissingFile(f"{directory}: an ONNX export, for ONNX Runtime; pass the checkpoint it was exported from")
     raise MissingFile(f"{directory}: {WEIGHTS} or {OLD_WEIGHTS} not found; download the checkpoint again")
 
 
-def num_bytes(state: Mapping[str, Tensor]) -> int:
+def num_bytes(state: Mapping[str, Array]) -> int:
     """The size in bytes of the tensors or of their files, an upper bound of the number of elements."""
     if isinstance(number := getattr(state, "num_elements", None), int):
         return number
     if isinstance(state, TensorFiles):
-        return sum(file.stat().st_size for file in {file for file, _ in state.locations.values()})
+        return sum(file.stat().st_size for file in {location.file for location in state.locations.values()})
     return sum(value.nbytes for value in state.values())
 
 
-def is_finite(values: Tensor) -> bool:
+def is_finite(values: Array) -> bool:
     """Whether no value is NaN or infinite. Tries the sum first, in a twentieth of the time; it may overflow."""
-    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
+    with np.errstate(all="ignore"):
+        return math.isfinite(values.sum()) or bool(np.isfinite(values).all())
 
 
-def _parts(index: Path) -> list[Path]:
+def _parts(index: Path, content: Mapping[str, Any]) -> list[Path]:
     """The weight files of an index."""
-    names = get_object(read_json(index), "weight_map", index).values()
+    names = get_object(content, "weight_map", index).values()
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(r"\w[\w.+-]{,200}", name):
             raise InputError(f"{index}: weight_map has {name!r:.60}, which is not a file name; download the file again")
@@ -99,16 +123,28 @@ def open_safetensors(file: Path) -> TensorFiles:
     """The tensors of one safetensors file."""
     try:
         check_regular_file(file)
-        with safe_open(file, framework="pt") as opened:
-            return TensorFiles({_modern(name): (file, name) for name in opened.keys()})  # noqa: SIM118
+        with safe_open(file, framework="numpy"), file.open("rb") as opened:  # safe_open checks the whole header
+            size = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(size))
     except FileNotFoundError:
         raise MissingFile(f"{file}: not found, though the index lists it; download the checkpoint again") from None
-    except (RuntimeError, SafetensorError) as error:
+    except (ValueError, SafetensorError) as error:
         raise InputError(f"{file}: broken ({_first_line(error)}); download or save the checkpoint again") from None
+    header.pop("__metadata__", None)
+    return TensorFiles(
+        {
+            _modern(name): Location(
+                file, name, entry["dtype"], tuple(entry["shape"]), 8 + size + entry["data_offsets"][0]
+            )
+            for name, entry in sorted(header.items())
+        }
+    )
 
 
-def write_weights(state: dict[str, Tensor], file: Path) -> None:
+def write_weights(state: "dict[str, Tensor]", file: Path) -> None:
     """Write a safetensors file. OSError if it cannot be written."""
+    from safetensors.torch import save_file
+
     try:
         file.touch()  # with the umask's permissions; safetensors would restrict them to the owner
         permissions = file.stat().st_mode
@@ -118,15 +154,18 @@ def write_weights(state: dict[str, Tensor], file: Path) -> None:
         raise OSError(f"{file.name} could not be written ({_first_line(error)})") from None
 
 
-def _pickled(file: Path) -> dict[str, Tensor]:
+def _pickled(file: Path) -> dict[str, Array]:
+    import torch
+
     check_regular_file(file)
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many types for a broken or unsafe pickle
         raise InputError(f"{file}: cannot be read safely ({_first_line(error)})") from None
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise InputError(f"{file}: not a dictionary of tensors; download the checkpoint again")
-    return {_modern(name): value for name, value in state.items()}
+    widest = {name: value.float() if value.dtype is torch.bfloat16 else value for name, value in state.items()}
+    return {_modern(name): value.detach().numpy() for name, value in widest.items()}
 
 
 def _modern(name: str) -> str:
@@ -137,3 +176,16 @@ def _modern(name: str) -> str:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0][:200]
+
+
+def not_finite_error(file: Path, names: list[str]) -> InputError:
+    """The error of weights that are not numbers."""
+    return InputError(
+        f"{file}: NaN or infinite values in {shorten(names)}; download the checkpoint again, or train it again"
+    )
+
+
+def shorten(names: list[str], limit: int = 5) -> str:
+    """The first names of a list, and how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.checkpoint import hub
-from bothways.checkpoint.contents import METADATA_FILE
-from bothways.checkpoint.metadata import read_metadata
+from bothways.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.inference.backends import open_backend
 from bothways.io import read_json

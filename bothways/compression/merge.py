@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.adapter import AdapterFiles
+from bothways.checkpoint.adapter import load_adapter
 from bothways.checkpoint.checkpoint import check_target
-from bothways.checkpoint.contents import METADATA_FILE
+from bothways.checkpoint.description import METADATA_FILE
+from bothways.checkpoint.directory import Directory
 from bothways.compression.pack import sizes
 from bothways.errors import InputError
 from bothways.settings.deploy import Merge
@@ -19,8 +20,8 @@ def merge(settings: Merge) -> dict[str, Any]:
     InputError for adapters that add layers or rows, which weights cannot express.
     """
     check_target(settings.out, holds=METADATA_FILE)
-    files = AdapterFiles.open(checkpoint.find(settings.adapter))
-    loaded = files.load(checkpoint.load(settings.base) if settings.base else None, checkpoint.load)
+    base = checkpoint.load(settings.base) if settings.base else None
+    loaded = load_adapter(Directory(settings.adapter), base, checkpoint.load)
     if loaded.model.adapter is not None:
         kind = loaded.model.adapter.kind
         raise InputError(f"{settings.adapter}: an adapter of kind {kind} adds layers or rows and cannot be merged")

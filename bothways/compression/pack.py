@@ -1,24 +1,40 @@
-"""Packing: a checkpoint with its matrices in few bits, to ship or to keep, and back (checkpoint/formats/packed.py)."""
+"""Packing: a checkpoint with its matrices in few bits, to ship or to keep, and back (checkpoint/formats/packed.py).
 
-from collections.abc import Mapping
+Letters: R rows, C columns, N numbers of a matrix, G groups, K candidates for a scale.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from bothways.checkpoint import checkpoint, hub
 from bothways.checkpoint.checkpoint import check_target
-from bothways.checkpoint.contents import CONFIG, METADATA_FILE, Checkpoint, check_plain
-from bothways.checkpoint.formats.packed import PackedFormat, write_packed
-from bothways.checkpoint.weights import WEIGHTS, read_weights
+from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.checkpoint.description import CONFIG, METADATA_FILE
+from bothways.checkpoint.formats.packed import (
+    CODES,
+    GROUP,
+    HIGH_BITS,
+    PACKED_WEIGHTS,
+    SCALES,
+    PackedFormat,
+    unpack_matrix,
+)
+from bothways.checkpoint.weights import WEIGHTS, Array, read_weights, write_weights
 from bothways.errors import InputError
-from bothways.io import atomic_directory, read_json, write_json
+from bothways.io import Files, atomic_directory, read_json, write_json
 from bothways.linear.static_vectors import is_static, read_static, write_static
 from bothways.settings.deploy import Pack, Unpack
 
 SMALL = 64  # matrices with fewer rows stay in float16
 POSITION_BITS = 8
+SHRINKS = (0.8, 0.84, 0.88, 0.91, 0.94, 0.96, 0.98, 1.0, 1.02, 1.05)  # candidates for a scale, times the largest one
+GROUPS_AT_A_TIME = 1 << 14
 
 
 def pack(settings: Pack) -> dict[str, Any]:
@@ -79,9 +95,74 @@ def save_packed(source: Checkpoint, target: Path, word_bits: int = 4, layer_bits
         if not (directory / WEIGHTS).exists() or "bothways_format" in config:
             kind = config.get("bothways_format", config.get("model_type"))
             raise InputError(f"a model of type {kind} cannot be packed; pass one in the Hugging Face layout")
-        quantization = write_packed(read_weights(directory), directory, choose_bits)
+        quantization = write_packed(read_weights(Files(directory)), directory, choose_bits)
         (directory / WEIGHTS).unlink()
         quantization["model_type"] = config["model_type"]
         write_json(
             directory / CONFIG, {**config, "model_type": PackedFormat.model_type, "quantization_config": quantization}
         )
+
+
+def write_packed(
+    tensors: Mapping[str, Array], directory: Path, choose_bits: Callable[[str, Tensor], int | None]
+) -> dict[str, Any]:
+    """Write packed.safetensors; returns the quantization_config for config.json. choose_bits: 4, 5, 6 or 8 bits of a
+    tensor, or None to store it in float16."""
+    stored, bits = dict[str, Tensor](), dict[str, int]()
+    for name in tensors:
+        value = torch.from_numpy(tensors[name])
+        number = choose_bits(name, value)
+        if number is None or value.ndim != 2 or value.shape[1] % GROUP:
+            stored[name] = value.to(torch.float16)
+            continue
+        bits[name] = number
+        stored[name + CODES], stored[name + SCALES] = pack_matrix(value, number)
+    write_weights(stored, directory / PACKED_WEIGHTS)
+    digest = hashlib.sha256((directory / PACKED_WEIGHTS).read_bytes()).hexdigest()
+    return {"quant_method": PackedFormat.model_type, "sha256": digest, "bits": bits}
+
+
+def pack_matrix(matrix_RC: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Codes (uint8) and scales (float16 [R, C / 32]) of a matrix."""
+    groups_G32 = matrix_RC.detach().float().reshape(-1, GROUP)
+    parts = [quantize_groups(part, bits) for part in torch.split(groups_G32, GROUPS_AT_A_TIME)]
+    codes_N = torch.cat([codes for codes, _ in parts]).flatten()
+    return pack_codes(codes_N, bits), torch.cat([scales for _, scales in parts]).reshape(len(matrix_RC), -1)
+
+
+def round_matrix(matrix_RC: Tensor, bits: int) -> Tensor:
+    """The matrix after packing and unpacking."""
+    codes, scales_RG = pack_matrix(matrix_RC, bits)
+    return torch.from_numpy(unpack_matrix(codes.numpy(), scales_RG.numpy(), bits))
+
+
+def quantize_groups(x_G32: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Codes (uint8 [G, 32]) and scales (float16 [G]) with the least squared error among some scales.
+
+    The largest number has the lowest code, whose magnitude is one larger than that of the highest; so scales may be
+    negative.
+    """
+    low = 2 ** (bits - 1)
+    largest_G = x_G32.gather(1, x_G32.abs().argmax(1, keepdim=True))[:, 0]
+    scales_KG = (torch.tensor(SHRINKS)[:, None] * (largest_G / -low)).to(torch.float16).float()
+    safe_KG = torch.where(scales_KG == 0, 1.0, scales_KG)
+    steps_KG32 = (x_G32 / safe_KG[..., None]).round_().clamp_(-low, low - 1)
+    errors_KG = (steps_KG32 * scales_KG[..., None] - x_G32).square_().sum(-1)
+    best_G = errors_KG.argmin(0)
+    rows_G = torch.arange(len(x_G32))
+    codes_G32 = (steps_KG32[best_G, rows_G] + low).to(torch.uint8)
+    return codes_G32, scales_KG[best_G, rows_G].to(torch.float16)
+
+
+def pack_codes(codes_N: Tensor, bits: int) -> Tensor:
+    """Codes of 4 to 8 bits as bytes."""
+    planes = [pack_plane(codes_N & 15, 4)]
+    if high := HIGH_BITS[bits]:
+        planes.append(pack_plane(codes_N >> 4, high))
+    return torch.cat(planes)
+
+
+def pack_plane(values_N: Tensor, bits: int) -> Tensor:
+    """Numbers of 1, 2 or 4 bits as bytes, the first of a byte in its low bits."""
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8)
+    return (values_N.reshape(-1, len(shifts)) << shifts).sum(1).to(torch.uint8)

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import METADATA_FILE, Checkpoint, check_plain
+from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.checkpoint.description import METADATA_FILE
 from bothways.compression.cutting import check_can_cut, cut, cut_vocabulary, encoder_weights, zero_smallest
 from bothways.compression.importance import Importance, measure_importance
 from bothways.config import EncoderConfig

@@ -14,7 +14,8 @@ from typing import Any
 
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import check_target
-from bothways.checkpoint.contents import METADATA_FILE, Checkpoint, check_plain
+from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.checkpoint.description import METADATA_FILE
 from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import (
     DEFAULT_MAX_DROP,

@@ -14,17 +14,19 @@ from typing import Any
 
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import check_target
-from bothways.checkpoint.contents import CONFIG, Checkpoint, check_plain
+from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.checkpoint.description import CONFIG
+from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.linear import LinearFormat
 from bothways.checkpoint.sentence_transformers import MODULES, TRANSFORMER
 from bothways.checkpoint.weights import WEIGHTS
+from bothways.config import encodes_separately
 from bothways.errors import InputError, MissingFile
 from bothways.export import graph, int8, parity
 from bothways.export.graph import Vectors
 from bothways.io import atomic_directory, read_json, write_json
 from bothways.log import logger
 from bothways.model.int8 import is_int8
-from bothways.model.pooler import encodes_separately
 from bothways.settings.deploy import Export
 from bothways.tasks.pooling import pooling_name
 
@@ -39,7 +41,7 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
     much (then the float32 file is kept).
     """
     check(settings)
-    source = checkpoint.find(settings.model)
+    source = Directory(settings.model).path
     loaded = checkpoint.load(source)
     if is_int8(loaded.model):
         raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
+from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.description import METADATA_FILE
 from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import (
     DEFAULT_MAX_DROP,

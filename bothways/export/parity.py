@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from bothways.batch import Batch
 from bothways.checkpoint.contents import Checkpoint
-from bothways.config import EncoderConfig
-from bothways.config.attention import RandomBlocksConfig
+from bothways.config import EncoderConfig, RandomBlocksConfig
 from bothways.errors import InputError
 from bothways.export.graph import Output, Vectors, outputs
 from bothways.model.layout import Bucketed

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bothways.config import EncoderConfig
-from bothways.config.attention import RandomBlocksConfig
+from bothways.config import EncoderConfig, RandomBlocksConfig
 from bothways.families.bert import BERT
 from bothways.families.spec import architectures
 

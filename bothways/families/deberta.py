@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bothways.config import EncoderConfig
-from bothways.config.attention import RelativePositionsConfig
+from bothways.config import EncoderConfig, RelativePositionsConfig
 from bothways.errors import InputError
 from bothways.families.bert import BERT, EMBEDDINGS, FIELDS, LAYER, LAYERS
 from bothways.families.spec import ACTIVATIONS, FamilySpec, architectures

@@ -4,12 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bothways.config import EncoderConfig
-from bothways.config.attention import GlobalTokensConfig
+from bothways.config import EncoderConfig, GlobalTokensConfig
 from bothways.errors import InputError
-from bothways.families import roberta
-from bothways.families.bert import LAYER
-from bothways.families.roberta import ROBERTA
+from bothways.families.bert import LAYER, ROBERTA, read_roberta, write_roberta
 from bothways.families.spec import architectures
 
 DEFAULT_WINDOW = 512
@@ -29,7 +26,7 @@ def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(separator, int) or separator < 0:
         raise InputError(f"sep_token_id={separator!r:.60} is not supported; use the id of the separator")
     return {
-        **roberta.read_config(hf_config),
+        **read_roberta(hf_config),
         "attention_window": windows[0] // 2,
         "full_attention_every": 0,
         "sparse_attention": GlobalTokensConfig(separator=separator),
@@ -40,7 +37,7 @@ def write_config(config: EncoderConfig) -> dict[str, Any]:
     assert isinstance(config.sparse_attention, GlobalTokensConfig)
     windows = [2 * config.attention_window] * config.num_hidden_layers
     return {
-        **roberta.write_config(config),
+        **write_roberta(config),
         "attention_window": windows,
         "sep_token_id": config.sparse_attention.separator,
     }

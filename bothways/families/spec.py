@@ -1,7 +1,7 @@
 """Specification of an encoder family: how config keys, parameters and classes map to Hugging Face's."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -130,6 +130,24 @@ class FamilySpec:
         hf_config = {key: getattr(config, name) for name, key in self.config_keys.items()}
         hf_config[self.config_keys["hidden_act"]] = ACTIVATION_NAMES[config.hidden_act]
         return {"model_type": self.model_type, **hf_config, **self.write_config(config)}
+
+    def find_heads(self, tensors: Container[str], architecture: str) -> set[str]:
+        """The heads that have a parameter in the file other than a pooler's. If heads have the same parameter names,
+        such as classes and tokens in BERT, the architecture in the config decides, else the first head is used."""
+        poolers = {
+            name for table in self.head_names.values() for ours, name in table.items() if ours.startswith("pooler.")
+        }
+        names_by_head = {
+            head: {name if ours == "bias" else f"{name}.weight" for ours, name in table.items() if name not in poolers}
+            for head, table in self.head_names.items()
+        }
+        found: dict[frozenset[str], str] = {}
+        for head, names in names_by_head.items():
+            if any(name in tensors for name in names) and (
+                frozenset(names) not in found or f"For{CLASS_SUFFIXES.get(head)}" in architecture
+            ):
+                found[frozenset(names)] = head
+        return set(found.values())
 
     def hf_names(self, parameter: str, heads: Collection[str]) -> tuple[str, ...]:
         """Hugging Face's names of one of our parameters (`encoder.layers.3.attention.qkv.weight`); several are stacked.

@@ -24,10 +24,11 @@ from bothways import metrics
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import METADATA_FILE, Checkpoint
+from bothways.checkpoint.checkpoint import unread_warning
+from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.description import METADATA_FILE, read_metadata
+from bothways.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.checkpoint.formats.tfidf import ENCODER, write_tfidf
-from bothways.checkpoint.metadata import read_metadata
-from bothways.checkpoint.readers import ONLY_BOTHWAYS, unread_warning
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, choose_device, retain_freed_memory

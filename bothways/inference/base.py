@@ -15,7 +15,8 @@ from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 if TYPE_CHECKING:
     import torch
 
-    from bothways.checkpoint.contents import Checkpoint, Description
+    from bothways.checkpoint.contents import Checkpoint
+    from bothways.checkpoint.description import Description
     from bothways.inference.backends.backend import Backend
     from bothways.inference.backends.encoder import EncoderBackend
     from bothways.inference.runner import BatchRunner

@@ -4,17 +4,19 @@ Letters: N texts, H size of a vector.
 """
 
 from hashlib import blake2b
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError, format_count
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts, uncertainties
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Texts
 from bothways.metrics.arrays import normalize
 from bothways.tasks.arguments import read_one_or_many, whole_number
+
+if TYPE_CHECKING:
+    from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 
 
 class LabelChoice(PredictorBase):
@@ -25,6 +27,8 @@ class LabelChoice(PredictorBase):
         punctuation one is kept. The choice depends on nothing but texts, order and model. InputError if there are fewer
         than n different texts, or if the model is not a classifier.
         """
+        from bothways.inference.active_learning import CandidatePool
+
         firsts, seconds, is_single = read_one_or_many(texts, pairs)
         if is_single:
             raise InputError("texts is a single string; give a list of texts to choose from")
@@ -34,8 +38,10 @@ class LabelChoice(PredictorBase):
 
     def label_candidates(
         self, texts: list[str], pairs: list[str] | None, **options: Unpack[ReadOptions]
-    ) -> UnlabelledTexts:
+    ) -> "UnlabelledTexts":
         """What `label_next` needs to know of each text (or pair). InputError if the model is not a classifier."""
+        from bothways.inference.active_learning import UnlabelledTexts
+
         if self.task != "classify":
             raise InputError(f"label_next is for classifiers; the task of this model is {self.task}")
         uncertainty, vectors = [], []
@@ -46,7 +52,7 @@ class LabelChoice(PredictorBase):
         return UnlabelledTexts(np.arange(len(keys)), keys, np.concatenate(uncertainty), np.concatenate(vectors))
 
 
-def choose_all(pool: CandidatePool, source: str) -> list[int]:
+def choose_all(pool: "CandidatePool", source: str) -> list[int]:
     """The indices that a pool chooses. InputError if there are fewer than it wants; source: what they come from."""
     chosen = pool.choose()
     if len(chosen) < pool.number:
@@ -57,5 +63,7 @@ def choose_all(pool: CandidatePool, source: str) -> list[int]:
 
 def _row_key(text: str, pair: str) -> str:
     """A key that near-duplicate rows share; "" for an empty row."""
+    from bothways.data.near_duplicates import text_key
+
     keys = text_key(text), text_key(pair)
     return blake2b(repr(keys).encode(), digest_size=16).hexdigest() if any(keys) else ""

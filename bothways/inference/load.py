@@ -5,10 +5,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bothways.checkpoint import hub
 from bothways.errors import InputError
 from bothways.inference.backends import open_backend
-from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.predictor import Predictor
 from bothways.pretrained import DEFAULT
 
@@ -43,11 +41,10 @@ def load(
     if not isinstance(path, str | PathLike):
         raise InputError(f"the model ({path!r:.80}) must be a path or a name; leave it out for {DEFAULT}")
     options: dict[str, Any] = {"dtype": dtype, "device": device, "window": window, "batch_tokens": batch_tokens}
-    path = hub.locate(path)
     if adapter is None:
         return Predictor(open_backend(path, **options))
     if isinstance(adapter, Mapping):
         return Predictor.with_adapters(
             open_backend(path, **options), {name: Path(one) for name, one in adapter.items()}
         )
-    return Predictor(EncoderBackend.open(path, adapter=Path(adapter), **options))
+    return Predictor(open_backend(path, adapter=Path(adapter), **options))

@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.config import EncoderConfig
-from bothways.config.attention import RelativePositionsConfig
+from bothways.config import EncoderConfig, RelativePositionsConfig
 from bothways.model.attention import Attention, Context
 from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, Layer, norm

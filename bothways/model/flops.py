@@ -6,8 +6,7 @@ Counts only the floating-point operations of matrix products, without padding.
 import torch
 
 from bothways.batch import Batch
-from bothways.config import EncoderConfig
-from bothways.config.attention import RandomBlocksConfig
+from bothways.config import EncoderConfig, RandomBlocksConfig
 
 
 def training_flops(config: EncoderConfig, batch: Batch) -> int:

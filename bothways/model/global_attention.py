@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.config import EncoderConfig
-from bothways.config.attention import GlobalTokensConfig, RandomBlocksConfig
+from bothways.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig
 from bothways.device import copy_to
 from bothways.model.attention import Attention, Context
 from bothways.model.block_sparse import Blocks, block_attention, random_blocks, window_blocks

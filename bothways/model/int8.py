@@ -19,12 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.config import EncoderConfig
+from bothways.config import NUM_OUTPUTS, EncoderConfig
 from bothways.errors import InputError
 from bothways.model.layer import ACTIVATIONS, FeedForward
-from bothways.model.model import NUM_OUTPUTS, Model
-from bothways.model.modules import set_module
-from bothways.model.parameters import no_init
+from bothways.model.model import Model
+from bothways.model.parameters import no_init, set_module
 
 MAX_INTEGER = 127  # absolute value of a weight's integer
 ROWS = 256  # quantized at once, so that intermediate results stay in the CPU's cache

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bothways.model.int8 import MAX_INTEGER, ExactBuffers, Int8Linear, quantize_symmetric, set_linears
 from bothways.model.int8_calibration import candidates, linears_of, observe
 from bothways.model.model import Model
-from bothways.model.modules import retype, set_module
+from bothways.model.parameters import retype, set_module
 
 MAX_INPUT = 255
 

@@ -11,17 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.config import EncoderConfig
+from bothways.config import NUM_OUTPUTS, EncoderConfig
 from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
-from bothways.model.halves import Halves
 from bothways.model.heads import AnswerHead, ClassificationHead, MaskedLMHead, ReplacedTokensHead
 from bothways.model.kernels import append_dummy_text
 from bothways.model.pooler import build_pooler, num_features, pool_texts
 
 HEAD_MODULES: dict[str, type[nn.Module]] = {"masked_words": MaskedLMHead, "replaced_tokens": ReplacedTokensHead}
 # Heads for classes and tokens have one output per label.
-NUM_OUTPUTS = {"masked_words": 0, "next_sentence": 2, "replaced_tokens": 1, "spans": 2}
 
 
 class Model(nn.Module):
@@ -36,7 +34,7 @@ class Model(nn.Module):
     def __init__(self, config: EncoderConfig, heads: Mapping[str, int] | None = None, *, pooler: bool = False) -> None:
         super().__init__()
         self.config, self.num_outputs = config, dict(heads or {})
-        self.encoder = (Halves if config.direction == "halves" else Encoder)(config)
+        self.encoder = _build_encoder(config)
         for positions in self.encoder.positions:
             positions.heads = frozenset(self.num_outputs)
         self.pooler = build_pooler(config, self.num_outputs.keys(), pooler)
@@ -71,6 +69,14 @@ class Model(nn.Module):
             x_TH = self.pooler(x_TH)
         scores: Tensor = self.heads[name](x_TH)
         return scores
+
+
+def _build_encoder(config: EncoderConfig) -> Encoder:
+    if config.direction != "halves":
+        return Encoder(config)
+    from bothways.model.halves import Halves
+
+    return Halves(config)
 
 
 def build_head(name: str, config: EncoderConfig, num_outputs: int) -> nn.Module:

@@ -1,10 +1,12 @@
-"""Model parameters in memory: create models uninitialized, and move them to a device and dtype."""
+"""Model parameters in memory: create models uninitialized, move them to a device and dtype, and put them into modules
+of another class."""
 
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from copy import deepcopy
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -13,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from bothways.errors import InputError
 from bothways.model.heads import ClassificationHead
 
+Module = TypeVar("Module", bound=nn.Module)
 # What initializes a new Linear and a new Embedding. Functions of nn.init consult the mode first and run outside of it.
 INITIALIZERS = (torch.nn.init.kaiming_uniform_, torch.nn.init.uniform_, torch.nn.init.normal_)
 NUM_HASHED = 256  # numbers of each tensor
@@ -74,3 +77,30 @@ def fingerprint_weights(model: nn.Module) -> str:
         flat = value.detach().flatten()
         digest.update(name.encode() + flat[:: -(-len(flat) // NUM_HASHED) or 1].float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def all_finite(values: torch.Tensor) -> bool:
+    """Whether no value is NaN or infinite. Tries the sum first, in a twentieth of the time; it may overflow."""
+    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
+
+
+def retype(module: nn.Module, kind: type[Module]) -> Module:
+    """A module of another class with the same attributes and the same parameters, not copies, under the same names."""
+    changed = kind.__new__(kind)
+    changed.__dict__ = {
+        name: value.copy() if name in ("_parameters", "_buffers", "_modules") else value
+        for name, value in module.__dict__.items()
+    }
+    return changed
+
+
+def set_module(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Replace the submodule of this name."""
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, module)
+
+
+def share(module: Module) -> Module:
+    """A copy of the modules with the same parameters and buffers, not copies: what is added to one is not in the
+    other."""
+    return deepcopy(module, {id(value): value for value in (*module.parameters(), *module.buffers())})

@@ -3,20 +3,17 @@
 Letters: N texts, T tokens, H hidden size.
 """
 
-import math
 from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.config import EncoderConfig
+from bothways.config import NO_POOLER, POOLED_HEADS, EncoderConfig, unit_scale
 from bothways.device import copy_to
 from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, norm
 
-POOLED_HEADS = ("next_sentence", "classes")
-NO_POOLER = ("none", "unit", "distance", "pair")  # values of pooler_act for heads without a dense pooler
 SLOPE = 0.125  # slope of a near-identity pooler; a power of two, exact in bf16
 
 
@@ -48,11 +45,6 @@ def build_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) ->
         return kinds[config.pooler_act](config.hidden_size) if config.pooler_act in kinds else nn.Identity()
     activation = config.hidden_act if "classes" in names and config.deep_heads else config.pooler_act
     return Pooler(config, activation)
-
-
-def encodes_separately(config: EncoderConfig) -> bool:
-    """Whether the classification head compares the texts of a pair, each encoded separately."""
-    return config.pooler_act in ("distance", "pair")
 
 
 def num_features(config: EncoderConfig, head: str) -> int:
@@ -93,11 +85,6 @@ class PairFeatures(Distance):
     def forward(self, x_N2H: Tensor) -> Tensor:
         u_NH, v_NH = self.scale_pair(x_N2H)
         return torch.cat([u_NH, v_NH, (u_NH - v_NH).abs(), u_NH * v_NH], 1)
-
-
-def unit_scale(hidden_size: int) -> float:
-    """The power of two nearest to sqrt(H) by exponent."""
-    return float(2 ** round(math.log2(hidden_size) / 2))
 
 
 def initialize_near_identity(pooler: nn.Module) -> None:

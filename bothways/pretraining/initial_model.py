@@ -7,16 +7,15 @@ import torch
 from torch import nn
 
 from bothways import metrics
-from bothways.checkpoint import state_dict
 from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.lengthen import global_projections_are_copies
-from bothways.config import EncoderConfig
-from bothways.config.attention import GlobalTokensConfig
+from bothways.checkpoint.formats.hugging_face import POOLER
+from bothways.config import EncoderConfig, GlobalTokensConfig
 from bothways.families import FAMILIES
 from bothways.log import logger
 from bothways.model.heads import MaskedLMHead
 from bothways.model.local_init import initialize_locally
 from bothways.model.model import Model, initialize
+from bothways.pretraining.lengthen import global_projections_are_copies
 from bothways.pretraining.modules import ReplacedTokenModel
 from bothways.pretraining.objectives import PretrainingObjective
 from bothways.pretraining.text_data import PretrainingData
@@ -83,7 +82,7 @@ def continue_from(
         hidden_dropout_prob=initialization.dropout,
         attention_probs_dropout_prob=initialization.dropout,
     )
-    named = FAMILIES[start.model_type].hf_names(state_dict.POOLER, heads)
+    named = FAMILIES[start.model_type].hf_names(POOLER, heads)
     model = Model(config, heads, pooler=old.pooler is not None and bool(named))
     initialize(model, config.initializer_range, torch.Generator().manual_seed(initialization.seed))
     state, kept = model.state_dict(), old.state_dict()

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bothways.config import EncoderConfig
-from bothways.config.sizes import SIZES
+from bothways.config import SIZES, EncoderConfig
 from bothways.errors import format_count
 from bothways.settings.base import Family
 from bothways.settings.pretrain import Pretrain

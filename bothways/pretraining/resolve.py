@@ -4,11 +4,11 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from bothways.checkpoint.contents import Checkpoint, check_plain
-from bothways.checkpoint.lengthen import lengthened_model_type
 from bothways.config import Direction
 from bothways.device import choose_device
 from bothways.errors import InputError
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
+from bothways.pretraining.lengthen import lengthened_model_type
 from bothways.pretraining.objectives import build_objective
 from bothways.pretraining.recipes import with_family
 from bothways.settings.pretrain import Pretrain

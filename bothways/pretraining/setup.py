@@ -15,9 +15,7 @@ from bothways.batch import Batch
 from bothways.batching import build_in_processes, prefetch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint, encoder_only
-from bothways.checkpoint.lengthen import lengthen
-from bothways.config import EncoderConfig
-from bothways.config.sizes import SIZES
+from bothways.config import NO_POOLER, SIZES, EncoderConfig
 from bothways.corpus.arrays import digest
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import MixedSampler, StepRows, StepSampler
@@ -26,7 +24,6 @@ from bothways.errors import InputError, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
 from bothways.log import logger
 from bothways.model.compile import compile_layers
-from bothways.model.pooler import NO_POOLER
 from bothways.pretraining.heldout import HeldOut
 from bothways.pretraining.initial_model import (
     Initialization,
@@ -35,6 +32,7 @@ from bothways.pretraining.initial_model import (
     module_to_train,
     new_model,
 )
+from bothways.pretraining.lengthen import lengthen
 from bothways.pretraining.objectives import PretrainingObjective, build_objective
 from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_settings, summary
 from bothways.pretraining.text_data import PretrainingData

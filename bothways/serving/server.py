@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.data.text_encodings import decode_marked
 from bothways.errors import InputError, UsageError
-from bothways.io import SURROGATES
+from bothways.io import SURROGATES, Files
 from bothways.log import logger, print_json, print_message
 from bothways.pretrained import DEFAULT
 from bothways.settings.serve import Serve
@@ -113,7 +113,7 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
     metrics, models = Metrics(), []
     for name, model in loaded.items():
         on_batch = metrics.on_batch(name, limits.batch_tokens)
-        prompts = read_prompts(hub.locate(places[name]))
+        prompts = read_prompts(Files(hub.locate(places[name])))
         models.append(ServedModel(name, model, limits, workers=workers, prompts=prompts, on_batch=on_batch))
     app = build_app(
         models,
@@ -130,12 +130,12 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
 def load_models(places: Mapping[str, str], **options: Any) -> "dict[str, Predictor]":
     """The models by name. Adapters of the same model share its weights, with the model itself if it is among them."""
     from bothways.checkpoint import hub
-    from bothways.checkpoint.adapter import AdapterFiles, find_adapter
+    from bothways.checkpoint.formats.adapter import find_adapter
     from bothways.inference.load import load
     from bothways.inference.predictor import Predictor
 
     located = {name: hub.locate(place) for name, place in places.items()}
-    adapters = {name: AdapterFiles.open(found) for name, place in located.items() if (found := find_adapter(place))}
+    adapters = {name: found for name, place in located.items() if (found := find_adapter(place))}
     model_of = {name: hub.locate(files.base) for name, files in adapters.items()}
     uses = Counter(model_of.get(name, place) for name, place in located.items())
     shared = {place: load(place, **options) for place in {*model_of.values()} if uses[place] > 1}

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from bothways import metrics
 from bothways.batch import Batch
 from bothways.batching import chunked
-from bothways.checkpoint import state_dict
 from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.formats.hugging_face import POOLER
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.pairs import TextPairs, read_pairs
 from bothways.data.split_tables import read_unlabelled
@@ -298,7 +298,7 @@ class Embedding(TrainingTask):
 
     @property
     def transforms(self) -> Sequence[Transform]:
-        has_pooler = FAMILIES[self.pretrained.model_type].hf_names(state_dict.POOLER, ())
+        has_pooler = FAMILIES[self.pretrained.model_type].hf_names(POOLER, ())
         return (RestorePooler(self.pretrained.model.pooler),) if has_pooler else ()
 
     @property

@@ -20,10 +20,10 @@ from torch.utils.checkpoint import checkpoint
 from bothways.batch import Batch
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.new_head import with_head
+from bothways.config import encodes_separately
 from bothways.data.columns import Table
 from bothways.log import logger
 from bothways.model.model import Model
-from bothways.model.pooler import encodes_separately
 from bothways.rng import Purpose, generator
 from bothways.tasks.pooling import pool_windows
 from bothways.tasks.training_task import describe_lengths

@@ -13,15 +13,16 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.checkpoint.cloze import cloze_phrase
 from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.description import cloze_phrase
+from bothways.config import encodes_separately
 from bothways.data.columns import Table
 from bothways.data.split_tables import read_unlabelled
 from bothways.errors import InputError
 from bothways.linear import linear_head
 from bothways.log import muted
 from bothways.model.model import Model
-from bothways.model.pooler import encodes_separately, mean_pool
+from bothways.model.pooler import mean_pool
 from bothways.model.prepacked import prepack
 from bothways.settings.finetune import Classify, Regress
 from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples, pool_over_windows

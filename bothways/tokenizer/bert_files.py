@@ -13,7 +13,7 @@ from reprlib import repr as short_repr
 from typing import Any
 
 from bothways.errors import InputError, shorten
-from bothways.io import SURROGATES, get_object, read_json, read_text, write_atomic
+from bothways.io import SURROGATES, Files, get_object, read_text, write_atomic
 from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS, AddedToken
 
@@ -56,7 +56,7 @@ class TokenizerData:
     file: Path
 
 
-def read_vocab_txt(file: Path) -> TokenizerData:
+def read_vocab_txt(file: Path, files: Files) -> TokenizerData:
     """Read BERT's vocab.txt, one entry per line."""
     # Only line feeds separate lines: some vocabularies have entries with other separators.
     lines = read_text(file).replace("\r\n", "\n").split("\n")
@@ -69,10 +69,10 @@ def read_vocab_txt(file: Path) -> TokenizerData:
             f"{file}:{lines_of_token[1]}: {short_repr(repeated[0])} repeats line {lines_of_token[0]}; each entry must "
             "be unique"
         )
-    return _data({token: index for index, token in enumerate(tokens)}, [], {}, {}, file)
+    return _data({token: index for index, token in enumerate(tokens)}, [], {}, {}, file, files)
 
 
-def read_bert_json(content: dict[str, Any], file: Path) -> TokenizerData:
+def read_bert_json(content: dict[str, Any], file: Path, files: Files) -> TokenizerData:
     """Parse BERT's tokenizer.json."""
     names = ("model", "normalizer", "pre_tokenizer", "post_processor")
     model, rules, splitter, template = (get_object(content, name, file) for name in names)
@@ -110,7 +110,7 @@ def read_bert_json(content: dict[str, Any], file: Path) -> TokenizerData:
     added = content.get("added_tokens") or []
     if not isinstance(added, list):
         raise InputError(f"{file}: added_tokens ({short_repr(added)}) must be a list; download the file again")
-    return _data(entries, added, read_flags(rules, file), {"max_word_length": max_word_length}, file)
+    return _data(entries, added, read_flags(rules, file), {"max_word_length": max_word_length}, file, files)
 
 
 def _tokens_around(template: Mapping[str, Any]) -> list[str]:
@@ -129,13 +129,14 @@ def _data(
     rules: Mapping[str, bool],
     options: Mapping[str, Any],
     file: Path,
+    files: Files,
 ) -> TokenizerData:
     """The data of a vocabulary and the files beside it. added: objects with content, id and flags."""
     config_file = file.with_name("tokenizer_config.json")
-    configs = read_configs(file.parent)
+    configs = read_configs(files)
     for other, config in configs.items():
         _reject_other_special_tokens(config, other)
-    vocab, every = merge_added(entries, added, file, configs)
+    vocab, every = merge_added(entries, added, file, configs, files)
     tokens = [AddedToken(*(entry[field] for field in AddedToken._fields)) for entry in every.values()]
     usual = {AddedToken(token, special=True) for token in SPECIAL_TOKENS}
     return TokenizerData(
@@ -149,19 +150,22 @@ def _data(
     )
 
 
-def read_configs(directory: Path) -> dict[Path, dict[str, Any]]:
+def read_configs(files: Files) -> dict[Path, dict[str, Any]]:
     """The contents of the files with settings beside a vocabulary, empty for those that are missing."""
-    files = (directory / name for name in ("tokenizer_config.json", "special_tokens_map.json"))
-    return {file: read_json(file) if file.exists() else {} for file in files}
+    return {files.path / name: files.json(name) for name in ("tokenizer_config.json", "special_tokens_map.json")}
 
 
 def merge_added(
-    entries: Mapping[str, Any], added: Sequence[Any], file: Path, configs: Mapping[Path, Mapping[str, Any]]
+    entries: Mapping[str, Any],
+    added: Sequence[Any],
+    file: Path,
+    configs: Mapping[Path, Mapping[str, Any]],
+    files: Files,
 ) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
     """The vocabulary with all added tokens, and these by their text: those of the file, then those of the files beside
     it. configs: see `read_configs`. InputError if an id differs from that of the vocabulary."""
     vocab, tokens = dict(entries), dict[str, dict[str, Any]]()
-    for entry in (*added, *_added_beside(file.parent, configs, vocab)):
+    for entry in (*added, *_added_beside(files, configs, vocab)):
         if not isinstance(entry, dict) or type(content := entry.get("content")) is not str:
             raise InputError(f"{file}: added_tokens must be objects with content and id, found {short_repr(entry)}")
         index = vocab.setdefault(content, entry.get("id", len(vocab)))
@@ -175,7 +179,7 @@ def merge_added(
     return check_vocab(vocab, file), tokens
 
 
-def _added_beside(directory: Path, configs: Mapping[Path, Mapping[str, Any]], vocab: Mapping[str, Any]) -> list[Any]:
+def _added_beside(files: Files, configs: Mapping[Path, Mapping[str, Any]], vocab: Mapping[str, Any]) -> list[Any]:
     """The added tokens in the files beside a vocabulary, in the order of precedence of transformers."""
     entries: list[Any] = []
     specials: list[Any] = []
@@ -187,9 +191,8 @@ def _added_beside(directory: Path, configs: Mapping[Path, Mapping[str, Any]], vo
             id_ = int(index) if index.isdecimal() and len(index) < 20 else index
             entries.append({"id": id_, **entry} if isinstance(entry, dict) else entry)
         specials += _special_entries(config, vocab, file)
-    older = directory / "added_tokens.json"
     names = {*SPECIAL_TOKENS, *(entry["content"] for entry in specials)}
-    for token, index in read_json(older).items() if older.exists() else ():
+    for token, index in files.json("added_tokens.json").items():
         special = token in names
         entries.append({"content": token, "id": index, "special": special, "normalized": not special})
     return [*entries, *specials]

@@ -8,8 +8,8 @@ from reprlib import repr as short_repr
 from typing import Any
 
 from bothways.errors import InputError, MissingFile, shorten
-from bothways.io import get_object, read_json, read_text
-from bothways.tokenizer import bert_files, sentencepiece
+from bothways.io import Files, get_object, read_json, read_text
+from bothways.tokenizer import bert_files
 from bothways.tokenizer.bert_files import TokenizerData, read_configs
 from bothways.tokenizer.json_models import (
     BYTE_LEVEL_SPACE,
@@ -52,35 +52,38 @@ SUPPORTED_CLASSES = {
 }
 
 
-def load(path: str | PathLike[str]) -> TokenizerData:
+def load(path: str | PathLike[str] | Files) -> TokenizerData:
     """Load a tokenizer file, or a directory that has one. InputError if it is invalid or not supported."""
-    file = Path(path)
-    if file.is_dir():
-        candidates = [file / name for name in FILE_NAMES if (file / name).exists()]
+    file = path.path if isinstance(path, Files) else Path(path)
+    files = path if isinstance(path, Files) else Files(file if file.is_dir() else file.parent)
+    if file == files.path:
+        candidates = [file / name for name in FILE_NAMES if files.has(name)]
         if not candidates:
             raise MissingFile(f"{file}: has no {', '.join(FILE_NAMES[:-1])} or {FILE_NAMES[-1]}")
         file = candidates[0]
     if file.suffix == ".model":
-        content, config = sentencepiece.content(file, _config(file.parent))
-        return _library_data(content, config, file)
+        from bothways.tokenizer import sentencepiece
+
+        content, config = sentencepiece.content(file, _config(files))
+        return _library_data(content, config, file, files)
     if file.name in ("vocab.json", "merges.txt"):
-        _check_class(file, "vocab.json")
-        config = _config(file.parent)
-        content = _byte_level_content(file.parent, config)
+        _check_class(file, "vocab.json", files)
+        config = _config(files)
+        content = _byte_level_content(files, config)
         if content["post_processor"]["type"] == "RobertaProcessing":
             config = {"tokenizer_class": ROBERTA, **config}
         else:  # transformers' DebertaTokenizer would add two separators
             config["tokenizer_class"] = f"{GENERIC_CLASS}Fast"
-        return _library_data(content, config, file)
+        return _library_data(content, config, file, files)
     if file.suffix != ".json":
-        _check_class(file, "vocab.txt")
-        return bert_files.read_vocab_txt(file)
-    content = read_json(file)
+        _check_class(file, "vocab.txt", files)
+        return bert_files.read_vocab_txt(file, files)
+    content = files.json(file.name) or read_json(file)
     model = {"type": _model_type(get_object(content, "model", file)), **get_object(content, "model", file)}
     if model["type"] == "WordPiece":
-        return bert_files.read_bert_json(content, file)
-    config = _config(file.parent)
-    return _library_data(_with_prefix_space({**content, "model": model}, config), config, file)
+        return bert_files.read_bert_json(content, file, files)
+    config = _config(files)
+    return _library_data(_with_prefix_space({**content, "model": model}, config), config, file, files)
 
 
 def _with_prefix_space(content: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,12 +97,10 @@ def _with_prefix_space(content: dict[str, Any], config: Mapping[str, Any]) -> di
     return {**content, "pre_tokenizer": {**splitter, "add_prefix_space": config.get("add_prefix_space", False)}}
 
 
-def _check_class(file: Path, kind: str) -> None:
+def _check_class(file: Path, kind: str, files: Files) -> None:
     """InputError if the class in tokenizer_config.json, or else config.json, interprets such files differently."""
-    config, model_config = _config(file.parent), file.parent / "config.json"
-    class_name = config.get("tokenizer_class")
-    if not class_name and model_config.exists():
-        class_name = read_json(model_config).get("tokenizer_class")
+    config = _config(files)
+    class_name = config.get("tokenizer_class") or files.json("config.json").get("tokenizer_class")
     name = str(class_name or "").removesuffix("Fast").removesuffix("Tokenizer")
     nested = [key for key in ("word_tokenizer_type", "subword_tokenizer_type") if config.get(key)]
     if name not in SUPPORTED_CLASSES[kind] or nested:
@@ -118,11 +119,11 @@ def _model_type(model: dict[str, Any]) -> str:
     return "WordPiece" if "continuing_subword_prefix" in model else "none"
 
 
-def _library_data(content: dict[str, Any], config: dict[str, Any], file: Path) -> TokenizerData:
+def _library_data(content: dict[str, Any], config: dict[str, Any], file: Path, files: Files) -> TokenizerData:
     """The data of a tokenizer.json that is not BERT's."""
     space_symbol = _space_symbol(content, file)
-    entries, tokens, configs = _vocab(content, file), content.get("added_tokens") or [], read_configs(file.parent)
-    vocab, added = bert_files.merge_added(entries, tokens, file, configs)
+    entries, tokens, configs = _vocab(content, file), content.get("added_tokens") or [], read_configs(files)
+    vocab, added = bert_files.merge_added(entries, tokens, file, configs, files)
     content = {**content, "added_tokens": sorted(added.values(), key=lambda entry: entry["id"])}
     try:
         check_patterns(*map(content.get, ("normalizer", "pre_tokenizer", "decoder")))
@@ -167,9 +168,9 @@ def _vocab(content: dict[str, Any], file: Path) -> dict[str, int]:
     return bert_files.check_vocab(vocab, file)
 
 
-def _byte_level_content(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
+def _byte_level_content(files: Files, config: dict[str, Any]) -> dict[str, Any]:
     """The equivalent tokenizer.json of vocab.json and merges.txt, for RoBERTa or DeBERTa."""
-    vocab = read_json(directory / "vocab.json")
+    directory, vocab = files.path, files.read(files.path / "vocab.json")
     names = {role: special_token_name(role, config, vocab) for role in ROLES}
     if missing := [name for name in names.values() if type(vocab.get(name)) is not int]:
         raise InputError(f"{directory / 'vocab.json'}: lacks {', '.join(map(shorten, missing))}")
@@ -207,11 +208,8 @@ def _merges(file: Path) -> list[list[str]]:
     return merges
 
 
-def _config(directory: Path) -> dict[str, Any]:
+def _config(files: Files) -> dict[str, Any]:
     """tokenizer_config.json and special_tokens_map.json, as far as they exist."""
-    config: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (directory / name).exists():
-            config |= read_json(directory / name)
-    flags = bert_files.read_flags(config, directory / "tokenizer_config.json")
+    config = {**files.json("special_tokens_map.json"), **files.json("tokenizer_config.json")}
+    flags = bert_files.read_flags(config, files.path / "tokenizer_config.json")
     return {key: value for key, value in config.items() if key in flags or key not in bert_files.FLAGS}

@@ -11,6 +11,7 @@ from os import PathLike
 from typing import TypeVar
 
 from bothways.errors import InputError, format_count, shorten
+from bothways.io import Files
 from bothways.tokenizer.fast import BertBackend, TokenSpan
 from bothways.tokenizer.library import LibraryBackend
 from bothways.tokenizer.unicode import count_surrogates
@@ -151,7 +152,7 @@ class Tokenizer:
     # --- load, learn, save ----------------------------------------------------------------------------------------
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> "Tokenizer":
+    def load(cls, path: str | PathLike[str] | Files) -> "Tokenizer":
         """Load a vocab.txt, a tokenizer.json, another tokenizer file (formats.py), or a checkpoint directory.
 
         InputError if the file is invalid or not supported.

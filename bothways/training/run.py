@@ -17,8 +17,7 @@ import torch
 import bothways
 from bothways.checkpoint import hub
 from bothways.checkpoint.checkpoint import check_target
-from bothways.checkpoint.contents import METADATA_FILE
-from bothways.checkpoint.metadata import read_metadata
+from bothways.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.device import CPU, describe_hardware
 from bothways.errors import InputError
 from bothways.io import full_disk_named, list_entries, remove_leftovers, to_json, write_atomic

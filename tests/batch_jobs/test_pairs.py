@@ -11,7 +11,8 @@ import pytest
 import bothways
 from bothways.batch_jobs import blocks
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint, Description
+from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.description import Description
 from bothways.checkpoint.formats.tfidf import write_tfidf
 from bothways.cli import main
 from bothways.errors import InputError

@@ -11,6 +11,7 @@ import threading
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -18,11 +19,13 @@ from safetensors.torch import load_file, save_file
 
 from bothways import io
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint, new_head, weights
+from bothways.checkpoint import checkpoint, new_head
 from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.directory import TRIES, Directory
 from bothways.checkpoint.formats import hugging_face
 from bothways.errors import InputError, MissingFile
 from bothways.log import messages_to
+from bothways.tokenizer.tokenizer import Tokenizer
 from tests.replacing import save_version, versions_of
 
 LABELS = ("red", "green", "blue", "black", "white")
@@ -102,7 +105,7 @@ def test_saving_again_writes_the_same_bytes(directory, tmp_path):
 
 
 def test_a_run_can_be_loaded_in_place_of_its_model(directory, tmp_path):
-    assert checkpoint.find(tmp_path) == directory
+    assert Directory(tmp_path).path == directory
     assert quietly(tmp_path).labels == LABELS
 
 
@@ -514,38 +517,37 @@ def test_a_tokenizer_of_another_model_is_refused(directory):
 @pytest.mark.parametrize("moment", [0, 1, 20, -1])
 def test_a_checkpoint_replaced_during_a_load_is_read_again(moment, tmp_path, monkeypatch):
     save_version(1, tmp_path / "m")
-    plain, opened = weights.safe_open, []
+    plain, read = np.fromfile, []
 
     def replaced(*arguments, **options):
-        opened.append(arguments)
-        if len(opened) == moment + 1:
+        read.append(arguments)
+        if len(read) == moment + 1:
             save_version(2, tmp_path / "m")
         return plain(*arguments, **options)
 
     def replaced_last(file):
         save_version(2, tmp_path / "m")
         monkeypatch.undo()
-        return checkpoint.read_metadata(file)
+        return Tokenizer.load(file)
 
-    monkeypatch.setattr(weights, "safe_open", replaced)
-    monkeypatch.setattr(weights, "MAX_MAPPED_BYTES", 0)
+    monkeypatch.setattr(np, "fromfile", replaced)  # for each array of the weights
     if moment == -1:
-        monkeypatch.setattr(checkpoint, "read_metadata", replaced_last)
-    assert versions_of(quietly(tmp_path / "m")) == {2} and len(opened) > moment
+        monkeypatch.setattr(Tokenizer, "load", replaced_last)
+    assert versions_of(quietly(tmp_path / "m")) == {2} and len(read) > moment
 
 
 @pytest.mark.slow
 def test_a_checkpoint_replaced_all_the_time_is_refused(tmp_path, monkeypatch):
     versions = iter(range(1, 99))
     save_version(next(versions), tmp_path / "m")
-    plain = checkpoint.read_metadata
+    plain = Tokenizer.load
 
     def replaced(file):
         save_version(next(versions), tmp_path / "m")
         return plain(file)
 
-    monkeypatch.setattr(checkpoint, "read_metadata", replaced)
-    refused(tmp_path / "m", f"replaced {checkpoint.TRIES} times", unchanged=False)
+    monkeypatch.setattr(Tokenizer, "load", replaced)
+    refused(tmp_path / "m", f"replaced {TRIES} times", unchanged=False)
 
 
 @pytest.mark.slow
@@ -751,7 +753,7 @@ def test_the_model_of_a_run_is_found_behind_a_save_that_was_cut_off(held, tmp_pa
     checkpoint.save(held, tmp_path / "run" / "model")
     (tmp_path / "run" / "model").rename(tmp_path / "run" / ".model.0123abcd.old")
     warnings = []
-    assert checkpoint.find(tmp_path / "run", warnings.append) == tmp_path / "run" / ".model.0123abcd.old"
+    assert Directory(tmp_path / "run", warnings.append).path == tmp_path / "run" / ".model.0123abcd.old"
     assert len(warnings) == 1 and ".model.0123abcd.old" in warnings[0]
 
 

@@ -1,20 +1,23 @@
 """A format of checkpoints is one class and one entry in FORMATS: a toy format is saved, loaded and handed to others."""
 
-from collections.abc import Mapping
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 
 from bothways.bench.bench import files_for_others
 from bothways.bench.workload import task_method
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.formats import FORMATS, HUGGING_FACE, detect, format_of
+from bothways.checkpoint.directory import Directory
+from bothways.checkpoint.formats import FORMATS, HUGGING_FACE, format_of
 from bothways.checkpoint.formats.format import Format, StoredModel
-from bothways.checkpoint.state_dict import hf_state_dict
+from bothways.checkpoint.formats.hugging_face import hf_state_dict
+from bothways.checkpoint.reading import detect
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.cli.main import main
 from bothways.errors import InputError
@@ -27,12 +30,12 @@ class SignFormat(Format):
 
     model_type = "test-signs"
 
-    def open(self, directory: Path, hf_config: Mapping[str, Any]) -> StoredModel:
+    def open(self, directory: Directory) -> StoredModel:
         def read(plan):
-            stored = load_file(directory / "signs.safetensors")
-            return plan.read({name: value.float() for name, value in stored.items()})
+            stored = load_file(directory.path / "signs.safetensors")
+            return {name: value.astype(np.float32) for name, value in stored.items()}
 
-        return StoredModel({**hf_config, "model_type": hf_config["family"]}, read)
+        return StoredModel({**directory.config, "model_type": directory.config["family"]}, read)
 
     def holds(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.model.config.max_position_embeddings == 40
@@ -51,7 +54,7 @@ def held(make_model, tokenizer):
 
 
 def test_a_format_is_one_entry(held, monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(FORMATS, SignFormat.model_type, SignFormat())
+    monkeypatch.setitem(FORMATS, SignFormat.model_type, SignFormat)
     assert format_of(held).model_type == "test-signs"
     checkpoint.save(held, tmp_path / "model")
     assert (tmp_path / "model/signs.safetensors").exists() and not (tmp_path / "model" / WEIGHTS).exists()
@@ -67,7 +70,7 @@ def test_a_format_is_one_entry(held, monkeypatch, tmp_path, capsys):
 
 
 def test_other_libraries_get_files_that_they_can_read(held, monkeypatch, tmp_path):
-    monkeypatch.setitem(FORMATS, SignFormat.model_type, SignFormat())
+    monkeypatch.setitem(FORMATS, SignFormat.model_type, SignFormat)
     checkpoint.save(held, tmp_path / "model")
     predictor = load(tmp_path / "model", dtype="float32", device="cpu")
     source, is_encoder = files_for_others(tmp_path / "model", tmp_path / "others", task_method(predictor))
@@ -76,7 +79,7 @@ def test_other_libraries_get_files_that_they_can_read(held, monkeypatch, tmp_pat
 
 def test_without_its_entry_a_format_is_unknown(held, monkeypatch, tmp_path):
     with monkeypatch.context() as patched:
-        patched.setitem(FORMATS, SignFormat.model_type, SignFormat())
+        patched.setitem(FORMATS, SignFormat.model_type, SignFormat)
         checkpoint.save(held, tmp_path / "model")
     with pytest.raises(InputError, match="'test-signs' is not supported"):
         checkpoint.load(tmp_path / "model")
@@ -84,7 +87,10 @@ def test_without_its_entry_a_format_is_unknown(held, monkeypatch, tmp_path):
     assert (tmp_path / "plain" / WEIGHTS).exists()
 
 
-def test_the_first_format_that_holds_a_model_saves_it(held):
+def test_the_first_format_that_holds_a_model_saves_it(held, tmp_path):
     assert format_of(held) is HUGGING_FACE
-    assert {name: detect({"model_type": name}) for name in FORMATS} == FORMATS
-    assert detect({"model_type": "bert"}) is HUGGING_FACE and detect({}) is HUGGING_FACE
+    for name in (*FORMATS, "bert", None):
+        (tmp_path / "config.json").write_text("{}" if name is None else json.dumps({"model_type": name}))
+        kind = type(detect(Directory(tmp_path)))
+        assert kind is (FORMATS[name] if name in FORMATS else type(HUGGING_FACE)), name
+        assert kind.model_type == (name if name in FORMATS else "")

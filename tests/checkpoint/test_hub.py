@@ -20,6 +20,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.hub import HubModel
 from bothways.cli.main import main
 from bothways.errors import InputError, MissingFile
+from bothways.io import Files
 from bothways.settings import Classify
 from bothways.training.run import Run
 
@@ -281,7 +282,10 @@ def test_a_download_fetches_what_is_read_once(serve, saved, tmp_path):
 def test_a_pickle_is_fetched_only_without_safetensors(serve, saved, tmp_path):
     files = tmp_path / "repository"
     shutil.copytree(saved, files)
-    torch.save({**weights.read_weights(saved)}, files / "pytorch_model.bin")
+    torch.save(
+        {name: torch.from_numpy(value) for name, value in weights.read_weights(Files(saved)).items()},
+        files / "pytorch_model.bin",
+    )
     (files / "model.safetensors").unlink()
     stub = serve(files)
     assert (bothways.load(NAME).embed(["a"]) == bothways.load(saved).embed(["a"])).all()

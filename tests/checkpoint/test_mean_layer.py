@@ -9,12 +9,12 @@ import torch
 import transformers
 
 from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint.checkpoint import unread_warning
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats import FORMATS, format_of
 from bothways.checkpoint.formats.linear import LinearFormat
 from bothways.checkpoint.formats.mean_layer import MEAN_HEAD, MeanLayerFormat
 from bothways.checkpoint.mean_layer import find_mean_layer
-from bothways.checkpoint.readers import unread_warning
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 
@@ -125,7 +125,7 @@ def test_a_model_without_a_spare_direction_keeps_the_format_of_linear_heads(buil
 
 def test_directories_in_the_format_of_linear_heads_load(build, tmp_path):
     made = build()
-    checkpoint.save(made, tmp_path / "model", FORMATS["bothways-linear"])
+    checkpoint.save(made, tmp_path / "model", FORMATS["bothways-linear"]())
     torch.testing.assert_close(ours(checkpoint.load(tmp_path / "model")), ours(made))
 
 

@@ -11,7 +11,8 @@ from safetensors.numpy import load_file, save_file
 import bothways
 from bothways import pretrained
 from bothways.checkpoint import hub
-from bothways.checkpoint.contents import Description
+from bothways.checkpoint.description import Description
+from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.tfidf import read_tfidf, write_tfidf
 from bothways.cli.main import main
 from bothways.errors import InputError
@@ -121,4 +122,4 @@ def test_weights_that_are_no_numbers_are_refused_by_name(name, directories, tmp_
     weights[name][-1:] = np.nan
     save_file(weights, file)
     with pytest.raises(InputError, match=rf"tfidf\.safetensors: NaN .*{name}"):
-        read_tfidf(tmp_path / "model")
+        read_tfidf(Directory(tmp_path / "model"))

@@ -135,7 +135,7 @@ def test_a_model_without_some_heads_is_exported(made, tmp_path):
 
 
 def test_other_libraries_get_the_same_function_with_zeros(made):
-    from bothways.checkpoint.formats.pruned import fill_heads
+    from bothways.checkpoint.contents import fill_heads
 
     small = cut(made(), layers=range(3), heads=HEADS)
     full = fill_heads(small)

@@ -14,8 +14,7 @@ import torch
 from bothways import load
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
-from bothways.config import EncoderConfig
-from bothways.config.attention import RandomBlocksConfig
+from bothways.config import EncoderConfig, RandomBlocksConfig
 from bothways.errors import InputError
 from bothways.evaluation import before_after
 from bothways.export import export, int8, parity

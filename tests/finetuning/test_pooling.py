@@ -12,16 +12,17 @@ import transformers
 import bothways
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint, new_head
-from bothways.checkpoint.checkpoint import DENSE, TRANSFORMER
 from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.sentence_transformers import DENSE, TRANSFORMER
 from bothways.cli import info
 from bothways.compression import quantize
+from bothways.config import unit_scale
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.export import export
 from bothways.finetuning.tasks import run as run_task
 from bothways.inference.predictor import Predictor
-from bothways.model.pooler import SLOPE, build_pooler, initialize_near_identity, unit_scale
+from bothways.model.pooler import SLOPE, build_pooler, initialize_near_identity
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Export, Pretrain, Quantize, Regress, Tag
 

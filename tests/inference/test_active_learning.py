@@ -12,7 +12,7 @@ import torch
 from sklearn.cluster import KMeans
 
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Description
+from bothways.checkpoint.description import Description
 from bothways.checkpoint.formats.tfidf import write_tfidf
 from bothways.cli.main import main
 from bothways.data.examples import read_table

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.checkpoint.contents import CONFIG, Description
+from bothways.checkpoint.description import CONFIG, Description
 from bothways.cli.main import main
 from bothways.errors import InputError
 from bothways.inference.backends import BACKENDS, open_backend
@@ -20,7 +20,7 @@ class StaticBackend(Backend):
     """The sum of the vectors of a text's words."""
 
     def __init__(self, directory, **options):
-        self.words = json.loads((directory / "words.json").read_text(encoding="utf-8"))
+        self.words = json.loads((directory.path / "words.json").read_text(encoding="utf-8"))
         self.description = Description(model_type="test-static", pooling="mean")
         self.heads, self.device, self.dtype = {}, torch.device("cpu"), torch.float32
 

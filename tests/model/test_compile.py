@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bothways.batch import Batch
-from bothways.config.attention import RandomBlocksConfig
+from bothways.config import RandomBlocksConfig
 from bothways.model import global_attention, kernels, layout
 from bothways.model.compile import compile_layers
 

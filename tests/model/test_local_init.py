@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bothways.batch import Batch
-from bothways.config.sizes import SIZES
+from bothways.config import SIZES
 from bothways.families import FAMILIES
 from bothways.model.attention import Attention
 from bothways.model.layout import Bucketed

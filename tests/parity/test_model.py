@@ -9,9 +9,10 @@ import torch.nn.functional as F
 import transformers
 
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint, new_head, state_dict
+from bothways.checkpoint import checkpoint, new_head
 from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.state_dict import hf_state_dict
+from bothways.checkpoint.formats import hugging_face
+from bothways.checkpoint.formats.hugging_face import hf_state_dict
 from bothways.families import FAMILIES
 from bothways.log import messages_to
 from bothways.model import kernels
@@ -114,7 +115,7 @@ def their_scores(output, names):
 def their_parameters(peer):
     """Each parameter once, by the name of its owner."""
     parameters = peer.named_parameters(remove_duplicate=False)
-    copies = state_dict.DERIVED
+    copies = hugging_face.DERIVED
     return {name: value for name, value in parameters if not name.endswith(copies) or name == "decoder.bias"}
 
 

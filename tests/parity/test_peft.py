@@ -11,9 +11,11 @@ from bothways.adapters.install import install
 from bothways.adapters.spec import AdapterSpec
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.adapter import AdapterFiles
+from bothways.checkpoint.adapter import attach
+from bothways.checkpoint.checkpoint import unread_warning
 from bothways.checkpoint.contents import Checkpoint, pooling_config
-from bothways.checkpoint.readers import unread_warning
+from bothways.checkpoint.directory import Directory
+from bothways.checkpoint.formats.adapter import AdapterFiles
 from bothways.compression.merge import merge
 from bothways.errors import InputError
 from bothways.families import FAMILIES
@@ -196,7 +198,7 @@ def test_the_model_that_an_adapter_is_for_does_not_change(base_of, tmp_path):
     train(peer, bias="all", modules_to_save=["word_embeddings"]).save_pretrained(tmp_path / "adapter")
     loaded = checkpoint.load(base)
     before = {name: value.clone() for name, value in loaded.model.state_dict().items()}
-    AdapterFiles.open(tmp_path / "adapter").attach(loaded)
+    attach(AdapterFiles.open(Directory(tmp_path / "adapter")), loaded)
     assert all(torch.equal(value, before[name]) for name, value in loaded.model.state_dict().items())
 
 

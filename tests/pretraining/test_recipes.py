@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.config.sizes import SIZES
+from bothways.config import SIZES
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import messages_to

@@ -12,6 +12,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.sentence_transformers import read_prompts
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
+from bothways.io import Files
 from bothways.serving import openapi
 from bothways.serving.app import HANDLERS
 from bothways.serving.guard import Access
@@ -257,7 +258,7 @@ def test_an_unknown_prompt_is_refused_with_the_names_that_there_are(client, name
 
 
 def test_prompts_are_read_from_the_files_of_sentence_transformers(tmp_path):
-    assert read_prompts(tmp_path) == {}
+    assert read_prompts(Files(tmp_path)) == {}
     file, pooling = tmp_path / "config_sentence_transformers.json", tmp_path / "1_Pooling" / "config.json"
     for content, prompts in {
         "{}": {},
@@ -265,15 +266,15 @@ def test_prompts_are_read_from_the_files_of_sentence_transformers(tmp_path):
         '{"prompts": {"query": "q: "}}': {"query": "q: "},
     }.items():
         file.write_text(content)
-        assert read_prompts(tmp_path) == prompts
+        assert read_prompts(Files(tmp_path)) == prompts
     pooling.parent.mkdir()
     pooling.write_text('{"include_prompt": false}')
-    assert read_prompts(tmp_path) == {}
+    assert read_prompts(Files(tmp_path)) == {}
     pooling.write_text("{}")
     for content in ('{"prompts": {"query": 7}}', '{"prompts": ["query"]}', '{"prompts": "query"}'):
         file.write_text(content)
         with pytest.raises(InputError, match="prompts"):
-            read_prompts(tmp_path)
+            read_prompts(Files(tmp_path))
 
 
 def test_lone_surrogates_and_broken_headers_never_break_an_answer(serve, make_predictor):

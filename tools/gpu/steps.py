@@ -41,7 +41,8 @@ from bothways.bench.peers import PeerConfig, best_batch_size, sentence_transform
 from bothways.bench.workload import task_method
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
-from bothways.config.sizes import SIZES
+from bothways.checkpoint.directory import Directory
+from bothways.config import SIZES
 from bothways.corpus.documents import sample
 from bothways.device import describe_hardware, measure_peak_flops, num_cores
 from bothways.families import FAMILIES
@@ -384,7 +385,7 @@ def embed_beside(report: Report, name: str, path: Path, texts: Sequence[str], fo
     report.attempt(f"{name}: bothways, texts", lambda: speed(lambda: len(model.embed(texts)), report))
     report.attempt(f"{name}: bothways, ids", lambda: speed(lambda: from_ids(model, encodings), report))
     report.attempt(f"{name}: bothways, model alone", lambda: model_alone(model, encodings, report))
-    source, _ = files_for_others(checkpoint.find(path), folder / f"{name} for others", task_method(model))
+    source, _ = files_for_others(Directory(path).path, folder / f"{name} for others", task_method(model))
     config = PeerConfig(source, folder, "vectors", pooling="mean", longest=512, device=str(DEVICE))
 
     def peer() -> Figures:

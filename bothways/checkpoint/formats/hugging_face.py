@@ -1,45 +1,55 @@
 """The Hugging Face layout: config.json and float tensors by the family's names, which transformers loads."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bothways.checkpoint.contents import CONFIG, METADATA_FILE, Checkpoint, problem_type
-from bothways.checkpoint.formats.format import Format, ModelPlan, StoredModel
+from bothways.checkpoint.description import CONFIG, METADATA_FILE, problem_type
+from bothways.checkpoint.directory import Directory
+from bothways.checkpoint.formats.format import Format, StoredModel
 from bothways.checkpoint.sentence_transformers import write_pooling
-from bothways.checkpoint.state_dict import hf_state_dict
 from bothways.checkpoint.weights import WEIGHTS, read_weights, write_weights
 from bothways.errors import InputError
-from bothways.families import FAMILIES
+from bothways.families import FAMILIES, FamilySpec
 from bothways.io import write_json
-from bothways.model.model import Model
 from bothways.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.model import Model
+
+POOLER = "pooler.dense.weight"
+BIAS, BIAS_COPY = "heads.masked_words.bias", "decoder.bias"
+TABLE_COPIES = ("decoder.weight", "vocab_projector.weight", "lm_head.weight")
+# In files, but no parameters of ours: buffers, and copies of the token table and the vocabulary bias.
+DERIVED = ("position_ids", "token_type_ids", BIAS_COPY, *TABLE_COPIES)
 
 
 class HuggingFaceFormat(Format):
-    def open(self, directory: Path, hf_config: Mapping[str, Any]) -> StoredModel:
-        def read(plan: ModelPlan) -> Model:
-            return plan.read(read_weights(directory))
+    def open(self, directory: Directory) -> StoredModel:
+        return StoredModel(directory.config, lambda _: read_weights(directory))
 
-        return StoredModel(hf_config, read)
-
-    def holds(self, checkpoint: Checkpoint) -> bool:
+    def holds(self, checkpoint: "Checkpoint") -> bool:
         return True
 
-    def write(self, checkpoint: Checkpoint, directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
+    def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         family = FAMILIES[checkpoint.model_type]
         prefix = "" if hf_config["architectures"][0].endswith("Model") else family.prefix
         write_weights(hf_state_dict(checkpoint.model, family, prefix), directory / WEIGHTS)
         return hf_config
 
-    def for_others(self, checkpoint: Checkpoint) -> None:
+    def for_others(self, checkpoint: "Checkpoint") -> None:
+        return None
+
+    def unread(self, checkpoint: "Checkpoint") -> None:
         return None
 
 
 HUGGING_FACE = HuggingFaceFormat()
 
 
-def write_files(checkpoint: Checkpoint, directory: Path, weights: Format = HUGGING_FACE) -> None:
+def write_files(checkpoint: "Checkpoint", directory: Path, weights: Format = HUGGING_FACE) -> None:
     """Write all files of a checkpoint into a directory, the weights in a format."""
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     config = weights.write(checkpoint, directory, hugging_face_config(checkpoint))
@@ -51,7 +61,7 @@ def write_files(checkpoint: Checkpoint, directory: Path, weights: Format = HUGGI
         write_pooling(directory, checkpoint.pooling, checkpoint.normalized, model.config)
 
 
-def hugging_face_config(checkpoint: Checkpoint) -> dict[str, Any]:
+def hugging_face_config(checkpoint: "Checkpoint") -> dict[str, Any]:
     """The content of config.json. InputError if the family has no architecture with the model's heads."""
     model, family, tokenizer = checkpoint.model, FAMILIES[checkpoint.model_type], checkpoint.tokenizer
     architecture = family.architectures.get(frozenset(model.num_outputs))
@@ -81,3 +91,18 @@ def special_token_ids(tokenizer: Tokenizer | None) -> dict[str, int | None]:
         if tokenizer.backend.has_bos_and_eos:
             ids |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
     return {f"{name}_token_id": index for name, index in ids.items()}
+
+
+def hf_state_dict(model: "Model", family: FamilySpec, prefix: str) -> "dict[str, Tensor]":
+    """Our parameters under Hugging Face's names, with stacked ones split. prefix: replaces the family's prefix."""
+    tensors = {}
+    for parameter, value in model.state_dict().items():
+        names = family.hf_names(parameter, model.num_outputs)
+        if not names:
+            raise InputError(
+                f"{parameter} has no Hugging Face name in the family {family.model_type}; the model cannot be saved"
+            )
+        for name, rows in zip(names, value.chunk(len(names)), strict=True):
+            renamed = prefix + name.removeprefix(family.prefix) if name.startswith(family.prefix) else name
+            tensors[renamed] = rows.detach().float().cpu().contiguous().clone()
+    return tensors

@@ -4,20 +4,20 @@ transformers and sentence-transformers get the scores from the layer (checkpoint
 reads the exact head and last layer norm from a file of their own.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bothways.checkpoint.contents import CONFIG, Checkpoint, encoder_only
-from bothways.checkpoint.formats.format import Format, ModelPlan, StoredModel
-from bothways.checkpoint.formats.hugging_face import hugging_face_config
-from bothways.checkpoint.mean_layer import find_mean_layer, last_norm, with_mean_layer
+from bothways.checkpoint.description import CONFIG
+from bothways.checkpoint.directory import Directory
+from bothways.checkpoint.formats.format import Format, Plan, StoredModel
+from bothways.checkpoint.formats.hugging_face import hf_state_dict, hugging_face_config
 from bothways.checkpoint.sentence_transformers import write_mean_layer
-from bothways.checkpoint.state_dict import hf_state_dict
 from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors, write_weights
 from bothways.errors import InputError, MissingFile
 from bothways.families import FAMILIES, FamilySpec
-from bothways.model.model import Model
+
+if TYPE_CHECKING:
+    from bothways.checkpoint.contents import Checkpoint
 
 MEAN_HEAD = "mean_head.safetensors"
 LAYER_MODULES = (
@@ -31,8 +31,9 @@ class MeanLayerFormat(Format):
     model_type = "bothways-mean-layer"
     stores_pooling = False  # `write_mean_layer` does
 
-    def open(self, directory: Path, hf_config: Mapping[str, Any]) -> StoredModel:
-        file, depth = directory / CONFIG, hf_config.get("num_hidden_layers")
+    def open(self, directory: Directory) -> StoredModel:
+        hf_config = directory.config
+        file, depth = directory.path / CONFIG, hf_config.get("num_hidden_layers")
         if type(depth) is not int or depth < 2:
             raise InputError(f"{file}: num_hidden_layers ({depth!r:.20}) must be at least 2; the last is extra")
         act = hf_config.get("pooler_act")
@@ -43,10 +44,14 @@ class MeanLayerFormat(Format):
             {**config, "num_hidden_layers": depth - 1}, read_mean_layer, pooler_act=act, normalized=act != "none"
         )
 
-    def holds(self, checkpoint: Checkpoint) -> bool:
+    def holds(self, checkpoint: "Checkpoint") -> bool:
+        from bothways.checkpoint.mean_layer import find_mean_layer
+
         return find_mean_layer(checkpoint) is not None
 
-    def write(self, checkpoint: Checkpoint, directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
+    def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
+        from bothways.checkpoint.mean_layer import find_mean_layer, last_norm, with_mean_layer
+
         layer, family = find_mean_layer(checkpoint), FAMILIES[checkpoint.model_type]
         if layer is None:
             raise InputError("no encoder layer computes what the head reads; the model cannot be saved in this format")
@@ -63,13 +68,18 @@ class MeanLayerFormat(Format):
         marker = {"bothways_format": self.model_type, "pooler_act": checkpoint.model.config.pooler_act}
         return {**hugging_face_config(expressed), **marker}
 
-    def for_others(self, checkpoint: Checkpoint) -> Checkpoint:
+    def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint":
+        from bothways.checkpoint.contents import encoder_only
+
         return encoder_only(checkpoint)
 
+    def unread(self, checkpoint: "Checkpoint") -> None:
+        return None
 
-def read_mean_layer(plan: ModelPlan) -> Model:
-    """The model without the layer. InputError if the file of its head is missing or incomplete."""
-    file = plan.directory / MEAN_HEAD
+
+def read_mean_layer(plan: Plan) -> TensorFiles:
+    """The weights without the layer. InputError if the file of its head is missing or incomplete."""
+    file = plan.directory.path / MEAN_HEAD
     if not file.exists():
         raise MissingFile(f"{file}: not found, though config.json declares it; {AGAIN}")
     exact, depth = open_safetensors(file).locations, plan.config.num_hidden_layers
@@ -77,9 +87,9 @@ def read_mean_layer(plan: ModelPlan) -> Model:
     if missing := [name for name in names.values() if name not in exact]:
         raise InputError(f"{file}: {missing[0]} is missing; {AGAIN}")
     dropped = layer_names(plan.family, depth)
-    stored = open_safetensors(plan.directory / WEIGHTS).locations
+    stored = open_safetensors(plan.directory.path / WEIGHTS).locations
     stored = {name: location for name, location in stored.items() if name not in dropped}
-    return plan.read(TensorFiles({**stored, **{name: exact[ours] for name, ours in names.items()}}))
+    return TensorFiles({**stored, **{name: exact[ours] for name, ours in names.items()}})
 
 
 def exact_names(family: FamilySpec, depth: int) -> dict[str, str]:

@@ -5,20 +5,21 @@ weights have Hugging Face's names; config.json has the number of heads before th
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bothways.checkpoint.contents import CONFIG, Checkpoint
-from bothways.checkpoint.formats.format import Format, ModelPlan, StoredModel
-from bothways.checkpoint.state_dict import hf_state_dict
-from bothways.checkpoint.weights import open_safetensors, write_weights
-from bothways.config import EncoderConfig
+from bothways.checkpoint.description import CONFIG
+from bothways.checkpoint.directory import Directory
+from bothways.checkpoint.formats.format import Format, Plan, StoredModel
+from bothways.checkpoint.formats.hugging_face import hf_state_dict
+from bothways.checkpoint.weights import TensorFiles, open_safetensors, write_weights
+from bothways.config import NO_POOLER, EncoderConfig
 from bothways.errors import InputError, MissingFile
 from bothways.families import FAMILIES, FamilySpec
 from bothways.io import get_object
-from bothways.model.model import Model
-from bothways.model.pooler import NO_POOLER
+
+if TYPE_CHECKING:
+    from bothways.checkpoint.contents import Checkpoint
 
 PRUNED_WEIGHTS = "pruned.safetensors"  # under the usual name other libraries would load some of it
 HEADS, HEAD_SIZE = "num_attention_heads", "attention_head_size"
@@ -27,17 +28,17 @@ HEADS, HEAD_SIZE = "num_attention_heads", "attention_head_size"
 class PrunedFormat(Format):
     model_type = "bothways-pruned"
 
-    def open(self, directory: Path, hf_config: Mapping[str, Any]) -> StoredModel:
-        pruning = get_object(hf_config, "pruning_config", directory / CONFIG)
-        config = {name: value for name, value in hf_config.items() if name != "pruning_config"}
+    def open(self, directory: Directory) -> StoredModel:
+        pruning = get_object(directory.config, "pruning_config", directory.path / CONFIG)
+        config = {name: value for name, value in directory.config.items() if name != "pruning_config"}
         config["model_type"] = pruning.get("model_type")
-        changes = read_heads(pruning, directory / CONFIG)
-        return StoredModel(config, read_pruned, pruning.get("pooler_act"), changes=changes)
+        changes = read_heads(pruning, directory.path / CONFIG)
+        return StoredModel(config, read_pruned, pooler_act=pruning.get("pooler_act"), changes=changes)
 
-    def holds(self, checkpoint: Checkpoint) -> bool:
+    def holds(self, checkpoint: "Checkpoint") -> bool:
         return checkpoint.model.config.attention_head_size is not None
 
-    def write(self, checkpoint: Checkpoint, directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
+    def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         config, family = checkpoint.model.config, FAMILIES[checkpoint.model_type]
         write_weights(hf_state_dict(checkpoint.model, family, family.prefix), directory / PRUNED_WEIGHTS)
         is_linear = "classes" in checkpoint.model.num_outputs and config.pooler_act in NO_POOLER
@@ -49,7 +50,9 @@ class PrunedFormat(Format):
         }
         return {**whole, "model_type": self.model_type, "pruning_config": pruning}
 
-    def for_others(self, checkpoint: Checkpoint) -> Checkpoint:
+    def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint":
+        from bothways.checkpoint.contents import fill_heads
+
         return fill_heads(checkpoint)
 
 
@@ -73,32 +76,8 @@ def read_heads(stored: Mapping[str, Any], file: Path) -> dict[str, int]:
     return {name: value for name, value in changes.items() if value is not None}
 
 
-def read_pruned(plan: ModelPlan) -> Model:
-    file = plan.directory / PRUNED_WEIGHTS
+def read_pruned(plan: Plan) -> TensorFiles:
+    file = plan.directory.path / PRUNED_WEIGHTS
     if not file.exists():
         raise MissingFile(f"{file}: not found, though config.json declares a pruned model; prune the model again")
-    return plan.read(open_safetensors(file))
-
-
-def fill_heads(checkpoint: Checkpoint) -> Checkpoint:
-    """The same function in the Hugging Face layout: removed heads are there again, with weights of 0."""
-    model, config = checkpoint.model, checkpoint.model.config
-    if config.attention_head_size is None:
-        return checkpoint
-    full = Model(
-        config.replace(attention_head_size=None, num_attention_heads=config.hidden_size // config.head_size),
-        model.num_outputs,
-        pooler=model.pooler is not None,
-    )
-    state = model.state_dict()
-    for name, value in full.state_dict().items():
-        stored = state[name]
-        value.zero_()
-        if name.endswith(("attention.qkv.weight", "attention.qkv.bias")):
-            for rows, kept in zip(value.chunk(3), stored.chunk(3), strict=True):
-                rows[: len(kept)] = kept
-        elif name.endswith("attention.output.weight"):
-            value[:, : stored.shape[1]] = stored
-        else:
-            value.copy_(stored)
-    return replace(checkpoint, model=full.eval())
+    return open_safetensors(file)

@@ -1,21 +1,18 @@
-"""Linear models over TF-IDF, which have no encoder: their terms as JSON, their weights beside them."""
+"""Models without an encoder. Linear models over TF-IDF: their terms as JSON, their weights beside them. Static vectors:
+a table of vectors and a tokenizer, as model2vec stores them."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from safetensors.numpy import load_file
 
-from bothways.checkpoint.contents import CONFIG, METADATA_FILE, MULTI_LABEL, Description, problem_type
-from bothways.checkpoint.formats.format import Format, StoredModel
-from bothways.checkpoint.metadata import read_metadata
-from bothways.checkpoint.state_dict import not_finite_error
-from bothways.checkpoint.weights import write_weights
+from bothways.checkpoint.description import CONFIG, METADATA_FILE, MULTI_LABEL, Description, problem_type
+from bothways.checkpoint.directory import STATIC, Directory
+from bothways.checkpoint.formats.format import Format, Stored
+from bothways.checkpoint.weights import not_finite_error, write_weights
 from bothways.errors import InputError
-from bothways.io import atomic_directory, read_json, write_json
+from bothways.io import atomic_directory, write_json
 from bothways.linear.tfidf import Tfidf, TfidfModel
 
 TERMS, WEIGHTS = "terms.json", "tfidf.safetensors"
@@ -25,8 +22,17 @@ ENCODER = "encoder"  # beside a TF-IDF model that is the better model of a run
 class TfidfFormat(Format):
     model_type = "bothways-tfidf"
 
-    def open(self, directory: Path, hf_config: Mapping[str, Any]) -> StoredModel:
-        raise no_encoder_error(directory, classifies=hf_config.get("problem_type") != "regression")
+    def open(self, directory: Directory) -> Stored:
+        raise no_encoder_error(directory.path, classifies=directory.config.get("problem_type") != "regression")
+
+
+class StaticFormat(Format):
+    model_type = STATIC
+
+    def open(self, directory: Directory) -> Stored:
+        raise InputError(
+            f"{directory.path}: static vectors, which have no encoder; name an encoder, such as bothways-en"
+        )
 
 
 def no_encoder_error(directory: Path, *, classifies: bool) -> InputError:
@@ -42,6 +48,8 @@ def no_encoder_error(directory: Path, *, classifies: bool) -> InputError:
 
 def write_tfidf(model: TfidfModel, described: Description, target: Path) -> None:
     """Write a TF-IDF model. described: its labels and metadata."""
+    import torch
+
     names = {str(index): name for index, name in enumerate(described.labels)}
     config = {"model_type": TfidfFormat.model_type, "problem_type": problem_type(described, 1), "id2label": names}
     terms = {"words": [*model.tfidf.words], "characters": [*model.tfidf.characters]}
@@ -53,10 +61,10 @@ def write_tfidf(model: TfidfModel, described: Description, target: Path) -> None
         write_json(directory / METADATA_FILE, {"format": 1, **described.metadata})
 
 
-def read_tfidf(directory: Path) -> tuple[TfidfModel, Description]:
+def read_tfidf(directory: Directory) -> tuple[TfidfModel, Description]:
     """InputError if terms, weights and labels do not belong together."""
-    config, file = read_json(directory / CONFIG), directory / WEIGHTS
-    terms, weights = read_json(directory / TERMS), dict[str, np.ndarray](load_file(file))
+    config, file = directory.config, directory.path / WEIGHTS
+    terms, weights = directory.read(directory.path / TERMS), dict[str, np.ndarray](load_file(file))
     if broken := [name for name, value in weights.items() if not np.isfinite(value).all()]:
         raise not_finite_error(file, broken)
     words, characters = ({term: index for index, term in enumerate(terms[name])} for name in ("words", "characters"))
@@ -70,12 +78,12 @@ def read_tfidf(directory: Path) -> tuple[TfidfModel, Description]:
         raise InputError(f"{file}: does not belong to {TERMS}; fine-tune again")
     labels = tuple(map(str, (config.get("id2label") or {}).values()))
     if num_outputs != max(1, len(labels)):
-        raise InputError(f"{directory / CONFIG}: id2label does not belong to {WEIGHTS}; fine-tune again")
+        raise InputError(f"{directory.path / CONFIG}: id2label does not belong to {WEIGHTS}; fine-tune again")
     tfidf = Tfidf(words, characters, weights["idf"])
     described = Description(
         model_type=TfidfFormat.model_type,
         labels=labels,
         multi_label=config.get("problem_type") == MULTI_LABEL,
-        metadata=read_metadata(directory / METADATA_FILE),
+        metadata=directory.metadata,
     )
     return TfidfModel(tfidf, weights["weight"], weights["bias"], float(config["strength"])), described

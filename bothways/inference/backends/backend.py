@@ -22,7 +22,7 @@ from bothways.tokenizer.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import torch
 
-    from bothways.checkpoint.contents import Description
+    from bothways.checkpoint.description import Description
     from bothways.inference.backends.encoder import EncoderBackend
 
 MAX_SCORES = 1 << 21  # scores of texts that are in memory at once

@@ -21,19 +21,20 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.batching import chunked, prefetch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.cloze import cloze_phrase
 from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.description import cloze_phrase
+from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.sentence_transformers import vector_notes
+from bothways.config import encodes_separately
 from bothways.device import choose_device, choose_dtype, num_cores, single_thread, without_garbage_collection
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.inference.backends.backend import MAX_SCORES, Backend
 from bothways.inference.reading import ReadOptions, Rows, check_names, run_options, trained_window_policy
 from bothways.inference.runner import BatchRunner, TokenModel, shown
-from bothways.log import logger, muted
+from bothways.log import muted
 from bothways.model.int8 import is_int8
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
-from bothways.model.pooler import encodes_separately
 from bothways.tasks import task_from_heads
 from bothways.tasks.arguments import whole_number
 from bothways.tasks.pooling import Pooling, pool_rows, pool_windows, pooling_name
@@ -83,7 +84,7 @@ class EncoderBackend(Backend):
     @classmethod
     def open(
         cls,
-        directory: Path,
+        directory: Directory,
         *,
         dtype: str = "auto",
         device: str = "auto",
@@ -94,25 +95,28 @@ class EncoderBackend(Backend):
         """Load a checkpoint, perhaps with an adapter."""
         number_format = choose_dtype(dtype, choose_device(device))
         # Rounded weights cannot be saved, so `save` reads the exact ones again from here.
-        source = None if number_format is torch.float32 else directory.resolve()
+        source = None if number_format is torch.float32 else directory.place.resolve()
         with single_thread():
-            loaded = checkpoint.load(directory, dtype=number_format, adapter=adapter)
+            if adapter is None:
+                loaded = checkpoint.read(directory, number_format)
+            else:
+                loaded = checkpoint.load(directory.place, dtype=number_format, adapter=adapter)
             options: dict[str, Any] = {"dtype": dtype, "device": device, "window": window, "batch_tokens": batch_tokens}
             backend = cls(loaded, source=source, adapter=adapter, **options)
         if backend.task == "embed":
-            folder, longest = checkpoint.find(directory, lambda _: None), loaded.model.config.max_position_embeddings
-            for note in vector_notes(folder, longest):
-                logger.warning(note)
+            for note in vector_notes(directory, loaded.model.config.max_position_embeddings):
+                directory.warn(note)
         return backend
 
     def with_adapter(self, directory: Path) -> "EncoderBackend":
         """This model with an adapter. Its weights are shared, not copied."""
-        from bothways.checkpoint.adapter import AdapterFiles
+        from bothways.checkpoint.adapter import attach
+        from bothways.checkpoint.formats.adapter import AdapterFiles
 
-        source = checkpoint.find(directory)
+        source = Directory(directory)
         dtype, tokens = str(self.dtype).removeprefix("torch."), self.runner.batch_tokens
-        attached = AdapterFiles.open(source).attach(self.checkpoint)
-        return EncoderBackend(attached, dtype=dtype, device=str(self.device), source=source, batch_tokens=tokens)
+        attached = attach(AdapterFiles.open(source), self.checkpoint)
+        return EncoderBackend(attached, dtype=dtype, device=str(self.device), source=source.path, batch_tokens=tokens)
 
     @property
     def encoder(self) -> "EncoderBackend":

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from bothways.checkpoint.contents import Description
+from bothways.checkpoint.description import Description
 from bothways.errors import InputError
 from bothways.inference.backends.backend import Backend
 from bothways.inference.reading import ReadOptions, Rows
+from bothways.io import Files
 from bothways.linear.static_vectors import MODEL_TYPE, StaticVectors, write_static
 from bothways.linear.word_vector_files import open_static
 from bothways.tasks.pooling import Pooling
@@ -26,11 +27,11 @@ class StaticBackend(Backend):
         self.device, self.dtype = torch.device("cpu"), torch.float32
 
     @classmethod
-    def open(cls, directory: Path, *, window: int | None = None, **options: object) -> "StaticBackend":
+    def open(cls, directory: Files, *, window: int | None = None, **options: object) -> "StaticBackend":
         """Read a directory, or a file of word vectors. Number format, device and batches of encoders do not matter."""
         if window:
             raise InputError(f"window ({window}) is for models that read tokens; static vectors read whole texts")
-        return cls(open_static(directory), directory)
+        return cls(open_static(directory.path), directory.path)
 
     @property
     def tokenizer(self) -> Tokenizer:

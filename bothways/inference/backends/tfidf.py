@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bothways.checkpoint.contents import Description
+from bothways.checkpoint.description import Description
+from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.tfidf import no_encoder_error, read_tfidf, write_tfidf
 from bothways.errors import InputError
 from bothways.inference.backends.backend import MAX_SCORES, Backend
@@ -25,11 +26,11 @@ class TfidfBackend(Backend):
         self.device, self.dtype = torch.device("cpu"), torch.float64
 
     @classmethod
-    def open(cls, directory: Path, *, window: int | None = None, **options: object) -> "TfidfBackend":
+    def open(cls, directory: Directory, *, window: int | None = None, **options: object) -> "TfidfBackend":
         """Read a directory. Number format, device and batches of encoders do not matter."""
         if window:
             raise InputError(f"window ({window}) is for models that read tokens; TF-IDF models read whole texts")
-        return cls(*read_tfidf(directory), directory)
+        return cls(*read_tfidf(directory), directory.path)
 
     def refusal(self) -> InputError:
         return no_encoder_error(self.directory, classifies=self.task == "classify")

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from bothways.checkpoint.contents import Checkpoint, check_plain
-from bothways.config import EncoderConfig
-from bothways.config.attention import GlobalTokensConfig
+from bothways.config import EncoderConfig, GlobalTokensConfig
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import logger

@@ -1,11 +1,16 @@
-"""Metadata of a model or run, bothways.json: settings, versions, results; validated on reading."""
+"""Description of a model: labels, pooling and metadata. bothways.json is the metadata of a model or run: settings,
+versions, results; validated on reading. No torch."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
 from bothways.io import get_object, read_json
 
+CONFIG, METADATA_FILE, ADAPTER_CONFIG = "config.json", "bothways.json", "adapter_config.json"
+MULTI_LABEL = "multi_label_classification"
 INTEGER, NUMBER, TEXT, BOOL, OBJECT = "an integer from 0", "a number", "text", "true or false", "a JSON object"
 DATA = "text or a JSON object"  # a path, or the description of a table in memory
 TYPES: dict[str, type | tuple[type, ...]] = {
@@ -32,9 +37,51 @@ SETTINGS = {
 PROCESS = {"id": INTEGER, **dict.fromkeys(("host", "machine", "began"), TEXT)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What is known about a model, of whatever kind it is.
+
+    labels: names of the classes, in the order of the head's outputs; empty for regression. multi_label: a text may have
+    any number of labels. pooling: how sentence vectors are pooled (mean, cls, max); None if the directory does not
+    specify it. normalized: whether they are scaled to length 1. metadata: content of bothways.json, which records how
+    the model was trained.
+    """
+
+    model_type: str = "bert"
+    labels: tuple[str, ...] = ()
+    multi_label: bool = False
+    pooling: str | None = None
+    normalized: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings the model was trained with; empty if unknown."""
+        settings: Mapping[str, Any] = self.metadata.get("settings") or {}
+        return settings
+
+
+def problem_type(described: Description, num_outputs: int) -> str:
+    """Hugging Face's name of the task of a classification head with this number of outputs."""
+    if described.multi_label:
+        return MULTI_LABEL
+    return "single_label_classification" if described.labels or num_outputs > 1 else "regression"
+
+
+def cloze_phrase(metadata: Mapping[str, Any]) -> str | None:
+    """The phrase of a cloze classifier (cloze.py); None for other models."""
+    entry = metadata.get("cloze")
+    phrase = entry.get("phrase") if isinstance(entry, Mapping) else None
+    return phrase if isinstance(phrase, str) else None
+
+
 def read_metadata(file: Path) -> dict[str, Any]:
     """The content of bothways.json; empty if the file does not exist. InputError for missing or mistyped entries."""
-    metadata = read_json(file) if file.exists() else {}
+    return check_metadata(read_json(file) if file.exists() else {}, file)
+
+
+def check_metadata(metadata: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The content of bothways.json. InputError for missing or mistyped entries."""
     settings, process = get_object(metadata, "settings", file), get_object(metadata, "process", file)
     for entries, types in ((metadata, FACTS), (settings, SETTINGS), (process, PROCESS)):
         for name, kind in types.items():

@@ -10,11 +10,11 @@ import transformers
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.lengthen import copy_to_global_projections, global_projections_are_copies, lengthen
-from bothways.config.attention import GlobalTokensConfig
+from bothways.config import GlobalTokensConfig
 from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.pretraining import pretrain
+from bothways.pretraining.lengthen import copy_to_global_projections, global_projections_are_copies, lengthen
 from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
