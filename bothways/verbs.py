@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Verb:
     """A verb of the command line.
 
-    settings: "module:Class" in bothways.settings, or the same of a task. function: "module:function" in this package
+    settings: "module:Class" in bothways.settings, or of a task. function: "module:function" in this package
     that runs the verb. group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings.
     waits: whether it runs until it is stopped, so that time says nothing of its progress.
     """
@@ -45,9 +45,7 @@ class Verb:
 
     @property
     def settings_class(self) -> type[Any]:
-        loaded: type[Any] = load_name(
-            self.settings if self.settings.startswith("bothways.") else f"bothways.settings.{self.settings}"
-        )
+        loaded: type[Any] = load_name(self.settings if "." in self.settings else f"bothways.settings.{self.settings}")
         return loaded
 
     def load(self) -> Callable[..., Any]:

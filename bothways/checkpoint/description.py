@@ -22,7 +22,7 @@ TYPES: dict[str, type | tuple[type, ...]] = {
     DATA: (str, dict),
 }
 FACTS = {
-    **dict.fromkeys(("verb", "scheme", "status", "started", "reason"), TEXT),
+    **dict.fromkeys(("verb", "task", "scheme", "status", "started", "reason"), TEXT),
     **dict.fromkeys(("process", "versions", "hardware", "hub"), OBJECT),
     **dict.fromkeys(("no_answer_threshold", "peak_flops", "flops_per_token"), NUMBER),
     **{"reads_pairs": BOOL, "steps": INTEGER},

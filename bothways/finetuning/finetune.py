@@ -49,6 +49,7 @@ from bothways.log import logger, muted, working
 from bothways.model.model import Model
 from bothways.report import plot
 from bothways.settings.finetune import FineTune
+from bothways.tasks import TASK, task_from_heads
 from bothways.tasks.prediction_sets import CALIBRATION
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import (
@@ -230,12 +231,12 @@ def run_seeds(
 
     trained = Outcome(task, split, metrics_by_seed, kept, folds)
     trained.result |= facts_of_score(setup, lessons)
-    delivered, comparison = trained, None
+    facts, delivered, comparison = facts_for_inference(task, metrics_by_seed[kept], initial), trained, None
     if setup.compares:
         trivial = fmean(folds.values("baseline")) if folds else metrics_by_seed[kept][split]["baseline"]
         rivals = [BaselineScore(task.scoring.trivial_baseline, trivial, None), *baseline_scores]
         trained.compare(rivals, folds.resamples if folds else resamples)
-        described = replace(initial, metadata=task.metadata(metrics_by_seed[kept]))
+        described = replace(initial, metadata=facts)
         with run.timed("baselines"):
             delivered = choose_model(setup, trained, rivals, dev, described, run)
         comparison = Comparison(rivals, delivered.result["verdict"])
@@ -255,7 +256,7 @@ def run_seeds(
         teacher=lessons.scores if lessons else {},
     )
     stored = finalize_all(setup.transforms, initial.model)
-    metadata = {**run.origin, "result": trained.result, **task.metadata(metrics_by_seed[kept]), **stored}
+    metadata = {**run.origin, "result": trained.result, **facts, **stored}
     if calibration:
         metadata[CALIBRATION] = calibration
     saved = replace(initial, metadata=metadata)
@@ -266,6 +267,14 @@ def run_seeds(
     run.update_metadata(result=delivered.result, figures=delivered.metrics_by_seed[kept])
     shutil.rmtree(run.directory / SEEDS)
     return read_result(run, task.name)
+
+
+def facts_for_inference(
+    task: TrainingTask, metrics_by_split: Mapping[str, Metrics], model: Checkpoint
+) -> dict[str, Any]:
+    """What inference needs besides weights and labels. metrics_by_split: of the model."""
+    facts = task.metadata(metrics_by_split)
+    return facts if task_from_heads(model.model.num_outputs, model) == task.name else {**facts, TASK: task.name}
 
 
 def facts_of_score(setup: FineTuneSetup, lessons: Lessons | None) -> dict[str, Any]:

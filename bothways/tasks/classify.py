@@ -363,8 +363,8 @@ class Classification(TextTask):
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
 
-    @staticmethod
-    def build(settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> "Classification":
+    @classmethod
+    def build(cls, settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> "Classification":
         # In cross-validation some fold trains on each row, and all folds need the same labels.
         labelled = [*tables.values()] if settings.folds else [tables["train"]]
         names = read_label_names(labelled, settings.train, multi_label=settings.multi_label)
@@ -374,7 +374,7 @@ class Classification(TextTask):
             with_cloze_head(pretrained, settings.cloze, words_by_label(settings.words, names))  # before any work
         targets_from = label_matrix if settings.multi_label else class_vector
         targets = {split: targets_from(table, names) for split, table in tables.items()}
-        return Classification(settings, pretrained, names, tables, {}).with_targets(targets)
+        return cls(settings, pretrained, names, tables, {}).with_targets(targets)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         if self.settings.cloze is not None:
