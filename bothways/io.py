@@ -6,14 +6,15 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from operator import attrgetter
 from os.path import exists
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from bothways.errors import InputError, MissingFile
 
@@ -24,33 +25,18 @@ BACKUP_SUFFIX = ".old"  # suffix of a directory that is being replaced
 MAX_DEPTH = 100  # nesting of lists and objects in a JSON file
 
 
-class LazyTable(MutableMapping[str, T]):
+class LazyTable(UserDict[str, T]):
     """Values by name, each imported from a package when it is first used. places: FILE:NAME of each value."""
 
     def __init__(self, package: str, places: Mapping[str, str]) -> None:
-        self.package, self.places, self.values_by_name = package, dict(places), dict[str, T]()
+        super().__init__()
+        self.package, self.data = package, cast(dict[str, T], dict(places))
 
     def __getitem__(self, name: str) -> T:
-        if name not in self.values_by_name:
-            file, _, value = self.places[name].partition(":")
-            self.values_by_name[name] = attrgetter(value)(import_module(f"{self.package}.{file}"))
-        return self.values_by_name[name]
-
-    def __setitem__(self, name: str, value: T) -> None:
-        self.places[name], self.values_by_name[name] = "", value
-
-    def __delitem__(self, name: str) -> None:
-        del self.places[name]
-        self.values_by_name.pop(name, None)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.places
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
-
-    def __len__(self) -> int:
-        return len(self.places)
+        if isinstance(place := self.data[name], str):
+            file, _, value = place.partition(":")
+            self.data[name] = attrgetter(value)(import_module(f"{self.package}.{file}"))
+        return self.data[name]
 
 
 # --- reading

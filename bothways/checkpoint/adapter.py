@@ -151,9 +151,10 @@ def _attach_own(files: AdapterFiles, base: Checkpoint, described: Mapping[str, A
     file, family = files.directory / METADATA_FILE, FAMILIES[base.model_type]
     spec = AdapterSpec.from_json(described, str(files.config.get("base_model_name_or_path", "")), file)
     if spec.fingerprint and spec.fingerprint != fingerprint_encoder(base.model):
+        named = base.metadata.get("settings", {}).get("out") or f"this {base.model_type} model"
         raise InputError(
-            f"{files.directory}: the adapter belongs to other weights than those of {_named(base)}; pass the "
-            "model that it was trained on"
+            f"{files.directory}: the adapter belongs to other weights than those of {named}; pass the model that "
+            "it was trained on"
         )
     labels, heads = described.get("labels"), described.get("heads")
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
@@ -237,10 +238,6 @@ def _check(files: AdapterFiles, tensors: Mapping[str, Tensor], shapes: Mapping[s
             )
         if not tensors[name].is_floating_point() or not all_finite(tensors[name]):
             raise InputError(f"{files.directory}: {name} has values that are no numbers; download the adapter again")
-
-
-def _named(base: Checkpoint) -> str:
-    return str(base.metadata.get("settings", {}).get("out") or f"this {base.model_type} model")
 
 
 # --- files that peft has written --------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 
 from bothways import pretrained
-from bothways.checkpoint.description import ADAPTER_CONFIG, CONFIG
+from bothways.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE
 from bothways.checkpoint.sentence_transformers import LIMITS, MODEL_SETTINGS, MODULES, pooling_file
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.errors import InputError, MissingFile, shorten
@@ -23,40 +23,13 @@ from bothways.log import logger
 from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 
 # Exact names, since a repository may hold the same weights again in other formats (onnx/, openvino/, *.bin).
+OTHER_WEIGHTS = tuple(f"{kind}.safetensors" for kind in ("int8", "packed", "pruned", "cloze", "tfidf"))
+ANY_WEIGHTS = (WEIGHTS, OLD_WEIGHTS, *OTHER_WEIGHTS, f"0_Transformer/{WEIGHTS}")
 FILES = (
-    CONFIG,
-    "bothways.json",
-    WEIGHTS,
-    f"{WEIGHTS}.index.json",
-    "model-*-of-*.safetensors",
-    "int8.safetensors",
-    "mean_head.safetensors",
-    "packed.safetensors",
-    "pruned.safetensors",
-    "cloze.safetensors",
-    "tfidf.safetensors",
-    "terms.json",
-    *TOKENIZER_FILES,
-    "merges.txt",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    MODULES,
-    MODEL_SETTINGS,
-    *LIMITS,
-    "[0-9]_*/*.json",
-    "*/config.json",
-    "[0-9]_*/model.safetensors",
-)
-ANY_WEIGHTS = (
-    WEIGHTS,
-    OLD_WEIGHTS,
-    "int8.safetensors",
-    "packed.safetensors",
-    "pruned.safetensors",
-    "cloze.safetensors",
-    "tfidf.safetensors",
-    f"0_Transformer/{WEIGHTS}",
+    *(CONFIG, METADATA_FILE, WEIGHTS, f"{WEIGHTS}.index.json", "model-*-of-*.safetensors"),
+    *(*OTHER_WEIGHTS, "mean_head.safetensors", "terms.json", *TOKENIZER_FILES, "merges.txt"),
+    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", MODULES, MODEL_SETTINGS, *LIMITS),
+    *("[0-9]_*/*.json", "*/config.json", "[0-9]_*/model.safetensors"),
 )
 NAME = re.compile(r"(?:(?P<owner>\w[\w.-]*)/)?\w[\w.-]*", re.ASCII)
 REVISION = re.compile(r"\w[\w.-]*(/[\w.-]+)*", re.ASCII)

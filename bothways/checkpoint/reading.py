@@ -10,7 +10,7 @@ from typing import Any
 from bothways.checkpoint.description import CONFIG, MULTI_LABEL, Description
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats import FORMATS
-from bothways.checkpoint.formats.format import Format, Naming, Plan, StoredModel
+from bothways.checkpoint.formats.format import Format, Naming, ReadPlan, StoredModel
 from bothways.checkpoint.formats.hugging_face import HUGGING_FACE
 from bothways.checkpoint.sentence_transformers import check_settings, lowers_texts, normalizes, read_pooling
 from bothways.checkpoint.weights import Array, shorten
@@ -63,7 +63,7 @@ class ModelFiles:
         if extra:
             directory.warn(f"{file}: unknown keys, kept but ignored: {escape_line(shorten(sorted(extra)))}")
         names = _read_labels(stored.hf_config, file)
-        arrays = stored.read(Plan(directory, family, config))
+        arrays = stored.read(ReadPlan(directory, family, config))
         return ModelFiles(
             directory, family, config, stored.hf_config, extra, names, arrays, stored.naming, stored.normalized
         )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.format import Format, Plan, StoredModel
+from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel
 from bothways.checkpoint.weights import CLOZE_WEIGHTS, TensorFiles, open_safetensors, write_weights
 from bothways.errors import InputError, MissingFile
 from bothways.io import get_object
@@ -48,7 +48,7 @@ class ClozeFormat(Format):
         return None
 
 
-def read_cloze(plan: Plan) -> TensorFiles:
+def read_cloze(plan: ReadPlan) -> TensorFiles:
     """The tensors by our names. InputError if the file is missing or broken."""
     file = plan.directory.path / CLOZE_WEIGHTS
     if not file.exists():

@@ -24,7 +24,7 @@ Naming = Literal["hugging_face", "exact", "int8"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReadPlan:
     """What is to be read: a directory, and what its config says."""
 
     directory: Directory
@@ -48,7 +48,7 @@ class StoredModel(Stored):
     """
 
     hf_config: Mapping[str, Any]
-    read: Callable[[Plan], Mapping[str, Array]]
+    read: Callable[[ReadPlan], Mapping[str, Array]]
     naming: Naming = "hugging_face"
     pooler_act: str | None = None
     normalized: bool | None = None
@@ -60,11 +60,12 @@ class Format(ABC):
 
     model_type: its name in config.json, so that no other library loads the files as something else; "" for a format
     that keeps the model_type of the family. stores_pooling: whether the pooling of text vectors is written beside the
-    weights.
+    weights. is_read_by_others: whether transformers reads the whole model.
     """
 
     model_type: ClassVar[str] = ""
     stores_pooling: ClassVar[bool] = True
+    is_read_by_others: ClassVar[bool] = False
 
     @abstractmethod
     def open(self, directory: Directory) -> Stored:
@@ -84,4 +85,4 @@ class Format(ABC):
 
     def unread(self, checkpoint: "Checkpoint") -> str | None:
         """A line about a model that transformers reads in part or not at all; None for others."""
-        return ONLY_BOTHWAYS.format(self.model_type)
+        return None if self.is_read_by_others else ONLY_BOTHWAYS.format(self.model_type)

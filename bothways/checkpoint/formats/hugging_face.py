@@ -27,6 +27,8 @@ DERIVED = ("position_ids", "token_type_ids", BIAS_COPY, *TABLE_COPIES)
 
 
 class HuggingFaceFormat(Format):
+    is_read_by_others = True
+
     def open(self, directory: Directory) -> StoredModel:
         return StoredModel(directory.config, lambda _: read_weights(directory))
 
@@ -40,9 +42,6 @@ class HuggingFaceFormat(Format):
         return hf_config
 
     def for_others(self, checkpoint: "Checkpoint") -> None:
-        return None
-
-    def unread(self, checkpoint: "Checkpoint") -> None:
         return None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.format import Format, Plan, StoredModel
+from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel
 from bothways.checkpoint.formats.pruned import HEADS, read_heads, split_heads
 from bothways.checkpoint.weights import (
     INT8_WEIGHTS,
@@ -62,7 +62,7 @@ class Int8Format(Format):
         return encoder_only(replace(checkpoint, model=dequantize(checkpoint.model)))
 
 
-def read_int8(plan: Plan) -> TensorFiles:
+def read_int8(plan: ReadPlan) -> TensorFiles:
     """The tensors of an int8 model. InputError if the file is missing or broken."""
     file = plan.directory.path / INT8_WEIGHTS
     if not file.exists():

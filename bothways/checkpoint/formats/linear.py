@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.format import HEAD_KEYS, Format, Plan, StoredModel
+from bothways.checkpoint.formats.format import HEAD_KEYS, Format, ReadPlan, StoredModel
 from bothways.checkpoint.formats.hugging_face import write_files
 from bothways.checkpoint.sentence_transformers import TRANSFORMER, read_linear, write_linear
 from bothways.checkpoint.weights import TensorFiles
@@ -56,7 +56,7 @@ class LinearFormat(Format):
         return f"only {computing} the scores of this model; --pooling cls gives a head that transformers reads too"
 
 
-def read_linear_model(plan: Plan) -> TensorFiles:
+def read_linear_model(plan: ReadPlan) -> TensorFiles:
     """The weights of the encoder and the head. In the file, the head's are scaled to vectors of length 1."""
     head = plan.family.head_names["classes"]["output"]
     scale = 1.0 if plan.config.pooler_act == "none" else unit_scale(plan.config.hidden_size)

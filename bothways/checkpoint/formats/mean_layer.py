@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.format import Format, Plan, StoredModel
+from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel
 from bothways.checkpoint.formats.hugging_face import hf_state_dict, hugging_face_config
 from bothways.checkpoint.sentence_transformers import write_mean_layer
 from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors, write_weights
@@ -30,6 +30,7 @@ AGAIN = "copy the whole directory again, or fine-tune again"
 class MeanLayerFormat(Format):
     model_type = "bothways-mean-layer"
     stores_pooling = False  # `write_mean_layer` does
+    is_read_by_others = True
 
     def open(self, directory: Directory) -> StoredModel:
         hf_config = directory.config
@@ -73,11 +74,8 @@ class MeanLayerFormat(Format):
 
         return encoder_only(checkpoint)
 
-    def unread(self, checkpoint: "Checkpoint") -> None:
-        return None
 
-
-def read_mean_layer(plan: Plan) -> TensorFiles:
+def read_mean_layer(plan: ReadPlan) -> TensorFiles:
     """The weights without the layer. InputError if the file of its head is missing or incomplete."""
     file = plan.directory.path / MEAN_HEAD
     if not file.exists():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.format import Format, Plan, StoredModel
+from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel
 from bothways.checkpoint.formats.hugging_face import hf_state_dict
 from bothways.checkpoint.weights import TensorFiles, open_safetensors, write_weights
 from bothways.config import NO_POOLER, EncoderConfig
@@ -76,7 +76,7 @@ def read_heads(stored: Mapping[str, Any], file: Path) -> dict[str, int]:
     return {name: value for name, value in changes.items() if value is not None}
 
 
-def read_pruned(plan: Plan) -> TensorFiles:
+def read_pruned(plan: ReadPlan) -> TensorFiles:
     file = plan.directory.path / PRUNED_WEIGHTS
     if not file.exists():
         raise MissingFile(f"{file}: not found, though config.json declares a pruned model; prune the model again")
