@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.metrics.arrays import sigmoid, softmax, top_k
 from bothways.rng import Purpose, generator
+from bothways.tasks.arrays import sigmoid, softmax, top_k
 
 Floats = NDArray[np.float32]
 BETA = 10  # most uncertain texts, for each text to be chosen

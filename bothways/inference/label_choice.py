@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from bothways.errors import InputError, format_count
-from bothways.inference.active_learning import CandidatePool, UnlabelledTexts, uncertainties
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Texts
-from bothways.metrics.arrays import normalize
 from bothways.tasks.arguments import read_one_or_many, whole_number
+from bothways.tasks.arrays import normalize
 
 if TYPE_CHECKING:
     from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
@@ -40,7 +39,7 @@ class LabelChoice(PredictorBase):
         self, texts: list[str], pairs: list[str] | None, **options: Unpack[ReadOptions]
     ) -> "UnlabelledTexts":
         """What `label_next` needs to know of each text (or pair). InputError if the model is not a classifier."""
-        from bothways.inference.active_learning import UnlabelledTexts
+        from bothways.inference.active_learning import UnlabelledTexts, uncertainties
 
         if self.task != "classify":
             raise InputError(f"label_next is for classifiers; the task of this model is {self.task}")

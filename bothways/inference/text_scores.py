@@ -12,8 +12,8 @@ import numpy as np
 from bothways.errors import InputError, format_count
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Rows, Texts
-from bothways.metrics.arrays import sigmoid, softmax, top_k
 from bothways.tasks.arguments import read_one_or_many, whole_number
+from bothways.tasks.arrays import sigmoid, softmax, top_k
 from bothways.tasks.prediction_sets import stored_calibration
 
 

@@ -7,7 +7,7 @@ from typing import Unpack, overload
 
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Rows, Texts
-from bothways.metrics import arrays
+from bothways.tasks import arrays
 from bothways.tasks.arguments import read_one_or_many
 from bothways.tasks.pooling import Pooling
 from bothways.tasks.windows import merge_rows

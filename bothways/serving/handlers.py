@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.inference.reading import Rows
-from bothways.metrics.arrays import sigmoid
 from bothways.serving import calls
 from bothways.serving.bodies import (
     READERS,
@@ -29,6 +28,7 @@ from bothways.serving.bodies import (
     wrong,
 )
 from bothways.serving.exchange import FINGERPRINT, Exchange
+from bothways.tasks.arrays import sigmoid
 from bothways.tasks.classify import class_scores, label_probabilities
 from bothways.tasks.task import Item, Route
 

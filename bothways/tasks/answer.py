@@ -30,12 +30,12 @@ from bothways.errors import InputError, RowLocation, format_count, location_colu
 from bothways.log import logger
 from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
-from bothways.metrics.arrays import Floats
 from bothways.model.model import Model
 from bothways.settings.base import TextColumns
 from bothways.settings.finetune import Answer
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import answer_decoding
+from bothways.tasks.arrays import Floats
 from bothways.tasks.linear_baselines import best_matching_sentence
 from bothways.tasks.scores import Predictions, Scores, count_skipped
 from bothways.tasks.task import (

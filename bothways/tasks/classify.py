@@ -27,10 +27,10 @@ from bothways.data.stream import ModelInput
 from bothways.errors import InputError, join_names, location_columns
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
-from bothways.metrics.arrays import Floats, sigmoid, softmax, top_k
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
 from bothways.settings.finetune import Classify
+from bothways.tasks.arrays import Floats, sigmoid, softmax, top_k
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.prediction_sets import Calibration, fit_calibration, fit_temperature
 from bothways.tasks.scores import Predictions, Scores, probability_column

@@ -29,10 +29,10 @@ from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
-from bothways.metrics.arrays import Floats, cosines
 from bothways.model.model import Model
 from bothways.settings.finetune import TrainEmbed
 from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks.arrays import Floats, cosines
 from bothways.tasks.batch_plan import BATCH_TOKENS, BatchPlan
 from bothways.tasks.pair_examples import PairBatch, PairExamples, text_vectors
 from bothways.tasks.pooling import pooling_name

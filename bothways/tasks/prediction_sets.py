@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, format_count
-from bothways.metrics.arrays import Floats, softmax
+from bothways.tasks.arrays import Floats, softmax
 
 CALIBRATION = "calibration"  # key in bothways.json
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bothways.batching import chunked
-from bothways.metrics.arrays import Floats, normalize, top_k
+from bothways.tasks.arrays import Floats, normalize, top_k
 
 TOP = 10  # results of a ranking that are scored
 COMPARE_CHUNK = 256  # texts that are compared with all others together

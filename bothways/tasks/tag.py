@@ -34,13 +34,13 @@ from bothways.data.text_files import read_lines
 from bothways.errors import InputError, join_names, location_columns
 from bothways.linear import linear_head
 from bothways.log import escape_line, muted
-from bothways.metrics.arrays import Floats
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
 from bothways.model.parameters import fingerprint_weights
 from bothways.settings.finetune import Tag
 from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks.arrays import Floats
 from bothways.tasks.linear_baselines import most_frequent_tags
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.tag_decoding import Tagset, decode_word_tags, word_probabilities

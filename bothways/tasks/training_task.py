@@ -18,13 +18,13 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
 from bothways.linear.tfidf import TfidfModel
-from bothways.metrics.arrays import Floats
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import FineTune
 from bothways.tasks import task_from_heads
+from bothways.tasks.arrays import Floats
 from bothways.tasks.prediction_sets import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.windows import Long, WindowPolicy

@@ -21,9 +21,9 @@ from bothways.export import export
 from bothways.finetuning.tasks import run as run_task
 from bothways.linear import linear_head
 from bothways.log import messages_to
-from bothways.metrics.arrays import softmax
 from bothways.settings import Classify, Export, Regress, Tag
 from bothways.tasks import classify
+from bothways.tasks.arrays import softmax
 from bothways.training.options import TrainingOptions
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.trainer import Trainer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.metrics.arrays import cosines, normalize, sigmoid, softmax, top_k
+from bothways.tasks.arrays import cosines, normalize, sigmoid, softmax, top_k
 
 SCORES = np.random.default_rng(0).standard_normal((50, 7), np.float32) * 30
 SCORES[:2] = [[3e4, -3e4, 0, 1, 2, 3, 4], [0] * 7]
