@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from bothways.tasks import TASKS
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bothways"
 # A room imports only rooms above it, its `__init__` included.
@@ -76,6 +78,20 @@ def test_a_room_imports_only_rooms_above_it():
 def test_no_files_import_each_other_in_a_circle():
     graph = {name: imports_of(path) - {name} for name, path in modules().items() if name not in LAZY}
     assert [*TopologicalSorter(graph).static_order()]  # CycleError names the circle
+
+
+def test_only_the_room_of_the_tasks_lists_them():
+    """Elsewhere no dictionary, list, tuple, set, Literal, enum or match names three of them."""
+    containers = (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.Match, ast.ClassDef)
+    listed = []
+    for name, path in modules().items():
+        for node in ast.walk(parse(path)) if room(name) != "tasks" else ():
+            if isinstance(node, ast.ClassDef) and not any("Enum" in ast.unparse(base) for base in node.bases):
+                continue
+            texts = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
+            if isinstance(node, containers) and len({*TASKS} & {text for text in texts if isinstance(text, str)}) > 2:
+                listed.append(f"{name}:{node.lineno}")
+    assert not listed
 
 
 def test_the_page_of_files_shows_every_file(reading):
