@@ -66,21 +66,7 @@ def run(settings: Evaluate) -> Scores:
 
 def measure(settings: Evaluate) -> Scores:
     if settings.predictions:
-        return score_file(
-            settings.predictions,
-            settings.model,
-            text_column=settings.text_column,
-            pair_column=settings.pair_column,
-            label_column=settings.label_column,
-            group_column=settings.group_column,
-            words_column=settings.words_column,
-            tags_column=settings.tags_column,
-            scheme=None if settings.scheme == "auto" else settings.scheme,
-            multi_label=settings.multi_label,
-            positive=settings.positive,
-            on_error=settings.on_error,
-            encoding=settings.encoding,
-        )
+        return score_file(settings)
     for file in settings.file:
         if splits := unread_splits(file):
             raise InputError(f"{file}: has several splits; name one of them, such as {file}/{splits[0]}")

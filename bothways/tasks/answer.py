@@ -4,11 +4,13 @@ The head scores each token as start and end of the answer. A window without the 
 the threshold for "no answer" is tuned on dev.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -26,12 +28,15 @@ from bothways.data.split_tables import divide_rows
 from bothways.data.splits import overlap_warning, parts_for
 from bothways.data.squad import Question, read_squad
 from bothways.data.stream import ModelInput, read_questions
+from bothways.data.tables import iter_rows
+from bothways.data.text_files import file_type, read_bytes
 from bothways.errors import InputError, RowLocation, format_count, location_columns
 from bothways.log import logger
 from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.model.model import Model
 from bothways.settings.base import TextColumns
+from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import Answer
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import answer_decoding
@@ -558,6 +563,7 @@ class AnswerTask(Task):
     """The passage's words that answer a question."""
 
     name = "answer"
+    gold = "answers"
     inputs = "questions"
     options = frozenset({"top"})
     route = "/answer"
@@ -609,6 +615,50 @@ class AnswerTask(Task):
             [fact("answer", question, one.text, one.start, one.end, one.score) for one in best if one.text]
             for best in model.answer([question] * len(texts), texts)
         ]
+
+    def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
+        """Answers by the id of the question: {id: answer}, or JSON lines with `id` and `answer`."""
+        skipped: Counter[str] = Counter()
+        questions = read_squad(gold, on_error=columns.on_error, skipped=skipped, encoding=columns.encoding)
+        answers = {question.id: [text for text, _ in question.answers] for question in questions}
+        predicted = read_predicted_answers(predictions, columns.encoding)
+        if answers.keys().isdisjoint(predicted):
+            raise InputError(
+                f"{predictions}: no id is one of {gold}, such as {min(answers)!r}; give the id of each answer"
+            )
+        passages = {question.id: question.context for question in questions}
+        scores = AnswerEvaluator().compare(answers, predicted, passages)
+        return replace(scores, counts=count_skipped(skipped))
+
+
+def read_predicted_answers(path: Path, encoding: str | None) -> dict[str, str]:
+    """{id: answer} of predictions in SQuAD's format, or in JSON lines."""
+    rows: list[tuple[str, Any, Any]]
+    if file_type(path) != ".json":
+        rows = [(where, row.get("id"), row.get("answer")) for where, row in iter_rows(path, encoding=encoding)]
+    else:
+        rows = [(f"{path}: {id!r}", id, answer) for id, answer in read_json_object(path).items()]
+    answers = {}
+    for where, id, answer in rows:
+        id = str(id) if type(id) is int else id
+        if id in answers:
+            raise InputError(f"{where}: {id!r} already has an answer above; keep one answer")
+        if not (isinstance(id, str) and isinstance(answer, str)):
+            raise InputError(f"{where}: expected an id and an answer as text, found {id!r} and {answer!r}")
+        answers[id] = answer
+    return answers
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(read_bytes(path))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON ({error}); SQuAD's predictions are one object, id to answer") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: holds {type(content).__name__}; SQuAD's predictions are one object, id to answer")
+    return content
 
 
 def read_labelled_questions(files: Sequence[TableSource], columns: Any) -> LabelledRows:

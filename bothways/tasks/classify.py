@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,22 +19,26 @@ from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.checkpoint.cloze import with_cloze_head, words_by_label
 from bothways.checkpoint.contents import Checkpoint
-from bothways.data.columns import Table
-from bothways.data.datasets import has_named_columns
-from bothways.data.labels import class_indices, label_sets
+from bothways.data.columns import Table, has_text_column
+from bothways.data.datasets import has_named_columns, read_rows
+from bothways.data.examples import read_table
+from bothways.data.labels import class_indices, label_sets, numeric_labels
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables, text_columns, texts_by_location
 from bothways.data.stream import ModelInput
-from bothways.errors import InputError, join_names, location_columns
+from bothways.data.text_files import file_type, read_lines
+from bothways.errors import InputError, RowLocation, format_count, join_names, location_columns
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.model.model import Model
+from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import Classify
 from bothways.tasks.arrays import Floats, sigmoid, softmax, top_k
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.prediction_sets import Calibration, fit_calibration, fit_temperature
-from bothways.tasks.scores import Predictions, Scores, probability_column
+from bothways.tasks.regress import NumberEvaluator
+from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_column
 from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, firsts, second_texts, seconds
 from bothways.tasks.text_examples import TextExamples, add_text_head, text_scores
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, columns_of
@@ -56,6 +61,8 @@ if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
     from bothways.inference.reading import ReadOptions
 
+LABELS = ("labels", "label", "score")
+PREDICTED = ("prediction", "predicted", *LABELS)  # columns of a file of predictions; the first that it has counts
 NUM_STORED = 100  # most probable classes of a text whose probabilities are stored
 NEGLIGIBLE = 0.01  # mean cross-entropy: nearly all texts have a probability of 99 %
 MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, only the most frequent
@@ -591,6 +598,7 @@ class ClassifyTask(TextModelTask):
     """A label for each text (or pair), or several."""
 
     name = "classify"
+    gold = "labels"
     options = frozenset({"top", "coverage"})
     route = "/predict"
     routes = (
@@ -647,6 +655,86 @@ class ClassifyTask(TextModelTask):
 
     def facts(self, model: "Predictor", texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
         return [[fact("label", one.label, "", 0, 0, one.score)] for one in model.classify(texts)]
+
+    def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
+        """Labels, sets of labels or numbers of a table, row by row."""
+        table = read_table(
+            gold,
+            text=columns.text_column,
+            pair=columns.pair_column,
+            label=columns.label_column,
+            group=columns.group_column,
+            need_labels=True,
+            encoding=columns.encoding,
+        )
+        column, predicted = read_predicted_labels(predictions, columns.encoding)
+        if len(predicted) != len(table):
+            counts = f"{format_count(len(predicted), 'prediction')}, but {gold} has {format_count(len(table), 'row')}"
+            raise InputError(f"{predictions}: {counts}; give one prediction per row, in order")
+        answered = replace(table, labels=[label for _, label in predicted], where=[where for where, _ in predicted])
+        if column == "score" or are_numbers(table, answered):
+            return NumberEvaluator().compare(numeric_labels(table), numeric_labels(answered), table.units)
+        if columns.multi_label or column == "labels" or any(label.startswith("[") for label in table.labels or []):
+            return compare_label_sets(table, answered)
+        return compare_classes(predictions, table, answered, columns.positive)
+
+
+def read_predicted_labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[RowLocation, str]]]:
+    """(name of the column, (location, label) of each row); a list of labels becomes JSON."""
+    if file_type(path) == ".txt":
+        lines = enumerate(read_lines(path, encoding))
+        return "label", [(RowLocation(path, row, number), line) for row, (number, line) in lines]
+    rows = read_rows(path, encoding=encoding)
+    columns = dict.fromkeys(name for _, row in rows for name in row)
+    by_name = {name.strip().lower(): name for name in columns}
+    usual = next((name for name in PREDICTED if name in by_name), None)
+    if usual is None:
+        available = f"(there are: {', '.join(columns) or 'none'})"
+        raise InputError(f"{path}: no column of predictions {available}; name it {' or '.join(PREDICTED)}")
+    column = by_name[usual]
+    # `predict --keep-columns text` writes probabilities too.
+    has_scores = any(name == "scores" or name.startswith(PROBABILITY) for name in columns)
+    if usual in LABELS and has_text_column([*columns]) and not has_scores:
+        raise InputError(
+            f"{path}: {column!r} next to texts may hold gold labels, not predictions; name the column of predictions "
+            f"{PREDICTED[0]!r}"
+        )
+    for where, row in rows:
+        if row.get(column) is None:
+            raise InputError(f"{where}: {column!r} is missing; give a prediction for each row")
+    values = [(where, row[column]) for where, row in rows]
+    return usual, [(where, json.dumps(value) if isinstance(value, list) else str(value)) for where, value in values]
+
+
+def are_numbers(*tables: Table) -> bool:
+    """Whether all labels are numbers, some with a fraction, so that they cannot be names of classes."""
+    try:
+        return any(not number.is_integer() for table in tables for number in numeric_labels(table))
+    except InputError:
+        return False
+
+
+def compare_label_sets(gold: Table, predicted: Table) -> Scores:
+    gold_sets, predicted_sets = label_sets(gold), label_sets(predicted)
+    names = sorted(frozenset().union(*gold_sets, *predicted_sets))
+    return LabelSetEvaluator(names).compare(gold_sets, predicted_sets, gold.units)
+
+
+def compare_classes(path: Path, gold: Table, predicted: Table, positive: str | None) -> Scores:
+    gold_labels, predicted_labels = gold.labels or [], predicted.labels or []
+    if set(gold_labels).isdisjoint(predicted_labels):
+        raise InputError(
+            f"{path}: no prediction is one of the gold labels ({shorten_labels(gold_labels)}), the first is "
+            f"{min(predicted_labels)!r}; use the same names"
+        )
+    if positive is not None and positive not in gold_labels:
+        raise InputError(f"positive ({positive!r}) is not among the gold labels: {shorten_labels(gold_labels)}")
+    return ClassEvaluator(positive).compare(gold_labels, predicted_labels, gold.units)
+
+
+def shorten_labels(labels: Sequence[str], limit: int = 9) -> str:
+    names = sorted(set(labels))
+    return ", ".join(map(repr, names[:limit])) + (f", ... ({len(names)} in all)" if len(names) > limit else "")
 
 
 CLASSIFY = ClassifyTask()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +22,7 @@ from bothways.batch import Batch
 from bothways.batching import chunked
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats.hugging_face import POOLER
+from bothways.data.beir import read_qrels, read_ranking
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.pairs import TextPairs, read_pairs
 from bothways.data.split_tables import read_unlabelled
@@ -30,6 +32,7 @@ from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.model.model import Model
+from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import TrainEmbed
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import Floats, cosines
@@ -490,6 +493,7 @@ class EmbedTask(Task):
     """A vector for each text."""
 
     name = "embed"
+    gold = "ranking"
     route = "/embed"
 
     def train(self, settings: TrainEmbed, pretrained: Checkpoint, fold: int | None) -> Embedding:
@@ -502,6 +506,13 @@ class EmbedTask(Task):
         named = columns.label_column is not None
         texts = [text for file in files for text in read_trained_table(model, file, columns, need_labels=named).texts]
         return LabelledRows(VectorEvaluator(), texts, False)
+
+    def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
+        """Rankings of documents for each query, against relevance judgements (qrels)."""
+        qrels, ranking = read_qrels(gold, columns.encoding), read_ranking(predictions, columns.encoding)
+        if qrels.keys().isdisjoint(ranking):
+            raise InputError(f"{predictions}: no query is one of {gold}, such as {min(qrels)!r}; check the names")
+        return ranking_scores(qrels, ranking)
 
 
 EMBED = EmbedTask()

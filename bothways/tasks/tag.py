@@ -23,7 +23,7 @@ from bothways.checkpoint import new_head
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.annotations import is_annotation_file
 from bothways.data.datasets import has_named_columns, read_rows
-from bothways.data.examples import read_table
+from bothways.data.examples import read_table, read_tagged
 from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
 from bothways.data.stream import ModelInput
@@ -31,13 +31,14 @@ from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import Sentence, join_words, word_starts
 from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag, tags_to_spans
 from bothways.data.text_files import read_lines
-from bothways.errors import InputError, join_names, location_columns
+from bothways.errors import InputError, format_count, join_names, location_columns
 from bothways.linear import linear_head
 from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
 from bothways.model.model import Model
 from bothways.model.parameters import fingerprint_weights
+from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import Tag
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import Floats
@@ -589,6 +590,7 @@ class TagTask(Task):
     """The entities of each text, or a label for each word."""
 
     name = "tag"
+    gold = "tags"
     inputs = "single texts"
     route = "/tag"
     routes = (
@@ -628,6 +630,64 @@ class TagTask(Task):
             [fact("entity", one.label, one.text, one.start, one.end, one.score) for one in entities]
             for entities in model.tag(texts)
         ]
+
+    def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
+        """Tags of the same words, in the last column. If both files are the same CoNLL file, the gold tags are in the
+        second-to-last column."""
+        tags_column = columns.tags_column
+        if predictions == gold and tags_column is not None:
+            fix = "split the file"
+            if not has_named_columns(gold):
+                fix = "leave it out: gold tags are read from the second-to-last column, predictions from the last"
+            raise InputError(f"{gold}: --tags-column ({tags_column}) is the same for gold and predictions; {fix}")
+        gold_column = "-2" if predictions == gold and tags_column is None else tags_column
+        scheme = None if columns.scheme == "auto" else columns.scheme
+        named: dict[str, Any] = {
+            "words": columns.words_column,
+            "scheme": scheme or "iob2",
+            "encoding": columns.encoding,
+        }
+        read = (read_tagged(gold, tags=gold_column, **named), read_tagged(predictions, tags=tags_column, **named))
+        return compare_tags(gold, predictions, *read, scheme)
+
+
+def compare_tags(
+    gold_path: Path, path: Path, gold: Sequence[Sentence], predicted: Sequence[Sentence], scheme: Scheme | None
+) -> Scores:
+    """Entity scores, and how many sentences of gold and predictions break the rules of their scheme."""
+    if len(gold) != len(predicted):
+        raise InputError(
+            f"{path}: {format_count(len(predicted), 'sentence')}, but {gold_path} has {len(gold)}; give the same "
+            "words, in order"
+        )
+    for one, other in zip(gold, predicted, strict=True):
+        if one.words != other.words:
+            words = f"{beginning(other)} is not {beginning(one)} of {one.where}"
+            raise InputError(f"{other.where}: {words}; give the same words, in order")
+    scheme = scheme or detect_scheme([sentence.tags for sentence in gold])
+    for sentence in (*gold, *predicted):
+        check_spans(sentence, scheme)
+    predicted_scheme = scheme if scheme == "plain" else detect_scheme([sentence.tags for sentence in predicted])
+    gold_tags, predicted_tags = ([sentence.tags for sentence in sentences] for sentences in (gold, predicted))
+    scores = tag_scores(gold_tags, predicted_tags, scheme, documents_of(gold))
+    details = {
+        "scheme": scheme,
+        "illegal_gold": sum(find_illegal_tag(tags, scheme) is not None for tags in gold_tags),
+        "illegal_predicted": sum(find_illegal_tag(tags, predicted_scheme) is not None for tags in predicted_tags),
+    }
+    return replace(scores, counts={**scores.counts, **details})
+
+
+def beginning(sentence: Sentence, limit: int = 5) -> str:
+    words = " ".join(sentence.words[:limit])
+    return f"{words!r}{' ...' if len(sentence) > limit else ''} ({format_count(len(sentence), 'word')})"
+
+
+def check_spans(sentence: Sentence, scheme: Scheme) -> None:
+    try:
+        tags_to_spans(sentence.tags, scheme)
+    except InputError as error:
+        raise InputError(f"{sentence.where}: {error}") from None
 
 
 def read_tagged_rows(

@@ -7,9 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import eq
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from bothways.errors import InputError
+from bothways.settings.evaluate import Evaluate
 from bothways.tasks.scores import Scores
 
 if TYPE_CHECKING:
@@ -135,7 +137,8 @@ class Task(ABC):
     """A task. Attributes are for `predict` and for messages.
 
     name: as in TASKS. inputs: what a row is. options: of `predict`, besides those of reading: "top", "coverage". route:
-    of the server, "" if it has none. routes: those that this task adds.
+    of the server, "" if it has none. routes: those that this task adds. gold: what a gold file holds for whose
+    predictions `score_file` is ("labels", "tags", "answers", "ranking"); "": none.
     """
 
     name: ClassVar[str]
@@ -143,6 +146,7 @@ class Task(ABC):
     options: ClassVar[frozenset[str]] = frozenset()
     route: ClassVar[str] = ""
     routes: ClassVar[Sequence[Route]] = ()
+    gold: ClassVar[str] = ""
 
     def train(self, settings: Any, pretrained: "Checkpoint", fold: int | None) -> "TrainingTask":
         """The task of a fine-tuning run. fold: in cross-validation the fold whose rows are the test split."""
@@ -171,6 +175,11 @@ class Task(ABC):
     def scores_per_row(self, model: "Predictor", top: int | None) -> int:
         """The number of scores in a row of `predict_rows`."""
         return 1
+
+    def score_file(self, predictions: Path, gold: Path, columns: "Evaluate") -> Scores:
+        """The scores of a file of predictions against a gold file. columns: settings with names of the gold file's
+        columns; those of words and tags, and the encoding, are of both files. InputError if the files do not match."""
+        raise InputError(f"there are no files of predictions to {self.name}")
 
     def facts(self, model: "Predictor", texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
         """What `extract` writes of each text, without its place in a file."""

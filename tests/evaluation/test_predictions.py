@@ -8,11 +8,16 @@ import pyarrow.ipc
 import pytest
 
 from bothways.errors import InputError
-from bothways.evaluation.predictions import score_file
+from bothways.evaluation import predictions as evaluation
+from bothways.settings import Evaluate
 
 WORDS = ["Ada", "Lovelace", "met", "Charles", "Babbage", "in", "London"]
 GOLD = ["I-PER", "I-PER", "O", "I-PER", "I-PER", "O", "I-LOC"]  # IOB1
 FOUND = ["B-PER", "I-PER", "O", "I-PER", "O", "O", "B-LOC"]
+
+
+def score_file(predictions, gold, **options):
+    return evaluation.score_file(Evaluate(model=gold, predictions=predictions, **options))
 
 
 @pytest.fixture
