@@ -3,6 +3,8 @@
 Each task is one object of a subclass here, at the end of its file; TASKS names it.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +46,7 @@ class Evaluator(ABC, Generic[Row, Prediction]):
     agreement: ClassVar[str] = "same label"
 
     @abstractmethod
-    def predict(self, model: "Predictor", rows: Sequence[Row]) -> list[Prediction]:
+    def predict(self, model: Predictor, rows: Sequence[Row]) -> list[Prediction]:
         """One prediction per row."""
 
     @abstractmethod
@@ -125,7 +127,7 @@ class Route:
     compute: Callable[..., Sequence[Any]]
     options: Mapping[str, tuple[int | None, int, int]] = field(default_factory=dict)
     flags: Sequence[str] = ()
-    shape: Callable[["Predictor", Any, Mapping[str, Any]], Any] = lambda model, result, options: result
+    shape: Callable[[Predictor, Any, Mapping[str, Any]], Any] = lambda model, result, options: result
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -144,35 +146,33 @@ class Task(ABC):
     route: ClassVar[str] = ""
     routes: ClassVar[Sequence[Route]] = ()
 
-    def train(self, settings: Any, pretrained: "Checkpoint", fold: int | None) -> "TrainingTask":
+    def train(self, settings: Any, pretrained: Checkpoint, fold: int | None) -> TrainingTask:
         """The task of a fine-tuning run. fold: in cross-validation the fold whose rows are the test split."""
         raise InputError(f"a model learns to {self.name} in pre-training; there is no fine-tuning for it")
 
     @abstractmethod
-    def read(
-        self, model: "Predictor", files: "Sequence[TableSource]", columns: Any, *, need_labels: bool
-    ) -> LabelledRows:
+    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
         """The rows of files for a model of this task. columns: settings with the names of columns.
 
         InputError if a file cannot be read, lacks labels that are needed, or has some that are unknown to the model.
         """
 
-    def predict_rows(self, model: "Predictor", rows: "Sequence[ModelInput]", **options: Any) -> list[dict[str, Any]]:
+    def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         """The predictions for rows of a file, as written by `predict`. options: those of reading, and of the task."""
         model.classify([])  # InputError, which names the heads of the model
         raise NotImplementedError
 
-    def columns(self, model: "Predictor", top: int | None = None, *, has_sets: bool = False) -> Any:
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
         """The types of the columns of `predict_rows`, a pyarrow.Schema."""
         import pyarrow
 
         return pyarrow.schema([])
 
-    def scores_per_row(self, model: "Predictor", top: int | None) -> int:
+    def scores_per_row(self, model: Predictor, top: int | None) -> int:
         """The number of scores in a row of `predict_rows`."""
         return 1
 
-    def facts(self, model: "Predictor", texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
+    def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
         """What `extract` writes of each text, without its place in a file."""
         raise InputError(f"a model to {self.name} extracts nothing")
 
@@ -182,6 +182,6 @@ def fact(kind: str, name: str, text: str, start: int, end: int, score: float) ->
     return {"kind": kind, "name": name, "text": text, "start": start, "end": end, "score": round(score, 4)}
 
 
-def second_texts(rows: "Sequence[ModelInput]") -> list[str] | None:
+def second_texts(rows: Sequence[ModelInput]) -> list[str] | None:
     """The second texts; None if the rows have none."""
     return [row.pair for row in rows if row.pair is not None] or None
