@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from bothways import settings
+from bothways import device, settings
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.description import METADATA_FILE, read_metadata
@@ -14,7 +14,6 @@ from bothways.device import available_devices, choose_device, describe_hardware
 from bothways.errors import UsageError
 from bothways.finetuning import finetune, setup
 from bothways.finetuning.tasks import run as run_task
-from bothways.tasks import training_task as task
 from bothways.verbs import VERBS
 
 GROWING = """
@@ -149,7 +148,7 @@ def test_fine_tuning_uses_only_the_device_of_its_settings(make_model, tokenizer,
     checkpoint.save(Checkpoint(make_model("bert"), tokenizer), tmp_path / "model")
     table = [{"text": f"{'cat dog'.split()[row % 2]} {row}", "label": "xy"[row % 2]} for row in range(60)]
     names = set()
-    for module in (finetune, setup, task):
+    for module in (finetune, setup, device):
         monkeypatch.setattr(module, "choose_device", lambda name: (names.add(name), choose_device(name))[1])
     result = run_task(
         settings.Classify(

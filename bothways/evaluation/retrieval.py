@@ -26,8 +26,7 @@ from bothways.settings.base import TextColumns
 from bothways.settings.evaluate import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import normalize, top_k
-from bothways.tasks.embed import pair_scores, ranking_scores
-from bothways.tasks.ranking import COMPARE_CHUNK, TOP, rank_pairs
+from bothways.tasks.embed import COMPARE_CHUNK, TOP, pair_scores, rank_pairs, ranking_scores
 from bothways.tasks.scores import Scores
 
 EMBED_CHUNK = 8192  # texts that are embedded together

@@ -4,24 +4,22 @@ The head scores each token as start and end of the answer. A window without the 
 the threshold for "no answer" is tuned on dev.
 """
 
+from __future__ import annotations
+
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bothways import metrics, report
 from bothways.batch import Batch
-from bothways.checkpoint import new_head
-from bothways.checkpoint.contents import Checkpoint
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows
@@ -34,7 +32,6 @@ from bothways.errors import InputError, RowLocation, format_count, location_colu
 from bothways.log import logger
 from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
-from bothways.model.model import Model
 from bothways.settings.base import TextColumns
 from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import Answer
@@ -69,15 +66,18 @@ from bothways.tasks.training_task import (
     Summary,
     TrainingTask,
     check_task,
-    compute_outputs,
     describe_lengths,
 )
 from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
-from bothways.training.losses import Loss, classification_loss, logits_loss
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
+    from bothways.model.model import Model
+    from bothways.training.losses import Loss
 
 QUESTION: Schema = {
     "type": "object",
@@ -101,6 +101,8 @@ class AnswerWindows:
 
     def batch(self, rows: Sequence[int]) -> Batch:
         """labels [N, 2]: rows of the first and last token, within each window."""
+        import torch
+
         return replace(
             Batch.from_encodings([self.windows[row] for row in rows]),
             labels=torch.tensor([self.rows[row] for row in rows]),
@@ -123,10 +125,14 @@ class SpanObjective(LabelObjective):
         return scores_T2
 
     def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        from bothways.tasks.losses import span_loss
+
         assert batch.labels is not None
         return span_loss(outputs, batch.labels, batch.lengths.tolist())
 
     def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        from bothways.tasks.losses import span_distance
+
         assert batch.soft_labels is not None
         return span_distance(outputs, batch.soft_labels, batch.lengths.tolist(), self.temperature)
 
@@ -139,7 +145,7 @@ class AnswerEvaluator(Evaluator[Question, str]):
     agreement: ClassVar[str] = "same answer"
     labelled: bool = True
 
-    def predict(self, model: "Predictor", rows: Sequence[Question]) -> list[str]:
+    def predict(self, model: Predictor, rows: Sequence[Question]) -> list[str]:
         answers = model.answer([row.question for row in rows], [row.context for row in rows])
         return [best.text for best, *_ in answers]
 
@@ -189,10 +195,16 @@ class SpanScoring(Scoring):
 
     def outputs(self, model: Model, split: str) -> list[Floats]:
         """Start and end scores of all rows of each window, [S, 2]."""
-        return compute_outputs(model, self.data[split], span_scores)
+        from bothways.tasks.forward import compute_outputs, token_scores
+
+        return compute_outputs(model, self.data[split], partial(token_scores, head="spans"))
 
     def compute_metrics(self, split: str, outputs: Sequence[Floats]) -> Metrics:
         """Exact match and F1 in 0..1, at the threshold that is best on dev."""
+        import torch
+
+        from bothways.tasks.losses import span_loss
+
         labels_N2 = torch.tensor(self.data[split].rows)
         total, count = span_loss(torch.from_numpy(np.concatenate([*outputs])), labels_N2, self.data[split].sizes)
         candidates = self.find_candidates(split, outputs)
@@ -373,7 +385,7 @@ class Answering(TrainingTask):
     thresholds: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
-    def build(settings: Answer, pretrained: Checkpoint, fold: int | None = None) -> "Answering":
+    def build(settings: Answer, pretrained: Checkpoint, fold: int | None = None) -> Answering:
         skipped: Counter[str] = Counter()
         questions: dict[str, list[Question]] = {}
         windows: dict[str, list[list[Encoding]]] = {}
@@ -397,13 +409,15 @@ class Answering(TrainingTask):
         return Answering(settings, pretrained, questions, windows, data, skipped)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
+        from bothways.checkpoint import new_head
+
         return new_head.with_head(self.pretrained, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout)
 
     @property
     def objective(self) -> SpanObjective:
         return SpanObjective(self.settings.temperature)
 
-    def read_by(self, teacher: Checkpoint) -> "Answering":
+    def read_by(self, teacher: Checkpoint) -> Answering:
         """InputError for a teacher that reads other windows: start and end scores belong to tokens."""
         check_task(teacher, self.name, self.settings.teacher)
         models, sample = (self.pretrained, teacher), self.questions["train"][:SAMPLE]
@@ -422,9 +436,11 @@ class Answering(TrainingTask):
         return replace(self, pretrained=teacher, thresholds=thresholds)
 
     def soft_labels(self, reader: TrainingTask, outputs: list[Floats]) -> list[Tensor]:
+        import torch
+
         return [*map(torch.from_numpy, outputs)]
 
-    def with_unlabelled(self) -> "Answering":
+    def with_unlabelled(self) -> Answering:
         """Questions whose answers, if there are any, are not read."""
         settings = self.settings
         added = [
@@ -527,32 +543,11 @@ def target_rows(windows: Sequence[Encoding], question: Question) -> list[tuple[i
         raise InputError(f"{question.where}: {error}") from None
 
 
-def span_loss(scores_T2: Tensor, rows_N2: Tensor, lengths: Sequence[int]) -> Loss:
-    """Cross-entropy of the first and of the last token over the rows of each window, averaged."""
-    total = scores_T2.new_zeros((), dtype=torch.float32)
-    for scores_S2, rows_2 in zip(scores_T2.split(list(lengths)), rows_N2, strict=True):
-        total = total + classification_loss(scores_S2.T, rows_2)[0] / 2
-    return total, len(rows_N2)
-
-
-def span_distance(scores_T2: Tensor, teacher_T2: Tensor, lengths: Sequence[int], temperature: float) -> Loss:
-    """T^2 KL(teacher || student) of the first and of the last token over the rows of each window, averaged."""
-    total = scores_T2.new_zeros((), dtype=torch.float32)
-    for scores_S2, teacher_S2 in zip(scores_T2.split(list(lengths)), teacher_T2.split(list(lengths)), strict=True):
-        total = total + logits_loss(scores_S2.T, teacher_S2.T, temperature)[0] / 2
-    return total, len(lengths)
-
-
-def span_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
-    """Start and end scores of all rows of each window, [S, 2]."""
-    return model.token_scores("spans", model(batch)).split(batch.lengths.tolist())
-
-
 # --- with a model -----------------------------------------------------------------------------------------------------
 
 
 def answer_items(
-    model: "Predictor", items: Sequence[Item], reading: Mapping[str, Any], *, top: int | None = None
+    model: Predictor, items: Sequence[Item], reading: Mapping[str, Any], *, top: int | None = None
 ) -> Sequence[Any]:
     """The `top` best answers to each question as JSON, the best first."""
     answers = model.answer(firsts(items), seconds(items) or [], top=top or 1, **reading)
@@ -584,16 +579,14 @@ class AnswerTask(Task):
     def train(self, settings: Answer, pretrained: Checkpoint, fold: int | None) -> Answering:
         return Answering.build(settings, pretrained, fold)
 
-    def read(
-        self, model: "Predictor", files: Sequence[TableSource], columns: Any, *, need_labels: bool
-    ) -> LabelledRows:
+    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
         if need_labels:
             return read_labelled_questions(files, columns)
         (file,) = files
         return read_answer_rows(file, columns)
 
     def predict_rows(
-        self, model: "Predictor", rows: Sequence[ModelInput], *, top: int = 1, **options: Any
+        self, model: Predictor, rows: Sequence[ModelInput], *, top: int = 1, **options: Any
     ) -> list[dict[str, Any]]:
         """The best answer to each question; with top > 1 also the list of the best answers."""
         by_question = answer_items(model, [(row.text, row.pair or "") for row in rows], options, top=top)
@@ -602,7 +595,7 @@ class AnswerTask(Task):
             for row, best in zip(rows, by_question, strict=True)
         ]
 
-    def columns(self, model: "Predictor", top: int | None = None, *, has_sets: bool = False) -> Any:
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
         import pyarrow
 
         text, integer = pyarrow.string(), pyarrow.int64()
@@ -610,7 +603,7 @@ class AnswerTask(Task):
         answers = {"answers": pyarrow.list_(pyarrow.struct(answer))} if (top or 1) > 1 else {}
         return pyarrow.schema({"id": text, **answer, **answers})
 
-    def facts(self, model: "Predictor", texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
+    def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
         return [
             [fact("answer", question, one.text, one.start, one.end, one.score) for one in best if one.text]
             for best in model.answer([question] * len(texts), texts)

@@ -1,5 +1,7 @@
 """How the examples of an epoch are divided into steps."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -49,7 +51,7 @@ class BatchPlan:
     max_micro_batch_tokens: float
 
     @staticmethod
-    def of(settings: FineTune, task: TrainingTask) -> "BatchPlan":
+    def of(settings: FineTune, task: TrainingTask) -> BatchPlan:
         return BatchPlan(
             settings.batch_size,
             settings.batch_tokens,

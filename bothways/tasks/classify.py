@@ -1,5 +1,7 @@
 """Text classification, single-label and multi-label (Devlin 2018, section 4.1)."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections import Counter
@@ -11,14 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bothways import metrics, report
 from bothways.batch import Batch
-from bothways.checkpoint.cloze import with_cloze_head, words_by_label
-from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table, has_text_column
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.examples import read_table
@@ -31,7 +28,6 @@ from bothways.errors import InputError, RowLocation, format_count, join_names, l
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
-from bothways.model.model import Model
 from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import Classify
 from bothways.tasks.arrays import Floats, sigmoid, softmax, top_k
@@ -40,9 +36,9 @@ from bothways.tasks.prediction_sets import Calibration, fit_calibration, fit_tem
 from bothways.tasks.regress import NumberEvaluator
 from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_column
 from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, firsts, second_texts, seconds
-from bothways.tasks.text_examples import TextExamples, add_text_head, text_scores
+from bothways.tasks.text_examples import TextExamples, add_text_head
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, columns_of
-from bothways.tasks.texts import TextSummary, TextTask, fit_text_head
+from bothways.tasks.texts import TextSummary, TextTask
 from bothways.tasks.training_task import (
     NO_LABEL,
     Baseline,
@@ -52,14 +48,16 @@ from bothways.tasks.training_task import (
     Scoring,
     TrainingTask,
     check_task,
-    compute_outputs,
-    with_labels,
 )
-from bothways.training.losses import Loss, logits_loss
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
     from bothways.inference.reading import ReadOptions
+    from bothways.model.model import Model
+    from bothways.training.losses import Loss
 
 LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # columns of a file of predictions; the first that it has counts
@@ -72,7 +70,7 @@ MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, 
 class ClassObjective(LabelObjective):
     """Cross-entropy of the classes, or binary cross-entropy of each label; the classes may have weights [C]."""
 
-    weights_C: torch.Tensor
+    weights_C: Tensor
     multi_label: bool
     temperature: float
     window_pooling: str
@@ -83,29 +81,38 @@ class ClassObjective(LabelObjective):
         assert batch.labels is not None
         return batch.labels.numel()
 
-    def forward(self, module: Any, batch: Batch) -> torch.Tensor:
+    def forward(self, module: Any, batch: Batch) -> Tensor:
         """Scores of each text, [N, C]."""
+        from bothways.tasks.forward import text_scores
+
         return text_scores(module, batch, self.window_pooling)
 
-    def label_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
+    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
         assert batch.labels is not None
         if not self.multi_label:
             return self.loss(outputs, batch.labels)
         is_labelled_N = batch.labels[:, 0] != NO_LABEL
         return self.loss(outputs[is_labelled_N], batch.labels[is_labelled_N])
 
-    def teacher_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
+    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        from bothways.tasks.losses import multi_label_distance
+        from bothways.training.losses import logits_loss
+
         assert batch.soft_labels is not None
         loss = multi_label_distance if self.multi_label else logits_loss
         return loss(outputs, batch.soft_labels, self.temperature)
 
-    def loss(self, scores_NC: torch.Tensor, targets: torch.Tensor) -> Loss:
+    def loss(self, scores_NC: Tensor, targets: Tensor) -> Loss:
+        from bothways.tasks.losses import multi_label_loss, weighted_class_loss
+
         loss = multi_label_loss if self.multi_label else weighted_class_loss
         return loss(scores_NC, targets, self.weights_C.to(scores_NC))
 
 
-def balanced_weights(targets: np.ndarray, num_classes: int, *, multi_label: bool) -> torch.Tensor:
+def balanced_weights(targets: np.ndarray, num_classes: int, *, multi_label: bool) -> Tensor:
     """Weight of each class, [C], inversely proportional to its frequency; of a label, its negatives per positive."""
+    import torch
+
     if multi_label:
         return torch.from_numpy((1 - targets).sum(0).clip(1) / targets.sum(0).clip(1)).float()
     counts = np.bincount(targets, minlength=num_classes).clip(1)  # a fold may lack a rare label
@@ -118,7 +125,7 @@ class ClassEvaluator(TextEvaluator[str]):
 
     positive: str | None = None
 
-    def predict(self, model: "Predictor", rows: Sequence[TextRow]) -> list[str]:
+    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[str]:
         return [prediction.label for prediction in model.classify(*columns_of(rows))]
 
     def compare(
@@ -142,7 +149,7 @@ class LabelSetEvaluator(TextEvaluator[Collection[str]]):
 
     names: Sequence[str]
 
-    def predict(self, model: "Predictor", rows: Sequence[TextRow]) -> list[Collection[str]]:
+    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[Collection[str]]:
         return [prediction.labels for prediction in model.classify(*columns_of(rows))]
 
     def compare(
@@ -169,14 +176,20 @@ class ClassScoring(Scoring):
     positive: str | None
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
-    forward: Callable[[Model, Batch], torch.Tensor]
+    forward: Callable[[Model, Batch], Tensor]
     calibrates: bool = True
 
     def outputs(self, model: Model, split: str) -> Floats:
         """Scores of each text, [N, C]."""
+        from bothways.tasks.forward import compute_outputs
+
         return np.stack(compute_outputs(model, self.data[split], self.forward))
 
     def compute_metrics(self, split: str, outputs: Floats) -> Metrics:
+        import torch
+
+        from bothways.tasks.losses import multi_label_loss, weighted_class_loss
+
         targets = self.data[split].targets
         loss = multi_label_loss if self.multi_label else weighted_class_loss
         total, count = loss(torch.from_numpy(outputs), torch.from_numpy(targets), torch.ones(len(self.names)))
@@ -243,9 +256,12 @@ class ClassScoring(Scoring):
     def score_predictions(self, predictions: Predictions) -> Scores:
         return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
 
-    def row_losses(self, split: str, outputs: Floats) -> torch.Tensor:
+    def row_losses(self, split: str, outputs: Floats) -> Tensor:
         """At the temperature that suits the scores, since a model that is calibrated later is not worse for its
         confidence."""
+        import torch
+        import torch.nn.functional as F
+
         labels = self.data[split].targets
         temperature = fit_temperature(outputs, labels, multi_label=self.multi_label)
         scaled_NC, targets = torch.from_numpy(outputs) / temperature, torch.from_numpy(labels)
@@ -371,8 +387,10 @@ class Classification(TextTask):
     data: Mapping[str, TextExamples]
 
     @classmethod
-    def build(cls, settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> "Classification":
+    def build(cls, settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Classification:
         # In cross-validation some fold trains on each row, and all folds need the same labels.
+        from bothways.checkpoint.cloze import with_cloze_head, words_by_label
+
         labelled = [*tables.values()] if settings.folds else [tables["train"]]
         names = read_label_names(labelled, settings.train, multi_label=settings.multi_label)
         check_metric(settings.metric, settings.positive, names, settings.train, multi_label=settings.multi_label)
@@ -384,6 +402,8 @@ class Classification(TextTask):
         return cls(settings, pretrained, names, tables, {}).with_targets(targets)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
+        from bothways.checkpoint.cloze import with_cloze_head, words_by_label
+
         if self.settings.cloze is not None:
             words = words_by_label(self.settings.words, self.names)
             return with_cloze_head(self.pretrained, self.settings.cloze, words, dropout=self.settings.dropout)
@@ -413,23 +433,29 @@ class Classification(TextTask):
         return dict(self.initial_checkpoint(0).metadata)
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
+        from bothways.tasks.linear_start import fit_text_head
+
         if self.settings.cloze is not None:
             return  # the words are the head
 
-        def score(scores_NC: torch.Tensor, targets: torch.Tensor) -> float:
+        def score(scores_NC: Tensor, targets: Tensor) -> float:
             return self.scoring.score(scores_NC.numpy(), targets.numpy())
 
         fit_text_head(model, self.frozen, self.objective.loss, splits, score)
 
     @cached_property
     def objective(self) -> ClassObjective:
+        import torch
+
         settings, targets = self.settings, self.data["train"].targets
         weights_C = torch.ones(len(self.names))
         if settings.class_weights != "none":
             weights_C = balanced_weights(targets, len(self.names), multi_label=settings.multi_label)
         return ClassObjective(weights_C, settings.multi_label, settings.temperature, settings.window_pooling)
 
-    def read_by(self, teacher: Checkpoint) -> "Classification":
+    def read_by(self, teacher: Checkpoint) -> Classification:
+        from bothways.tasks.forward import with_labels
+
         check_task(teacher, self.name, self.settings.teacher)
         if teacher.multi_label != self.settings.multi_label:
             kind = "several labels" if teacher.multi_label else "one label"
@@ -437,7 +463,9 @@ class Classification(TextTask):
         teacher = with_labels(teacher, "classes", self.names, self.settings.teacher)
         return replace(self, pretrained=teacher, data=self.encode_for(teacher))
 
-    def soft_labels(self, reader: TrainingTask, outputs: Floats) -> list[torch.Tensor]:
+    def soft_labels(self, reader: TrainingTask, outputs: Floats) -> list[Tensor]:
+        import torch
+
         return [*torch.from_numpy(outputs)]
 
     def baselines(self, split: str) -> Iterator[Baseline]:
@@ -550,37 +578,16 @@ def label_matrix(table: Table, names: Sequence[str]) -> np.ndarray:
     return matrix_NC
 
 
-def weighted_class_loss(scores_NC: Tensor, labels_N: Tensor, weights_C: Tensor) -> Loss:
-    """Cross-entropy with class weights, which average 1 over the training examples."""
-    return F.cross_entropy(scores_NC.float(), labels_N, weight=weights_C, reduction="sum"), len(labels_N)
-
-
-def multi_label_loss(scores_NC: Tensor, labels_NC: Tensor, weights_C: Tensor) -> Loss:
-    """Binary cross-entropy of each label; weights_C: weights of present labels."""
-    losses_NC = F.binary_cross_entropy_with_logits(
-        scores_NC.float(), labels_NC.float(), pos_weight=weights_C, reduction="none"
-    )
-    return losses_NC.sum(), labels_NC.numel()
-
-
-def multi_label_distance(student_NC: Tensor, teacher_NC: Tensor, temperature: float) -> Loss:
-    """T^2 KL(teacher || student) of the softened probability of each label (Hinton 2015, for sigmoids)."""
-    student_NC, teacher_NC = student_NC.float() / temperature, teacher_NC.float() / temperature
-    losses_NC = F.binary_cross_entropy_with_logits(student_NC, teacher_NC.sigmoid(), reduction="none")
-    entropies_NC = F.binary_cross_entropy_with_logits(teacher_NC, teacher_NC.sigmoid(), reduction="none")
-    return (losses_NC - entropies_NC).sum() * temperature**2, teacher_NC.numel()
-
-
 # --- with a model -----------------------------------------------------------------------------------------------------
 
 
-def class_scores(model: "Predictor", items: Sequence[Item], reading: "ReadOptions") -> Sequence[Any]:
+def class_scores(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> Sequence[Any]:
     """The outputs of the head for classes, before a softmax or sigmoid, float32 [C] per text (or pair)."""
     parts = model.backend.text_scores("classes", firsts(items), seconds(items), reading)
     return [*np.concatenate([*parts])]
 
 
-def scored_labels(model: "Predictor", scores_C: Floats, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def scored_labels(model: Predictor, scores_C: Floats, options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Labels with their scores, the best first; a regression model has one number. (Text Embeddings Inference.)"""
     if not model.labels:
         return [{"label": "score", "score": scores_C[0].item()}]
@@ -590,7 +597,7 @@ def scored_labels(model: "Predictor", scores_C: Floats, options: Mapping[str, An
     return [{"score": score, "label": label} for label, score in sorted(rows, key=lambda row: -row[1])]
 
 
-def label_probabilities(model: "Predictor", scores_C: Floats) -> Floats:
+def label_probabilities(model: Predictor, scores_C: Floats) -> Floats:
     return (sigmoid if model.description.multi_label else softmax)(scores_C)
 
 
@@ -618,7 +625,7 @@ class ClassifyTask(TextModelTask):
     def train(self, settings: Classify, pretrained: Checkpoint, fold: int | None) -> Classification:
         return Classification.build(settings, pretrained, read_tables(settings, fold))
 
-    def evaluator(self, model: "Predictor", positive: str | None) -> TextEvaluator[Any]:
+    def evaluator(self, model: Predictor, positive: str | None) -> TextEvaluator[Any]:
         """InputError if the model does not have the positive label; by default it is that of fine-tuning, else the last
         of two."""
         if positive is not None and positive not in model.labels:
@@ -630,19 +637,19 @@ class ClassifyTask(TextModelTask):
         default = model.labels[-1] if len(model.labels) == 2 else None
         return ClassEvaluator(positive or model.description.settings.get("positive") or default)
 
-    def labels(self, model: "Predictor", table: Table) -> Sequence[Any]:
+    def labels(self, model: Predictor, table: Table) -> Sequence[Any]:
         if model.description.multi_label:
             return label_sets(table, model.labels)
         class_indices(table, model.labels)  # raises for unknown labels
         return table.labels or []
 
-    def predict_rows(self, model: "Predictor", rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
+    def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         """The most probable label, its score and the scores of all labels (or the `top` best); for multi-label models
         also the labels above the threshold, and with coverage the prediction set."""
         predictions = model.classify([row.text for row in rows], second_texts(rows), **options)
         return [prediction.to_json() for prediction in predictions]
 
-    def columns(self, model: "Predictor", top: int | None = None, *, has_sets: bool = False) -> Any:
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
         import pyarrow
 
         text, number = pyarrow.string(), pyarrow.float64()
@@ -650,10 +657,10 @@ class ClassifyTask(TextModelTask):
         scores = pyarrow.map_(text, number) if top else pyarrow.struct(dict.fromkeys(model.labels, number))
         return pyarrow.schema({"label": text, **labels, "score": number, "scores": scores})
 
-    def scores_per_row(self, model: "Predictor", top: int | None) -> int:
+    def scores_per_row(self, model: Predictor, top: int | None) -> int:
         return len(model.labels) if top is None else 1
 
-    def facts(self, model: "Predictor", texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
+    def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
         return [[fact("label", one.label, "", 0, 0, one.score)] for one in model.classify(texts)]
 
     def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:

@@ -4,6 +4,8 @@ Letters: N pairs of R texts each (text, pair, and perhaps a hard negative), H di
 pairs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -13,33 +15,26 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from bothways import metrics
 from bothways.batch import Batch
 from bothways.batching import chunked
-from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats.hugging_face import POOLER
 from bothways.data.beir import read_qrels, read_ranking
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.pairs import TextPairs, read_pairs
 from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
-from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
-from bothways.model.model import Model
 from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import TrainEmbed
 from bothways.settings.tables_in_memory import TableSource
-from bothways.tasks.arrays import Floats, cosines
+from bothways.tasks.arrays import Floats, cosines, normalize, top_k
 from bothways.tasks.batch_plan import BATCH_TOKENS, BatchPlan
-from bothways.tasks.pair_examples import PairBatch, PairExamples, text_vectors
+from bothways.tasks.pair_examples import PairBatch, PairExamples
 from bothways.tasks.pooling import pooling_name
-from bothways.tasks.ranking import TOP, rank_by_scores, rank_pairs
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import Evaluator, LabelledRows, Task
 from bothways.tasks.text_rows import read_trained_table
@@ -51,26 +46,21 @@ from bothways.tasks.training_task import (
     Scoring,
     Summary,
     TrainingTask,
-    compute_outputs,
     window_policy,
 )
-from bothways.training.losses import Loss, vector_distance
-from bothways.training.transforms import Transform
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
+    from bothways.model.model import Model
+    from bothways.training.losses import Loss
+    from bothways.training.transforms import Transform
 
+TOP = 10  # results of a ranking that are scored
+COMPARE_CHUNK = 256  # texts that are compared with all others together
 LOSS_PAIRS = 256  # pairs that compete with each other in the loss of an evaluation
-
-
-@dataclass(frozen=True)
-class RestorePooler(Transform):
-    """The pooler, which published checkpoints contain although sentence vectors do not use it, is saved again."""
-
-    pooler: nn.Module | None
-
-    def finalize(self, model: Model) -> None:
-        model.pooler = deepcopy(self.pooler)
 
 
 @dataclass(frozen=True)
@@ -95,6 +85,8 @@ class PairObjective(LabelObjective):
 
     def forward(self, module: Any, batch: Batch) -> Tensor:
         """The vectors of each pair, [R, N, H]."""
+        from bothways.tasks.forward import text_vectors
+
         assert isinstance(batch, PairBatch)
         return text_vectors(module, batch, self.pooling)
 
@@ -107,12 +99,16 @@ class PairObjective(LabelObjective):
 
     def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
         """1 - cosine, the mean over the texts of a pair."""
+        from bothways.training.losses import vector_distance
+
         assert batch.soft_labels is not None
         total, _ = vector_distance(outputs.transpose(0, 1).flatten(0, 1), batch.soft_labels.flatten(0, 1))
         return total / len(outputs), outputs.shape[1]
 
     def loss(self, vectors_RNH: Tensor, labels: Tensor) -> Loss:
         """labels: scores [N] or text ids [R, N]."""
+        from bothways.tasks.losses import cosine_loss, matryoshka_loss, ranking_loss
+
         if self.has_scores:
             return matryoshka_loss(partial(cosine_loss, scores_N=labels), vectors_RNH, self.dims)
         ranking = partial(ranking_loss, ids_RN=labels, temperature=self.temperature)
@@ -135,6 +131,8 @@ class PairScoring(Scoring):
 
     def outputs(self, model: Model, split: str) -> Floats:
         """The vectors of all texts, [R, N, H]."""
+        from bothways.tasks.forward import compute_outputs
+
         return np.stack(compute_outputs(model, self.data[split], self.vectors)).swapaxes(0, 1)
 
     def compute_metrics(self, split: str, outputs: Floats) -> Metrics:
@@ -151,6 +149,8 @@ class PairScoring(Scoring):
 
     def vector_metrics(self, split: str, vectors_RNH: Floats) -> Metrics:
         """Mean loss, correlations or ranking metrics, and the metric at each number of dimensions."""
+        import torch
+
         examples, num_pairs = self.data[split], vectors_RNH.shape[1]
         vectors, labels = torch.from_numpy(vectors_RNH), torch.from_numpy(examples.labels)
         loss, parts = self.objective.loss, chunked(range(num_pairs), LOSS_PAIRS)
@@ -271,7 +271,7 @@ class Embedding(TrainingTask):
     high: float
 
     @staticmethod
-    def build(settings: TrainEmbed, pretrained: Checkpoint, pairs: Mapping[str, TextPairs]) -> "Embedding":
+    def build(settings: TrainEmbed, pretrained: Checkpoint, pairs: Mapping[str, TextPairs]) -> Embedding:
         dims = check_dims(settings.matryoshka_dims, pretrained.model.config.hidden_size)
         low, high = score_range(pairs["train"].scores, settings.train)
         data, reader = {}, (pretrained.need_tokenizer(), window_policy(settings.window, settings.long, pretrained))
@@ -293,6 +293,8 @@ class Embedding(TrainingTask):
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         """The unchanged encoder; seeds differ in the order of examples and in dropout."""
+        from bothways.model.model import Model
+
         dropout = self.settings.dropout
         config = self.pretrained.model.config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
         model = Model(config)
@@ -302,13 +304,15 @@ class Embedding(TrainingTask):
     @property
     def transforms(self) -> Sequence[Transform]:
         has_pooler = FAMILIES[self.pretrained.model_type].hf_names(POOLER, ())
+        from bothways.training.transforms import RestorePooler
+
         return (RestorePooler(self.pretrained.model.pooler),) if has_pooler else ()
 
     @property
     def objective(self) -> PairObjective:
         return PairObjective(self.pooling, self.dims, self.has_scores, self.settings.temperature)
 
-    def read_by(self, teacher: Checkpoint) -> "Embedding":
+    def read_by(self, teacher: Checkpoint) -> Embedding:
         own, size = self.pretrained.model.config.hidden_size, teacher.model.config.hidden_size
         if size < own:
             raise InputError(
@@ -324,9 +328,11 @@ class Embedding(TrainingTask):
 
     def soft_labels(self, reader: TrainingTask, outputs: Floats) -> list[Tensor]:
         """The teacher's vectors of each pair, [R, H]; those of a wider teacher on their principal components."""
+        import torch
+
         return [*reduce_dimensions(torch.from_numpy(outputs), self.pretrained.model.config.hidden_size).transpose(0, 1)]
 
-    def with_unlabelled(self) -> "Embedding":
+    def with_unlabelled(self) -> Embedding:
         """With the texts in rows of as many as in a pair; the last row is filled up with the first texts."""
         train = self.pairs["train"]
         table = read_unlabelled(self.settings)
@@ -376,6 +382,8 @@ class Embedding(TrainingTask):
 
     def untrained(self) -> Model:
         """The pre-trained model, on the device and in the number format of the training."""
+        from bothways.device import choose_device, choose_dtype
+
         device = choose_device(self.settings.device)
         return deepcopy(self.pretrained.model).to(device, choose_dtype(self.settings.dtype, device))
 
@@ -383,6 +391,9 @@ class Embedding(TrainingTask):
 def reduce_dimensions(vectors_RNH: Tensor, size: int) -> Tensor:
     """Unit vectors on their first `size` principal components, which keep their cosines best; no change if they have
     that many dimensions."""
+    import torch
+    import torch.nn.functional as F
+
     if vectors_RNH.shape[-1] == size:
         return vectors_RNH
     unit_RNH = F.normalize(vectors_RNH, dim=-1)
@@ -411,42 +422,37 @@ def score_range(scores: np.ndarray | None, source: object) -> tuple[float, float
     return (0.0, 1.0) if low >= -1 and high <= 1 else (low, high)
 
 
-def ranking_loss(vectors_RNH: Tensor, ids_RN: Tensor, temperature: float) -> Loss:
-    """Multiple negatives ranking loss: cross-entropy of cosine / temperature between each anchor and all candidates
-    (Henderson 2017; InfoNCE, van den Oord 2018, eq. 4).
+def rank_pairs(vectors_RNH: Floats, ids_RN: np.ndarray) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
+    """The gold pairs of each text, {text: {pair: 1}}, and the TOP pairs with the greatest cosines among all, best
+    first.
 
-    Only in the direction from anchor to positive. ids: equal for equal texts; duplicates are not negatives. A row
-    without negatives has loss 0.
+    A text is excluded from its own ranking, unless it is its own gold pair.
     """
-    unit_RNH = F.normalize(vectors_RNH.float(), dim=-1)
-    scores_NC = unit_RNH[0] @ unit_RNH[1:].flatten(0, 1).T / temperature
-    scores_NC = scores_NC.masked_fill(non_negatives(ids_RN), -torch.inf)
-    positives_N = torch.arange(len(scores_NC), device=scores_NC.device)
-    return F.cross_entropy(scores_NC, positives_N, reduction="sum"), len(positives_N)
+    firsts = (np.unique(ids_N, return_index=True)[1] for ids_N in ids_RN[:2])
+    texts_QH, pairs_DH = (
+        normalize(vectors_NH[first]) for vectors_NH, first in zip(vectors_RNH[:2], firsts, strict=True)
+    )
+    return rank_by_scores(lambda rows: texts_QH[rows] @ pairs_DH.T, ids_RN)
 
 
-def non_negatives(ids_RN: Tensor) -> Tensor:
-    """True for candidates that are not negatives of an anchor, [N, C]: copies of its positive, of itself, and of any
-    positive of the same anchor in other rows."""
-    text_N1, pair_N1 = ids_RN[0][:, None], ids_RN[1][:, None]
-    candidate_C = ids_RN[1:].flatten()
-    same_NC = (candidate_C == pair_N1) | (candidate_C == text_N1)
-    same_NC[:, : ids_RN.shape[1]] |= ids_RN[0] == text_N1
-    return same_NC.fill_diagonal_(False)  # the positive itself
-
-
-def cosine_loss(vectors_RNH: Tensor, scores_N: Tensor) -> Loss:
-    """Squared error between the cosine of two texts and their score (Reimers 2019, section 3)."""
-    text_NH, pair_NH = vectors_RNH.float()
-    cosines_N = F.cosine_similarity(text_NH, pair_NH, dim=-1)
-    return F.mse_loss(cosines_N, scores_N.float(), reduction="sum"), len(scores_N)
-
-
-def matryoshka_loss(loss: Callable[[Tensor], Loss], vectors_RNH: Tensor, sizes: Sequence[int]) -> Loss:
-    """Matryoshka loss: the mean of a loss over vectors truncated to each of `sizes` (Kusupati 2022, eq. 1, equal
-    weights)."""
-    sums, counts = zip(*(loss(vectors_RNH[..., :size]) for size in sizes), strict=True)
-    return torch.stack(sums).mean(), counts[0]
+def rank_by_scores(
+    scores: Callable[[Sequence[int]], Floats], ids_RN: np.ndarray
+) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
+    """`rank_pairs`, given a function that scores some distinct texts with all distinct pairs, [B, D]. Both are sorted
+    by id."""
+    texts_Q, pairs_D = (np.unique(ids_N) for ids_N in ids_RN[:2])
+    own_pairs = ids_RN[0][ids_RN[0] == ids_RN[1]]
+    gold: dict[str, dict[str, float]] = {str(text): {} for text in texts_Q}
+    for text, pair in ids_RN[:2].T.tolist():
+        gold[str(text)][str(pair)] = 1.0
+    ranking: dict[str, list[str]] = {}
+    for rows in chunked(range(len(texts_Q)), COMPARE_CHUNK):
+        scores_BD = scores(rows)
+        itself_BD = (texts_Q[rows, None] == pairs_D) & ~np.isin(pairs_D, own_pairs)
+        scores_BD[itself_BD] = -np.inf
+        best = top_k(scores_BD, TOP)
+        ranking |= {str(texts_Q[row]): [*map(str, pairs_D[columns])] for row, columns in zip(rows, best, strict=True)}
+    return gold, ranking
 
 
 # --- with a model -----------------------------------------------------------------------------------------------------
@@ -456,7 +462,7 @@ def matryoshka_loss(loss: Callable[[Tensor], Loss], vectors_RNH: Tensor, sizes: 
 class VectorEvaluator(Evaluator[str, np.ndarray]):
     """Sentence embeddings: cosine similarity with the vectors of the reference."""
 
-    def predict(self, model: "Predictor", rows: Sequence[str]) -> list[np.ndarray]:
+    def predict(self, model: Predictor, rows: Sequence[str]) -> list[np.ndarray]:
         return list(model.embed(rows))
 
     def score(
@@ -499,9 +505,7 @@ class EmbedTask(Task):
     def train(self, settings: TrainEmbed, pretrained: Checkpoint, fold: int | None) -> Embedding:
         return Embedding.build(settings, pretrained, read_pairs(settings, fold))
 
-    def read(
-        self, model: "Predictor", files: Sequence[TableSource], columns: Any, *, need_labels: bool
-    ) -> LabelledRows:
+    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
         """Texts without labels, for which the vectors of two models are compared."""
         named = columns.label_column is not None
         texts = [text for file in files for text in read_trained_table(model, file, columns, need_labels=named).texts]

@@ -1,5 +1,7 @@
 """Filling masked words (cloze), which pre-training teaches."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -36,7 +38,7 @@ class MaskEvaluator(Evaluator[str, list[str]]):
 
     agreement = "same guesses"
 
-    def predict(self, model: "Predictor", rows: Sequence[str]) -> list[list[str]]:
+    def predict(self, model: Predictor, rows: Sequence[str]) -> list[list[str]]:
         return [[best.token for best, *_ in model.fill(text, top=1)] for text in rows]
 
     def score(
@@ -66,7 +68,7 @@ def mask_words(text: str, tokenizer: Tokenizer) -> str:
     return text if spans else MASK
 
 
-def fill_items(model: "Predictor", items: Sequence[Item], reading: Mapping[str, Any], *, top: int) -> Sequence[Any]:
+def fill_items(model: Predictor, items: Sequence[Item], reading: Mapping[str, Any], *, top: int) -> Sequence[Any]:
     """The guesses for each mask of each text as JSON."""
     by_text = model.fill(firsts(items), top=top, **reading)
     return [[[guess.to_json() for guess in guesses] for guesses in masks] for masks in by_text]
@@ -90,9 +92,7 @@ class FillTask(Task):
         ),
     )
 
-    def read(
-        self, model: "Predictor", files: Sequence[TableSource], columns: Any, *, need_labels: bool
-    ) -> LabelledRows:
+    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
         """Texts with masked words, for which the guesses of two models are compared."""
         texts = [
             text

@@ -1,5 +1,7 @@
 """Whether a text follows another (next-sentence prediction, Devlin 2018), which pre-training teaches."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 PAIR: Schema = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2}
 
 
-def next_items(model: "Predictor", items: Sequence[Item], reading: Mapping[str, Any]) -> Sequence[Any]:
+def next_items(model: Predictor, items: Sequence[Item], reading: Mapping[str, Any]) -> Sequence[Any]:
     """The probability of each pair as JSON."""
     scores = model.is_next(firsts(items), seconds(items) or [], **reading)
     return [{"score": score} for score in scores.tolist()]
@@ -35,9 +37,7 @@ class NextTask(Task):
         ),
     )
 
-    def read(
-        self, model: "Predictor", files: Sequence[TableSource], columns: Any, *, need_labels: bool
-    ) -> LabelledRows:
+    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
         raise InputError("a model with a next sentence head alone cannot be evaluated here; fine-tune it first")
 
 

@@ -3,15 +3,14 @@
 Letters: N texts (or pairs), H hidden size, C outputs.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bothways.data.squad import Question
 from bothways.data.tagged_words import Sentence
@@ -19,7 +18,10 @@ from bothways.data.tags import OUTSIDE
 from bothways.linear import regressions, tfidf
 from bothways.linear.regressions import Kind, Score, standardize
 from bothways.linear.tfidf import Rows, TfidfModel
-from bothways.tasks.texts import FrozenFeatures, TextTask
+from bothways.tasks.texts import TextTask
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 COSINE = "cosine of frozen vectors"
 MAX_OUTPUTS = 300  # outputs of a linear model, whose cost grows with each output
@@ -48,6 +50,9 @@ def fit_linear_baselines(
     Frozen vectors are means of all tokens; for pairs, those of both texts (`separate`). For pairs with numbers, the
     cosine of their vectors is a further baseline. Yields nothing for more than MAX_OUTPUTS outputs.
     """
+    import torch
+    import torch.nn.functional as F
+
     if num_outputs > MAX_OUTPUTS:
         return
     targets = {name: examples.targets for name, examples in task.data.items()}
@@ -75,6 +80,10 @@ def fit_linear_baselines(
 
 def mean_vectors(task: TextTask, splits: set[str]) -> dict[str, Tensor]:
     """Means of all tokens from all layers, [N, H]; of length 1 if the checkpoint normalizes its vectors."""
+    import torch.nn.functional as F
+
+    from bothways.tasks.linear_start import FrozenFeatures
+
     frozen = task.frozen
     if frozen.num_layers < task.pretrained.model.config.num_hidden_layers:
         model = task.inference_copy(task.pretrained.model)

@@ -3,20 +3,21 @@
 Letters: N pairs of R texts each (text, pair, and perhaps a hard negative), W windows of all of them, H hidden size.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.model.model import Model
-from bothways.tasks.pooling import Bounds, pool_rows, pool_windows
-from bothways.tasks.text_examples import MAX_PAIR_TOKENS, checkpointed, split_batch
 from bothways.tasks.windows import WindowPolicy, own_rows, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class PairExamples:
     @staticmethod
     def encode(
         texts: Sequence[Sequence[str]], scores: np.ndarray | None, tokenizer: Tokenizer, policy: WindowPolicy
-    ) -> "PairExamples":
+    ) -> PairExamples:
         """texts: [R][N]. policy: how long texts are split."""
         id_by_text: dict[str, int] = {}
         ids = [[id_by_text.setdefault(text, len(id_by_text)) for text in column] for column in texts]
@@ -67,6 +68,8 @@ class PairExamples:
 
     def batch(self, rows: Sequence[int]) -> PairBatch:
         """All windows of these pairs, sorted by length."""
+        import torch
+
         entries = [
             (window, bounds, role * len(rows) + index)
             for role, windows in enumerate(self.windows)
@@ -88,30 +91,3 @@ class PairExamples:
             f"{self.ids.shape[1]:,} pairs of {len(np.unique(self.ids)):,} different texts, tokens per pair: median "
             f"{median:.0f}, 90 % up to {high:.0f}, longest {max(lengths):,}; {num_long:,} texts read in windows"
         )
-
-
-def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int = MAX_PAIR_TOKENS) -> Tensor:
-    """A vector per text as Predictor.embed pools it, not normalized: [R, N, H], float32.
-
-    A batch of more than max_tokens is encoded with activation checkpointing. The loss still compares all vectors at
-    once, so a step of any size has all its in-batch negatives (the same result as GradCache, Gao 2021).
-    """
-    assert batch.own_rows is not None and batch.text_of_window is not None and batch.labels is not None
-    bounds: list[Bounds] = [(first, last) for first, last in batch.own_rows.tolist()]
-
-    def encode(part: Batch, part_bounds: list[Bounds]) -> Tensor:
-        return pool_rows(pooling)(model(part), part, part_bounds)
-
-    if batch.num_tokens <= max_tokens:
-        rows_WH = encode(batch, bounds)
-    else:
-        needs_gradient = torch.is_grad_enabled()
-        rows: list[Tensor] = []
-        for part in split_batch(batch, max_tokens):
-            part_bounds = bounds[len(rows) : len(rows) + len(part)]
-            rows += checkpointed(encode, part, part_bounds) if needs_gradient else encode(part, part_bounds)
-        rows_WH = torch.stack(rows)
-    order = batch.text_of_window.cpu().argsort().to(rows_WH.device)
-    text_W, sizes_W = batch.text_of_window[order], batch.own_rows.diff(dim=1)[order, 0]
-    vectors = pool_windows(pooling, rows_WH[order], text_W, int(text_W[-1]) + 1, sizes_W)
-    return vectors.unflatten(0, (-1, batch.labels.shape[-1]))

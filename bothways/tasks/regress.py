@@ -1,16 +1,16 @@
 """Text regression: a number per text or text pair (STS-B in Devlin 2018, section 4.1)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 
 from bothways import metrics, report
 from bothways.batch import Batch
-from bothways.checkpoint.contents import Checkpoint
 from bothways.data.columns import Table
 from bothways.data.labels import numeric_labels
 from bothways.data.quality import table_warnings
@@ -18,14 +18,13 @@ from bothways.data.split_tables import read_tables, text_columns, texts_by_locat
 from bothways.data.stream import ModelInput
 from bothways.errors import InputError, location_columns
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
-from bothways.model.model import Model
 from bothways.settings.finetune import Regress
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import second_texts
-from bothways.tasks.text_examples import TextExamples, add_text_head, text_scores
+from bothways.tasks.text_examples import TextExamples, add_text_head
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, columns_of
-from bothways.tasks.texts import TextSummary, TextTask, fit_text_head
+from bothways.tasks.texts import TextSummary, TextTask
 from bothways.tasks.training_task import (
     Baseline,
     LabelObjective,
@@ -34,13 +33,16 @@ from bothways.tasks.training_task import (
     Scoring,
     TrainingTask,
     check_task,
-    compute_outputs,
 )
-from bothways.training.losses import Loss, mse_loss
-from bothways.training.transforms import ScaleOutputs, Transform
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
+    from bothways.model.model import Model
+    from bothways.training.losses import Loss
+    from bothways.training.transforms import ScaleOutputs, Transform
 
 # Distance of neighbouring float32 numbers, in standard deviations of the training numbers.
 COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error
@@ -57,16 +59,22 @@ class NumberObjective(LabelObjective):
         assert batch.labels is not None
         return len(batch.labels)
 
-    def forward(self, module: Any, batch: Batch) -> torch.Tensor:
+    def forward(self, module: Any, batch: Batch) -> Tensor:
         """The number of each text, [N, 1]."""
+        from bothways.tasks.forward import text_scores
+
         return text_scores(module, batch, self.window_pooling)
 
-    def label_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
+    def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        from bothways.tasks.losses import number_loss
+
         assert batch.labels is not None
         is_labelled_N = ~batch.labels.isnan()
         return number_loss(outputs[is_labelled_N], batch.labels[is_labelled_N])
 
-    def teacher_loss(self, outputs: torch.Tensor, batch: Batch) -> Loss:
+    def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        from bothways.tasks.losses import number_loss
+
         assert batch.soft_labels is not None
         return number_loss(outputs, batch.soft_labels)
 
@@ -75,7 +83,7 @@ class NumberObjective(LabelObjective):
 class NumberEvaluator(TextEvaluator[float]):
     """Regression: rank and linear correlation, and errors."""
 
-    def predict(self, model: "Predictor", rows: Sequence[TextRow]) -> list[float]:
+    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[float]:
         scores: list[float] = model.regress(*columns_of(rows)).tolist()
         return scores
 
@@ -106,10 +114,12 @@ class NumberScoring(Scoring):
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
     scaling: ScaleOutputs
-    forward: Callable[[Model, Batch], torch.Tensor]
+    forward: Callable[[Model, Batch], Tensor]
 
     def outputs(self, model: Model, split: str) -> np.ndarray:
         """The number for each text, float64 [N], computed with the head as it will be saved."""
+        from bothways.tasks.forward import compute_outputs
+
         head = model.heads["classes"]
         self.scaling.finalize(model)
         try:
@@ -124,7 +134,9 @@ class NumberScoring(Scoring):
         scores = NumberEvaluator().compare(gold, outputs.tolist(), intervals=False).by_name
         return {"loss": float(self.row_losses(split, outputs).mean()), **scores, "baseline": 0.0}
 
-    def row_losses(self, split: str, outputs: np.ndarray) -> torch.Tensor:
+    def row_losses(self, split: str, outputs: np.ndarray) -> Tensor:
+        import torch
+
         errors_N = (outputs - self.scaling.mean) / self.scaling.deviation - self.data[split].targets
         return torch.from_numpy(errors_N**2)
 
@@ -184,10 +196,11 @@ class Regression(TextTask):
     pretrained: Checkpoint
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
-    scaling: ScaleOutputs
+    mean: float
+    deviation: float
 
     @staticmethod
-    def build(settings: Regress, pretrained: Checkpoint, tables: Mapping[str, Table]) -> "Regression":
+    def build(settings: Regress, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Regression:
         targets = {split: np.array(numeric_labels(table)) for split, table in tables.items()}
         mean, deviation = float(targets["train"].mean()), float(targets["train"].std())
         if not np.ptp(targets["train"]):
@@ -198,8 +211,7 @@ class Regression(TextTask):
                 f"constant such as {mean:.6g} from all numbers, or scale them"
             )
         standardized = {split: ((numbers - mean) / deviation).astype(np.float32) for split, numbers in targets.items()}
-        scaling = ScaleOutputs(mean, deviation)
-        return Regression(settings, pretrained, tables, {}, scaling).with_targets(standardized)
+        return Regression(settings, pretrained, tables, {}, mean, deviation).with_targets(standardized)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return add_text_head(
@@ -213,29 +225,40 @@ class Regression(TextTask):
         )
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
+        from bothways.tasks.linear_start import fit_text_head
+        from bothways.tasks.losses import number_loss
+
         fit_text_head(model, self.frozen, number_loss, splits)
 
     @property
     def objective(self) -> NumberObjective:
         return NumberObjective(self.settings.window_pooling)
 
-    def read_by(self, teacher: Checkpoint) -> "Regression":
+    def read_by(self, teacher: Checkpoint) -> Regression:
         """With numbers that are not standardized, as a saved model predicts them."""
         check_task(teacher, self.name, self.settings.teacher)
-        return replace(self, pretrained=teacher, data=self.encode_for(teacher), scaling=ScaleOutputs(0.0, 1.0))
+        return replace(self, pretrained=teacher, data=self.encode_for(teacher), mean=0.0, deviation=1.0)
 
-    def soft_labels(self, reader: TrainingTask, outputs: np.ndarray) -> list[torch.Tensor]:
-        return [*torch.from_numpy((outputs - self.scaling.mean) / self.scaling.deviation).float()]
+    def soft_labels(self, reader: TrainingTask, outputs: np.ndarray) -> list[Tensor]:
+        import torch
+
+        return [*torch.from_numpy((outputs - self.mean) / self.deviation).float()]
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         for name, scores_N1, model in fit_linear_baselines(self, split, "number", 1):
-            numbers_N = scores_N1[:, 0] * self.scaling.deviation + self.scaling.mean
-            scaled = model and model.scaled(self.scaling.deviation, self.scaling.mean)
+            numbers_N = scores_N1[:, 0] * self.deviation + self.mean
+            scaled = model and model.scaled(self.deviation, self.mean)
             yield Baseline(name, self.scoring.predictions(split, numbers_N), scaled)
 
     @property
     def transforms(self) -> Sequence[Transform]:
         return (self.scaling,)
+
+    @property
+    def scaling(self) -> ScaleOutputs:
+        from bothways.training.transforms import ScaleOutputs
+
+        return ScaleOutputs(self.mean, self.deviation)
 
     @cached_property
     def scoring(self) -> NumberScoring:
@@ -270,10 +293,6 @@ def number_warnings(settings: Regress, tables: Mapping[str, Table]) -> list[str]
     return warnings
 
 
-def number_loss(scores_N1: torch.Tensor, numbers_N: torch.Tensor) -> Loss:
-    return mse_loss(scores_N1[:, 0], numbers_N)
-
-
 def float32_spacing(numbers_N: np.ndarray) -> float:
     """Distance of neighbouring float32 numbers at the largest of these numbers."""
     return float(np.spacing(np.float32(abs(numbers_N).max())))
@@ -299,17 +318,17 @@ class RegressTask(TextModelTask):
     def train(self, settings: Regress, pretrained: Checkpoint, fold: int | None) -> Regression:
         return Regression.build(settings, pretrained, read_tables(settings, fold))
 
-    def evaluator(self, model: "Predictor", positive: str | None) -> TextEvaluator[Any]:
+    def evaluator(self, model: Predictor, positive: str | None) -> TextEvaluator[Any]:
         return NumberEvaluator()
 
-    def labels(self, model: "Predictor", table: Table) -> Sequence[float]:
+    def labels(self, model: Predictor, table: Table) -> Sequence[float]:
         return numeric_labels(table)
 
-    def predict_rows(self, model: "Predictor", rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
+    def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         numbers = model.regress([row.text for row in rows], second_texts(rows), **options)
         return [{"score": number} for number in numbers.tolist()]
 
-    def columns(self, model: "Predictor", top: int | None = None, *, has_sets: bool = False) -> Any:
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
         import pyarrow
 
         return pyarrow.schema({"score": pyarrow.float64()})

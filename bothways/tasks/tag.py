@@ -3,24 +3,19 @@
 The label of a word is predicted at its first piece.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
 from bothways import metrics, report
 from bothways.batch import Batch
-from bothways.checkpoint import new_head
-from bothways.checkpoint.contents import Checkpoint
 from bothways.data.annotations import is_annotation_file
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.examples import read_table, read_tagged
@@ -32,12 +27,9 @@ from bothways.data.tagged_words import Sentence, join_words, word_starts
 from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag, tags_to_spans
 from bothways.data.text_files import read_lines
 from bothways.errors import InputError, format_count, join_names, location_columns
-from bothways.linear import linear_head
 from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
-from bothways.model.model import Model
-from bothways.model.parameters import fingerprint_weights
 from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import Tag
 from bothways.settings.tables_in_memory import TableSource
@@ -48,17 +40,18 @@ from bothways.tasks.tag_decoding import Tagset, decode_word_tags, word_probabili
 from bothways.tasks.tag_examples import (
     TaggedTexts,
     TaggedWindows,
+    all_words,
     documents_of,
+    group_sentences,
+    read_sentences,
     read_splits,
     read_tagset,
     sentence_key,
-    target_rows,
+    to_iob2,
     transfer_scores,
 )
-from bothways.tasks.tagged_texts import all_words, group_sentences, read_sentences, to_iob2
 from bothways.tasks.task import LIST, ONE_OR_MANY, TRUNCATE, Evaluator, Item, LabelledRows, Route, Task, fact, firsts
 from bothways.tasks.training_task import (
-    NO_LABEL,
     Baseline,
     LabelObjective,
     Metrics,
@@ -67,22 +60,21 @@ from bothways.tasks.training_task import (
     Summary,
     TrainingTask,
     check_task,
-    compute_outputs,
     describe_lengths,
-    last_layer,
-    sample_rows,
     window_policy,
-    with_labels,
-    without_last_layer,
 )
 from bothways.tasks.windows import merge_rows
 from bothways.tokenizer.tokenizer import Encoding
-from bothways.training.losses import Loss, classification_loss, logits_loss
 
 if TYPE_CHECKING:
-    from bothways.inference.predictor import Predictor
+    from torch import Tensor
 
-MAX_LABELLED_TOKENS = 60_000  # for fitting a linear model of tokens
+    from bothways.checkpoint.contents import Checkpoint
+    from bothways.inference.predictor import Predictor
+    from bothways.linear import linear_head
+    from bothways.model.model import Model
+    from bothways.training.losses import Loss
+
 MIN_TAGGED_TEXTS = 64  # made of sentences, if there are that many sentences
 ENTITY_METRICS = ("precision", "recall", "f1", "f1_macro", "accuracy")
 
@@ -95,18 +87,28 @@ class TagObjective(LabelObjective):
     target = "tags"
 
     def num_targets(self, batch: Batch) -> int:
+        from bothways.tasks.forward import target_rows
+
         return len(target_rows(batch))
 
     def forward(self, module: Any, batch: Batch) -> Tensor:
         """Scores of the first pieces, [M, C]."""
+        from bothways.tasks.forward import target_rows
+
         scores_MC: Tensor = module.token_scores("tokens", module(batch)[target_rows(batch)])
         return scores_MC
 
     def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        from bothways.tasks.forward import target_rows
+        from bothways.training.losses import classification_loss
+
         assert batch.labels is not None
         return classification_loss(outputs, batch.labels[target_rows(batch)])
 
     def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        from bothways.tasks.forward import target_rows
+        from bothways.training.losses import logits_loss
+
         assert batch.soft_labels is not None
         soft_labels = batch.soft_labels[target_rows(batch)]
         is_read_M = ~soft_labels[:, 0].isnan()
@@ -123,7 +125,7 @@ class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
     scheme: Scheme
     plain: bool
 
-    def predict(self, model: "Predictor", rows: Sequence[list[Sentence]]) -> list[list[list[str]]]:
+    def predict(self, model: Predictor, rows: Sequence[list[Sentence]]) -> list[list[list[str]]]:
         """The tags of each sentence of each row."""
         predictions = []
         for row, tags in zip(rows, model.tag_words([all_words(row) for row in rows]), strict=True):
@@ -178,10 +180,14 @@ class TagScoring(Scoring):
 
     def outputs(self, model: Model, split: str) -> list[Floats]:
         """Scores of all tokens of each window, [S, C]."""
-        return compute_outputs(model, self.data[split], token_scores)
+        from bothways.tasks.forward import compute_outputs, token_scores
+
+        return compute_outputs(model, self.data[split], partial(token_scores, head="tokens"))
 
     def compute_metrics(self, split: str, outputs: Sequence[Floats]) -> Metrics:
         """For IOB2 tags precision, recall and F1 of exact entities; for plain tags their accuracy."""
+        import torch
+
         loss = float(torch.cat(self.word_losses(split, outputs)).mean())
         gold, predicted = self.gold_tags(split), self.decode(split, outputs)
         if not self.tagset.plain:
@@ -194,6 +200,9 @@ class TagScoring(Scoring):
 
     def word_losses(self, split: str, outputs: Sequence[Floats]) -> list[Tensor]:
         """The cross-entropy of each word of each window."""
+        import torch
+        import torch.nn.functional as F
+
         return [
             F.cross_entropy(torch.from_numpy(scores_SC[window.rows]), torch.from_numpy(window.labels), reduction="none")
             for window, scores_SC in zip(self.data[split].windows, outputs, strict=True)
@@ -201,6 +210,8 @@ class TagScoring(Scoring):
 
     def row_losses(self, split: str, outputs: Sequence[Floats]) -> Tensor:
         """The mean of each window."""
+        import torch
+
         return torch.stack([losses_M.mean() for losses_M in self.word_losses(split, outputs) if len(losses_M)])
 
     def gold_tags(self, split: str) -> list[list[str]]:
@@ -395,7 +406,7 @@ class Tagging(TrainingTask):
     @staticmethod
     def build(
         settings: Tag, pretrained: Checkpoint, sentences: Mapping[str, list[Sentence]], notes: Sequence[str] = ()
-    ) -> "Tagging":
+    ) -> Tagging:
         scheme, tagset, converted = read_tagset(sentences, settings.scheme, settings.train, folds=bool(settings.folds))
         reader = pretrained.need_tokenizer(), window_policy(settings.window, settings.long, pretrained)
         texts = {
@@ -411,12 +422,18 @@ class Tagging(TrainingTask):
         return Tagging(settings, pretrained, tagset, texts, data, illegal, notes, hint)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
+        from bothways.checkpoint import new_head
+
         return new_head.with_head(
             self.pretrained, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout
         )
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
         """Fit the head to labelled tokens of train, which are always enough without the other splits."""
+        from bothways.model.parameters import fingerprint_weights
+        from bothways.tasks.forward import last_layer, without_last_layer
+        from bothways.tasks.linear_start import fit_linear_head
+
         features = without_last_layer(self.inference_copy(model), "tokens")
         key = fingerprint_weights(features)
         if key not in self.fitted_heads:
@@ -432,7 +449,9 @@ class Tagging(TrainingTask):
     def objective(self) -> TagObjective:
         return TagObjective(self.settings.temperature)
 
-    def read_by(self, teacher: Checkpoint) -> "Tagging":
+    def read_by(self, teacher: Checkpoint) -> Tagging:
+        from bothways.tasks.forward import with_labels
+
         check_task(teacher, self.name, self.settings.teacher)
         teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings.teacher)
         texts = {
@@ -444,6 +463,8 @@ class Tagging(TrainingTask):
 
     def soft_labels(self, reader: TrainingTask, outputs: Sequence[Floats]) -> list[Tensor]:
         """The teacher's scores for each window, [S, C]; NaN for tokens that the teacher gives no tag."""
+        import torch
+
         assert isinstance(reader, Tagging)
         soft_labels = []
         merged = reader.scoring.merge_windows("train", outputs)
@@ -455,7 +476,7 @@ class Tagging(TrainingTask):
             ]
         return soft_labels
 
-    def with_unlabelled(self) -> "Tagging":
+    def with_unlabelled(self) -> Tagging:
         table = read_unlabelled(self.settings, pairs=False)
         reader = self.reader(self.pretrained)
         added = TaggedTexts.unlabelled(table, *reader, self.tagset, context=self.settings.context)
@@ -489,23 +510,6 @@ class Tagging(TrainingTask):
         return TagSummary(self.tagset, self.texts, self.illegal, self.notes)
 
 
-def fit_linear_head(
-    features: Model, data: Mapping[str, TaggedWindows], documents: Sequence[Any], num_tags: int
-) -> linear_head.LinearHead:
-    """The head for labelled tokens of train. features: a model without its last layer. documents: those of train."""
-    rows, groups = {}, list[str]()
-    for split, max_tokens in (("train", MAX_LABELLED_TOKENS), ("dev", linear_head.MAX_ROWS)):
-        windows = data[split].windows
-        sampled = sample_rows([len(window.labels) for window in windows], max_tokens, seed=0)
-        examples = TaggedWindows([windows[row] for row in sampled])
-        labels_M = torch.from_numpy(np.concatenate([window.labels for window in examples.windows]))
-        features_MH = np.concatenate(compute_outputs(features, examples, labelled_token_scores))
-        rows[split] = torch.from_numpy(features_MH), labels_M
-        if split == "train":
-            groups = [documents[row] for row in sampled for _ in windows[row].labels]
-    return linear_head.fit(rows["train"], classification_loss, num_tags, groups=groups, dev=rows["dev"])
-
-
 def confusion_sections(gold: Sequence[str], predicted: Sequence[str]) -> list[report.Section]:
     """Confusion matrix and scores of plain tags, including those that are missing from train."""
     index_by_tag = {tag: index for index, tag in enumerate(sorted({*gold, *predicted}))}
@@ -530,19 +534,6 @@ def word_span(words: Sequence[str], index: int) -> report.Highlight:
     return report.Highlight(start, start + len(words[index]))
 
 
-def labelled_token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
-    """Scores of the labelled tokens of each window, [M, C]."""
-    assert batch.labels is not None
-    is_labelled_T = batch.labels != NO_LABEL
-    counts = [int(part.sum()) for part in is_labelled_T.split(batch.lengths.tolist())]
-    return model.token_scores("tokens", model(batch)[is_labelled_T]).split(counts)
-
-
-def token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
-    """Scores of all tokens of each window, [S, C]."""
-    return model.token_scores("tokens", model(batch)).split(batch.lengths.tolist())
-
-
 # --- with a model -----------------------------------------------------------------------------------------------------
 
 
@@ -552,7 +543,7 @@ class EntityEvaluator(Evaluator[str, list[tuple[str, int, int]]]):
 
     agreement = "same entities"
 
-    def predict(self, model: "Predictor", rows: Sequence[str]) -> list[list[tuple[str, int, int]]]:
+    def predict(self, model: Predictor, rows: Sequence[str]) -> list[list[tuple[str, int, int]]]:
         entities = model.tag(rows)
         return [[(entity.label, entity.start, entity.end) for entity in text] for text in entities]
 
@@ -581,7 +572,7 @@ def tag_scores(
     return Scores.with_intervals("f1", scores, bounds, counts={"sentences": len(gold)}, secondary="accuracy")
 
 
-def tag_items(model: "Predictor", items: Sequence[Item], reading: Mapping[str, Any]) -> Sequence[Any]:
+def tag_items(model: Predictor, items: Sequence[Item], reading: Mapping[str, Any]) -> Sequence[Any]:
     """The entities of each text as JSON."""
     return [[entity.to_json() for entity in entities] for entities in model.tag(firsts(items), **reading)]
 
@@ -602,9 +593,7 @@ class TagTask(Task):
         sentences = read_splits(settings, errors, fold)
         return Tagging.build(settings, pretrained, sentences, errors.notes(len(sentences["train"])))
 
-    def read(
-        self, model: "Predictor", files: Sequence[TableSource], columns: Any, *, need_labels: bool
-    ) -> LabelledRows:
+    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
         """Sentences are read with their neighbours if the model was fine-tuned that way."""
         if need_labels:
             return read_tagged_rows(model, files, columns, columns.scheme)
@@ -615,17 +604,17 @@ class TagTask(Task):
         names = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
         return read_tagged_rows(model, [file], names, min_rows=MIN_TAGGED_TEXTS)
 
-    def predict_rows(self, model: "Predictor", rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
+    def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         return [{"entities": entities} for entities in tag_items(model, [(row.text, None) for row in rows], options)]
 
-    def columns(self, model: "Predictor", top: int | None = None, *, has_sets: bool = False) -> Any:
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
         import pyarrow
 
         text, integer = pyarrow.string(), pyarrow.int64()
         entity = {"label": text, "text": text, "start": integer, "end": integer, "score": pyarrow.float64()}
         return pyarrow.schema({"entities": pyarrow.list_(pyarrow.struct(entity))})
 
-    def facts(self, model: "Predictor", texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
+    def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
         return [
             [fact("entity", one.label, one.text, one.start, one.end, one.score) for one in entities]
             for entities in model.tag(texts)
@@ -691,7 +680,7 @@ def check_spans(sentence: Sentence, scheme: Scheme) -> None:
 
 
 def read_tagged_rows(
-    model: "Predictor",
+    model: Predictor,
     files: Iterable[TableSource],
     columns: object,
     requested: Scheme | Literal["auto"] = "auto",

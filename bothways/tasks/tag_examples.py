@@ -4,32 +4,34 @@ A training text is a run of sentences of one document, as many as fit into a win
 context and no token is computed twice.
 """
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.data.columns import Table
+from bothways.data.datasets import has_named_columns
 from bothways.data.examples import read_tagged
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.split_tables import divide_rows
 from bothways.data.splits import parts_for
+from bothways.data.stream import resolve_columns
 from bothways.data.tables import RowErrors
 from bothways.data.tagged_words import Sentence, join_words, word_starts
-from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
+from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
 from bothways.settings.finetune import Tag
+from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.offsets import BertWords, align_words, bert_words
 from bothways.tasks.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
-from bothways.tasks.tagged_texts import all_words, group_sentences, to_iob2
 from bothways.tasks.training_task import NO_LABEL
-from bothways.tasks.windows import WindowPolicy, whole_length
+from bothways.tasks.windows import NUM_SPECIALS, WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 
@@ -45,21 +47,14 @@ class TaggedWindows:
 
     def batch(self, rows: Sequence[int]) -> Batch:
         """labels [T]: NO_LABEL at tokens without one."""
+        import torch
+
         batch = Batch.from_encodings([self.windows[row].window for row in rows])
         labels_T = torch.full((batch.num_tokens,), NO_LABEL)
         for start, row in zip(batch.first_tokens.tolist(), rows, strict=True):
             window = self.windows[row]
             labels_T[start + torch.from_numpy(window.rows)] = torch.from_numpy(window.labels)
         return replace(batch, labels=labels_T)
-
-
-def target_rows(batch: Batch) -> Tensor:
-    """The tokens that have a tag, or one from a teacher, [M]."""
-    assert batch.labels is not None
-    is_target_T = batch.labels != NO_LABEL
-    if batch.soft_labels is not None:
-        is_target_T = is_target_T | ~batch.soft_labels[:, 0].isnan()
-    return is_target_T.nonzero()[:, 0]
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ class TaggedTexts:
         *,
         context: bool,
         strict: bool,
-    ) -> "TaggedTexts":
+    ) -> TaggedTexts:
         """sentences: with IOB2 or plain tags. context: read neighbouring sentences together, as many as fit into a
         window. strict: InputError for a tag that is not in the tagset; else ignored."""
         texts = list(group_sentences(sentences, tokenizer, policy.size if context else 0))
@@ -87,7 +82,7 @@ class TaggedTexts:
     @staticmethod
     def read(
         texts: list[list[Sentence]], tokenizer: Tokenizer, policy: WindowPolicy, tagset: Tagset, *, strict: bool
-    ) -> "TaggedTexts":
+    ) -> TaggedTexts:
         """Like `encode`, for sentences that are already grouped."""
         windows_by_text = []
         for text in texts:
@@ -100,7 +95,7 @@ class TaggedTexts:
     @staticmethod
     def unlabelled(
         table: Table, tokenizer: Tokenizer, policy: WindowPolicy, tagset: Tagset, *, context: bool
-    ) -> "TaggedTexts":
+    ) -> TaggedTexts:
         """Texts, each read on its own, with no label at any word."""
         sentences = [
             Sentence(tuple(words), (tagset.names[0],) * len(words), where, document)
@@ -242,3 +237,58 @@ def documents_of(sentences: Sequence[Sentence]) -> list[str]:
         first if sentence.document is None else f"{sentence.where.file}, document {sentence.document}"
         for sentence, first in zip(sentences, firsts, strict=True)
     ]
+
+
+def tag_columns(file: TableSource, settings: object, trained: Mapping[str, Any]) -> dict[str, str | None]:
+    """The columns of words and of tags in a file: those of the settings, else those of fine-tuning (`trained`, its
+    settings) if they fit the file."""
+    if has_named_columns(file):
+        return resolve_columns(file, settings, trained, ("words", "tags"))
+    numbers = {use: str(trained.get(f"{use}_column")) for use in ("words", "tags")}
+    defaults = {use: number if number.lstrip("-").isdecimal() else None for use, number in numbers.items()}
+    return {use: getattr(settings, f"{use}_column") or defaults[use] for use in defaults}
+
+
+def read_sentences(
+    file: TableSource, settings: object, trained: Mapping[str, Any], scheme: Scheme = "iob2"
+) -> list[Sentence]:
+    """The sentences of a file, with the columns of tag_columns and the encoding of the settings. scheme: see
+    `read_tagged`."""
+    columns = tag_columns(file, settings, trained)
+    encoding = getattr(settings, "encoding", None)
+    return read_tagged(file, words=columns["words"], tags=columns["tags"], scheme=scheme, encoding=encoding)
+
+
+def to_iob2(sentence: Sentence, scheme: Scheme) -> Sentence:
+    """The sentence with its tags as IOB2; plain tags stay as they are."""
+    if scheme == "plain":
+        return sentence
+    try:
+        return replace(
+            sentence, tags=tuple(spans_to_tags(tags_to_spans(sentence.tags, scheme), len(sentence.words), "iob2"))
+        )
+    except InputError as error:
+        raise InputError(f"{sentence.where}: {error}") from None
+
+
+def group_sentences(sentences: Sequence[Sentence], tokenizer: Tokenizer, window: int) -> Iterator[list[Sentence]]:
+    """Consecutive sentences of one document, as many as fit into a window of tokens, but at least one."""
+    room = window - NUM_SPECIALS
+    group: list[Sentence] = []
+    num_tokens = 0
+    for sentence in sentences:
+        length = len(tokenizer.ids(join_words(sentence.words)))
+        if group and (num_tokens + length > room or sentence.document != group[0].document):
+            yield group
+            group, num_tokens = [], 0
+        group.append(sentence)
+        num_tokens += length
+    if group:
+        yield group
+
+
+def all_words(sentences: Sequence[Sentence]) -> Sequence[str]:
+    """The words of all sentences, in order; those of a single sentence as they are."""
+    if len(sentences) == 1:
+        return sentences[0].words
+    return [*chain.from_iterable(sentence.words for sentence in sentences)]

@@ -3,6 +3,8 @@
 Each task is one object of a subclass here, at the end of its file; TASKS names it.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +48,7 @@ class Evaluator(ABC, Generic[Row, Prediction]):
     agreement: ClassVar[str] = "same label"
 
     @abstractmethod
-    def predict(self, model: "Predictor", rows: Sequence[Row]) -> list[Prediction]:
+    def predict(self, model: Predictor, rows: Sequence[Row]) -> list[Prediction]:
         """One prediction per row."""
 
     @abstractmethod
@@ -127,7 +129,7 @@ class Route:
     compute: Callable[..., Sequence[Any]]
     options: Mapping[str, tuple[int | None, int, int]] = field(default_factory=dict)
     flags: Sequence[str] = ()
-    shape: Callable[["Predictor", Any, Mapping[str, Any]], Any] = lambda model, result, options: result
+    shape: Callable[[Predictor, Any, Mapping[str, Any]], Any] = lambda model, result, options: result
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -148,40 +150,38 @@ class Task(ABC):
     routes: ClassVar[Sequence[Route]] = ()
     gold: ClassVar[str] = ""
 
-    def train(self, settings: Any, pretrained: "Checkpoint", fold: int | None) -> "TrainingTask":
+    def train(self, settings: Any, pretrained: Checkpoint, fold: int | None) -> TrainingTask:
         """The task of a fine-tuning run. fold: in cross-validation the fold whose rows are the test split."""
         raise InputError(f"a model learns to {self.name} in pre-training; there is no fine-tuning for it")
 
     @abstractmethod
-    def read(
-        self, model: "Predictor", files: "Sequence[TableSource]", columns: Any, *, need_labels: bool
-    ) -> LabelledRows:
+    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
         """The rows of files for a model of this task. columns: settings with the names of columns.
 
         InputError if a file cannot be read, lacks labels that are needed, or has some that are unknown to the model.
         """
 
-    def predict_rows(self, model: "Predictor", rows: "Sequence[ModelInput]", **options: Any) -> list[dict[str, Any]]:
+    def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         """The predictions for rows of a file, as written by `predict`. options: those of reading, and of the task."""
         model.classify([])  # InputError, which names the heads of the model
         raise NotImplementedError
 
-    def columns(self, model: "Predictor", top: int | None = None, *, has_sets: bool = False) -> Any:
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
         """The types of the columns of `predict_rows`, a pyarrow.Schema."""
         import pyarrow
 
         return pyarrow.schema([])
 
-    def scores_per_row(self, model: "Predictor", top: int | None) -> int:
+    def scores_per_row(self, model: Predictor, top: int | None) -> int:
         """The number of scores in a row of `predict_rows`."""
         return 1
 
-    def score_file(self, predictions: Path, gold: Path, columns: "Evaluate") -> Scores:
+    def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
         """The scores of a file of predictions against a gold file. columns: settings with names of the gold file's
         columns; those of words and tags, and the encoding, are of both files. InputError if the files do not match."""
         raise InputError(f"there are no files of predictions to {self.name}")
 
-    def facts(self, model: "Predictor", texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
+    def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
         """What `extract` writes of each text, without its place in a file."""
         raise InputError(f"a model to {self.name} extracts nothing")
 
@@ -191,6 +191,6 @@ def fact(kind: str, name: str, text: str, start: int, end: int, score: float) ->
     return {"kind": kind, "name": name, "text": text, "start": start, "end": end, "score": round(score, 4)}
 
 
-def second_texts(rows: "Sequence[ModelInput]") -> list[str] | None:
+def second_texts(rows: Sequence[ModelInput]) -> list[str] | None:
     """The second texts; None if the rows have none."""
     return [row.pair for row in rows if row.pair is not None] or None

@@ -5,30 +5,26 @@ A training step reads a random sample of a long text's windows, drawn anew in ea
 Letters: N texts, W windows of them, H hidden size, C outputs.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from bothways.batch import Batch
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.new_head import with_head
-from bothways.config import encodes_separately
 from bothways.data.columns import Table
 from bothways.log import logger
-from bothways.model.model import Model
 from bothways.rng import Purpose, generator
-from bothways.tasks.pooling import pool_windows
 from bothways.tasks.training_task import describe_lengths
 from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    from bothways.checkpoint.contents import Checkpoint
 
 MAX_TOKENS = 1024  # of texts whose activations are kept; the windows of larger batches are recomputed
 MAX_PAIR_TOKENS = 8192  # of pairs, whose losses need the whole batch
@@ -45,7 +41,7 @@ class TextExamples:
     windows: list[list[Encoding]]
     targets: np.ndarray
     units: list[str]
-    second: "TextExamples | None" = None
+    second: TextExamples | None = None
     """The second texts of pairs that are encoded separately."""
 
     @staticmethod
@@ -57,7 +53,7 @@ class TextExamples:
         *,
         separate: bool = False,
         phrase: str | None = None,
-    ) -> "TextExamples":
+    ) -> TextExamples:
         """policy: how long texts are split. separate: encode the texts of a pair separately. phrase: before each text,
         in cloze classification.
 
@@ -75,7 +71,7 @@ class TextExamples:
             encodings = [tokenizer.encode_after(phrase, text) for text in table.texts]
         return TextExamples(policy.split(encodings, table.where), targets, table.units)
 
-    def joined(self, other: "TextExamples") -> "TextExamples":
+    def joined(self, other: TextExamples) -> TextExamples:
         """These texts, and those of another set."""
         second = self.second.joined(other.second) if self.second and other.second else None
         targets = np.concatenate([self.targets, other.targets])
@@ -93,7 +89,7 @@ class TextExamples:
         lengths = [*map(whole_length, self.windows)]
         return [*map(sum, zip(lengths, self.second.lengths, strict=True))] if self.second else lengths
 
-    def sample_windows(self, max_windows: int, *, seed: int, epoch: int) -> "TextExamples":
+    def sample_windows(self, max_windows: int, *, seed: int, epoch: int) -> TextExamples:
         """The same texts with at most max_windows random windows of each (0: all)."""
         if self.second:
             first = replace(self, second=None).sample_windows(max_windows, seed=seed, epoch=epoch)
@@ -113,6 +109,8 @@ class TextExamples:
 
         Texts of pairs that are encoded separately have the indices 2n and 2n + 1 for pair n.
         """
+        import torch
+
         roles = [self, self.second] if self.second else [self]
         texts = [role.windows[row] for row in rows for role in roles]
         entries = [(window, text) for text, windows in enumerate(texts) for window in windows]
@@ -149,6 +147,8 @@ def add_text_head(
     pair_features: what the head reads of the vectors of a pair's two texts, "pair" or "distance" (model/pooler.py);
     all layers are kept.
     """
+    from bothways.checkpoint.new_head import with_head
+
     means = pretrained.pooling == "mean"
     kind: str | None = pooling
     if pooling == "auto":
@@ -173,56 +173,3 @@ def add_text_head(
         near_identity=near_identity,
         layers=layers,
     )
-
-
-def text_scores(model: Model, batch: Batch, pooling: str = "mean") -> Tensor:
-    """Scores of each text, [N, C]. pooling: over the windows of a text."""
-    x_WH = window_vectors(model, batch)
-    x_NH = pool_over_windows(x_WH, batch, pooling, separate=encodes_separately(model.config))
-    return model.text_scores("classes", x_NH)
-
-
-def pool_over_windows(x_WH: Tensor, batch: Batch, pooling: str = "mean", *, separate: bool = False) -> Tensor:
-    """Mean or maximum over the windows of each text: [W, H] -> [N, H]; for separate texts of pairs [N, 2, H]."""
-    assert batch.text_of_window is not None and batch.labels is not None
-    num_texts = (2 if separate else 1) * len(batch.labels)
-    pooled_NH = pool_windows(pooling, x_WH, batch.text_of_window, num_texts).to(x_WH.dtype)
-    return pooled_NH.unflatten(0, (-1, 2)) if separate else pooled_NH
-
-
-def window_vectors(model: Model, batch: Batch, max_tokens: int = MAX_TOKENS) -> Tensor:
-    """The pooled hidden state of each window, [W, H]; in a batch of more than max_tokens with checkpointing."""
-
-    def encode(part: Batch) -> Tensor:
-        return model.text_states(model(part), part)
-
-    if batch.num_tokens <= max_tokens:
-        return encode(batch)
-    if not torch.is_grad_enabled():
-        return torch.cat([encode(part) for part in split_batch(batch, max_tokens)])
-    return torch.cat([checkpointed(encode, part) for part in split_batch(batch, max_tokens)])
-
-
-def checkpointed(encode: Callable[..., Tensor], batch: Batch, *arguments: Any) -> Tensor:
-    """encode(batch, *arguments) without storing activations; the backward pass recomputes them.
-
-    Dropout is the same both times, since torch restores the random state. It does so only for the devices of tensors
-    that are direct arguments, so input_ids are passed although unused.
-    """
-    result: Tensor = checkpoint(lambda _: encode(batch, *arguments), batch.input_ids, use_reentrant=False)
-    return result
-
-
-def split_batch(batch: Batch, max_tokens: int) -> Iterator[Batch]:
-    """The windows of a batch, in order, as batches of at most max_tokens (or of one longer window), without labels."""
-    ends = batch.lengths.cumsum(0).tolist()
-    bounds, start = [0], 0
-    for row, end in enumerate(ends):
-        if end - start > max_tokens and row > bounds[-1]:
-            bounds.append(row)
-            start = ends[row - 1]
-    for first, last in pairwise([*bounds, len(ends)]):
-        tokens = slice(ends[first - 1] if first else 0, ends[last - 1])
-        yield Batch(
-            batch.input_ids[tokens], batch.segment_ids[tokens], batch.position_ids[tokens], batch.lengths[first:last]
-        )

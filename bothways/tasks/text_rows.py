@@ -1,5 +1,7 @@
 """Rows of texts or pairs of texts, read as in fine-tuning: columns, second texts, spelling of labels."""
 
+from __future__ import annotations
+
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,17 +61,15 @@ class TextEvaluator(Evaluator[TextRow, Prediction]):
 class TextModelTask(Task):
     """A task whose rows are texts or pairs with a label each."""
 
-    def evaluator(self, model: "Predictor", positive: str | None) -> TextEvaluator[Any]:
+    def evaluator(self, model: Predictor, positive: str | None) -> TextEvaluator[Any]:
         """positive: the label that was asked for; see ClassEvaluator."""
         raise NotImplementedError
 
-    def labels(self, model: "Predictor", table: Table) -> Sequence[Any]:
+    def labels(self, model: Predictor, table: Table) -> Sequence[Any]:
         """The labels of a table. InputError for labels that are unknown to the model or not numbers."""
         raise NotImplementedError
 
-    def read(
-        self, model: "Predictor", files: Sequence[TableSource], columns: Any, *, need_labels: bool
-    ) -> LabelledRows:
+    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
         group = getattr(columns, "group_column", None)
         need_labels = need_labels or columns.label_column is not None
         tables = [read_trained_table(model, file, columns, need_labels=need_labels, group=group) for file in files]
@@ -77,7 +77,7 @@ class TextModelTask(Task):
         evaluator = self.evaluator(model, getattr(columns, "positive", None))
         return LabelledRows(evaluator, rows, all(table.labels is not None for table in tables))
 
-    def rows(self, model: "Predictor", table: Table) -> list[TextRow]:
+    def rows(self, model: Predictor, table: Table) -> list[TextRow]:
         """The rows of a table. InputError for labels that are unknown to the model or not numbers."""
         labels = [None] * len(table) if table.labels is None else self.labels(model, table)
         pairs: Sequence[str | None] = table.pairs if table.pairs is not None else [None] * len(table)
@@ -85,7 +85,7 @@ class TextModelTask(Task):
 
 
 def read_trained_table(
-    model: "Predictor", file: TableSource, columns: Any, *, need_labels: bool, group: str | None = None
+    model: Predictor, file: TableSource, columns: Any, *, need_labels: bool, group: str | None = None
 ) -> Table:
     """Read a table by the named columns, else by those of the fine-tuning, else by the usual names.
 

@@ -3,108 +3,32 @@
 Letters: N texts, W windows of them, T tokens, H hidden size.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import ClassVar, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from bothways.batch import Batch
-from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.description import cloze_phrase
 from bothways.config import encodes_separately
 from bothways.data.columns import Table
 from bothways.data.split_tables import read_unlabelled
 from bothways.errors import InputError
-from bothways.linear import linear_head
 from bothways.log import muted
-from bothways.model.model import Model
-from bothways.model.pooler import mean_pool
-from bothways.model.prepacked import prepack
 from bothways.settings.finetune import Classify, Regress
-from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples, pool_over_windows
-from bothways.tasks.training_task import Metrics, Summary, TrainingTask, compute_outputs, last_layer, sample_rows
+from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples
+from bothways.tasks.training_task import Metrics, Summary, TrainingTask, sample_rows
+
+if TYPE_CHECKING:
+    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.model import Model
+    from bothways.tasks.linear_start import FrozenFeatures
 
 MAX_SEPARATE = 10_000  # training pairs above which reading both texts together is better (docs/LOG.md)
 MAX_PAIRS = 10_000  # training pairs of the baseline, if the model itself reads both texts together
-MAX_WINDOWS = 8  # windows of a text to pool over
-FEW_TOKENS = 200_000  # training texts with fewer tokens are read with as many windows as dev and test
-
-
-class FrozenFeatures:
-    """Vectors of the texts of a split, computed on first use: features[split] has float32 [N, H] by pooling.
-
-    "head" is the hidden state that the model's head reads, "mean" the mean of all tokens, each pooled over windows.
-
-    At most MAX_WINDOWS windows of a text are read, and of large training sets only as many as in a training step, so
-    that computing the features takes less than half an epoch, or a few seconds.
-
-    model: in eval mode, on the device and in the dtype of the computation. train_windows: windows of a text in a
-    training step. window_pooling: "mean" or "max", over the windows of a text.
-    """
-
-    def __init__(self, model: Model, data: Mapping[str, TextExamples], train_windows: int, window_pooling: str) -> None:
-        self.data, self.train_windows, self.window_pooling = data, train_windows, window_pooling
-        self.num_layers = model.config.num_hidden_layers
-        self.model: Model | None = model  # until the features of all splits are there
-        self._computed: dict[str, dict[str, Tensor]] = {}
-
-    def sample(self, split: str) -> TextExamples:
-        """The windows that are read."""
-        sample = self.data[split].sample_windows(MAX_WINDOWS, seed=0, epoch=0)
-        if split != "train" or sum(sample.sizes) <= FEW_TOKENS:
-            return sample
-        return sample.sample_windows(self.train_windows, seed=0, epoch=0)
-
-    def __getitem__(self, split: str) -> dict[str, Tensor]:
-        if split not in self._computed:
-            assert self.model is not None
-            forward = partial(pool_states, encode=prepack(self.model), window_pooling=self.window_pooling)
-            states_N2H = np.stack(compute_outputs(self.model, self.sample(split), forward))
-            head_NH, mean_NH = torch.from_numpy(states_N2H).unbind(1)
-            self._computed[split] = {"head": head_NH.contiguous(), "mean": mean_NH.contiguous()}
-            if self._computed.keys() >= self.data.keys():
-                self.model = None
-        return self._computed[split]
-
-
-def pool_states(model: Model, batch: Batch, *, encode: Callable[[Batch], Tensor], window_pooling: str) -> Tensor:
-    """The state read by the head and the mean of all tokens, for each text: [N, 2, H]; for separate pairs [N, 2, 2, H].
-
-    encode: computes the model's hidden states.
-    """
-    hidden_TH = encode(batch)
-    states = model.text_states(hidden_TH, batch), mean_pool(hidden_TH, batch.lengths)
-    separate = encodes_separately(model.config)
-    return torch.stack([pool_over_windows(x_WH, batch, window_pooling, separate=separate) for x_WH in states], 1)
-
-
-def fit_text_head(
-    model: Model,
-    features: FrozenFeatures,
-    loss: linear_head.RowLoss,
-    splits: Sequence[str],
-    score: linear_head.Score | None = None,
-) -> None:
-    """Fit the last layer of a text head, in place, to the features of these splits.
-
-    The penalty is selected on dev by the score (by the loss if there is no score), or in cross-validation if dev is
-    among the splits.
-    """
-    pooler = model.eval().pooler
-    assert pooler is not None
-
-    def read_rows(split: str) -> linear_head.Rows:
-        with torch.no_grad():
-            return pooler(features[split]["head"]), torch.from_numpy(features.data[split].targets)
-
-    x_NH, targets = map(torch.cat, zip(*map(read_rows, splits), strict=True))
-    units = [unit for split in splits for unit in features.data[split].units]
-    layer, dev = last_layer(model, "classes"), None if "dev" in splits else read_rows("dev")
-    linear_head.fit((x_NH, targets), loss, layer.out_features, groups=units, dev=dev, score=score).write_to(layer)
 
 
 @dataclass(frozen=True)
@@ -150,6 +74,8 @@ class TextTask(TrainingTask):
 
     @cached_property
     def frozen(self) -> FrozenFeatures:
+        from bothways.tasks.linear_start import FrozenFeatures
+
         with muted():
             model = self.inference_copy(self.initial_checkpoint(0).model)
         return FrozenFeatures(model, self.data, self.settings.train_windows, self.settings.window_pooling)

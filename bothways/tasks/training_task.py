@@ -1,43 +1,40 @@
 """Interface of a fine-tuning task: examples, head, losses, metrics, baselines, report."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from bothways import metrics, report
 from bothways.batch import Batch
-from bothways.batching import sort_by_length, token_batches
-from bothways.checkpoint.contents import Checkpoint
-from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError
 from bothways.linear.tfidf import TfidfModel
-from bothways.model.heads import ClassificationHead
-from bothways.model.model import Model
-from bothways.model.parameters import move_model
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import FineTune
 from bothways.tasks import task_from_heads
-from bothways.tasks.arrays import Floats
 from bothways.tasks.prediction_sets import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.windows import Long, WindowPolicy
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.training.losses import Loss
-from bothways.training.objective import Objective
-from bothways.training.transforms import Transform
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.model import Model
+    from bothways.training.losses import Loss
+    from bothways.training.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
 TEACHER = "teacher"  # name of the loss of a teacher's outputs
 NO_LABEL = -100  # class of a target without a label, which cross-entropy ignores
-MAX_LISTED = 5  # labels in an error message
-INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
 RESAMPLES = "resamples"  # key of the bootstrap resamples of the metric, among the metrics of a split
 
@@ -61,7 +58,7 @@ class Baseline(NamedTuple):
     model: TfidfModel | None = None
 
 
-class LabelObjective(Objective, ABC):
+class LabelObjective(ABC):
     """The loss of labels. Its targets are texts, words, windows or pairs, with or without a label.
 
     target: name of the loss. negligible_loss: below which training has nothing left to learn; 0: never.
@@ -98,7 +95,7 @@ class LabelObjective(Objective, ABC):
 
 
 @dataclass(frozen=True)
-class Distilled(Objective):
+class Distilled:
     """alpha * (distance to a teacher's outputs) + (1 - alpha) * (loss of the labels), for batches with soft labels."""
 
     objective: LabelObjective
@@ -301,6 +298,8 @@ class TrainingTask(ABC):
 
     def inference_copy(self, model: Model) -> Model:
         """A copy in eval mode, on the device and in the number format of the training."""
+        from bothways.device import choose_device, choose_dtype
+
         device = choose_device(self.settings.device)
         return inference_copy(model, device, choose_dtype(self.settings.dtype, device))
 
@@ -312,18 +311,18 @@ class TrainingTask(ABC):
         """Fit the head to the model's features of these splits, with the encoder as it is (LP-FT, Kumar 2022)."""
 
     @abstractmethod
-    def read_by(self, teacher: Checkpoint) -> "TrainingTask":
+    def read_by(self, teacher: Checkpoint) -> TrainingTask:
         """The task as a teacher reads it. InputError if the model cannot teach this task."""
 
     @abstractmethod
-    def soft_labels(self, reader: "TrainingTask", outputs: Any) -> list[Tensor]:
+    def soft_labels(self, reader: TrainingTask, outputs: Any) -> list[Tensor]:
         """The teacher's outputs for each training example, as the objective's `teacher_loss` compares them.
 
         reader: the task as the teacher reads it. outputs: those of the teacher for train.
         """
 
     @abstractmethod
-    def with_unlabelled(self) -> "TrainingTask":
+    def with_unlabelled(self) -> TrainingTask:
         """The task with the texts of `unlabelled` as further training examples, without labels."""
 
     def baselines(self, split: str) -> Iterator[Baseline]:
@@ -378,25 +377,10 @@ def describe_lengths(lengths: Sequence[int]) -> str:
     return f"tokens: median {median:.0f}, 90 % up to {high:.0f}, longest {max(lengths):,}"
 
 
-def compute_outputs(
-    model: Model,
-    examples: Examples,
-    forward: Callable[[Model, Batch], Iterable[Tensor]],
-    tokens: int = INFERENCE_TOKENS,
-) -> list[Floats]:
-    """`forward` for each example, in order, without gradients, float32."""
-    device, sizes = next(model.parameters()).device, examples.sizes
-    outputs: dict[int, Floats] = {}
-    with torch.inference_mode():
-        model.eval()
-        for rows in token_batches(sort_by_length(range(len(sizes)), sizes), sizes, tokens):
-            values = forward(model, examples.batch(rows).to(device))
-            outputs |= {row: value.float().cpu().numpy() for row, value in zip(rows, values, strict=True)}
-    return [outputs[row] for row in range(len(sizes))]
-
-
 def inference_copy(model: Model, device: torch.device, dtype: torch.dtype) -> Model:
     """A copy in eval mode, on a device and in a number format."""
+    from bothways.model.parameters import move_model
+
     copy = deepcopy(model)
     move_model(copy, device, dtype)
     return copy.eval()
@@ -407,12 +391,6 @@ def window_policy(window: int, long: Long, pretrained: Checkpoint) -> WindowPoli
     return WindowPolicy(window, window // 4, long, max_length=pretrained.model.config.max_position_embeddings)
 
 
-def last_layer(model: Model, head: str) -> nn.Linear:
-    part = model.heads[head]
-    assert isinstance(part, ClassificationHead)
-    return part.output
-
-
 def check_task(teacher: Checkpoint, task: str, source: object) -> None:
     """source: of the teacher, for messages. InputError unless the teacher was fine-tuned for a task of this name."""
     if (actual := task_from_heads(teacher.model.num_outputs, teacher)) != task:
@@ -420,33 +398,6 @@ def check_task(teacher: Checkpoint, task: str, source: object) -> None:
             f"{source}: a model for {actual} cannot teach {task}; fine-tune it on the same data first "
             f"(finetune {task} --model {source})"
         )
-
-
-def with_labels(teacher: Checkpoint, head: str, names: Sequence[str], source: object) -> Checkpoint:
-    """The teacher with the outputs of its head in the order of these names. InputError unless they are its labels."""
-    labels_of = {"the teacher": {*teacher.labels} - {*names}, "the training data": {*names} - {*teacher.labels}}
-    only = [
-        f"only {owner} has {', '.join(sorted(labels)[:MAX_LISTED])}" for owner, labels in labels_of.items() if labels
-    ]
-    if only:
-        raise InputError(f"{source}: its labels are not those of the training data: {'; '.join(only)}")
-    order, model = [teacher.labels.index(name) for name in names], deepcopy(teacher.model)
-    layer = last_layer(model, head)
-    layer.weight, layer.bias = (nn.Parameter(value.detach()[order]) for value in (layer.weight, layer.bias))
-    return replace(teacher, model=model, labels=tuple(names))
-
-
-def without_last_layer(model: Model, head: str) -> Model:
-    """A copy whose head returns, in float32, the features that its last layer reads."""
-    copy = deepcopy(model).eval()
-    part = copy.heads[head]
-    assert isinstance(part, ClassificationHead)
-    size, device = part.output.in_features, part.output.weight.device
-    part.output = nn.Linear(size, size, device=device)
-    with torch.no_grad():
-        part.output.weight.copy_(torch.eye(size))
-        part.output.bias.zero_()
-    return copy
 
 
 def sample_rows(counts: Sequence[int], target: int, *, seed: int) -> list[int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from bothways.errors import InputError
 from bothways.model.heads import ClassificationHead
@@ -104,3 +105,13 @@ class ScaleOutputs(Transform):
             head.output.weight.mul_(self.deviation)
             head.output.bias.mul_(self.deviation).add_(self.mean)
         model.heads["classes"] = head
+
+
+@dataclass(frozen=True)
+class RestorePooler(Transform):
+    """The pooler, which published checkpoints contain although sentence vectors do not use it, is saved again."""
+
+    pooler: nn.Module | None
+
+    def finalize(self, model: Model) -> None:
+        model.pooler = deepcopy(self.pooler)

@@ -18,7 +18,7 @@ from bothways.evaluation import evaluate
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Answer, Evaluate
-from bothways.tasks import answer
+from bothways.tasks import answer, losses
 
 pytestmark = pytest.mark.slow
 
@@ -212,7 +212,7 @@ def test_the_loss_is_that_of_transformers(make_model, settings):
     task = answer.Answering.build(settings, checkpoint.load(settings.model))
     batch = task.data["dev"].batch([3, 1, 8])
     scores_T2 = torch.randn(batch.num_tokens, 2)
-    total, number = answer.span_loss(scores_T2, batch.labels, batch.lengths.tolist())
+    total, number = losses.span_loss(scores_T2, batch.labels, batch.lengths.tolist())
     expected = 0.0
     for scores_S2, (first, last) in zip(scores_T2.split(batch.lengths.tolist()), batch.labels.tolist(), strict=True):
         log_S2 = scores_S2.log_softmax(0)

@@ -26,7 +26,7 @@ from bothways.finetuning import finetune, recipe
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate
-from bothways.tasks import classify, text_examples
+from bothways.tasks import classify, forward
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.training_task import metrics_with_intervals, window_policy
 from bothways.training.objective import forward_losses
@@ -349,7 +349,7 @@ def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, set
     examples = texts_of(words, [0] * 6, predictor, replace(settings, window=window))
     assert sum(len(parts) > 1 for parts in examples.windows) == 5
     with torch.no_grad():
-        shares_NC = text_examples.text_scores(predictor.module, examples.batch([4, 5, 0, 2, 1, 3])).softmax(-1)
+        shares_NC = forward.text_scores(predictor.module, examples.batch([4, 5, 0, 2, 1, 3])).softmax(-1)
     expected = [[*one.scores.values()] for one in predictor.classify(words, window=window, overlap=window // 4)]
     assert shares_NC.numpy() == pytest.approx(np.array(expected)[[4, 5, 0, 2, 1, 3]], abs=1e-5)
 
@@ -359,7 +359,7 @@ def test_hundreds_of_windows_are_averaged_exactly_in_bf16(start):
     encoding = bothways.load(start, dtype="float32").tokenizer.encode("the cat ran")
     table = TextExamples([[encoding] * 600, [encoding]], np.array([0, 1]), ["1", "2"])
     with torch.no_grad():
-        many, one = text_examples.text_scores(model, table.batch([0, 1]))
+        many, one = forward.text_scores(model, table.batch([0, 1]))
     assert torch.equal(many, one)
 
 
@@ -573,7 +573,7 @@ def test_the_loss_weighs_classes_by_how_rare_they_are(several, settings, tmp_pat
     )  # fmt: skip
     model, targets = task.initial_checkpoint(0).model.eval().requires_grad_(False), task.data["train"].targets
     batch = task.data["train"].batch(range(20))
-    scores_NC, gold = text_examples.text_scores(model, batch), torch.from_numpy(targets[:20])
+    scores_NC, gold = forward.text_scores(model, batch), torch.from_numpy(targets[:20])
     loss, count = forward_losses(task.objective)(model, batch)["classes"]
     if several:
         rare_C = torch.from_numpy((len(targets) - targets.sum(0)) / targets.sum(0)).float()

@@ -16,9 +16,10 @@ from bothways.errors import InputError
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import TrainEmbed
-from bothways.tasks import embed, text_examples
-from bothways.tasks.embed import ranking_loss
-from bothways.tasks.pair_examples import PairExamples, text_vectors
+from bothways.tasks import embed, forward
+from bothways.tasks.forward import text_vectors
+from bothways.tasks.losses import ranking_loss
+from bothways.tasks.pair_examples import PairExamples
 from bothways.tasks.training_task import window_policy
 from bothways.training.objective import forward_losses
 
@@ -230,9 +231,7 @@ def test_recomputed_activations_have_the_same_dropout(make_model, long_texts, mo
     batch, gradients = long_texts.batch(range(4)), []
     for keep_all in (False, True):
         if keep_all:
-            monkeypatch.setattr(
-                text_examples, "checkpoint", lambda encode, *arguments, use_reentrant: encode(*arguments)
-            )
+            monkeypatch.setattr(forward, "checkpoint", lambda encode, *arguments, use_reentrant: encode(*arguments))
         model = make_model(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2).train()
         torch.manual_seed(5)
         text_vectors(model, batch, "mean", 70).square().sum().backward()
@@ -243,14 +242,14 @@ def test_recomputed_activations_have_the_same_dropout(make_model, long_texts, mo
 @pytest.mark.parametrize("states", ["pairs", "texts"])
 def test_recomputation_repeats_the_draws_of_the_device_that_computes(states, make_model, long_texts, monkeypatch):
     calls = []
-    again = text_examples.checkpoint
+    again = forward.checkpoint
     monkeypatch.setattr(
-        text_examples,
+        forward,
         "checkpoint",
         lambda *arguments, **options: calls.append(arguments[1:]) or again(*arguments, **options),
     )
     batch, model = long_texts.batch(range(4)), make_model()
-    text_vectors(model, batch, "mean", 70) if states == "pairs" else text_examples.window_vectors(model, batch, 70)
+    text_vectors(model, batch, "mean", 70) if states == "pairs" else forward.window_vectors(model, batch, 70)
     assert len(calls) > 1 and all(any(isinstance(one, torch.Tensor) for one in arguments) for arguments in calls)
 
 

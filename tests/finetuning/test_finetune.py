@@ -25,8 +25,9 @@ from bothways.finetuning.recipe import default_learning_rate, layer_learning_rat
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify
-from bothways.tasks import classify, regress, text_examples
-from bothways.tasks.text_examples import MAX_TOKENS, split_batch
+from bothways.tasks import classify, forward, regress
+from bothways.tasks.forward import split_batch
+from bothways.tasks.text_examples import MAX_TOKENS
 from bothways.training import progress
 from bothways.training.loop import fit
 from bothways.training.options import TrainingOptions
@@ -253,11 +254,11 @@ def test_windows_beyond_the_bound_have_the_gradients_of_all_at_once(make_model):
     gradients = []
     for bound in (1000, 20, 6):
         model.zero_grad()
-        vectors_WH = text_examples.window_vectors(model, batch, bound)
+        vectors_WH = forward.window_vectors(model, batch, bound)
         (vectors_WH * torch.arange(1, 7)[:, None]).sin().sum().backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
         with torch.no_grad():
-            assert torch.allclose(text_examples.window_vectors(model, batch, bound), vectors_WH, atol=1e-6)
+            assert torch.allclose(forward.window_vectors(model, batch, bound), vectors_WH, atol=1e-6)
     for other in gradients[1:]:
         assert 0 < (gradients[0] - other).norm() / gradients[0].norm() < 1e-5  # other sums round differently
 
@@ -280,7 +281,7 @@ def test_a_text_of_a_hundred_windows_keeps_the_activations_of_few(make_model):
         ids = np.random.default_rng(1).integers(5, 20, lengths.sum())
         sizes = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
-            text_examples.window_vectors(model, Batch.from_arrays(ids, np.zeros_like(ids), lengths), bound).sum()
+            forward.window_vectors(model, Batch.from_arrays(ids, np.zeros_like(ids), lengths), bound).sum()
         return sum(sizes)
 
     assert kept_by(100, 160) < kept_by(10, 160) < kept_by(100, 1600) / 8
@@ -295,7 +296,7 @@ def test_dropout_is_the_same_when_activations_are_recomputed(make_model):
 
     def value():
         torch.manual_seed(7)
-        return text_examples.window_vectors(model, batch, 10).sin().sum()
+        return forward.window_vectors(model, batch, 10).sin().sum()
 
     weight = model.encoder.layers[0].attention.output.weight
     value().backward()

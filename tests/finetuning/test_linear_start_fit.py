@@ -13,10 +13,10 @@ from bothways.data.columns import Table
 from bothways.linear import linear_head, regressions
 from bothways.model.heads import ClassificationHead
 from bothways.settings import Classify, TextPooling
-from bothways.tasks import texts as text_tasks
-from bothways.tasks import training_task
-from bothways.tasks.classify import multi_label_loss, weighted_class_loss
-from bothways.tasks.text_examples import TextExamples, text_scores
+from bothways.tasks import forward, linear_start, training_task
+from bothways.tasks.forward import text_scores
+from bothways.tasks.losses import multi_label_loss, weighted_class_loss
+from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.training_task import window_policy
 from bothways.training.losses import classification_loss, mse_loss
 
@@ -168,7 +168,7 @@ def test_head_inputs_are_the_inputs_of_the_last_layer(texts):
     model, examples = texts
     batch = examples.batch([0, 1, 2])
     with torch.inference_mode():
-        read_NH = text_scores(training_task.without_last_layer(model, "classes"), batch)
+        read_NH = text_scores(forward.without_last_layer(model, "classes"), batch)
         head = model.heads["classes"]
         assert isinstance(head, ClassificationHead)
         assert torch.allclose(head.output(read_NH), text_scores(model, batch), atol=1e-6)
@@ -176,7 +176,7 @@ def test_head_inputs_are_the_inputs_of_the_last_layer(texts):
 
 def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
     model, examples = texts
-    frozen = text_tasks.FrozenFeatures(model, {"train": examples}, 2, "mean")
+    frozen = linear_start.FrozenFeatures(model, {"train": examples}, 2, "mean")
     assert len(examples.windows[1]) > 1
     for row, windows in enumerate(examples.windows):
         with torch.inference_mode():
@@ -191,17 +191,17 @@ def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
 def test_frozen_vectors_of_long_texts_are_of_some_windows_and_of_training_texts_of_few(texts, monkeypatch):
     model, examples = texts
     long = TextExamples([examples.windows[1] * 9] * 3, examples.targets, examples.units)
-    most, few = text_tasks.MAX_WINDOWS, TextPooling.train_windows
+    most, few = linear_start.MAX_WINDOWS, TextPooling.train_windows
     assert len(long.windows[0]) > most > few
 
     def numbers(settings):
         data = {"train": long, "dev": long}
-        frozen = text_tasks.FrozenFeatures(model, data, settings.train_windows, settings.window_pooling)
+        frozen = linear_start.FrozenFeatures(model, data, settings.train_windows, settings.window_pooling)
         return [{len(parts) for parts in frozen.sample(split).windows} for split in ("train", "dev")]
 
     settings = Classify(model="m", train="t", out="o")
     assert numbers(settings) == [{most}, {most}]
-    monkeypatch.setattr(text_tasks, "FEW_TOKENS", 100)
+    monkeypatch.setattr(linear_start, "FEW_TOKENS", 100)
     assert numbers(settings) == [{few}, {most}]
     assert numbers(replace(settings, train_windows=0)) == [{most}, {most}]
 

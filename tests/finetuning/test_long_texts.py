@@ -17,7 +17,7 @@ from bothways.evaluation import evaluate
 from bothways.finetuning.rehearsal import Rehearsal
 from bothways.finetuning.tasks import run as run_task
 from bothways.settings import Classify, Evaluate
-from bothways.tasks import batch_plan, classify, text_examples
+from bothways.tasks import batch_plan, classify, forward, text_examples
 from bothways.tasks.embed import Embedding
 from bothways.training.run import Run
 
@@ -89,9 +89,9 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
     assert read["train"] == sum(min(changed.train_windows, len(parts)) for parts in task.data["train"].windows)
     seen = []
     monkeypatch.setattr(
-        text_examples,
+        forward,
         "window_vectors",
-        lambda model, batch, kept=text_examples.window_vectors: seen.append(len(batch)) or kept(model, batch),
+        lambda model, batch, kept=forward.window_vectors: seen.append(len(batch)) or kept(model, batch),
     )
     task.scoring.outputs(task.initial_checkpoint(0).model, "dev")
     assert sum(seen) == sum(map(len, task.data["dev"].windows))

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +19,7 @@ from bothways.inference.predictor import Predictor
 from bothways.log import messages_to
 from bothways.metrics.entities import entity_scores
 from bothways.settings import Evaluate, Tag
-from bothways.tasks import tag, tag_examples, tagged_texts
+from bothways.tasks import forward, tag, tag_examples
 
 FILLERS = "the and on b mat ran".split()
 
@@ -88,7 +89,7 @@ def test_the_model_finds_them_in_plain_text_at_exact_characters(result):
 def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settings):
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag_examples.read_splits(settings))
     model = checkpoint.load(result.model).model
-    scores = tag.compute_outputs(model, task.data["test"], tag.token_scores)
+    scores = forward.compute_outputs(model, task.data["test"], partial(forward.token_scores, head="tokens"))
     predicted = list(task.scoring.decode("test", scores))
     gold = [labels for _, labels in sentences(2, 41)]
     assert [len(one) for one in predicted] == [len(one) for one in gold]
@@ -109,7 +110,7 @@ def test_evaluate_reads_the_sentences_as_the_run_did(result, settings, monkeypat
     read, tag_words = [], Predictor.tag_words
     monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *rest: tag_words(self, read.append(words) or words))
     scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
-    assert read == [[tagged_texts.all_words(text) for text in task.texts["test"].texts]]
+    assert read == [[tag_examples.all_words(text) for text in task.texts["test"].texts]]
     assert scores["f1"] == pytest.approx(result.scores[0]) and scores["sentences"] == 41
 
 
@@ -137,7 +138,7 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
     assert 0.1 < result.scores[0] == pytest.approx(scores["f1"])
     options = SimpleNamespace(words_column=None, tags_column="-1")
     learned = {"words_column": "tokens", "tags_column": "1"}
-    words = tagged_texts.tag_columns(files["test"], options, learned)
+    words = tag_examples.tag_columns(files["test"], options, learned)
     assert words == {"words": None, "tags": "-1"}  # options win, and a file without names has no such column
 
 

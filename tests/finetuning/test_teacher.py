@@ -18,9 +18,10 @@ from bothways.finetuning.tasks import with_layers
 from bothways.finetuning.teacher import Teacher
 from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Evaluate, Regress, Tag, TrainEmbed
-from bothways.tasks.answer import Answering, span_distance
-from bothways.tasks.classify import Classification, multi_label_distance
+from bothways.tasks.answer import Answering
+from bothways.tasks.classify import Classification
 from bothways.tasks.embed import Embedding, reduce_dimensions
+from bothways.tasks.losses import multi_label_distance, span_distance
 from bothways.tasks.regress import Regression
 from bothways.tasks.tag import Tagging
 from bothways.tasks.tag_decoding import Tagset, label_windows
@@ -33,7 +34,6 @@ from bothways.training.loop import backward
 from bothways.training.losses import logits_loss, vector_distance
 from bothways.training.objective import forward_losses
 from bothways.training.run import read_metrics
-from bothways.training.transforms import ScaleOutputs
 
 FILLERS = "the and on a b mat ran".split()
 CLASSES = {"feline": "cat", "canine": "dog", "none": "sat"}
@@ -157,7 +157,7 @@ def test_a_student_that_is_the_teacher_has_no_distance_to_it(kind, make_task):
     teacher = Teacher.of(task, checkpoint.load(task.settings.teacher))
     model = teacher.checkpoint.model.eval().requires_grad_(False)
     if kind == "numbers":
-        task = replace(task, scaling=ScaleOutputs(0.0, 1.0))
+        task = replace(task, mean=0.0, deviation=1.0)
         teacher = Teacher.of(task, teacher.checkpoint)
     batch = teacher.teach().training_examples(0, 0).batch([5, 0, 9, 3])
     total, count = task.objective.teacher_loss(task.objective.forward(model, batch), batch)

@@ -17,7 +17,7 @@ from bothways.adapters.spec import AdapterSpec
 from bothways.families import FAMILIES
 from bothways.model.compile import compile_layers
 from bothways.settings import Classify, Distill, Pretrain
-from bothways.tasks.text_examples import checkpointed
+from bothways.tasks.forward import checkpointed
 from bothways.training import precision
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, fit

@@ -17,9 +17,9 @@ from bothways.model import encoder
 from bothways.model.layout import Bucketed, Varlen
 from bothways.pretraining.objectives import PretrainingObjective
 from bothways.tasks.answer import SpanObjective
-from bothways.tasks.classify import multi_label_loss, weighted_class_loss
+from bothways.tasks.forward import text_scores
+from bothways.tasks.losses import multi_label_loss, weighted_class_loss
 from bothways.tasks.tag import TagObjective
-from bothways.tasks.text_examples import text_scores
 from bothways.training import timing
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, fit, read_numbers

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from bothways.tasks.embed import cosine_loss, matryoshka_loss, non_negatives, ranking_loss
+from bothways.tasks.losses import cosine_loss, matryoshka_loss, non_negatives, ranking_loss
 
 N, H = 5, 7
 

@@ -1,0 +1,182 @@
+"""Forward passes of the tasks: from a batch to scores or vectors of its texts, windows or tokens, and last layers.
+
+Letters: N texts, W windows of them, T tokens, M of them with a label, H hidden size, C outputs; R texts of a pair.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from bothways.batch import Batch
+from bothways.batching import sort_by_length, token_batches
+from bothways.checkpoint.contents import Checkpoint
+from bothways.config import encodes_separately
+from bothways.errors import InputError
+from bothways.model.heads import ClassificationHead
+from bothways.model.model import Model
+from bothways.tasks.arrays import Floats
+from bothways.tasks.pair_examples import PairBatch
+from bothways.tasks.pooling import Bounds, pool_rows, pool_windows
+from bothways.tasks.text_examples import MAX_PAIR_TOKENS, MAX_TOKENS
+from bothways.tasks.training_task import NO_LABEL, Examples
+
+INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
+MAX_LISTED = 5  # labels in an error message
+
+
+def compute_outputs(
+    model: Model,
+    examples: Examples,
+    forward: Callable[[Model, Batch], Iterable[Tensor]],
+    tokens: int = INFERENCE_TOKENS,
+) -> list[Floats]:
+    """`forward` for each example, in order, without gradients, float32."""
+    device, sizes = next(model.parameters()).device, examples.sizes
+    outputs: dict[int, Floats] = {}
+    with torch.inference_mode():
+        model.eval()
+        for rows in token_batches(sort_by_length(range(len(sizes)), sizes), sizes, tokens):
+            values = forward(model, examples.batch(rows).to(device))
+            outputs |= {row: value.float().cpu().numpy() for row, value in zip(rows, values, strict=True)}
+    return [outputs[row] for row in range(len(sizes))]
+
+
+def last_layer(model: Model, head: str) -> nn.Linear:
+    part = model.heads[head]
+    assert isinstance(part, ClassificationHead)
+    return part.output
+
+
+def without_last_layer(model: Model, head: str) -> Model:
+    """A copy whose head returns, in float32, the features that its last layer reads."""
+    copy = deepcopy(model).eval()
+    part = copy.heads[head]
+    assert isinstance(part, ClassificationHead)
+    size, device = part.output.in_features, part.output.weight.device
+    part.output = nn.Linear(size, size, device=device)
+    with torch.no_grad():
+        part.output.weight.copy_(torch.eye(size))
+        part.output.bias.zero_()
+    return copy
+
+
+def with_labels(teacher: Checkpoint, head: str, names: Sequence[str], source: object) -> Checkpoint:
+    """The teacher with the outputs of its head in the order of these names. InputError unless they are its labels."""
+    labels_of = {"the teacher": {*teacher.labels} - {*names}, "the training data": {*names} - {*teacher.labels}}
+    only = [
+        f"only {owner} has {', '.join(sorted(labels)[:MAX_LISTED])}" for owner, labels in labels_of.items() if labels
+    ]
+    if only:
+        raise InputError(f"{source}: its labels are not those of the training data: {'; '.join(only)}")
+    order, model = [teacher.labels.index(name) for name in names], deepcopy(teacher.model)
+    layer = last_layer(model, head)
+    layer.weight, layer.bias = (nn.Parameter(value.detach()[order]) for value in (layer.weight, layer.bias))
+    return replace(teacher, model=model, labels=tuple(names))
+
+
+def text_scores(model: Model, batch: Batch, pooling: str = "mean") -> Tensor:
+    """Scores of each text, [N, C]. pooling: over the windows of a text."""
+    x_WH = window_vectors(model, batch)
+    x_NH = pool_over_windows(x_WH, batch, pooling, separate=encodes_separately(model.config))
+    return model.text_scores("classes", x_NH)
+
+
+def pool_over_windows(x_WH: Tensor, batch: Batch, pooling: str = "mean", *, separate: bool = False) -> Tensor:
+    """Mean or maximum over the windows of each text: [W, H] -> [N, H]; for separate texts of pairs [N, 2, H]."""
+    assert batch.text_of_window is not None and batch.labels is not None
+    num_texts = (2 if separate else 1) * len(batch.labels)
+    pooled_NH = pool_windows(pooling, x_WH, batch.text_of_window, num_texts).to(x_WH.dtype)
+    return pooled_NH.unflatten(0, (-1, 2)) if separate else pooled_NH
+
+
+def window_vectors(model: Model, batch: Batch, max_tokens: int = MAX_TOKENS) -> Tensor:
+    """The pooled hidden state of each window, [W, H]; in a batch of more than max_tokens with checkpointing."""
+
+    def encode(part: Batch) -> Tensor:
+        return model.text_states(model(part), part)
+
+    if batch.num_tokens <= max_tokens:
+        return encode(batch)
+    if not torch.is_grad_enabled():
+        return torch.cat([encode(part) for part in split_batch(batch, max_tokens)])
+    return torch.cat([checkpointed(encode, part) for part in split_batch(batch, max_tokens)])
+
+
+def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int = MAX_PAIR_TOKENS) -> Tensor:
+    """A vector per text as Predictor.embed pools it, not normalized: [R, N, H], float32.
+
+    A batch of more than max_tokens is encoded with activation checkpointing. The loss still compares all vectors at
+    once, so a step of any size has all its in-batch negatives (the same result as GradCache, Gao 2021).
+    """
+    assert batch.own_rows is not None and batch.text_of_window is not None and batch.labels is not None
+    bounds: list[Bounds] = [(first, last) for first, last in batch.own_rows.tolist()]
+
+    def encode(part: Batch, part_bounds: list[Bounds]) -> Tensor:
+        return pool_rows(pooling)(model(part), part, part_bounds)
+
+    if batch.num_tokens <= max_tokens:
+        rows_WH = encode(batch, bounds)
+    else:
+        needs_gradient = torch.is_grad_enabled()
+        rows: list[Tensor] = []
+        for part in split_batch(batch, max_tokens):
+            part_bounds = bounds[len(rows) : len(rows) + len(part)]
+            rows += checkpointed(encode, part, part_bounds) if needs_gradient else encode(part, part_bounds)
+        rows_WH = torch.stack(rows)
+    order = batch.text_of_window.cpu().argsort().to(rows_WH.device)
+    text_W, sizes_W = batch.text_of_window[order], batch.own_rows.diff(dim=1)[order, 0]
+    vectors = pool_windows(pooling, rows_WH[order], text_W, int(text_W[-1]) + 1, sizes_W)
+    return vectors.unflatten(0, (-1, batch.labels.shape[-1]))
+
+
+def checkpointed(encode: Callable[..., Tensor], batch: Batch, *arguments: Any) -> Tensor:
+    """encode(batch, *arguments) without storing activations; the backward pass recomputes them.
+
+    Dropout is the same both times, since torch restores the random state. It does so only for the devices of tensors
+    that are direct arguments, so input_ids are passed although unused.
+    """
+    result: Tensor = checkpoint(lambda _: encode(batch, *arguments), batch.input_ids, use_reentrant=False)
+    return result
+
+
+def split_batch(batch: Batch, max_tokens: int) -> Iterator[Batch]:
+    """The windows of a batch, in order, as batches of at most max_tokens (or of one longer window), without labels."""
+    ends = batch.lengths.cumsum(0).tolist()
+    bounds, start = [0], 0
+    for row, end in enumerate(ends):
+        if end - start > max_tokens and row > bounds[-1]:
+            bounds.append(row)
+            start = ends[row - 1]
+    for first, last in pairwise([*bounds, len(ends)]):
+        tokens = slice(ends[first - 1] if first else 0, ends[last - 1])
+        yield Batch(
+            batch.input_ids[tokens], batch.segment_ids[tokens], batch.position_ids[tokens], batch.lengths[first:last]
+        )
+
+
+def target_rows(batch: Batch) -> Tensor:
+    """The tokens that have a tag, or one from a teacher, [M]."""
+    assert batch.labels is not None
+    is_target_T = batch.labels != NO_LABEL
+    if batch.soft_labels is not None:
+        is_target_T = is_target_T | ~batch.soft_labels[:, 0].isnan()
+    return is_target_T.nonzero()[:, 0]
+
+
+def token_scores(model: Model, batch: Batch, head: str) -> Sequence[Tensor]:
+    """Scores of all tokens of each window, [S, C]."""
+    return model.token_scores(head, model(batch)).split(batch.lengths.tolist())
+
+
+def labelled_token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
+    """Scores of the labelled tokens of each window, [M, C]."""
+    assert batch.labels is not None
+    is_labelled_T = batch.labels != NO_LABEL
+    counts = [int(part.sum()) for part in is_labelled_T.split(batch.lengths.tolist())]
+    return model.token_scores("tokens", model(batch)[is_labelled_T]).split(counts)
