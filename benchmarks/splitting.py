@@ -27,7 +27,7 @@ from bothways.pretraining.objectives import PretrainingObjective
 from bothways.settings import Pretrain
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward
-from bothways.training.objective import forward_losses
+from bothways.training.losses import forward_losses
 from bothways.training.run import read_metrics
 
 SIZES = {

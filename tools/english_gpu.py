@@ -56,7 +56,7 @@ from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.loop import train_step
-from bothways.training.objective import forward_losses
+from bothways.training.losses import forward_losses
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.trainer import Trainer, clone_module
 

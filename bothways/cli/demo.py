@@ -25,9 +25,8 @@ from bothways.log import command_name, messages_to, muted, print_lines
 from bothways.pretrained import DEFAULT
 from bothways.pretraining import pretrain
 from bothways.report import page
-from bothways.report.demo import DemoComparison, Gaps, NextSentences, SearchHits
+from bothways.report.demo import DemoComparison, Gaps, NextSentences, SearchHits, SenseMap, WordSenses
 from bothways.report.scores import ScoreSummary
-from bothways.report.senses import SenseMap, WordSenses
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import Classify
 from bothways.settings.pretrain import Pretrain

@@ -24,8 +24,7 @@ from bothways.data.glue import detect_format
 from bothways.data.labels import label_sets, numeric_labels
 from bothways.data.squad import read_squad
 from bothways.data.tables import iter_rows
-from bothways.data.tagged_words import Sentence
-from bothways.data.tags import Scheme, detect_scheme, find_illegal_tag, tags_to_spans
+from bothways.data.tags import Scheme, Sentence, detect_scheme, find_illegal_tag, tags_to_spans
 from bothways.data.text_files import file_type, read_bytes, read_lines
 from bothways.errors import InputError, RowLocation, format_count
 from bothways.tasks.answer import AnswerEvaluator

@@ -74,7 +74,7 @@ class Model(nn.Module):
 def _build_encoder(config: EncoderConfig) -> Encoder:
     if config.direction != "halves":
         return Encoder(config)
-    from bothways.model.halves import Halves
+    from bothways.model.encoder import Halves
 
     return Halves(config)
 

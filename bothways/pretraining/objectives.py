@@ -2,7 +2,7 @@
 
 Each class names the heads of the saved model, builds the module to train (a model, or a model with further parts that
 only training needs), prepares batches, and computes outputs, losses and predictions. The protocol of the training loop
-is in training/objective.py.
+is in training/losses.py.
 
 Letters: T tokens, M target positions, N texts, H hidden, E embedding size, V vocabulary.
 """
@@ -23,8 +23,7 @@ from bothways.model.heads import MaskedLMHead
 from bothways.model.model import Model
 from bothways.pretraining import objective
 from bothways.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel
-from bothways.training.losses import Loss, masked_lm_loss
-from bothways.training.objective import Objective
+from bothways.training.losses import Loss, Objective, masked_lm_loss
 
 ObjectiveName = Literal["masked", "boundary", "enhanced", "replaced", "forward", "halves"]
 Predictions = Mapping[str, tuple[Tensor, Tensor]]  # binary tasks by name: predicted labels, gold labels

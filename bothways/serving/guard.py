@@ -222,5 +222,3 @@ def _log_line(scope: Scope, record: Record, *, request_id: str, status: int, sec
         **({"left": True} if status == LEFT else {}),
     }
     return json.dumps(fields)
-
-

@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.data.squad import Question
-from bothways.data.tagged_words import Sentence
-from bothways.data.tags import OUTSIDE
+from bothways.data.tags import OUTSIDE, Sentence
 from bothways.linear import regressions, tfidf
 from bothways.linear.regressions import Kind, Score, standardize
 from bothways.linear.tfidf import Rows, TfidfModel

@@ -28,8 +28,16 @@ from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
 from bothways.data.stream import ModelInput
 from bothways.data.tables import RowErrors
-from bothways.data.tagged_words import Sentence, join_words, word_starts
-from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag, tags_to_spans
+from bothways.data.tags import (
+    OUTSIDE,
+    Scheme,
+    Sentence,
+    detect_scheme,
+    find_illegal_tag,
+    join_words,
+    tags_to_spans,
+    word_starts,
+)
 from bothways.data.text_files import read_lines
 from bothways.errors import InputError, join_names, location_columns
 from bothways.linear import linear_head

@@ -21,8 +21,7 @@ from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.split_tables import divide_rows
 from bothways.data.splits import parts_for
 from bothways.data.tables import RowErrors
-from bothways.data.tagged_words import Sentence, join_words, word_starts
-from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag
+from bothways.data.tags import OUTSIDE, Scheme, Sentence, detect_scheme, find_illegal_tag, join_words, word_starts
 from bothways.errors import InputError
 from bothways.settings.finetune import Tag
 from bothways.tasks.offsets import BertWords, align_words, bert_words

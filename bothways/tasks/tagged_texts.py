@@ -8,8 +8,7 @@ from typing import Any
 from bothways.data.datasets import has_named_columns
 from bothways.data.examples import read_tagged
 from bothways.data.stream import resolve_columns
-from bothways.data.tagged_words import Sentence, join_words
-from bothways.data.tags import Scheme, spans_to_tags, tags_to_spans
+from bothways.data.tags import Scheme, Sentence, join_words, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.windows import NUM_SPECIALS

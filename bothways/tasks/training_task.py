@@ -29,8 +29,7 @@ from bothways.tasks.prediction_sets import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.windows import Long, WindowPolicy
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.training.losses import Loss
-from bothways.training.objective import Objective
+from bothways.training.losses import Loss, Objective
 from bothways.training.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]

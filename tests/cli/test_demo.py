@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bothways.cli import demo, demo_texts, main
-from bothways.report.senses import WordSenses
+from bothways.report.demo import WordSenses
 from bothways.settings import Demo
 
 pytestmark = pytest.mark.slow
