@@ -48,7 +48,7 @@ def masked_batches(texts: Iterable[str], *, family: str, length: int, batch_toke
     from bothways.corpus.masking import MaskRule
     from bothways.corpus.sampler import StepSampler
     from bothways.corpus.store import build_in_memory
-    from bothways.pretraining.objective import example_batch, mask_batch
+    from bothways.pretraining.objectives import example_batch, mask_batch
 
     tokenizer = packaged_tokenizer()
     store = build_in_memory(texts, tokenizer)

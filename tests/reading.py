@@ -21,8 +21,7 @@ from bothways.corpus.sampler import StepSampler
 from bothways.corpus.store import build_in_memory
 from bothways.model.model import Model, initialize
 from bothways.pretrained import DEFAULT
-from bothways.pretraining.objective import example_batch
-from bothways.pretraining.objectives import build_objective
+from bothways.pretraining.objectives import build_objective, example_batch
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.loop import train_step
 from bothways.training.losses import forward_losses

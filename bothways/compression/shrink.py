@@ -22,7 +22,7 @@ from bothways.device import choose_device
 from bothways.evaluation.before_after import spread_evenly
 from bothways.log import logger, working
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
-from bothways.model.int8_calibration import candidates, observe
+from bothways.model.int8_training import candidates, observe
 from bothways.settings.compress import Shrink
 from bothways.tasks.training_task import TrainingTask
 from bothways.training.run import Run

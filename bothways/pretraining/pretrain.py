@@ -12,7 +12,7 @@ from bothways.batch import Batch
 from bothways.batching import batch_fingerprint, divide_evenly
 from bothways.corpus.sampler import StepRows
 from bothways.device import choose_device
-from bothways.pretraining.objective import example_batch
+from bothways.pretraining.objectives import example_batch
 from bothways.pretraining.recipes import resolve_settings
 from bothways.pretraining.result import PretrainingResult, finish, warn_on_plateau
 from bothways.pretraining.setup import PretrainingSetup, build_setup, built_ahead, load_start

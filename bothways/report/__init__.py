@@ -1,10 +1,9 @@
 """Report page of a run: dataclasses for its sections, and `write` for the HTML file."""
 
 from bothways.metrics.classification import Bin
-from bothways.report.answers import AnswerMistake, AnswerMistakes
 from bothways.report.confusion import ConfusionMatrix, LabelScore, LabelScores
 from bothways.report.curves import LearningRates, ReliabilityDiagram, ScatterPlot, TokenLengths, TrainingCurves
-from bothways.report.entities import TagMistake, TagMistakes
+from bothways.report.entities import AnswerMistake, AnswerMistakes, TagMistake, TagMistakes
 from bothways.report.highlight import Highlight
 from bothways.report.mistakes import (
     CONFIDENT_LEARNING,

@@ -21,8 +21,8 @@ from bothways.data.split_tables import read_unlabelled
 from bothways.errors import InputError
 from bothways.linear import linear_head
 from bothways.log import muted
+from bothways.model.heads import mean_pool
 from bothways.model.model import Model
-from bothways.model.pooler import mean_pool
 from bothways.model.prepacked import prepack
 from bothways.settings.finetune import Classify, Regress
 from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples, pool_over_windows

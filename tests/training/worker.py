@@ -28,8 +28,7 @@ from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.log import messages_to
 from bothways.model.model import Model, initialize
-from bothways.pretraining.objective import counts
-from bothways.pretraining.objectives import PretrainingObjective
+from bothways.pretraining.objectives import PretrainingObjective, counts
 from bothways.training import run_checkpoints as saving
 from bothways.training.distributed import gather_shards, local_shard, process_group
 from bothways.training.loop import fit
