@@ -19,7 +19,6 @@ Segment = tuple[str, str]  # a text and its style
 
 
 def print_hits(settings: Search, result: SearchResult) -> None:
-    """Print the result of a search."""
     color = {"always": True, "never": False}.get(settings.color, sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
     if settings.json:
         print_json(*(hit_json(hit) | {"match": [*_sentence(settings, result, hit)]} for hit in result.hits))

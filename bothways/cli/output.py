@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 
 def print_result(verb: str, settings: Any, result: Any) -> None:
-    """Print the result of a verb."""
     globals()[verb.split()[0]](settings, result)
 
 

@@ -27,7 +27,6 @@ from bothways.checkpoint.formats.packed import (
     PACKED_WEIGHTS,
     SCALES,
     PackedFormat,
-    unpack_matrix,
 )
 from bothways.checkpoint.weights import WEIGHTS, Array, read_weights, write_weights
 from bothways.errors import InputError
@@ -132,12 +131,6 @@ def pack_matrix(matrix_RC: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     parts = [quantize_groups(part, bits) for part in torch.split(groups_G32, GROUPS_AT_A_TIME)]
     codes_N = torch.cat([codes for codes, _ in parts]).flatten()
     return pack_codes(codes_N, bits), torch.cat([scales for _, scales in parts]).reshape(len(matrix_RC), -1)
-
-
-def round_matrix(matrix_RC: Tensor, bits: int) -> Tensor:
-    """The matrix after packing and unpacking."""
-    codes, scales_RG = pack_matrix(matrix_RC, bits)
-    return torch.from_numpy(unpack_matrix(codes.numpy(), scales_RG.numpy(), bits))
 
 
 def quantize_groups(x_G32: Tensor, bits: int) -> tuple[Tensor, Tensor]:

@@ -179,7 +179,6 @@ def weights_of(config: EncoderConfig, structure: Structure) -> int:
 
 
 def sized(config: EncoderConfig, structure: Structure) -> EncoderConfig:
-    """The config with these sizes."""
     changes: dict[str, int] = {"intermediate_size": structure.width}
     if structure.layers < config.num_hidden_layers:
         changes["num_hidden_layers"] = structure.layers

@@ -58,7 +58,6 @@ def write(page: Page, file: Path) -> None:
 
 
 def render(page: Page) -> str:
-    """The page as HTML."""
     origin = Provenance(page.facts, page.command, page.origin)
     sections: list[Section] = [ScoreTable(page.scores), *page.sections, origin]
     head = element("head", META, element("title", page.title), element("style", Html(STYLE)))

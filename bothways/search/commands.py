@@ -170,7 +170,6 @@ class CachedIndex:
 
 
 def index_directory() -> Path:
-    """The directory of the indexes in the cache."""
     return cache_directory() / "search"
 
 

@@ -198,7 +198,6 @@ class Guard:
 
 
 def host_of_origin(origin: str) -> str | None:
-    """The host and port of an origin."""
     try:
         return urlsplit(origin).netloc.lower() or None
     except ValueError:

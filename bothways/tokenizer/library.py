@@ -109,7 +109,6 @@ class LibraryBackend:
             return str(self.library.decoder.decode(list(tokens)))
 
     def is_continuation(self, token: str) -> bool:
-        """Whether a token continues a word."""
         return not token.startswith(self.space_symbol)
 
     def append_token(self, text: str, token: str) -> str:

@@ -49,7 +49,6 @@ class TrainingProgress:
         self.bar.__exit__()
 
     def show(self, row: dict[str, Any]) -> None:
-        """Show one row of the metrics."""
         self.shown.detail = f"step {row['step']:,} of {self.steps:,}"
         if row["split"] == "train":
             self.recent.append(row)

@@ -53,7 +53,6 @@ def warmup_stable_decay(step: int, *, steps: int, warmup: float, decay: float = 
 
 
 def constant(step: int, *, steps: int, warmup: float) -> float:
-    """Constant after warmup."""
     return min(_warmup_factor(step, steps, warmup), 1.0)
 
 
@@ -67,7 +66,6 @@ SCHEDULES: Mapping[Schedule, Callable[..., float]] = {
 
 
 def _warmup_steps(steps: int, warmup: float) -> int:
-    """Number of warmup steps."""
     return max(1, round(warmup * steps))
 
 

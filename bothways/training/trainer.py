@@ -159,5 +159,4 @@ class Trainer:
         return factor * (1 - (progress.step - start) / (self.last_step(progress) - start))
 
     def has_more(self, progress: TrainingState) -> bool:
-        """Whether training continues."""
         return progress.step < self.last_step(progress)
