@@ -76,7 +76,7 @@ def ours(kind: str, model: Path, batches: Sequence[list[str]]) -> tuple[float, l
     from bothways.tasks.windows import WindowPolicy
     from bothways.training.loop import fit
     from bothways.training.losses import classification_loss
-    from bothways.training.options import TrainingOptions
+    from bothways.training.schedule import TrainingOptions
 
     loaded = with_head(checkpoint.load(model), "classes", ("0", "1"), seed=0, dropout=0.1)
     encoded, policy = [], WindowPolicy(MAX_TOKENS, 0, "truncate")

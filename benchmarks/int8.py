@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from benchmarks.finetune_scores import minilm
 from bothways.compression import quantize
-from bothways.model.int8_calibration import int8_linear
+from bothways.model.int8_training import int8_linear
 from bothways.settings import Quantize
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))

@@ -48,7 +48,7 @@ def masked_batches(texts: Iterable[str], *, family: str, length: int, batch_toke
     from bothways.corpus.masking import MaskRule
     from bothways.corpus.sampler import StepSampler
     from bothways.corpus.store import build_in_memory
-    from bothways.pretraining.objective import example_batch, mask_batch
+    from bothways.pretraining.objectives import example_batch, mask_batch
 
     tokenizer = packaged_tokenizer()
     store = build_in_memory(texts, tokenizer)
@@ -92,11 +92,11 @@ def new_model(options: argparse.Namespace) -> Any:
 def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int], None], Any]:
     import torch
 
-    from bothways.model.compile import compile_layers
     from bothways.pretraining.objectives import build_objective
+    from bothways.pretraining.setup import compile_layers
     from bothways.training.loop import train_step
-    from bothways.training.options import TrainingOptions
     from bothways.training.run_checkpoints import TrainingState
+    from bothways.training.schedule import TrainingOptions
     from bothways.training.trainer import Trainer
 
     model = new_model(options)
@@ -170,7 +170,7 @@ def run_side(options: argparse.Namespace) -> None:
     import torch
 
     from bothways.device import measure_peak_flops, retain_freed_memory
-    from bothways.model.flops import training_flops
+    from bothways.training.progress import training_flops
 
     if options.side in (OURS, COMPILED, PEER_KEPT):
         retain_freed_memory()

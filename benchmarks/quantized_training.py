@@ -21,7 +21,7 @@ from bothways.data.examples import read_table
 from bothways.evaluation.before_after import measure_drop, spread_evenly
 from bothways.inference.predictor import Predictor
 from bothways.model.int8 import replace_linears
-from bothways.model.int8_calibration import candidates, observe
+from bothways.model.int8_training import candidates, observe
 from bothways.settings import Classify
 from bothways.settings.tables_in_memory import as_source
 from bothways.tasks.classify import CLASSIFY

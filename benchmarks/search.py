@@ -34,8 +34,7 @@ from benchmarks.inference_texts import minilm
 from bothways.data.beir import BeirDataset
 from bothways.search.database import Database
 from bothways.search.ranking import fuse
-from bothways.search.store import Store
-from bothways.search.vector_file import append_vectors
+from bothways.search.store import Store, append_vectors
 from bothways.search.words import Analyzer, Bm25, InvertedList, invert
 from bothways.tasks.embed import ranking_scores
 

@@ -22,12 +22,11 @@ from bothways.corpus.documents import sample
 from bothways.errors import InputError
 from bothways.model.model import Model, initialize
 from bothways.pretraining import pretrain
-from bothways.pretraining.objective import counts
-from bothways.pretraining.objectives import PretrainingObjective
+from bothways.pretraining.objectives import PretrainingObjective, counts
 from bothways.settings import Pretrain
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward
-from bothways.training.objective import forward_losses
+from bothways.training.losses import forward_losses
 from bothways.training.run import read_metrics
 
 SIZES = {

@@ -16,11 +16,11 @@ from bothways.tasks import TASKS, TaskName, load_name
 if TYPE_CHECKING:
     from bothways.finetuning.finetune import FineTuneResult
     from bothways.pretraining.result import PretrainingResult
-    from bothways.settings.accepted import AnyPath
     from bothways.settings.distill import Distill
-    from bothways.settings.evaluate import Evaluate
+    from bothways.settings.fields import AnyPath
     from bothways.settings.finetune import FineTune
     from bothways.settings.finetune_options import FineTuneOptions
+    from bothways.settings.predict import Evaluate
     from bothways.settings.pretrain import Pretrain
     from bothways.settings.tables_in_memory import Table
     from bothways.tasks.scores import Scores
@@ -63,7 +63,7 @@ MEASURE, DEPLOY, INSPECT = "Measure", "Deploy", "Inspect"
 # Verbs of a group must be adjacent. Modules are imported when a verb runs, so that --help is fast.
 VERBS: dict[str, Verb] = {
     "demo": Verb("tools:Demo", "cli.demo:run", "what the packaged model does, and a BERT from scratch: 3 minutes", TRY),
-    "vocab": Verb("vocab:Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
+    "vocab": Verb("tools:Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
     "pretrain": Verb("pretrain:Pretrain", "pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True),
     "distill": Verb(
         "distill:Distill", "distillation.distill:run", "distill a smaller BERT from a teacher", TRAIN, trains=True
@@ -89,9 +89,7 @@ VERBS: dict[str, Verb] = {
         SEARCH,
         waits=True,
     ),
-    "evaluate": Verb(
-        "evaluate:Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE
-    ),
+    "evaluate": Verb("predict:Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
     "bench": Verb("deploy:Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),
     "quantize": Verb(
         "deploy:Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY
@@ -102,12 +100,12 @@ VERBS: dict[str, Verb] = {
     "prune": Verb(
         "compress:Prune", "compression.prune:run", "prune a fine-tuned model, with training between cuts", DEPLOY
     ),
-    "merge": Verb("deploy:Merge", "compression.merge:merge", "merge an adapter into its model", DEPLOY),
+    "merge": Verb("deploy:Merge", "compression.pack:merge", "merge an adapter into its model", DEPLOY),
     "pack": Verb("deploy:Pack", "compression.pack:pack", "pack a model into few bits, for shipping", DEPLOY),
     "unpack": Verb("deploy:Unpack", "compression.pack:unpack", "unpack a model for other libraries", DEPLOY),
     "export": Verb("deploy:Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
     "serve": Verb(
-        "serve:Serve", "serving.server:run", "serve models over HTTP, with batching and limits", DEPLOY, waits=True
+        "deploy:Serve", "serving.server:run", "serve models over HTTP, with batching and limits", DEPLOY, waits=True
     ),
     "info": Verb("tools:Info", "cli.commands:info", "describe a checkpoint or run, and how it was made", INSPECT),
     "cache": Verb(

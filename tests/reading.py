@@ -21,13 +21,12 @@ from bothways.corpus.sampler import StepSampler
 from bothways.corpus.store import build_in_memory
 from bothways.model.model import Model, initialize
 from bothways.pretrained import DEFAULT
-from bothways.pretraining.objective import example_batch
-from bothways.pretraining.objectives import build_objective
+from bothways.pretraining.objectives import build_objective, example_batch
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.loop import train_step
-from bothways.training.objective import forward_losses
-from bothways.training.options import TrainingOptions
+from bothways.training.losses import forward_losses
 from bothways.training.run_checkpoints import TrainingState
+from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import Trainer
 
 PACKAGE = Path(bothways.__file__).parent

@@ -7,7 +7,7 @@ import pytest
 from bothways.cli.main import main
 from bothways.errors import InputError
 from bothways.settings import Classify, Embed, Pretrain
-from bothways.settings.location import local_path
+from bothways.settings.fields import local_path
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from bothways.settings.accepted import AnyPath
 from bothways.settings.conversion import declared_types
+from bothways.settings.fields import AnyPath
 from bothways.settings.tables_in_memory import MemoryTable, Table
 from bothways.tasks import TASKS
 
@@ -19,7 +19,7 @@ HEAD = '''"""Options of `bothways.finetune` for type checkers, written by `pytho
 from collections.abc import Iterable
 from typing import Literal, TypedDict
 
-from bothways.settings.accepted import AnyPath
+from bothways.settings.fields import AnyPath
 from bothways.settings.tables_in_memory import Table
 
 

@@ -42,7 +42,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats.packed import PACKED_WEIGHTS
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.compression.pack import save_packed
-from bothways.corpus.segments import ranges
+from bothways.corpus.sentence_pairs import ranges
 from bothways.corpus.store import TokenStore
 from bothways.device import choose_device
 from bothways.distillation import distill
@@ -56,7 +56,7 @@ from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.loop import train_step
-from bothways.training.objective import forward_losses
+from bothways.training.losses import forward_losses
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.trainer import Trainer, clone_module
 

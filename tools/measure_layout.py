@@ -17,7 +17,7 @@ def measure(package: Path) -> dict[str, str]:
     files = {name: path for name, path in paths.items() if not name.endswith(("__init__", "__main__"))}
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in paths.items()}
     rooms = Counter(name.split("/")[0] for name in files if "/" in name)
-    largest = max((name for name in files if not name.endswith("unicode_tables")), key=lambda name: lines[name])
+    largest = max(files, key=lambda name: lines[name])
     imports = {name: imported(path, package, set(paths)) - {name} for name, path in files.items()}
     widest = max(imports, key=lambda name: len(imports[name]))
     entered = {name: {other.split("/")[0] for other in others} for name, others in imports.items()}
@@ -27,7 +27,7 @@ def measure(package: Path) -> dict[str, str]:
         "rooms": f"{len(rooms)} folders, {sum('/' not in name for name in files)} files at the top",
         "largest room": "{} ({} files)".format(*rooms.most_common(1)[0]),
         "lines": f"{sum(lines.values()):,}",
-        "largest file, tables of characters aside": f"{largest}.py ({lines[largest]} lines)",
+        "largest file": f"{largest}.py ({lines[largest]} lines)",
         "widest fan-out: files that one file imports": f"{widest}.py ({len(imports[widest])})",
         "rooms that one file imports": f"{most_rooms}.py ({len(entered[most_rooms])})",
         "files imported by a file, mean": f"{sum(map(len, imports.values())) / len(imports):.1f}",

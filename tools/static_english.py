@@ -20,7 +20,7 @@ from scipy.stats import spearmanr
 from sentencex import segment
 
 import bothways
-from bothways.distillation.static import count_matrix, fit_rows, sif_weights, vocabulary_vectors, zipf_frequencies
+from bothways.distillation.static_run import count_matrix, fit_rows, sif_weights, vocabulary_vectors, zipf_frequencies
 from bothways.inference.fingerprint import vector_space
 from bothways.linear.static_vectors import StaticVectors, VectorTable, packed_table, unknown_ids, write_static
 

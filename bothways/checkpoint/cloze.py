@@ -12,10 +12,9 @@ from typing import Any
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.errors import InputError
 from bothways.log import escape_line
-from bothways.model.heads import MaskedLMHead
+from bothways.model.heads import MaskedLMHead, Pooler
 from bothways.model.model import Model
 from bothways.model.parameters import no_init
-from bothways.model.pooler import Pooler
 from bothways.tokenizer.tokenizer import Tokenizer
 
 MASK = "[MASK]"  # in a phrase; the model's own token works as well

@@ -8,8 +8,8 @@ from bothways.checkpoint.contents import Checkpoint, check_plain, pooling_config
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import logger
+from bothways.model.heads import initialize_near_identity
 from bothways.model.model import Model, initialize
-from bothways.model.pooler import initialize_near_identity
 
 
 def with_head(

@@ -10,14 +10,13 @@ from bothways.errors import InputError
 from bothways.log import logger, print_lines
 from bothways.settings.deploy import Export
 from bothways.settings.predict import Fill, Predict
-from bothways.settings.tools import Cache, Info
-from bothways.settings.vocab import Vocab
+from bothways.settings.tools import Cache, Info, Vocab
 
 if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal
     from bothways.corpus.cache import CachedStore
     from bothways.inference.masked_words import Guess
-    from bothways.search.cached import CachedIndex
+    from bothways.search.commands import CachedIndex
 
 
 def vocab(settings: Vocab) -> int:
@@ -85,7 +84,7 @@ class CacheContents:
 
 def cache(settings: Cache) -> CacheContents:
     from bothways.corpus import cache
-    from bothways.search import cached
+    from bothways.search import commands as cached
 
     directory = settings.token_store or cache.cache_directory() / "stores"
     if settings.clear:

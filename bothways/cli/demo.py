@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bothways.cli import demo_texts
 from bothways.corpus.documents import sample
 from bothways.device import choose_device
 from bothways.finetuning import tasks
@@ -25,9 +24,8 @@ from bothways.log import command_name, messages_to, muted, print_lines
 from bothways.pretrained import DEFAULT
 from bothways.pretraining import pretrain
 from bothways.report import page
-from bothways.report.demo import DemoComparison, Gaps, NextSentences, SearchHits
+from bothways.report.demo import DemoComparison, Gaps, NextSentences, SearchHits, SenseMap, WordSenses
 from bothways.report.scores import ScoreSummary
-from bothways.report.senses import SenseMap, WordSenses
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import Classify
 from bothways.settings.pretrain import Pretrain
@@ -92,6 +90,12 @@ def read_sample(name: str) -> Rows:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def read_texts() -> dict[str, Any]:
+    """Texts with gaps, a word in several senses (sentences by word and sense), and sentences that follow each other."""
+    texts: dict[str, Any] = json.loads(files("bothways").joinpath("sample", "demo.json").read_text(encoding="utf-8"))
+    return texts
+
+
 # --- without training -------------------------------------------------------------------------------------------------
 
 
@@ -99,7 +103,7 @@ def fill_gaps(model: Predictor, messages: Rows, settings: Demo, results: Results
     """Fill given sentences, and a word of each of some messages, which the model has not read."""
     write("1. Fill masked words")
     rows = []
-    for text in demo_texts.GAPS:
+    for text in read_texts()["gaps"]:
         guesses = [guess.token for guess in model.fill(text, top=5)[0]]
         write(f"   {text}\n         {', '.join(guesses)}")
         rows.append((text, ", ".join(guesses), ""))
@@ -128,7 +132,7 @@ def compare_senses(model: Predictor, messages: Rows, settings: Demo, results: Re
     """Vectors of one word in sentences with different senses."""
     write("2. One word, several senses: mean cosine of its vectors in different sentences")
     words = []
-    for word, sentences_by_sense in demo_texts.SENSES.items():
+    for word, sentences_by_sense in read_texts()["senses"].items():
         senses = [sense for sense, sentences in sentences_by_sense.items() for _ in sentences]
         sentences = [sentence for own in sentences_by_sense.values() for sentence in own]
         vectors = np.stack([word_vector(model, sentence, word) for sentence in sentences])
@@ -152,7 +156,7 @@ def word_vector(model: Predictor, sentence: str, word: str) -> np.ndarray:
 def follow(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
     """The probability that each of two sentences follows a first one."""
     write("3. Which sentence follows? (probability that it does)")
-    firsts, rights, wrongs = zip(*demo_texts.NEXT, strict=True)
+    firsts, rights, wrongs = zip(*read_texts()["next"], strict=True)
     of_right, of_wrong = (model.is_next([*firsts], [*seconds]).tolist() for seconds in (rights, wrongs))
     rows = [*zip(firsts, rights, of_right, wrongs, of_wrong, strict=True)]
     for first, right, p, wrong, q in rows:
@@ -297,7 +301,7 @@ def pretrain_small(settings: Demo, results: Results) -> None:
                 device=settings.device,
             )
         )
-    figures, gap = result.figures, demo_texts.GAPS[0]
+    figures, gap = result.figures, read_texts()["gaps"][0]
     scratch = [guess.token for guess in load(result.model, dtype=settings.dtype, device=settings.device).fill(gap)[0]]
     write(
         f"   masked words of the held-out novels: perplexity {figures['perplexity']:.0f} (word frequencies alone: "

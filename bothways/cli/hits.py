@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bothways.log import print_json, print_lines, print_styled
 from bothways.search.commands import SearchResult, hit_json
-from bothways.search.highlight import Span, matching_sentence, matching_words
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit
+from bothways.search.words import Span, matching_sentence, matching_words
 from bothways.settings.search import Search
 
 # ANSI styles, with the colours of grep.
@@ -19,7 +19,6 @@ Segment = tuple[str, str]  # a text and its style
 
 
 def print_hits(settings: Search, result: SearchResult) -> None:
-    """Print the result of a search."""
     color = {"always": True, "never": False}.get(settings.color, sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
     if settings.json:
         print_json(*(hit_json(hit) | {"match": [*_sentence(settings, result, hit)]} for hit in result.hits))

@@ -27,21 +27,17 @@ if TYPE_CHECKING:
     from bothways.search.extraction import Extracted
     from bothways.search.indexing import Indexed
     from bothways.settings.compress import Prune, Shrink
-    from bothways.settings.deploy import Bench, Export, Pack, Quantize, Unpack
+    from bothways.settings.deploy import Bench, Export, Pack, Quantize, Serve, Unpack
     from bothways.settings.distill import Distill
-    from bothways.settings.evaluate import Evaluate
     from bothways.settings.finetune import FineTune, Glue
-    from bothways.settings.predict import Embed, Fill, Predict
+    from bothways.settings.predict import Embed, Evaluate, Fill, Predict
     from bothways.settings.pretrain import Pretrain
     from bothways.settings.search import Extract, Index, Mcp, Search
-    from bothways.settings.serve import Serve
-    from bothways.settings.tools import Cache, Demo, Info
-    from bothways.settings.vocab import Vocab
+    from bothways.settings.tools import Cache, Demo, Info, Vocab
     from bothways.tasks.scores import Scores
 
 
 def print_result(verb: str, settings: Any, result: Any) -> None:
-    """Print the result of a verb."""
     globals()[verb.split()[0]](settings, result)
 
 

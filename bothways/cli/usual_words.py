@@ -51,7 +51,6 @@ SEVERAL: Mapping[str, Sequence[str]] = {
     "train": ("pretrain", "finetune"),
     "score": ("evaluate", "finetune regress"),
 }  # words of two verbs
-GUIDE = "docs/guide/serving.md"
 
 
 def explain_unknown(name: str) -> str:

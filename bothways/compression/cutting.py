@@ -1,21 +1,33 @@
 """Cutting a model: fewer layers, attention heads, feed-forward neurons and vocabulary entries.
 
-What remains has the same weights, so a cut model equals the whole one in which the removed parts give 0. Letters: T
-tokens, H hidden size, N heads, D head size, I feed-forward size.
+What remains has the same weights, so a cut model equals the whole one in which the removed parts give 0.
+
+The importance of heads, neurons and layers is of first order: the change of the loss when an activation x becomes 0 is
+about -g x, with its gradient g (Molchanov 2017, eq. 7). For a head it is summed over its outputs (Michel 2019, section
+3.2), for a layer over what it adds to its input. Sums are over the tokens of a text, magnitudes are averaged over
+texts. Letters: T tokens, W windows, H hidden size, N heads, D head size, I neurons
+(feed-forward size).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from bothways.batch import Batch
+from bothways.batching import token_batches
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.config import EncoderConfig
 from bothways.distillation.vocabulary import reduce_vocabulary
 from bothways.errors import InputError
+from bothways.model.layer import Layer
 from bothways.model.model import Model
 from bothways.model.parameters import no_init
+from bothways.tasks.text_examples import MAX_TOKENS
+from bothways.tasks.training_task import Examples, LabelObjective
 
 WORDS, WORD_BIAS = "encoder.embeddings.words.weight", "heads.masked_words.bias"
 
@@ -129,3 +141,73 @@ def encoder_weights(config: EncoderConfig) -> int:
     attention = 4 * config.hidden_size * config.num_attention_heads * config.head_size
     width = config.intermediate_size * (3 if config.feed_forward == "gated" else 2)
     return config.num_unique_layers * (attention + config.hidden_size * width)
+
+
+@dataclass
+class Importance:
+    """Of each layer in turn: the importance of the layer, of its heads [N] and of its neurons [I]."""
+
+    layers: list[float] = field(default_factory=list)
+    heads: list[Tensor] = field(default_factory=list)
+    neurons: list[Tensor] = field(default_factory=list)
+
+    def best_heads(self, count: int, layers: Sequence[int]) -> list[list[int]]:
+        return [sorted(self.heads[layer].topk(count).indices.tolist()) for layer in layers]
+
+    def best_neurons(self, count: int, layers: Sequence[int]) -> list[list[int]]:
+        return [sorted(self.neurons[layer].topk(count).indices.tolist()) for layer in layers]
+
+
+def measure_importance(
+    model: Model, objective: LabelObjective, examples: Examples, rows: Sequence[int], device: torch.device
+) -> Importance:
+    """The importance of all parts of a float32 model for the loss of these labelled examples; those of more than
+    MAX_TOKENS tokens, which are computed in parts, are left out."""
+    model = model.to(device).float().eval()
+    layers = [part for part in model.encoder.layers if isinstance(part, Layer)]
+    sums: dict[str, list[Tensor]] = {"layers": [], "heads": [], "neurons": []}
+    per_batch: dict[tuple[str, int], Tensor] = {}
+    lengths: list[Tensor] = []
+
+    def note(kind: str, index: int, x: Tensor, g: Tensor) -> None:
+        products = (x.detach() * g).float()
+        text_T = torch.arange(len(lengths[-1])).repeat_interleave(lengths[-1]).to(device)
+        products = products[: len(text_T)]  # without a dummy text
+        by_text = products.new_zeros(len(lengths[-1]), *products.shape[1:]).index_add(0, text_T, products)
+        if kind == "heads":
+            by_text = by_text.unflatten(-1, (-1, model.config.head_size)).sum(-1)
+        if kind == "layers":
+            by_text = by_text.sum(-1, keepdim=True)
+        per_batch[kind, index] = per_batch.get((kind, index), 0) + by_text.abs().sum(0)
+
+    def before(kind: str, index: int, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        x = inputs[0]
+        x.register_hook(partial(note, kind, index, x))
+
+    def after(index: int, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        output.register_hook(partial(note, "layers", index, output.detach() - inputs[0].detach()))
+
+    hooks = []
+    for index, layer in enumerate(layers):
+        hooks.append(layer.attention.output.register_forward_pre_hook(partial(before, "heads", index)))
+        hooks.append(layer.feed_forward.output.register_forward_pre_hook(partial(before, "neurons", index)))
+        hooks.append(layer.register_forward_hook(partial(after, index)))
+    try:
+        short = [row for row in rows if examples.sizes[row] <= MAX_TOKENS]
+        if not short:
+            raise InputError(
+                f"every text has more than {MAX_TOKENS:,} tokens; give shorter ones, to measure importance"
+            )
+        for part in token_batches(short, examples.sizes, MAX_TOKENS):
+            batch: Batch = examples.batch(part).to(device)
+            lengths.append(batch.lengths)
+            loss, _ = objective.label_loss(objective.forward(model, batch), batch)
+            model.zero_grad(set_to_none=True)
+            loss.backward()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    model.zero_grad(set_to_none=True)
+    for (kind, _), value in sorted(per_batch.items(), key=lambda item: item[0]):
+        sums[kind].append(value.cpu())
+    return Importance([float(value) for value in sums["layers"]], sums["heads"], sums["neurons"])

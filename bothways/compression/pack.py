@@ -1,5 +1,7 @@
 """Packing: a checkpoint with its matrices in few bits, to ship or to keep, and back (checkpoint/formats/packed.py).
 
+Merging writes a model with an adapter as plain weights, which every library reads.
+
 Letters: R rows, C columns, N numbers of a matrix, G groups, K candidates for a scale.
 """
 
@@ -13,9 +15,11 @@ import torch
 from torch import Tensor
 
 from bothways.checkpoint import checkpoint, hub
+from bothways.checkpoint.adapter import load_adapter
 from bothways.checkpoint.checkpoint import check_target
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.checkpoint.description import CONFIG, METADATA_FILE
+from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.packed import (
     CODES,
     GROUP,
@@ -23,13 +27,12 @@ from bothways.checkpoint.formats.packed import (
     PACKED_WEIGHTS,
     SCALES,
     PackedFormat,
-    unpack_matrix,
 )
 from bothways.checkpoint.weights import WEIGHTS, Array, read_weights, write_weights
 from bothways.errors import InputError
 from bothways.io import Files, atomic_directory, read_json, write_json
 from bothways.linear.static_vectors import is_static, read_static, write_static
-from bothways.settings.deploy import Pack, Unpack
+from bothways.settings.deploy import Merge, Pack, Unpack
 
 SMALL = 64  # matrices with fewer rows stay in float16
 POSITION_BITS = 8
@@ -130,12 +133,6 @@ def pack_matrix(matrix_RC: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     return pack_codes(codes_N, bits), torch.cat([scales for _, scales in parts]).reshape(len(matrix_RC), -1)
 
 
-def round_matrix(matrix_RC: Tensor, bits: int) -> Tensor:
-    """The matrix after packing and unpacking."""
-    codes, scales_RG = pack_matrix(matrix_RC, bits)
-    return torch.from_numpy(unpack_matrix(codes.numpy(), scales_RG.numpy(), bits))
-
-
 def quantize_groups(x_G32: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """Codes (uint8 [G, 32]) and scales (float16 [G]) with the least squared error among some scales.
 
@@ -166,3 +163,20 @@ def pack_plane(values_N: Tensor, bits: int) -> Tensor:
     """Numbers of 1, 2 or 4 bits as bytes, the first of a byte in its low bits."""
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8)
     return (values_N.reshape(-1, len(shifts)) << shifts).sum(1).to(torch.uint8)
+
+
+def merge(settings: Merge) -> dict[str, Any]:
+    """Write the model that an adapter belongs to with the adapter merged into its weights. Returns its directory and
+    size in bytes.
+
+    InputError for adapters that add layers or rows, which weights cannot express.
+    """
+    check_target(settings.out, holds=METADATA_FILE)
+    base = checkpoint.load(settings.base) if settings.base else None
+    loaded = load_adapter(Directory(settings.adapter), base, checkpoint.load)
+    if loaded.model.adapter is not None:
+        kind = loaded.model.adapter.kind
+        raise InputError(f"{settings.adapter}: an adapter of kind {kind} adds layers or rows and cannot be merged")
+    metadata = {name: value for name, value in loaded.metadata.items() if name not in ("adapter", "status")}
+    checkpoint.save(replace(loaded, metadata=metadata), settings.out)
+    return sizes(settings.out)

@@ -17,8 +17,15 @@ import torch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.checkpoint.description import METADATA_FILE
-from bothways.compression.cutting import check_can_cut, cut, cut_vocabulary, encoder_weights, zero_smallest
-from bothways.compression.importance import Importance, measure_importance
+from bothways.compression.cutting import (
+    Importance,
+    check_can_cut,
+    cut,
+    cut_vocabulary,
+    encoder_weights,
+    measure_importance,
+    zero_smallest,
+)
 from bothways.config import EncoderConfig
 from bothways.corpus.documents import Corpus
 from bothways.device import choose_device, choose_dtype
@@ -172,7 +179,6 @@ def weights_of(config: EncoderConfig, structure: Structure) -> int:
 
 
 def sized(config: EncoderConfig, structure: Structure) -> EncoderConfig:
-    """The config with these sizes."""
     changes: dict[str, int] = {"intermediate_size": structure.width}
     if structure.layers < config.num_hidden_layers:
         changes["num_hidden_layers"] = structure.layers

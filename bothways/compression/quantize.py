@@ -29,7 +29,7 @@ from bothways.evaluation.before_after import (
 from bothways.inference.predictor import Predictor
 from bothways.log import logger, working
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
-from bothways.model.int8_calibration import Candidate, candidates, observe
+from bothways.model.int8_training import Candidate, candidates, observe
 from bothways.model.model import Model
 from bothways.settings.deploy import Quantize
 from bothways.tasks.task import LabelledRows

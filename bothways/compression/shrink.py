@@ -1,8 +1,11 @@
 """Shrinking: the fastest or smallest form of a fine-tuned model within a stated loss, of all that are measured.
 
 `model -cut and trained, layer by layer-> each in float and in int8 -> the best within the loss`
+
+A picture shows score against speed.
 """
 
+import math
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,19 +17,21 @@ import torch
 from bothways.batching import token_batches
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
-from bothways.compression.picture import draw_points
 from bothways.compression.prune import POINTS, Pruner, Structure, measure_speed, prepare
 from bothways.device import choose_device
 from bothways.evaluation.before_after import spread_evenly
 from bothways.log import logger, working
 from bothways.model.int8 import int8_state_dict, is_int8, replace_linears
-from bothways.model.int8_calibration import candidates, observe
+from bothways.model.int8_training import candidates, observe
 from bothways.settings.compress import Shrink
 from bothways.tasks.training_task import TrainingTask
 from bothways.training.run import Run
 
 CALIBRATION_EXAMPLES, CALIBRATION_TOKENS = 256, 1024
 PICTURE = "shrink.png"
+DPI = 130
+FLOAT, INT8, KEPT = "#0b5fa5", "#e8843b", "#c8102e"
+LARGEST = 900  # area of the largest point, in square points of 1/72 inch
 
 
 @dataclass(frozen=True)
@@ -189,3 +194,49 @@ def num_bytes(model: Checkpoint) -> int:
     """Bytes of the weights on disk."""
     state = int8_state_dict(model.model) if is_int8(model.model) else model.model.state_dict()
     return sum(value.nbytes for value in state.values())
+
+
+def draw_points(points: Sequence[ShrinkPoint], kept: int, metric: str, max_drop: float, file: Path) -> bool:
+    """Write a PNG; False, with a message, if matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        logger.info("no picture: pip install matplotlib")
+        return False
+    figure = Figure(figsize=(7.6, 4.8), layout="constrained")
+    axis = figure.subplots()
+    largest = max(point.size for point in points)
+    for index, point in enumerate(points):
+        colour = INT8 if "int8" in point.name else FLOAT
+        axis.scatter(
+            point.speed,
+            100 * point.score,
+            s=LARGEST * point.size / largest,
+            color=colour,
+            alpha=0.85,
+            edgecolor=KEPT if index == kept else "white",
+            linewidth=2.5 if index == kept else 1,
+        )
+        above, radius = colour == FLOAT, math.sqrt(LARGEST * point.size / largest) / 2
+        label = f"{point.name.removesuffix(', int8')}\n{point.size / 1e6:.0f} MB" + (", kept" if index == kept else "")
+        axis.annotate(
+            label,
+            (point.speed, 100 * point.score),
+            xytext=(0, radius + 2) if above else (radius + 3, 0),
+            textcoords="offset points",
+            ha="center" if above else "left",
+            va="bottom" if above else "center",
+            fontsize=7.5,
+        )
+    for name, colour in (("floating point", FLOAT), ("int8", INT8)):
+        axis.scatter([], [], s=60, color=colour, label=name)
+    axis.axhline(
+        100 * points[0].score - max_drop, color="0.6", linewidth=1, linestyle="--", label="largest loss allowed"
+    )
+    axis.set_xlabel("speed, relative to the model as it was")
+    axis.set_ylabel(metric)
+    axis.margins(0.26, 0.22)
+    axis.grid(alpha=0.3)
+    axis.legend(loc="lower left", fontsize=8, frameon=False)
+    figure.savefig(file, dpi=DPI)
+    return True

@@ -130,7 +130,6 @@ def digest(value: Any) -> str:
 
 
 def _memory_map(file: Path, dtype: np.dtype) -> np.ndarray:
-    """A file as a memory-mapped array."""
     return np.asarray(np.memmap(file, dtype, mode="r"))  # indexing a plain array is faster
 
 

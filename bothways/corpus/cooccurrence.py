@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bothways.batching import token_batches
-from bothways.corpus.segments import ranges
+from bothways.corpus.sentence_pairs import ranges
 from bothways.corpus.store import TokenStore
 from bothways.rng import Purpose, generator
 

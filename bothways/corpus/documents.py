@@ -199,7 +199,6 @@ def sample() -> list[dict[str, Any]]:
 
 
 def _resolve(path: TableSource | str) -> Sequence[DocumentSource]:
-    """The sources that a path refers to."""
     if isinstance(path, MemoryTable):
         return [path]
     name = path.as_posix() if isinstance(path, Path) else path

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bothways.data.tables import RowErrors, TableRow
-from bothways.data.tagged_words import Sentence, TextWords
-from bothways.data.tags import Scheme, Span, spans_to_tags
+from bothways.data.tags import Scheme, Sentence, Span, TextWords, spans_to_tags
 from bothways.data.text_files import file_type, read_bytes
 from bothways.errors import InputError, RowLocation, shorten
 from bothways.settings.tables_in_memory import MemoryTable, TableSource

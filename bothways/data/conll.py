@@ -7,8 +7,7 @@ from pathlib import Path
 from re import fullmatch
 
 from bothways.data.tables import RowErrorHandler, raise_error
-from bothways.data.tagged_words import Sentence
-from bothways.data.tags import is_entity_tag
+from bothways.data.tags import Sentence, is_entity_tag
 from bothways.data.text_files import Line, decoded_lines, file_type
 from bothways.errors import InputError, RowLocation, format_count
 

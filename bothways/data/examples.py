@@ -15,8 +15,7 @@ from bothways.data.datasets import has_named_columns, is_text_file, read_rows
 from bothways.data.glue import glue_table
 from bothways.data.stream import refuse_column_names
 from bothways.data.tables import OnError, RowErrors, TableRow
-from bothways.data.tagged_words import Sentence
-from bothways.data.tags import Scheme
+from bothways.data.tags import Scheme, Sentence
 from bothways.data.text_files import file_type, read_lines
 from bothways.errors import InputError, RowLocation, format_count
 from bothways.log import logger

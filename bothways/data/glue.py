@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from bothways.data.columns import LabelCheck, Table, build_table
-from bothways.data.tables import RowErrorHandler, TableRow, iter_rows, raise_error
+from bothways.data.tables import RowErrorHandler, TableRow, raise_error
 from bothways.data.text_files import decoded_lines, file_type
 from bothways.errors import InputError, RowLocation, format_count
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
@@ -80,35 +80,6 @@ TASKS: Mapping[str, GlueTask] = {
         test=("SICK_test_annotated.txt",),
     ),
 }
-
-
-def read_glue(directory: Path, task: str) -> dict[GlueSplit, Table]:
-    """The available splits of a task, in the order train, dev, test; the test set may lack labels.
-
-    directory: the task's directory, or its parent with a subdirectory of the task's name.
-    """
-    if task not in TASKS:
-        raise InputError(f"task {task!r} is unknown; expected one of {', '.join(TASKS)}")
-    folder = directory / task if (directory / task).is_dir() else directory
-    tables: dict[GlueSplit, Table] = {}
-    for split, names in TASKS[task].files.items():
-        if files := [folder / name for name in names if (folder / name).is_file()]:
-            tables[split] = _read(files[0], TASKS[task].label, need_labels=split != "test")
-    if not tables:
-        names = [name for names in TASKS[task].files.values() for name in names]
-        raise InputError(f"{folder}: no file of {task} here ({', '.join(names)}); name the directory that has them")
-    return tables
-
-
-def _read(path: Path, label: str, *, need_labels: bool) -> Table:
-    table = glue_table(path, need_labels=need_labels)
-    if table is not None:
-        return table
-    located_rows = list(iter_rows(path))
-    has_labels = need_labels or any(label in row for _, row in located_rows[:1])
-    return build_table(
-        path, located_rows, label=label if has_labels else None, need_labels=need_labels, on_row_error=raise_error
-    )
 
 
 # --- files recognized by their first line -----------------------------------------------------------------------------

@@ -71,7 +71,6 @@ def groups_note(settings: Classify | Regress, tables: Mapping[str, Table]) -> st
 
 
 def label_check(settings: Classify | Regress) -> LabelCheck:
-    """The check of a row's label."""
     if isinstance(settings, Regress):
         return parse_number
     return parse_label_set if settings.multi_label else check_not_blank

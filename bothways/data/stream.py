@@ -111,7 +111,6 @@ def first_columns(file: str | TableSource, encoding: str | None = None) -> Seque
 
 
 def first_rows(file: TableSource, encoding: str | None = None) -> list[TableRow]:
-    """The first readable rows of a table."""
     return [*islice((record[1] for record in _records(file, encoding) if isinstance(record, tuple)), FIRST_ROWS)]
 
 

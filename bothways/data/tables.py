@@ -12,12 +12,12 @@ from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Literal, cast
 
-from bothways.data.spreadsheet import XLSX, sheet_rows
 from bothways.data.text_files import (
     ARROW,
     BLOCK,
     DECOMPRESSION_ERRORS,
     FILE_TYPES,
+    XLSX,
     Line,
     check_file_type,
     decoded_lines,
@@ -25,6 +25,7 @@ from bothways.data.text_files import (
     file_type,
     is_compressed,
     open_file,
+    sheet_rows,
 )
 from bothways.errors import LOCATION, InputError, RowLocation, format_count, no_such_column
 from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches

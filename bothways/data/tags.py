@@ -1,4 +1,4 @@
-"""Tag schemes (IOB1, IOB2, BIOES, plain): converting spans of words to tags and back.
+"""Tag schemes (IOB1, IOB2, BIOES, plain): converting spans of words to tags and back; words with tags.
 
 IOB1 (Ramshaw 1995): I-X inside a span; B-X only at the start of a span that directly follows another one of label X.
 IOB2 (Tjong Kim Sang 1999): every span starts with B-X. BIOES: its last word is also E-X, and a one-word span is S-X.
@@ -7,13 +7,59 @@ plain: one label per word, each word a span of its own. O is outside any span in
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple
 
-from bothways.errors import InputError
+from bothways.errors import InputError, RowLocation
 
 Scheme = Literal["iob1", "iob2", "bioes", "plain"]
 OUTSIDE = "O"
 SPAN_TAG = re.compile(r"([BIES])-(.+)", re.DOTALL)
+
+
+class TextWords(tuple[str, ...]):
+    """Words as slices of a text: text[starts[i] : starts[i] + len(words[i])] == words[i]."""
+
+    text: str
+    starts: tuple[int, ...]
+
+    def __new__(cls, words: Iterable[str], text: str, starts: Iterable[int]) -> "TextWords":
+        created = super().__new__(cls, words)
+        created.text, created.starts = text, tuple(starts)
+        return created
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self), self.text, self.starts  # for pickle and copy
+
+
+def join_words(words: Sequence[str]) -> str:
+    """The text of words: the one that they are slices of, else the words joined by single spaces."""
+    return words.text if isinstance(words, TextWords) else " ".join(words)
+
+
+def word_starts(words: Sequence[str]) -> tuple[int, ...]:
+    """The index of each word's first character in join_words(words)."""
+    if isinstance(words, TextWords):
+        return words.starts
+    return (*accumulate((len(word) + 1 for word in words[:-1]), initial=0),) if words else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words, one tag per word, and the location; in a file with a word per line, a row is a sentence.
+
+    words: TextWords if they come from a text. document: index of its document, from 0; None if the file does not mark
+    documents.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    where: RowLocation
+    document: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
 
 
 class Span(NamedTuple):

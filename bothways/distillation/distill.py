@@ -30,8 +30,7 @@ from bothways.errors import InputError
 from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut
 from bothways.pretraining.initial_model import init_bias_from_frequencies
-from bothways.pretraining.objective import example_batch
-from bothways.pretraining.objectives import PretrainingObjective
+from bothways.pretraining.objectives import PretrainingObjective, example_batch
 from bothways.pretraining.pretrain import train
 from bothways.pretraining.result import PretrainingResult
 from bothways.pretraining.setup import Length, PretrainingSetup, build_options, num_builders

@@ -31,9 +31,9 @@ from bothways.distillation.texts import (
     with_texts,
 )
 from bothways.distillation.vocabulary import TeacherIds
+from bothways.model.heads import mean_pool
 from bothways.model.model import Model
-from bothways.model.pooler import mean_pool
-from bothways.pretraining import objective
+from bothways.pretraining import objectives as objective
 from bothways.pretraining.objectives import Predictions, PretrainingObjective
 from bothways.rng import Purpose, derive_seed
 from bothways.training.losses import Loss, logits_loss, vector_distance

@@ -29,7 +29,7 @@ from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut
-from bothways.settings.evaluate import Evaluate
+from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import TASKS, TRAINED_HEADS
 from bothways.tasks.scores import Scores, count_skipped

@@ -18,7 +18,7 @@ from bothways.data.glue import detect_format
 from bothways.data.tables import iter_rows
 from bothways.data.text_files import file_type
 from bothways.errors import InputError
-from bothways.settings.evaluate import Evaluate
+from bothways.settings.predict import Evaluate
 from bothways.tasks import TASKS
 from bothways.tasks.scores import Scores
 

@@ -19,11 +19,10 @@ from bothways.errors import InputError
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Rows
-from bothways.search.ranking import fuse
-from bothways.search.reranking import RERANKED, pair_relevance
+from bothways.search.ranking import RERANKED, fuse, pair_relevance
 from bothways.search.words import Analyzer, Bm25, invert
 from bothways.settings.base import TextColumns
-from bothways.settings.evaluate import Evaluate
+from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import normalize, top_k
 from bothways.tasks.embed import COMPARE_CHUNK, TOP, pair_scores, rank_pairs, ranking_scores

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
+from bothways.model.layout import Padded
 from bothways.model.model import Model
-from bothways.model.padded import Padded
 
 # Opset 20 has Gelu and LayerNormalization as single operators. Under ONNX Runtime 1.31 it is as fast as 23, whose
 # Attention does not accept a mask of keys only, and as ONNX Runtime's own fused operators (docs/LOG.md).

@@ -193,7 +193,6 @@ UNSUPPORTED_HEADS = {"next_sentence", "spans"}  # they read [CLS], which attends
 
 
 def backward_names(names: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
-    """The names of the backward layers."""
 
     def renamed(name: str) -> str:
         return name.replace("encoder.layer.", "encoder.back.")

@@ -62,7 +62,7 @@ from bothways.tasks.training_task import (
     metrics_with_intervals,
 )
 from bothways.training.loop import fit
-from bothways.training.objective import forward_losses
+from bothways.training.losses import forward_losses
 from bothways.training.progress import TrainingProgress
 from bothways.training.run import Callbacks, Run, read_metrics
 from bothways.training.run_checkpoints import FOLDER, Checkpoints

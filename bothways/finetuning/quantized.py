@@ -19,7 +19,7 @@ from bothways.model.int8_training import calibrate_fake_int8
 from bothways.model.model import Model
 from bothways.tasks.text_examples import MAX_TOKENS
 from bothways.training.loop import fit
-from bothways.training.objective import forward_losses
+from bothways.training.losses import forward_losses
 from bothways.training.progress import TrainingProgress
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import Checkpoints

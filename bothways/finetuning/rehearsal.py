@@ -22,7 +22,7 @@ from bothways.log import logger
 from bothways.model.model import Model
 from bothways.tasks.batch_plan import Epoch
 from bothways.training.loop import Steps, fit
-from bothways.training.objective import Objective, forward_losses
+from bothways.training.losses import Objective, forward_losses
 
 TRIAL_SHARE, MIN_TRIAL_STEPS = 0.05, 8  # fraction of the steps in a trial
 LOWER = 1 / 3  # of the default learning rate

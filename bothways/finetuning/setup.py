@@ -21,8 +21,8 @@ from bothways.model.model import Model
 from bothways.settings.finetune import FineTune
 from bothways.tasks.batch_plan import BatchPlan
 from bothways.tasks.training_task import Distilled, TrainingTask, inference_copy
-from bothways.training.objective import Objective
-from bothways.training.options import TrainingOptions
+from bothways.training.losses import Objective
+from bothways.training.schedule import TrainingOptions
 from bothways.training.transforms import Transform, apply_all
 
 COOLDOWN = 0.1  # fraction of the steps so far, in which early stopping lets the learning rate fall to 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Unpack, overload
 
-from bothways.data.tagged_words import join_words
+from bothways.data.tags import join_words
 from bothways.inference.base import PredictorBase
 from bothways.inference.reading import ReadOptions, Rows, Texts
 from bothways.tasks import tag_decoding

@@ -1,15 +1,69 @@
-"""Multi-head self-attention: softmax(Q K^T / sqrt(D)) V (Vaswani 2017, eq. 1).
+"""Multi-head self-attention: softmax(Q K^T / sqrt(D)) V (Vaswani 2017, eq. 1), with positional information inside it.
 
-Letters: T tokens, H hidden, N heads, D head size; H = N x D, unless heads have been pruned.
+Positions are none (as in BERT), or rotary embeddings (Su 2021): a `Positions` module is prepared once per batch and
+applied in every layer. Letters: T tokens, H hidden, N heads, D head size; H = N x D, unless heads have been pruned.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
+from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.model.layout import Layout, Sides
-from bothways.model.positions import Positions, Prepared
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Base class of the data that a position module prepares for a batch."""
+
+
+@dataclass(frozen=True)
+class RotaryAngles(Prepared):
+    """Cosines and sines of each token's angles."""
+
+    cos_T1D: Tensor
+    sin_T1D: Tensor
+
+
+class Positions(nn.Module):
+    """No positions inside attention. heads: names of the model's heads, for modules that depend on the task."""
+
+    heads: Set[str] = frozenset()
+    biases = False  # whether attention scores get a bias, which not every layout supports
+
+    def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> Prepared:
+        """The data that the layers need for this batch."""
+        return Prepared()
+
+    def rotate(self, q_TND: Tensor, k_TND: Tensor, prepared: Prepared) -> tuple[Tensor, Tensor]:
+        return q_TND, k_TND
+
+
+class Rotary(Positions):
+    """Rotates pairs (d, d + D/2) of queries and keys by position * theta^(-2d/D) (Su 2021, section 3.4.2; paired as in
+    GPT-NeoX)."""
+
+    def __init__(self, head_size: int, theta: float) -> None:
+        super().__init__()
+        self.head_size, self.theta = head_size, theta
+
+    def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> RotaryAngles:
+        steps = torch.arange(0, self.head_size, 2, dtype=torch.float, device=batch.position_ids.device)
+        frequencies = 1.0 / self.theta ** (steps / self.head_size)  # as transformers rounds: it shows at position 8,000
+        angles_TD = (batch.position_ids[:, None].float() * frequencies).repeat(1, 2)
+        return RotaryAngles(angles_TD.cos()[:, None].to(dtype), angles_TD.sin()[:, None].to(dtype))
+
+    def rotate(self, q_TND: Tensor, k_TND: Tensor, prepared: Prepared) -> tuple[Tensor, Tensor]:
+        assert isinstance(prepared, RotaryAngles)
+
+        def rotated(x_TND: Tensor) -> Tensor:
+            left, right = x_TND.chunk(2, dim=-1)
+            return x_TND * prepared.cos_T1D + torch.cat((-right, left), dim=-1) * prepared.sin_T1D
+
+        return rotated(q_TND), rotated(k_TND)
 
 
 @dataclass(frozen=True)

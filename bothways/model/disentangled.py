@@ -17,11 +17,10 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig, RelativePositionsConfig
-from bothways.model.attention import Attention, Context
+from bothways.model.attention import Attention, Context, Positions, Prepared
 from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, Layer, norm
 from bothways.model.layout import Layout, Sides
-from bothways.model.positions import Positions, Prepared
 
 
 class DistanceTable(nn.Module):

@@ -1,18 +1,122 @@
-"""The encoder: embeddings and a stack of layers, from token ids to hidden states [T, H].
+"""The encoder: embeddings (Devlin 2018, figure 2) and a stack of layers, from token ids to hidden states [T, H].
 
-The batch is ragged throughout; only attention depends on which tokens form a text, through the layout.
+The batch is ragged throughout; only attention depends on which tokens form a text, through the layout. Special
+attention is imported where a config has it. Letters: T tokens, E embedding size, H hidden size.
 """
 
+import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.config import EncoderConfig
-from bothways.model.attention import Context
-from bothways.model.build_layers import build_layers
-from bothways.model.embeddings import Embeddings
-from bothways.model.layer import norm
+from bothways.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig
+from bothways.model.attention import Attention, Context, Positions, Rotary
+from bothways.model.kernels import Dropout
+from bothways.model.layer import Layer, norm
 from bothways.model.layout import Layout, choose_layout
-from bothways.model.positions import Positions
+
+
+class NoEmbedding(nn.Module):
+    """A placeholder for embeddings that a family does not have: adds nothing."""
+
+    def forward(self, ids_T: Tensor) -> float:
+        return 0.0
+
+
+class SingleSegment(nn.Embedding):
+    """With a single segment type, every token uses it (RoBERTa)."""
+
+    def forward(self, ids_T: Tensor) -> Tensor:
+        return super().forward(torch.zeros_like(ids_T))
+
+
+class ShiftedEmbedding(nn.Embedding):
+    """Position embeddings that start at a later row of their table (RoBERTa)."""
+
+    def __init__(self, first: int, count: int, size: int) -> None:
+        super().__init__(first + count, size)
+        self.first = first
+
+    def forward(self, ids_T: Tensor) -> Tensor:
+        return super().forward(ids_T + self.first)
+
+
+class Embeddings(nn.Module):
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        size = config.embedding_size or config.hidden_size
+        first, positions = config.position_offset, config.max_position_embeddings
+        segments, kind = config.type_vocab_size, SingleSegment if config.type_vocab_size == 1 else nn.Embedding
+        self.words = nn.Embedding(config.vocab_size, size)
+        self.segments = kind(segments, size) if segments else NoEmbedding()
+        self.positions: nn.Module = NoEmbedding()
+        if config.position_embedding == "learned":
+            self.positions = ShiftedEmbedding(first, positions, size) if first else nn.Embedding(positions, size)
+        self.norm = nn.LayerNorm(size, eps=config.layer_norm_eps, bias=config.norm_bias)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        # ALBERT and ELECTRA have a narrow table, then project to the hidden size.
+        self.widen = nn.Linear(size, config.hidden_size) if size != config.hidden_size else nn.Identity()
+
+    def forward(self, batch: Batch) -> Tensor:
+        """[T, H]"""
+        x_TE = self.words(batch.input_ids) + self.segments(batch.segment_ids) + self.positions(batch.position_ids)
+        widened: Tensor = self.widen(self.dropout(self.norm(x_TE)))
+        return widened
+
+
+def build_layers(config: EncoderConfig) -> tuple[nn.ModuleList, nn.ModuleDict]:
+    """The unique layers, and the modules they share."""
+    shared = nn.ModuleDict()
+    if config.relative_positions:
+        from bothways.model.disentangled import DistanceTable
+
+        shared["distances"] = DistanceTable(config, config.relative_positions)
+    windows = [config.layer_window(index) for index in range(config.num_unique_layers)]
+    positions = {window: build_positions(config, window, shared) for window in set(windows)}
+    layers = [_build_layer(config, index, positions[window]) for index, window in enumerate(windows)]
+    return nn.ModuleList(layers), shared
+
+
+def build_positions(config: EncoderConfig, window: int, shared: nn.ModuleDict) -> Positions:
+    if config.position_embedding == "rotary":
+        return Rotary(config.head_size, config.rotary_theta_window if window else config.rotary_theta)
+    if config.sparse_attention:
+        from bothways.model.global_attention import GlobalTokens, RandomBlocks
+
+        if isinstance(config.sparse_attention, GlobalTokensConfig):
+            return GlobalTokens(config.sparse_attention, (window, window))
+        return RandomBlocks(config.sparse_attention, config.num_hidden_layers)
+    if config.relative_positions:
+        from bothways.model.disentangled import DistanceTable, RelativePositions
+
+        distances = shared["distances"]
+        assert isinstance(distances, DistanceTable)
+        return RelativePositions(distances)
+    return Positions()
+
+
+def _build_layer(config: EncoderConfig, index: int, positions: Positions) -> Layer:
+    relative, attention = config.relative_positions, _build_attention(config, index, positions)
+    if relative is not None and relative.kernel > 0 and index == 0:
+        from bothways.model.disentangled import ConvolvedLayer
+
+        return ConvolvedLayer(config, attention, first=True)
+    return Layer(config, attention, first=index == 0)
+
+
+def _build_attention(config: EncoderConfig, index: int, positions: Positions) -> Attention:
+    sides = config.layer_sides(index)
+    if config.sparse_attention:
+        from bothways.model.global_attention import GlobalAttention, RandomBlockAttention
+
+        if isinstance(config.sparse_attention, RandomBlocksConfig):
+            return RandomBlockAttention(config, sides=sides, positions=positions, index=index)
+        if not config.relative_positions:
+            return GlobalAttention(config, sides=sides, positions=positions)
+    if config.relative_positions:
+        from bothways.model.disentangled import DisentangledAttention
+
+        return DisentangledAttention(config, sides=sides, positions=positions)
+    return Attention(config, sides=sides, positions=positions)
 
 
 class Encoder(nn.Module):
@@ -50,3 +154,26 @@ class Encoder(nn.Module):
         return Context(
             layout, {positions: positions.prepare(batch, layout, weight.dtype) for positions in self.positions}
         )
+
+
+class Halves(Encoder):
+    """Two one-way stacks, left to right and right to left, concatenated at the end.
+
+    Each stack has half the width; both share one embedding table. Peters 2018 concatenates two directions in this way;
+    Devlin 2018, section 5.1, compares BERT with it.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config.half("forward"))
+        self.config, self.back = config, nn.ModuleDict({"layers": build_layers(config.half("backward"))[0]})
+        self.positions += [module for module in self.back.modules() if isinstance(module, Positions)]
+
+    def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
+        """[T, H]: H/2 features from the tokens before and H/2 from the tokens after."""
+        context = context or self.build_context(batch)
+        forward_TH = backward_TH = self.embeddings(batch)
+        backward_layers = self.back["layers"]
+        assert isinstance(backward_layers, nn.ModuleList)
+        for forward_layer, backward_layer in zip(self.layers, backward_layers, strict=True):
+            forward_TH, backward_TH = forward_layer(forward_TH, context), backward_layer(backward_TH, context)
+        return torch.cat([forward_TH, backward_TH], dim=-1)

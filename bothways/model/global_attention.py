@@ -17,11 +17,9 @@ from torch import Tensor, nn
 from bothways.batch import Batch
 from bothways.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig
 from bothways.device import copy_to
-from bothways.model.attention import Attention, Context
+from bothways.model.attention import Attention, Context, Positions, Prepared
 from bothways.model.block_sparse import Blocks, block_attention, random_blocks, window_blocks
-from bothways.model.layout import Layout, Sides, is_full_attention
-from bothways.model.padded import Padded
-from bothways.model.positions import Positions, Prepared
+from bothways.model.layout import Layout, Padded, Sides, is_full_attention
 
 FULL: Sides = (-1, -1)
 

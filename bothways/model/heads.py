@@ -1,15 +1,22 @@
-"""Heads: masked language model, classification of texts and tokens, answer spans (Devlin 2018).
+"""Heads: masked language model, classification of texts and tokens, answer spans (Devlin 2018); pooling.
 
-See its sections 3.1 and 4. Letters: T tokens, M masked positions, H hidden, E embedding size, V vocabulary, C classes.
+See its sections 3.1 and 4. The pooler is between the vector of a text and a head. Letters: N texts, T tokens, M masked
+positions, H hidden, E embedding size, V vocabulary, C classes.
 """
+
+from collections.abc import Collection
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.config import EncoderConfig
+from bothways.batch import Batch
+from bothways.config import NO_POOLER, POOLED_HEADS, EncoderConfig, unit_scale
+from bothways.device import copy_to
 from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, FeedForward, norm
+
+SLOPE = 0.125  # slope of a near-identity pooler; a power of two, exact in bf16
 
 
 class MaskedLMHead(nn.Module):
@@ -73,3 +80,105 @@ class AnswerHead(ClassificationHead):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(self.norm(x + self.inner_dropout(self.feed_forward(self.inner_dropout(x)))))
+
+
+class Pooler(nn.Module):
+    """BERT's pooler: tanh (or another activation) of a linear layer. [N, H] -> [N, H]"""
+
+    def __init__(self, config: EncoderConfig, activation: str) -> None:
+        super().__init__()
+        self.dropout = Dropout(config.head_dropout if config.pooler_dropout else 0.0)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
+        self.activation = ACTIVATIONS[activation]
+        self.norm = norm(config) if config.pooler_norm else nn.Identity()
+
+    def forward(self, first_NH: Tensor) -> Tensor:
+        pooled_NH: Tensor = self.norm(self.activation(self.dense(self.dropout(first_NH))))
+        return pooled_NH
+
+
+def build_pooler(config: EncoderConfig, heads: Collection[str], pooler: bool) -> nn.Module | None:
+    """The module between a text's vector and a head: Pooler, UnitLength, Distance, PairFeatures or the identity (none).
+
+    None if no head reads text vectors, unless `pooler` requests one.
+    """
+    names = {*heads} - {"masked_words"}
+    if not (pooler or names & {*POOLED_HEADS} or (names and config.pooler_norm)):
+        return None
+    if config.pooler_act in NO_POOLER:
+        kinds = {"unit": UnitLength, "distance": Distance, "pair": PairFeatures}
+        return kinds[config.pooler_act](config.hidden_size) if config.pooler_act in kinds else nn.Identity()
+    activation = config.hidden_act if "classes" in names and config.deep_heads else config.pooler_act
+    return Pooler(config, activation)
+
+
+def num_features(config: EncoderConfig, head: str) -> int:
+    """The number of features that a head reads."""
+    return config.hidden_size * (4 if head == "classes" and config.pooler_act == "pair" else 1)
+
+
+class UnitLength(nn.Module):
+    """Vectors scaled to the same length, as for cosine similarity. [N, H] -> [N, H]
+
+    The length is a power of two near sqrt(H), so that the head's inputs are about as large as other hidden states.
+    """
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.length = unit_scale(hidden_size)
+
+    def forward(self, x_NH: Tensor) -> Tensor:
+        dtype = torch.promote_types(x_NH.dtype, torch.float32)
+        return (self.length * nn.functional.normalize(x_NH.to(dtype))).to(x_NH.dtype)
+
+
+class Distance(UnitLength):
+    """|u - v| of a pair's vectors, each of a text encoded separately and scaled to the same length (Reimers 2019,
+    section 3). [N, 2, H] -> [N, H]"""
+
+    def forward(self, x_N2H: Tensor) -> Tensor:
+        u_NH, v_NH = self.scale_pair(x_N2H)
+        return (u_NH - v_NH).abs()
+
+    def scale_pair(self, x_N2H: Tensor) -> tuple[Tensor, ...]:
+        return super().forward(x_N2H.flatten(0, 1)).unflatten(0, (-1, 2)).unbind(1)
+
+
+class PairFeatures(Distance):
+    """u, v, |u - v| and u * v of such vectors (Conneau 2017, section 3.1). [N, 2, H] -> [N, 4H]"""
+
+    def forward(self, x_N2H: Tensor) -> Tensor:
+        u_NH, v_NH = self.scale_pair(x_N2H)
+        return torch.cat([u_NH, v_NH, (u_NH - v_NH).abs(), u_NH * v_NH], 1)
+
+
+def initialize_near_identity(pooler: nn.Module) -> None:
+    """Initialize a pooler as the identity up to scale and offset: its weights are so small that the activation is
+    nearly linear, or for ReLU shifted to where it is linear."""
+    assert isinstance(pooler, Pooler)
+    with torch.no_grad():
+        pooler.dense.weight.copy_(SLOPE * torch.eye(len(pooler.dense.weight)))
+        if pooler.activation is ACTIVATIONS["relu"] and pooler.dense.bias is not None:
+            pooler.dense.bias.fill_(1.0)
+
+
+def pool_texts(config: EncoderConfig, hidden_TH: Tensor, batch: Batch) -> Tensor:
+    """The hidden state of the first token (or that at pooling_position behind it), the mean of all, or in a one-way
+    encoder that of the last token. [N, H]"""
+    if config.pooling == "mean":
+        return mean_pool(hidden_TH, batch.lengths)
+    if config.direction == "both":
+        return hidden_TH[batch.first_tokens + config.pooling_position]
+    first_NH, last_NH = hidden_TH[batch.first_tokens], hidden_TH[batch.last_tokens]
+    if config.direction == "forward":
+        return last_NH
+    return torch.cat([last_NH.chunk(2, -1)[0], first_NH.chunk(2, -1)[1]], -1)
+
+
+def mean_pool(x_TH: Tensor, lengths_N: Tensor) -> Tensor:
+    """The mean over the tokens of each text, [N, H]."""
+    lengths_N = copy_to(lengths_N, x_TH.device)
+    text_T = torch.arange(len(lengths_N), device=x_TH.device).repeat_interleave(lengths_N, output_size=len(x_TH))
+    dtype = torch.promote_types(x_TH.dtype, torch.float32)  # half precision cannot count past a few hundred
+    sums_NH = x_TH.new_zeros(len(lengths_N), x_TH.shape[1], dtype=dtype).index_add(0, text_T, x_TH.to(dtype))
+    return (sums_NH / lengths_N[:, None]).to(x_TH.dtype)

@@ -2,7 +2,7 @@
 
 About twice as fast as bf16 on CPUs with int8 instructions. A weight is weight_scale[o] * integer[o, i], an input
 (integer - input_zero) / input_factor[i], both rounded once; sums are exact (Jacob 2018, section 2). Scales are fixed in
-advance (model/int8_calibration.py), so the result for a token does not depend on the rest of the batch. Inputs have a
+advance (model/int8_training.py), so the result for a token does not depend on the rest of the batch. Inputs have a
 factor per column, which balances columns of very different magnitudes (Xiao 2023, eq. 3); the weights contain its
 inverse.
 

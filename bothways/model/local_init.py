@@ -15,12 +15,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from bothways.model.attention import Attention
+from bothways.model.attention import Attention, Rotary
 from bothways.model.disentangled import DisentangledAttention, DistanceTable
-from bothways.model.embeddings import Embeddings
+from bothways.model.encoder import Embeddings
 from bothways.model.heads import MaskedLMHead
 from bothways.model.model import Model
-from bothways.model.positions import Rotary
 
 OFFSETS = (-1, 1, -2, 2, -3, 3, -4, 4)  # positions that a layer's heads attend to; further heads are not changed
 PEAK = 4.0  # the attention score at a head's offset

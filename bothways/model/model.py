@@ -14,9 +14,16 @@ from bothways.batch import Batch
 from bothways.config import NUM_OUTPUTS, EncoderConfig
 from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
-from bothways.model.heads import AnswerHead, ClassificationHead, MaskedLMHead, ReplacedTokensHead
+from bothways.model.heads import (
+    AnswerHead,
+    ClassificationHead,
+    MaskedLMHead,
+    ReplacedTokensHead,
+    build_pooler,
+    num_features,
+    pool_texts,
+)
 from bothways.model.kernels import append_dummy_text
-from bothways.model.pooler import build_pooler, num_features, pool_texts
 
 HEAD_MODULES: dict[str, type[nn.Module]] = {"masked_words": MaskedLMHead, "replaced_tokens": ReplacedTokensHead}
 # Heads for classes and tokens have one output per label.
@@ -74,7 +81,7 @@ class Model(nn.Module):
 def _build_encoder(config: EncoderConfig) -> Encoder:
     if config.direction != "halves":
         return Encoder(config)
-    from bothways.model.halves import Halves
+    from bothways.model.encoder import Halves
 
     return Halves(config)
 

@@ -15,13 +15,13 @@ from bothways.corpus.sampler import StepRows, sample_documents
 from bothways.corpus.sentence_pairs import PairTask, make_examples
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
-from bothways.pretraining.objective import example_batch
 from bothways.pretraining.objectives import (
     PAIR_TASK_NAMES,
     WORD_LOSSES,
     ObjectiveName,
     PretrainingObjective,
     build_objective,
+    example_batch,
 )
 from bothways.rng import Purpose, generator
 from bothways.tokenizer.tokenizer import Tokenizer

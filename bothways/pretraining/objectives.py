@@ -2,7 +2,7 @@
 
 Each class names the heads of the saved model, builds the module to train (a model, or a model with further parts that
 only training needs), prepares batches, and computes outputs, losses and predictions. The protocol of the training loop
-is in training/objective.py.
+is in training/losses.py.
 
 Letters: T tokens, M target positions, N texts, H hidden, E embedding size, V vocabulary.
 """
@@ -11,20 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.corpus.masking import MaskRule
+from bothways.corpus.masking import MaskRule, mask_tokens
 from bothways.corpus.sampler import StepRows
-from bothways.corpus.sentence_pairs import PairTask
+from bothways.corpus.sentence_pairs import PairTask, to_batch
+from bothways.corpus.store import TokenStore
 from bothways.model.heads import MaskedLMHead
 from bothways.model.model import Model
-from bothways.pretraining import objective
 from bothways.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel
-from bothways.training.losses import Loss, masked_lm_loss
-from bothways.training.objective import Objective
+from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.training.losses import Loss, Objective, classification_loss, masked_lm_loss
 
 ObjectiveName = Literal["masked", "boundary", "enhanced", "replaced", "forward", "halves"]
 Predictions = Mapping[str, tuple[Tensor, Tensor]]  # binary tasks by name: predicted labels, gold labels
@@ -52,11 +53,11 @@ class PretrainingObjective(Objective):
         self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
     ) -> Batch:
         """Add targets to a batch of examples: mask tokens and keep the original ones as labels."""
-        return objective.mask_batch(batch, step, rows, rule, seed=seed, rate=rate)
+        return mask_batch(batch, step, rows, rule, seed=seed, rate=rate)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Number of targets of each loss."""
-        return objective.counts(batch)
+        return counts(batch)
 
     def forward(self, module: nn.Module, batch: Batch) -> Any:
         """Hidden states [T, H], or other outputs that `losses` and `predictions` need."""
@@ -65,7 +66,7 @@ class PretrainingObjective(Objective):
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
         """Each loss by name, as (sum, count)."""
         assert isinstance(module, Model)
-        return objective.losses_from_hidden(module, batch, outputs)
+        return losses_from_hidden(module, batch, outputs)
 
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
         """Further held-out figures, from the mean of each loss."""
@@ -100,7 +101,7 @@ class SpanBoundary(PretrainingObjective):
         assert isinstance(module, BoundaryModel)
         assert batch.masked_positions is not None and batch.masked_labels is not None
         model = module.model
-        losses = objective.losses_from_hidden(model, batch, outputs)
+        losses = losses_from_hidden(model, batch, outputs)
         x_ME = module.head(outputs, batch.masked_positions)
         head, table_VE = model.heads["masked_words"], model.encoder.embeddings.words.weight
         assert isinstance(head, MaskedLMHead)
@@ -118,7 +119,7 @@ class EnhancedDecoder(PretrainingObjective):
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
         assert isinstance(module, EnhancedMaskDecoder)
-        return objective.losses_from_hidden(module.model, batch, outputs)
+        return losses_from_hidden(module.model, batch, outputs)
 
     def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
         return {}
@@ -219,3 +220,37 @@ def build_objective(name: ObjectiveName, pairs: PairTask = "none") -> Pretrainin
         return OneWay(halves=name == "halves")
     classes = {"boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokens}
     return classes.get(name, PretrainingObjective)(pairs)
+
+
+def example_batch(store: TokenStore, step: StepRows, rows: Sequence[int], tokenizer: Tokenizer) -> Batch:
+    """Rows of a step as token ids, with the labels of their sentence pairs."""
+    batch, labels_N = to_batch(store, step.examples, np.array(rows, np.int64), tokenizer)
+    return replace(batch, labels=torch.from_numpy(labels_N))
+
+
+def mask_batch(
+    batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
+) -> Batch:
+    """Mask the tokens of `example_batch`; rate overrides the rule's mask rate."""
+    example_ids_N3 = np.stack(np.broadcast_arrays(step.epoch, step.section, np.array(rows, np.int64)), axis=1)
+    return mask_tokens(batch, rule, seed=seed, example_ids=example_ids_N3, rate=rate)
+
+
+def counts(batch: Batch) -> dict[str, int]:
+    """Number of targets of each loss."""
+    assert batch.masked_labels is not None and batch.labels is not None
+    return {"masked_lm": len(batch.masked_labels), "next_sentence": int((batch.labels >= 0).sum())}
+
+
+def losses_from_hidden(model: Model, batch: Batch, hidden_TH: Tensor) -> dict[str, Loss]:
+    """Losses from the hidden states of the last layer. Next sentence and sentence order share one head;
+    examples that are not pairs have no such loss."""
+    assert batch.masked_positions is not None and batch.masked_labels is not None and batch.labels is not None
+    head = model.heads["masked_words"]
+    assert isinstance(head, MaskedLMHead)
+    x_ME = head(hidden_TH[batch.masked_positions])
+    losses = {"masked_lm": masked_lm_loss(x_ME, model.encoder.embeddings.words.weight, head.bias, batch.masked_labels)}
+    if "next_sentence" in model.heads:
+        scores_N2 = model.text_scores("next_sentence", hidden_TH[batch.first_tokens])
+        losses["next_sentence"] = classification_loss(scores_N2, batch.labels)[0], (batch.labels >= 0).sum()
+    return losses

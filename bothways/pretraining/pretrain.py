@@ -1,29 +1,33 @@
 """Pre-training: masking, forward pass, losses, training loop (Devlin 2018, section 3.1)."""
 
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint, divide_evenly
 from bothways.corpus.sampler import StepRows
 from bothways.device import choose_device
-from bothways.pretraining.objective import example_batch
-from bothways.pretraining.resolve import resolve_settings
+from bothways.pretraining.objectives import example_batch
+from bothways.pretraining.recipes import resolve_settings
 from bothways.pretraining.result import PretrainingResult, finish, warn_on_plateau
 from bothways.pretraining.setup import PretrainingSetup, build_setup, built_ahead, load_start
 from bothways.pretraining.text_data import PretrainingData, choose_vocabulary, open_text, prepare_tokenizer, read_data
 from bothways.settings.pretrain import Pretrain
-from bothways.training.distributed import Processes, process_group
-from bothways.training.loop import fit
-from bothways.training.objective import forward_losses
-from bothways.training.options import TrainingOptions
+from bothways.training.distributed import SINGLE_PROCESS, Processes, process_group
+from bothways.training.loop import Steps, fit, train_step
+from bothways.training.losses import Counts, Losses, forward_losses
 from bothways.training.progress import track_progress
 from bothways.training.run import Callbacks, Run
-from bothways.training.timing import seconds_per_step
+from bothways.training.run_checkpoints import TrainingState
+from bothways.training.schedule import TrainingOptions
+from bothways.training.trainer import Trainer, clone_module
+
+TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # minimum
 
 
 def run(settings: Pretrain, *, callbacks: Callbacks = ()) -> PretrainingResult:
@@ -97,3 +101,22 @@ def build_steps(
         return [objective.mask(batch, step, rows, rule, seed=options.seed, rate=rate) for rows, batch in batches]
 
     return built_ahead(tasks, build, options.device, setup.builders)
+
+
+def seconds_per_step(
+    module: nn.Module,
+    losses: Losses,
+    counts: Counts,
+    steps: Steps,
+    options: TrainingOptions,
+    processes: Processes = SINGLE_PROCESS,
+) -> float:
+    """Seconds per step: the 25th percentile of a few steps on a copy of the module, robust against other load."""
+    trainer = Trainer(clone_module(module), losses, counts, options, processes)
+    times: list[float] = []
+    batches = steps(0)
+    while processes.broadcast(sum(times) < TIMED_SECONDS or len(times) < TIMED_STEPS):
+        began = time.perf_counter()
+        train_step(trainer, TrainingState(), next(batches))
+        times.append(time.perf_counter() - began)
+    return processes.broadcast(sorted(times)[len(times) // 4])

@@ -16,9 +16,9 @@ from bothways.pretraining.modules import ReplacedTokenModel
 from bothways.pretraining.setup import PretrainingSetup
 from bothways.report import plot
 from bothways.training.distributed import Processes
-from bothways.training.options import TrainingOptions
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_checkpoints import SavedCheckpoint
+from bothways.training.schedule import TrainingOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

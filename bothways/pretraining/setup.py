@@ -1,6 +1,7 @@
 """Set-up of a pre-training run: from its settings to model, sampler and training options.
 
-After this nothing reads the settings.
+After this nothing reads the settings. Compilation takes half a minute; it pays on GPUs and wherever matrix products are
+fast (docs/LOG.md).
 """
 
 import os
@@ -23,7 +24,9 @@ from bothways.device import choose_dtype, num_cores, retain_freed_memory
 from bothways.errors import InputError, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
 from bothways.log import logger
-from bothways.model.compile import compile_layers
+from bothways.model import global_attention, heads, kernels, layout
+from bothways.model.layer import Layer
+from bothways.model.model import Model
 from bothways.pretraining.heldout import HeldOut
 from bothways.pretraining.initial_model import (
     Initialization,
@@ -39,9 +42,9 @@ from bothways.pretraining.text_data import PretrainingData
 from bothways.settings.distill import Distill
 from bothways.settings.pretrain import Pretrain
 from bothways.training.distributed import Processes
-from bothways.training.options import TrainingOptions
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
+from bothways.training.schedule import TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -259,3 +262,27 @@ def built_ahead(
     if builders:
         return lambda first: build_in_processes(build, tasks(first), builders)
     return lambda first: prefetch(map(build, tasks(first)))
+
+
+def compile_layers(model: Model) -> None:
+    """Compile the token-wise parts of each layer, in place, once for all layers and any number of tokens.
+
+    The compiled code depends on the first batch, so reproducible runs need the same first batch.
+    """
+    for owner, name in (
+        (layout.Bucketed, "attend"),
+        (layout.Varlen, "attend"),
+        (global_attention.Pattern, "attend"),
+        (global_attention.RandomBlockAttention, "attend_in_blocks"),
+        (global_attention.GlobalAttention, "attend_globally"),
+        (kernels, "apply_dropout"),
+    ):
+        function = getattr(owner, name)
+        if not getattr(function, "_torchdynamo_disable", False):
+            setattr(owner, name, torch.compiler.disable(function))
+    for layer in model.encoder.modules():
+        if isinstance(layer, Layer):
+            layer.compile(dynamic=True)
+    for head in model.heads.values():
+        if isinstance(head, heads.MaskedLMHead):
+            head.compile(dynamic=True)

@@ -16,7 +16,7 @@ from bothways.corpus import cache
 from bothways.corpus.copies import copied_documents
 from bothways.corpus.documents import SHORT, TAIL, Corpus, mark_held_out, skipped_summary
 from bothways.corpus.sampler import sample_documents
-from bothways.corpus.segments import ranges
+from bothways.corpus.sentence_pairs import ranges
 from bothways.corpus.store import DocumentReader, TokenStore, open_or_build
 from bothways.data.datasets import HUB_PREFIX
 from bothways.device import num_cores

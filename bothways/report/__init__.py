@@ -1,18 +1,21 @@
 """Report page of a run: dataclasses for its sections, and `write` for the HTML file."""
 
 from bothways.metrics.classification import Bin
-from bothways.report.answers import AnswerMistake, AnswerMistakes
-from bothways.report.baselines import BaselineComparison, ModelScore
-from bothways.report.calibration import ReliabilityDiagram, ScatterPlot
 from bothways.report.confusion import ConfusionMatrix, LabelScore, LabelScores
-from bothways.report.curves import LearningRates, TokenLengths, TrainingCurves
-from bothways.report.entities import TagMistake, TagMistakes
+from bothways.report.curves import LearningRates, ReliabilityDiagram, ScatterPlot, TokenLengths, TrainingCurves
+from bothways.report.entities import AnswerMistake, AnswerMistakes, TagMistake, TagMistakes
 from bothways.report.highlight import Highlight
-from bothways.report.label_errors import CONFIDENT_LEARNING, LabelIssue, LabelIssues
-from bothways.report.mistakes import LabelMistake, LabelMistakes, NumberMistake, NumberMistakes
-from bothways.report.page import Page, Section, render, write
-from bothways.report.predictions import write_predictions
-from bothways.report.scores import FoldTable, ScoreSummary, SeedScores, SeedTable
+from bothways.report.mistakes import (
+    CONFIDENT_LEARNING,
+    LabelIssue,
+    LabelIssues,
+    LabelMistake,
+    LabelMistakes,
+    NumberMistake,
+    NumberMistakes,
+)
+from bothways.report.page import Page, Section, render, write, write_predictions
+from bothways.report.scores import BaselineComparison, FoldTable, ModelScore, ScoreSummary, SeedScores, SeedTable
 
 __all__ = [
     "CONFIDENT_LEARNING",

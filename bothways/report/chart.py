@@ -125,5 +125,4 @@ def spread_labels(heights: Sequence[float], top: float, bottom: float) -> list[f
 
 
 def figure(chart: Html, caption: str) -> Html:
-    """A chart with its caption."""
     return element("figure", chart, element("figcaption", caption) if caption else Html())

@@ -28,7 +28,6 @@ class ConfusionMatrix:
 
     @property
     def scores(self) -> list["LabelScore"]:
-        """The scores of each label."""
         return [
             LabelScore.from_counts(
                 label, self.counts.get((index, index), 0), self._num_gold[index], self._num_predicted[index]

@@ -1,10 +1,15 @@
-"""Sections of the demo's page: gaps, following sentences, search, and scores beside simple models."""
+"""Sections of the demo's page: gaps, following sentences, search, scores beside simple models, and a map of senses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
+from bothways.report.chart import build_axis, dot, figure, label, plot
 from bothways.report.markup import Html, element, format_number, isolate, join, table
+
+WIDTH, HEIGHT = 520, 320
 
 
 @dataclass(frozen=True)
@@ -86,3 +91,70 @@ def _bar(score: float) -> Html:
 
 def _interval(interval: tuple[float, float] | None) -> str:
     return "" if interval is None else f"{interval[0]:.1%} to {interval[1]:.1%}"
+
+
+@dataclass(frozen=True)
+class WordSenses:
+    """A word in sentences: vectors [N, H] of its token, of length 1, and the sense in each sentence."""
+
+    word: str
+    sentences: Sequence[str]
+    senses: Sequence[str]
+    vectors_NH: np.ndarray
+
+    @property
+    def mean_cosines(self) -> tuple[float, float]:
+        """Mean cosine of two different sentences with the same sense, and with different senses."""
+        cosines_NN = self.vectors_NH @ self.vectors_NH.T
+        same_NN = np.array(self.senses)[:, None] == np.array(self.senses)
+        others_NN = ~np.eye(len(self.senses), dtype=bool)
+        return float(cosines_NN[same_NN & others_NN].mean()), float(cosines_NN[~same_NN].mean())
+
+    def positions(self) -> np.ndarray:
+        """The first two principal components, [N, 2]."""
+        centred_NH = self.vectors_NH - self.vectors_NH.mean(0)
+        left_NN, values_N, _ = np.linalg.svd(centred_NH, full_matrices=False)
+        positions_N2: np.ndarray = left_NN[:, :2] * values_N[:2]
+        return positions_N2
+
+
+@dataclass(frozen=True)
+class SenseMap:
+    """Maps of some words, with the sentences below."""
+
+    words: Sequence[WordSenses]
+    heading: ClassVar[str] = "One word, several senses"
+    wide: ClassVar[bool] = True
+
+    def body(self) -> Html:
+        note = element(
+            "p",
+            "Each dot is the same word in another sentence: its vector in the last layer, in the two directions that "
+            "differ most. A cosine of 1 means the same vector. A model with one vector for each word has 1 everywhere.",
+        )
+        return join((note, element("div.pictures", *map(_draw, self.words)), _table(self.words)))
+
+
+def _draw(word: WordSenses) -> Html:
+    positions_N2 = word.positions()
+    x = build_axis("first component", positions_N2[:, 0].tolist(), (46, WIDTH - 110))
+    y = build_axis("second component", positions_N2[:, 1].tolist(), (HEIGHT - 40, 24))
+    names = list(dict.fromkeys(word.senses))
+    shapes = []
+    for (left, top), sense, sentence in zip(positions_N2.tolist(), word.senses, word.sentences, strict=True):
+        style = f"series{names.index(sense)}"
+        place = x.at(left), y.at(top)
+        shapes += [dot(place, style, radius=5, tooltip=sentence), label((place[0] + 8, place[1] + 4), sense, style)]
+    same, different = word.mean_cosines
+    caption = f"{word.word}: mean cosine {same:.2f} within a sense, {different:.2f} across senses"
+    description = f"{len(word.senses)} sentences with the word {word.word}, by sense: {', '.join(names)}."
+    return figure(plot(f"Senses of {word.word}", description, x, y, *shapes, size=(WIDTH, HEIGHT)), caption)
+
+
+def _table(words: Sequence[WordSenses]) -> Html:
+    rows = [
+        [word.word, sense, sentence]
+        for word in words
+        for sense, sentence in zip(word.senses, word.sentences, strict=True)
+    ]
+    return table("The sentences.", ["Word", "Sense", "Sentence"], rows, words=3)

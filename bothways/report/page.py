@@ -1,12 +1,14 @@
 """Report page of a run: one self-contained HTML file without scripts, for screen and print."""
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 from urllib.parse import quote
 
-from bothways.io import write_atomic
+from bothways.io import SURROGATES, to_json, write_atomic
 from bothways.report.markup import Html, element, isolate, join
 from bothways.report.scores import ScoreSummary, ScoreTable, render_headline
 from bothways.report.style import STYLE
@@ -18,6 +20,7 @@ META = Html(
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
     '<meta name="color-scheme" content="light dark">'
 )
+BYTE_ORDER_MARK = "\ufeff"  # without it Excel reads UTF-8 as another encoding
 
 
 class Section(Protocol):
@@ -55,7 +58,6 @@ def write(page: Page, file: Path) -> None:
 
 
 def render(page: Page) -> str:
-    """The page as HTML."""
     origin = Provenance(page.facts, page.command, page.origin)
     sections: list[Section] = [ScoreTable(page.scores), *page.sections, origin]
     head = element("head", META, element("title", page.title), element("style", Html(STYLE)))
@@ -107,3 +109,18 @@ class Provenance:
         rows = (cell for name, value in self.facts for cell in (element("dt", name), element("dd", isolate(value))))
         command = element("pre", element("code", self.command)) if self.command else Html()
         return join((element("dl.facts", *rows), command))
+
+
+def write_predictions(columns: Mapping[str, Sequence[Any]], file: Path) -> None:
+    """Write columns with their names as CSV (RFC 4180; UTF-8 with a byte-order mark), atomically. Lists become JSON."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer)
+    writer.writerow(map(_cell, columns))
+    writer.writerows(map(_cell, row) for row in zip(*columns.values(), strict=True))
+    write_atomic(file, BYTE_ORDER_MARK + buffer.getvalue())
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        value = to_json(value)
+    return SURROGATES.sub("\ufffd", value) if isinstance(value, str) else value

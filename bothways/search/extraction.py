@@ -2,12 +2,15 @@
 
 Files are read one after the other, in the order of their paths. Their facts are committed to a database beside the
 output, which is written from it at the end, so a killed run continues and ends with the same bytes.
+Groups join the forms of an entity, such as "U.S.", "the US" and "US's", under one name.
 """
 
 import json
 import os
+import re
 import sqlite3
-from collections import Counter
+import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
@@ -22,7 +25,6 @@ from bothways.log import ProgressBar, escape_controls, logger
 from bothways.search.commands import check_folders
 from bothways.search.database import from_stored, to_stored
 from bothways.search.folder import FoundFile, find_documents
-from bothways.search.groups import group_document
 from bothways.search.indexing import file_digest
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
@@ -37,6 +39,10 @@ FORMATS = (".parquet", ".csv", ".jsonl")
 BATCH_FILES, BATCH_CHARACTERS = 64, 1 << 19  # files whose facts are computed and committed together
 COMMON = 10  # values that are reported
 SCHEMA = "CREATE TABLE IF NOT EXISTS {} ({})"
+POSSESSIVE = re.compile(r"['’]s?$")
+ARTICLE = re.compile(r"^(?:the|a|an)\s+")
+DOTTED = re.compile(r"\b(?:\w\.){2,}\w?")  # U.S.A.
+Value = tuple[str, str]  # the label of an entity, and its text
 
 
 @dataclass(frozen=True)
@@ -257,3 +263,27 @@ def write_rows(rows: Sequence[dict[str, Any]], path: Path, kind: str) -> None:
 def _encodable(value: Any) -> Any:
     """A value of a column. Only JSON can hold the bytes of a file name that are not UTF-8; here they are escaped."""
     return SURROGATES.sub(lambda match: escape_controls(match[0]), value) if isinstance(value, str) else value
+
+
+def normal_form(text: str) -> str:
+    """A value without differences of spelling: case, spaces, dots of abbreviations, a leading article, a possessive,
+    punctuation around it."""
+    text = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    text = DOTTED.sub(lambda match: match[0].replace(".", ""), text)
+    text = ARTICLE.sub("", POSSESSIVE.sub("", text.strip(" .,;:!?()[]\"'“”‘’-")))
+    return text.strip(" .,;:!?()[]\"'“”‘’-")
+
+
+def group_document(values: Sequence[Value], persons: frozenset[str] = frozenset({"PER", "PERSON"})) -> list[str]:
+    """The group of each value of a document: its normal form; for the last word of one longer name of a person in the
+    same document, the normal form of that name."""
+    forms = [normal_form(text) for _, text in values]
+    full_names: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for (label, _), form in zip(values, forms, strict=True):
+        if label.upper() in persons and " " in form:
+            full_names[label, form.rpartition(" ")[2]].add(form)
+    groups = []
+    for (label, text), form in zip(values, forms, strict=True):
+        longer = full_names.get((label, form), set())
+        groups.append(next(iter(longer)) if len(longer) == 1 else form or text)
+    return groups

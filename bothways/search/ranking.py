@@ -1,13 +1,22 @@
-"""Ranking: the best passages by one score, and fusion of word scores and vector scores into one ranking.
+"""Ranking: the best passages by one score, fusion of word scores and vector scores, and reranking by a model of pairs.
+
+Reranking is off by default: models that were trained on web searches can spoil the ranking of other documents.
 
 Letters: N slots, K best ones.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bothways.errors import InputError
+
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
+
 CANDIDATES = 100  # passages of each ranking that are fused
+RERANKED = 50  # passages that are ordered anew
 
 
 def best(scores_N: np.ndarray, number: int, *, above: float = -np.inf) -> np.ndarray:
@@ -46,3 +55,19 @@ def fuse(
         fused += (part - part.min()) / span / len(scores) if span else 1 / len(scores)
     order = np.argsort(-fused, kind="stable")[:number]
     return slots[order], fused[order]
+
+
+def pair_relevance(model: "Predictor", query: str, texts: Sequence[str]) -> list[float]:
+    """A score for each (query, text): the number of a regression model, or the probability of a classifier's last label
+    (1, yes, relevant). InputError if the model reads no pairs."""
+    if model.task not in ("regress", "classify"):
+        raise InputError(
+            f"rerank needs a model of text pairs (finetune regress or classify); this one is for {model.task}"
+        )
+    if not texts:
+        return []
+    pairs = [query] * len(texts), list(texts)
+    if model.task == "regress":
+        return [float(score) for score in model.regress(*pairs)]
+    last = model.labels[-1]
+    return [prediction.scores[last] for prediction in model.classify(*pairs)]

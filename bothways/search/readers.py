@@ -1,6 +1,7 @@
 """Readers of files for search: text, Markdown, HTML, PDF, Word documents and tables, as parts with their text."""
 
 import codecs
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from bothways.search.plain_text import (
     LARGEST_FILE,
     Scalar,
     check_regular_file,
+    check_size,
     read_text_file,
     read_whole,
     split_front_matter,
@@ -44,6 +46,7 @@ TEXT_NAMES = frozenset(
     "readme license licence copying notice authors contributors contributing changelog changes news todo install "
     "makefile dockerfile".split()
 )  # usual names of text files without a suffix
+HYPHEN_AT_LINE_END = re.compile("[\ufffe\x02](?:\r?\n)?")  # as marked by PDFium: the word goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,6 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
 
         parts = [DocumentPart(word_to_markdown(path), is_markdown=True, first_line=None)]
     elif kind == "pdf":
-        from bothways.search.pdf_pages import pdf_pages
-
         yield from (DocumentPart(text, page=page, first_line=None) for page, text in pdf_pages(path))
         return
     else:
@@ -137,3 +138,40 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
         )
         return
     yield from (part for part in parts if part.text and not part.text.isspace())
+
+
+def pdf_pages(path: Path) -> Iterator[tuple[int, str]]:
+    """(page number from 1, text) of every page with text. InputError without pypdfium2, or if it is not a PDF."""
+    try:
+        import pypdfium2
+    except ImportError:
+        raise InputError(f"{path}: .pdf needs the package pypdfium2; pip install 'bothways[pdf]'") from None
+    check_size(path)
+    try:
+        document = pypdfium2.PdfDocument(path)
+    except pypdfium2.PdfiumError as error:
+        reason = str(error).splitlines()[0]
+        if "password" in reason.lower():
+            raise InputError(f"{path}: needs a password; save it again without one") from None
+        raise InputError(f"{path}: not a readable PDF ({reason}); save it again") from None
+    try:
+        for number in range(1, len(document) + 1):
+            if text := _page_text(path, document, number):
+                yield number, text
+    finally:
+        document.close()
+
+
+def _page_text(path: Path, document: object, number: int) -> str:
+    from pypdfium2 import PdfiumError
+
+    try:
+        page = document[number - 1]  # type: ignore[index]
+        text_page = page.get_textpage()
+        text = str(text_page.get_text_bounded())
+        text_page.close()
+        page.close()
+    except PdfiumError as error:
+        raise InputError(f"{path}: page {number} is not readable ({error}); save the file again") from None
+    text = HYPHEN_AT_LINE_END.sub("", text).replace("\0", "")
+    return text.replace("\r\n", "\n").replace("\r", "\n").strip()

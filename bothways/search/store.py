@@ -4,10 +4,13 @@
     for hit in store.search("invoices with late fees", top=5):
         print(hit.path, hit.line, hit.text)
 
-Letters: N slots, H size of a vector.
+A file of vectors has one float32 row per slot and is memory-mapped for reading. The database says how many rows count.
+A row that was written but not counted, as after a kill, is overwritten by the next append, so a reader never sees half
+a vector. Letters: N slots, H size of a vector.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,12 +29,12 @@ from bothways.search.filters import parse_filter
 from bothways.search.ignore_files import matches
 from bothways.search.ranking import fuse
 from bothways.search.spaces import Space, VectorModel
-from bothways.search.vector_file import map_vectors
 from bothways.search.words import WORDS_VERSION, Analyzer, Bm25
 from bothways.settings.base import How
 
 FILES = "files JOIN roots ON roots.id = files.root"
 LOCATED = "CASE files.path WHEN '' THEN roots.path ELSE rtrim(roots.path, '/') || '/' || files.path END"
+VALUE = np.dtype("<f4")
 
 
 @dataclass(frozen=True)
@@ -266,3 +269,28 @@ class Store:
         ).fetchone()
         known = json.loads(metadata) if metadata else {}
         return Hit(Path(path), line, page, first, last, heading, text, score, known)
+
+
+def append_vectors(path: Path, first: int, vectors_nH: np.ndarray) -> None:
+    """Write vectors of slots from `first` on, and return once they are on disk."""
+    content = np.ascontiguousarray(vectors_nH, VALUE)
+    row_bytes = content.shape[1] * VALUE.itemsize
+    with path.open("r+b" if path.exists() else "w+b") as file:
+        file.truncate(first * row_bytes)
+        file.seek(first * row_bytes)
+        file.write(content.data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def map_vectors(path: Path, rows: int, dimension: int) -> np.ndarray:
+    """The first rows of a file, float32 [rows, dimension], read-only. InputError if it has fewer, FileNotFoundError
+    if there is no file."""
+    if not rows:
+        return np.empty((0, dimension), VALUE)
+    size = rows * dimension * VALUE.itemsize
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: the vectors of the store are missing")
+    if path.stat().st_size < size:
+        raise InputError(f"{path}: the vectors of the store are cut off; delete the store and index again")
+    return np.memmap(path, VALUE, "r", shape=(rows, dimension))

@@ -1,4 +1,5 @@
-"""Word search: texts as stemmed words, and BM25 over inverted lists (Robertson 1994; the idf of Lucene).
+"""Word search: texts as stemmed words, and BM25 over inverted lists (Robertson 1994; the idf of Lucene);
+and the sentence and the words of a passage that match a query.
 
 Letters: N passages (slots). An inverted list is the slots that contain a term, and how often each does.
 """
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from sentencex import get_sentence_boundaries
 
+from bothways.search.spaces import VectorModel
 from bothways.settings.base import LANGUAGES
 
 WORDS_VERSION = 2  # of how a text becomes terms; an index of another one is made anew
@@ -36,6 +39,8 @@ STOP_WORDS = frozenset(
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
     "to was will with".split()
 )
+Span = tuple[int, int]
+BLOCK = re.compile(r"^[^\S\n]*#.*|\S(?:.|\n(?!\s*\n|\s*#))*", re.MULTILINE)  # a heading, or a paragraph
 
 
 class Analyzer:
@@ -151,3 +156,38 @@ class Bm25:
             return part
         keep = self.alive_N[part.slots]
         return InvertedList(part.slots[keep], part.counts[keep])
+
+
+def matching_sentence(text: str, query: str, analyzer: Analyzer, static: VectorModel) -> Span:
+    """The characters of the sentence that is nearest to the query: by the share of its terms that it contains, and the
+    cosine of their vectors."""
+    spans = sentence_spans(text, analyzer.language)
+    spans = [span for span in spans if not text[span[0] :].startswith("#")] or spans  # headings say too little
+    if len(spans) < 2:
+        return spans[0] if spans else (0, len(text))
+    sentences = [text[start:end] for start, end in spans]
+    wanted = set(analyzer.terms(query))
+    query_H, *vectors = static.embed([query, *sentences])
+    shares = [len(wanted.intersection(analyzer.terms(sentence))) / (len(wanted) or 1) for sentence in sentences]
+    scores = [share + float(vector @ query_H) for share, vector in zip(shares, vectors, strict=True)]
+    return spans[scores.index(max(scores))]
+
+
+def sentence_spans(text: str, language: str) -> list[Span]:
+    """The characters of each sentence. A blank line and a heading end one too."""
+    spans = []
+    for block in BLOCK.finditer(text):
+        for sentence in get_sentence_boundaries(language, block[0]):
+            part = block[0][sentence["start_index"] : sentence["end_index"]]
+            if part.strip():
+                first = block.start() + sentence["start_index"] + len(part) - len(part.lstrip())
+                spans.append((first, first + len(part.strip())))
+    return spans
+
+
+def matching_words(text: str, query: str, analyzer: Analyzer) -> list[Span]:
+    """The characters of the words of a text that have a stem of the query."""
+    wanted = set(analyzer.terms(query))
+    return [
+        match.span() for match in word_pattern(text).finditer(text) if wanted.intersection(analyzer.terms(match[0]))
+    ]

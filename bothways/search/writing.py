@@ -15,7 +15,7 @@ from bothways.log import logger
 from bothways.search.database import Database
 from bothways.search.passages import Passage
 from bothways.search.spaces import Space, VectorModel
-from bothways.search.vector_file import append_vectors, map_vectors
+from bothways.search.store import append_vectors, map_vectors
 from bothways.search.words import WORDS_VERSION, Analyzer, invert
 
 LOCK = "lock"

@@ -16,9 +16,8 @@ from bothways.serving import handlers, openapi
 from bothways.serving.bodies import Refusal
 from bothways.serving.document_search import DocumentSearch
 from bothways.serving.exchange import Exchange, Record, answered, error_response, json_response, read_body
-from bothways.serving.guard import Access, Guard
-from bothways.serving.limits import Limits
-from bothways.serving.metrics import Metrics
+from bothways.serving.guard import Access, Guard, Metrics
+from bothways.serving.inference_queue import Limits
 from bothways.serving.served_model import ServedModel
 from bothways.tasks import TASKS, task_routes
 

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bothways.search.commands import hit_json
-from bothways.search.highlight import matching_sentence
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store
+from bothways.search.words import matching_sentence
 from bothways.serving import calls
 from bothways.serving.bodies import read_choice, read_integer, read_text, wrong
 from bothways.serving.exchange import Exchange, Record, answered, json_response, read_body
-from bothways.serving.limits import Limits
+from bothways.serving.inference_queue import Limits
 from bothways.serving.served_model import ServedModel
 
 MOST_HITS, DEFAULT_HITS = 100, 10

@@ -17,8 +17,7 @@ from bothways.io import SURROGATES
 from bothways.log import logger
 from bothways.serving.bodies import Body, Refusal, read_bool, read_choice, read_object
 from bothways.serving.calls import Call
-from bothways.serving.inference_queue import QueueFull, Ticket
-from bothways.serving.limits import Limits
+from bothways.serving.inference_queue import Limits, QueueFull, Ticket
 from bothways.serving.served_model import ServedModel
 from bothways.tasks.task import Item
 from bothways.tasks.windows import Long

@@ -1,4 +1,4 @@
-"""The queue of a model: threads compute batches of texts from the requests that wait, longest wait first.
+"""The queue of a model: threads compute batches of texts from the requests that wait, longest wait first; and limits.
 
 Texts of different requests share a batch if they are to be computed alike (their `call` is equal). A batch has a budget
 of tokens; since the encoder is ragged, it has no padding, and the budget is exact up to the overlap of windows.
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from bothways.errors import InputError
@@ -212,3 +213,23 @@ class InferenceQueue:
 
 def _tokens(rows: Sequence[Row]) -> int:
     return sum(ticket.tokens[index] for ticket, index in rows)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server accepts; more is refused with status 413 (of one request) or 429 (of all).
+
+    max_requests: in flight. queue_tokens: that wait for a model. max_body: bytes. max_texts: of a request.
+    max_text_tokens: of a text (or pair). read_timeout: seconds within which a client must send its request. max_wait:
+    seconds. max_numbers: of the vectors of tokens in an answer.
+    """
+
+    max_requests: int = 512
+    queue_tokens: int = 131_072
+    batch_tokens: int = 4096
+    max_body: int = 2_000_000
+    max_texts: int = 1024
+    max_text_tokens: int = 32_768
+    read_timeout: float = 10.0
+    max_wait: float = 0.0
+    max_numbers: int = 1 << 23

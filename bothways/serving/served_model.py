@@ -10,8 +10,7 @@ from bothways.log import muted
 from bothways.serving import calls
 from bothways.serving.bodies import Refusal
 from bothways.serving.calls import Call
-from bothways.serving.inference_queue import InferenceQueue, Ticket
-from bothways.serving.limits import Limits
+from bothways.serving.inference_queue import InferenceQueue, Limits, Ticket
 from bothways.serving.workers import Workers
 from bothways.tasks import TASKS, TaskEntry
 from bothways.tasks.task import Item

@@ -20,7 +20,7 @@ from bothways.errors import InputError, UsageError
 from bothways.io import SURROGATES, Files
 from bothways.log import logger, print_json, print_message
 from bothways.pretrained import DEFAULT
-from bothways.settings.serve import Serve
+from bothways.settings.deploy import Serve
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -81,9 +81,8 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
     from bothways.inference.backends.static import StaticBackend
     from bothways.search.store import Store
     from bothways.serving.app import build_app
-    from bothways.serving.guard import Access
-    from bothways.serving.limits import Limits
-    from bothways.serving.metrics import Metrics
+    from bothways.serving.guard import Access, Metrics
+    from bothways.serving.inference_queue import Limits
     from bothways.serving.served_model import ServedModel
     from bothways.serving.workers import Workers
 

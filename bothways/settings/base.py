@@ -11,10 +11,16 @@ from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform,
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT
-from bothways.settings.accepted import Converted
 from bothways.settings.conversion import convert, declared_types
-from bothways.settings.location import Location, OptionalLocation
-from bothways.settings.marks import FlagCreatePairsOff, Positional, arg, create_mutex_group
+from bothways.settings.fields import (
+    Converted,
+    FlagCreatePairsOff,
+    Location,
+    OptionalLocation,
+    Positional,
+    arg,
+    create_mutex_group,
+)
 from bothways.settings.tables_in_memory import Table, TableSource
 
 Dtype = Literal["auto", "float32", "bfloat16"]

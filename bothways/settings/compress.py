@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from bothways.errors import InputError
-from bothways.settings.accepted import Converted, Several, default
 from bothways.settings.base import (
     Checked,
     Compute,
@@ -16,8 +15,7 @@ from bothways.settings.base import (
     TextColumns,
     settings,
 )
-from bothways.settings.location import Locations
-from bothways.settings.marks import arg
+from bothways.settings.fields import Converted, Locations, Several, arg, default
 from bothways.settings.tables_in_memory import Table, TableSource
 
 LabelledTexts = Annotated[Converted[TableSource, Table], arg(constructor=Path, name="with")]

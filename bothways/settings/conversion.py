@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from bothways.errors import InputError
-from bothways.settings.location import local_path
+from bothways.settings.fields import local_path
 from bothways.settings.tables_in_memory import MemoryTable, as_source, as_sources
 
 NAMES = {

@@ -3,10 +3,8 @@
 from typing import Annotated, Literal
 
 from bothways.errors import InputError
-from bothways.settings.accepted import Several, default
 from bothways.settings.base import DataList, Model, Output, settings
-from bothways.settings.location import OptionalLocation
-from bothways.settings.marks import Positional, arg
+from bothways.settings.fields import OptionalLocation, Positional, Several, arg, default
 from bothways.settings.pretrain import TextTraining
 
 

@@ -5,7 +5,6 @@ from typing import Literal
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT
-from bothways.settings.accepted import Several, default
 from bothways.settings.base import (
     Compute,
     Data,
@@ -26,7 +25,7 @@ from bothways.settings.base import (
     VectorPooling,
     settings,
 )
-from bothways.settings.marks import Positional
+from bothways.settings.fields import Positional, Several, default
 
 
 @settings

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Literal, TypedDict
 
-from bothways.settings.accepted import AnyPath
+from bothways.settings.fields import AnyPath
 from bothways.settings.tables_in_memory import Table
 
 

@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 from bothways.errors import InputError
-from bothways.settings.accepted import default
 from bothways.settings.base import (
     Accents,
     DataList,
@@ -19,8 +18,7 @@ from bothways.settings.base import (
     TrainingDtype,
     settings,
 )
-from bothways.settings.location import OptionalLocation
-from bothways.settings.marks import Positional, arg
+from bothways.settings.fields import OptionalLocation, Positional, arg, default
 
 
 @settings

@@ -5,10 +5,8 @@ from typing import Annotated, Literal
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT, STATIC
-from bothways.settings.accepted import default
 from bothways.settings.base import Checked, Compute, How, OptionalDirectory, Output, Printed, settings
-from bothways.settings.location import Location, Locations
-from bothways.settings.marks import Positional, UseAppendAction, arg
+from bothways.settings.fields import Location, Locations, Positional, UseAppendAction, arg, default
 
 Folders = Positional[Annotated[Locations, arg(metavar="FOLDER ...")]]
 # A bare tuple: for the default of tuple[str, ...] tyro would import a type checker, which takes 50 ms of every search.

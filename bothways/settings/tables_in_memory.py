@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bothways.errors import InputError, RowLocation, format_count
-from bothways.settings.accepted import AnyPath
+from bothways.settings.fields import AnyPath
 
 TableRow = Mapping[str, Any]  # values by column
 RowErrorHandler = Callable[[InputError], None]  # called for an invalid row: raises to stop, returns to skip the row

@@ -33,8 +33,8 @@ from bothways.log import logger
 from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
 from bothways.settings.base import TextColumns
-from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import Answer
+from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import answer_decoding
 from bothways.tasks.arrays import Floats

@@ -28,8 +28,8 @@ from bothways.errors import InputError, RowLocation, format_count, join_names, l
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
-from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import Classify
+from bothways.settings.predict import Evaluate
 from bothways.tasks.arrays import Floats, sigmoid, softmax, top_k
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.prediction_sets import Calibration, fit_calibration, fit_temperature

@@ -28,8 +28,8 @@ from bothways.data.splits import overlap_warning
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
-from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import TrainEmbed
+from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import Floats, cosines, normalize, top_k
 from bothways.tasks.batch_plan import BATCH_TOKENS, BatchPlan

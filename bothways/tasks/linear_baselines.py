@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bothways.data.squad import Question
-from bothways.data.tagged_words import Sentence
-from bothways.data.tags import OUTSIDE
+from bothways.data.tags import OUTSIDE, Sentence
 from bothways.linear import regressions, tfidf
 from bothways.linear.regressions import Kind, Score, standardize
 from bothways.linear.tfidf import Rows, TfidfModel

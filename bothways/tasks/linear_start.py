@@ -14,8 +14,8 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.config import encodes_separately
 from bothways.linear import linear_head
+from bothways.model.heads import mean_pool
 from bothways.model.model import Model
-from bothways.model.pooler import mean_pool
 from bothways.model.prepacked import prepack
 from bothways.tasks.forward import compute_outputs, labelled_token_scores, last_layer, pool_over_windows
 from bothways.tasks.tag_examples import TaggedWindows

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data.tagged_words import word_starts
+from bothways.data.tags import word_starts
 from bothways.tokenizer.fast import TokenSpan
 from bothways.tokenizer.tokenizer import Encoding, TokenizedText
 from bothways.tokenizer.unicode import is_mark, is_punctuation

@@ -23,15 +23,23 @@ from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
 from bothways.data.stream import ModelInput
 from bothways.data.tables import RowErrors
-from bothways.data.tagged_words import Sentence, join_words, word_starts
-from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag, tags_to_spans
+from bothways.data.tags import (
+    OUTSIDE,
+    Scheme,
+    Sentence,
+    detect_scheme,
+    find_illegal_tag,
+    join_words,
+    tags_to_spans,
+    word_starts,
+)
 from bothways.data.text_files import read_lines
 from bothways.errors import InputError, format_count, join_names, location_columns
 from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
-from bothways.settings.evaluate import Evaluate
 from bothways.settings.finetune import Tag
+from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import Floats
 from bothways.tasks.linear_baselines import most_frequent_tags

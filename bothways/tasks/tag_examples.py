@@ -23,8 +23,17 @@ from bothways.data.split_tables import divide_rows
 from bothways.data.splits import parts_for
 from bothways.data.stream import resolve_columns
 from bothways.data.tables import RowErrors
-from bothways.data.tagged_words import Sentence, join_words, word_starts
-from bothways.data.tags import OUTSIDE, Scheme, detect_scheme, find_illegal_tag, spans_to_tags, tags_to_spans
+from bothways.data.tags import (
+    OUTSIDE,
+    Scheme,
+    Sentence,
+    detect_scheme,
+    find_illegal_tag,
+    join_words,
+    spans_to_tags,
+    tags_to_spans,
+    word_starts,
+)
 from bothways.errors import InputError
 from bothways.settings.finetune import Tag
 from bothways.settings.tables_in_memory import TableSource

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from bothways.errors import InputError
-from bothways.settings.evaluate import Evaluate
+from bothways.settings.predict import Evaluate
 from bothways.tasks.scores import Scores
 
 if TYPE_CHECKING:

@@ -144,7 +144,7 @@ def add_text_head(
     pooling: "auto", "cls", "mean" or "pair". near_identity: a pooler that starts near the identity, for a linear start.
     few: keep only the first KEPT_LAYERS of an encoder that was trained for sentence vectors. Its last layers represent
     the topic of a text, and few examples do not suffice to learn anything else from them.
-    pair_features: what the head reads of the vectors of a pair's two texts, "pair" or "distance" (model/pooler.py);
+    pair_features: what the head reads of the vectors of a pair's two texts, "pair" or "distance" (model/heads.py);
     all layers are kept.
     """
     from bothways.checkpoint.new_head import with_head

@@ -152,7 +152,6 @@ class BertBackend:
         return text
 
     def is_continuation(self, token: str) -> bool:
-        """Whether a token continues a word."""
         return token.startswith(CONTINUATION)
 
     def append_token(self, text: str, token: str) -> str:

@@ -11,17 +11,17 @@ from bothways.errors import InputError, MissingFile, shorten
 from bothways.io import Files, get_object, read_json, read_text
 from bothways.tokenizer import bert_files
 from bothways.tokenizer.bert_files import TokenizerData, read_configs
-from bothways.tokenizer.json_models import (
+from bothways.tokenizer.library import (
     BYTE_LEVEL_SPACE,
     DECODERS,
     GENERIC_CLASS,
     METASPACE,
     ROLES,
+    LibraryBackend,
     added_tokens,
     special_token_name,
     template_processing,
 )
-from bothways.tokenizer.library import LibraryBackend
 from bothways.tokenizer.regexes import check_patterns
 
 # The first one in a directory is used.

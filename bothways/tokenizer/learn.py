@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bothways.errors import InputError
 from bothways.log import logger
-from bothways.tokenizer import accents
+from bothways.tokenizer import basic as accents
 from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
 from bothways.tokenizer.workers import worker_pool

@@ -2,10 +2,11 @@
 
 Sources: Radford 2019, section 2.2; Kudo 2018. The tokenizer.json is kept unchanged. Only its model, normalizer and
 pre-tokenizer are used to encode text: [PAD] to [MASK] are parsed only on request, and nothing is truncated or padded.
+Decoders, special tokens and templates are components of the file.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from os import PathLike
@@ -15,12 +16,26 @@ from typing import TYPE_CHECKING, Any
 from bothways.errors import InputError
 from bothways.io import SURROGATES, to_json, write_atomic
 from bothways.tokenizer.fast import TokenSpan
-from bothways.tokenizer.json_models import BYTE_LEVEL_SPACE, DECODERS, ROLES, special_token_name
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
 
 _EMPTY_MODEL = {"type": "WordLevel", "vocab": {"": 0}, "unk_token": ""}
+# The symbol for the space before a word: a byte's symbol in byte-level BPE, SentencePiece's in Unigram.
+BYTE_LEVEL_SPACE, METASPACE = "Ġ", "▁"
+DECODERS = {
+    BYTE_LEVEL_SPACE: {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    METASPACE: {"type": "Metaspace", "replacement": METASPACE, "prepend_scheme": "always", "split": True},
+}
+ROLES = {  # role -> usual names of the special token; in the order of SPECIAL_TOKENS
+    "pad": ("<pad>", "[PAD]"),
+    "unk": ("<unk>", "[UNK]"),
+    "cls": ("<s>", "[CLS]"),
+    "sep": ("</s>", "[SEP]"),
+    "mask": ("<mask>", "[MASK]"),
+}
+
+GENERIC_CLASS = "PreTrainedTokenizer"  # transformers' class that uses a tokenizer.json without changes
 
 
 class LibraryBackend:
@@ -94,7 +109,6 @@ class LibraryBackend:
             return str(self.library.decoder.decode(list(tokens)))
 
     def is_continuation(self, token: str) -> bool:
-        """Whether a token continues a word."""
         return not token.startswith(self.space_symbol)
 
     def append_token(self, text: str, token: str) -> str:
@@ -232,3 +246,39 @@ def prepare(text: str, leading_space: bool = False) -> str:
     """The text as the library accepts it: U+FFFD for lone surrogates, and a leading space if requested."""
     text = text if text.isascii() else SURROGATES.sub("\ufffd", text)
     return " " + text if leading_space and text and text[0] != " " else text
+
+
+def special_token_name(role: str, config: Mapping[str, Any], vocab: Mapping[str, int]) -> str:
+    """The special token for a role such as "mask": that of the config, else a usual name in the vocabulary."""
+    token = config.get(f"{role}_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    return str(token or next((name for name in ROLES[role] if name in vocab), ROLES[role][0]))
+
+
+def template_processing(
+    cls: str, sep: str, ids: Mapping[str, int], *, num_separators: int, second_segment: int
+) -> dict[str, Any]:
+    """The post_processor that adds [CLS] and [SEP]. num_separators, second_segment: see BertBackend."""
+
+    def special(name: str, segment: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": name, "type_id": segment}}
+
+    start = [special(cls, 0), {"Sequence": {"id": "A", "type_id": 0}}]
+    return {
+        "type": "TemplateProcessing",
+        "single": [*start, special(sep, 0)],
+        "pair": [
+            *start,
+            *[special(sep, 0)] * num_separators,
+            {"Sequence": {"id": "B", "type_id": second_segment}},
+            special(sep, second_segment),
+        ],
+        "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in (cls, sep)},
+    }
+
+
+def added_tokens(ids: Mapping[str, int], *, mask: str) -> list[dict[str, Any]]:
+    """The added_tokens of a tokenizer.json. The mask includes the space before it (lstrip)."""
+    flags = {"single_word": False, "rstrip": False, "normalized": False, "special": True}
+    ordered = sorted(ids.items(), key=lambda entry: entry[1])
+    return [{"id": index, "content": token, "lstrip": token == mask, **flags} for token, index in ordered]

@@ -12,7 +12,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.io import read_bytes
-from bothways.tokenizer.json_models import DECODERS, GENERIC_CLASS, METASPACE, added_tokens, template_processing
+from bothways.tokenizer.library import DECODERS, GENERIC_CLASS, METASPACE, added_tokens, template_processing
 
 # message -> field -> (field number, type). Enumerations are encoded as integers.
 FIELDS = {

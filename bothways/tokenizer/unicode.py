@@ -1,15 +1,20 @@
 """Unicode properties and case mapping of characters, from fixed tables.
 
 The tables are part of the package, so that ids do not depend on the Unicode version of the Python interpreter.
+tools/make_unicode_tables.py writes them, with hexadecimal code points: ranges of characters that are removed (control,
+format and private-use characters, U+0000 and U+FFFD), become a space, are a word each (Chinese, punctuation), or are
+nonspacing marks; lower case as first-last/step+shift; full canonical decompositions as point=parts; canonical combining
+classes as class:ranges. U+0130 and Hangul syllables are not in them.
 """
 
+import json
 from bisect import bisect_right
 from functools import cache, partial
 from itertools import chain, groupby
-
-from bothways.tokenizer import unicode_tables
+from pathlib import Path
 
 HANGUL_FIRST, HANGUL_COUNT = 0xAC00, 11172
+TABLES: dict[str, str] = json.loads(Path(__file__).with_name("unicode_tables.json").read_text(encoding="utf-8"))
 
 
 def _bounds(ranges: str) -> list[int]:
@@ -26,11 +31,11 @@ def _inside(bounds: list[int], char: str) -> bool:
 
 
 # Lone surrogates count as U+FFFD, which is removed.
-is_removed = partial(_inside, sorted([*_bounds(unicode_tables.REMOVED), 0xD800, 0xE000]))
-is_space = partial(_inside, _bounds(unicode_tables.SPACES))
-is_chinese = partial(_inside, _bounds(unicode_tables.CHINESE))
-is_punctuation = partial(_inside, _bounds(unicode_tables.PUNCTUATION))
-is_mark = partial(_inside, _bounds(unicode_tables.MARKS))
+is_removed = partial(_inside, sorted([*_bounds(TABLES["removed"]), 0xD800, 0xE000]))
+is_space = partial(_inside, _bounds(TABLES["spaces"]))
+is_chinese = partial(_inside, _bounds(TABLES["chinese"]))
+is_punctuation = partial(_inside, _bounds(TABLES["punctuation"]))
+is_mark = partial(_inside, _bounds(TABLES["marks"]))
 # Variation selectors choose the glyph of the preceding character, such as an emoji (Unicode 23.4). All are marks.
 is_variation_selector = partial(_inside, _bounds("180b-180d 180f fe00-fe0f e0100-e01ef"))
 
@@ -38,7 +43,7 @@ is_variation_selector = partial(_inside, _bounds("180b-180d 180f fe00-fe0f e0100
 @cache
 def _lower_by_char() -> dict[str, str]:
     lower = {"\u0130": "i\u0307"}
-    for word in unicode_tables.LOWER.split():
+    for word in TABLES["lower"].split():
         run, _, change = word.partition("/")
         first, last = (int(point, 16) for point in run.split("-"))
         step, shift = int(change[0]), int(change[1:])
@@ -48,14 +53,14 @@ def _lower_by_char() -> dict[str, str]:
 
 @cache
 def _parts_by_char() -> dict[str, str]:
-    entries = (entry.split("=") for entry in unicode_tables.DECOMPOSED.split())
+    entries = (entry.split("=") for entry in TABLES["decomposed"].split())
     return {chr(int(point, 16)): "".join(chr(int(part, 16)) for part in parts.split(".")) for point, parts in entries}
 
 
 @cache
 def _class_by_char() -> dict[str, int]:
     classes: dict[str, int] = {}
-    for entry in unicode_tables.COMBINING.split():
+    for entry in TABLES["combining"].split():
         value, ranges = entry.split(":")
         bounds = _bounds(ranges.replace(",", " "))
         for first, end in zip(bounds[::2], bounds[1::2], strict=True):

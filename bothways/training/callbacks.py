@@ -47,7 +47,6 @@ def list_callbacks(callbacks: Callbacks) -> tuple[OneCallback, ...]:
 
 
 def call_with_row(callbacks: Iterable[OneCallback], row: Row) -> None:
-    """Call each callback with a row of the metrics."""
     for callback in callbacks:
         if not isinstance(callback, Callback):
             callback(row)

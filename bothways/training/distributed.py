@@ -214,7 +214,6 @@ def to_shard(value: Tensor, parameter: Any) -> Tensor:
 
 
 def sum_by_name(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Sums by name."""
     sums: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():

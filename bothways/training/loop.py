@@ -19,8 +19,8 @@ from bothways.errors import InputError
 from bothways.rng import Purpose, derive_seed
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gradient_sync, sum_by_name
 from bothways.training.losses import Counts, Losses
-from bothways.training.options import TrainingOptions
 from bothways.training.run_checkpoints import NO_CHECKPOINTS, Checkpoints, SavedCheckpoint, TrainingState
+from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped, catch_stop_signals
 from bothways.training.trainer import Trainer
 

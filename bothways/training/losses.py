@@ -1,4 +1,4 @@
-"""Losses as (sum, count): masked language model, classification, regression.
+"""Losses as (sum, count): masked language model, classification, regression; and objectives, which compute them.
 
 Sums and counts of micro-batches and processes add up exactly.
 
@@ -6,13 +6,14 @@ Letters: M masked positions, N texts, C classes, E embedding size, V vocabulary.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.model.kernels import linear_cross_entropy
+from bothways.model.model import Model
 
 Loss = tuple[Tensor, int | Tensor]  # a count that only the GPU knows stays there
 Losses = Callable[[Any, Batch], Mapping[str, Loss]]  # (module, batch) -> losses by name
@@ -53,3 +54,28 @@ def logits_loss(student_MV: Tensor, teacher_MV: Tensor, temperature: float) -> L
         F.log_softmax(student_MV, -1), F.log_softmax(teacher_MV, -1), log_target=True, reduction="sum"
     )
     return divergence * temperature**2, len(student_MV)
+
+
+class Objective(Protocol):
+    """How a model is trained, independent of data and schedule."""
+
+    def module(self, model: Model, seed: int) -> nn.Module:
+        """The module to train, which contains the model. seed: for weights outside the model."""
+        ...
+
+    def counts(self, batch: Batch) -> Mapping[str, int]:
+        """Number of targets of each loss, from the batch alone."""
+        ...
+
+    def forward(self, module: nn.Module, batch: Batch) -> Any:
+        """Hidden states [T, H], or other outputs that `losses` needs."""
+        ...
+
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> Mapping[str, Loss]:
+        """Each loss by name, as (sum, count)."""
+        ...
+
+
+def forward_losses(objective: Objective) -> Losses:
+    """Forward pass and losses as one function of (module, batch), for the training loop."""
+    return lambda module, batch: objective.losses(module, batch, objective.forward(module, batch))

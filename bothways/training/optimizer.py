@@ -1,7 +1,16 @@
-"""Optimizer: AdamW or Muon, weight decay, layer-wise learning rate decay (LLRD)."""
+"""Optimizer: AdamW or Muon, weight decay, layer-wise learning rate decay (LLRD), mixed precision.
+
+Muon trains the matrices of the layers: orthogonalized momentum (Jordan 2024). Its steps are scaled to the size of
+AdamW's (Liu 2025), so that the same learning rates and weight decay apply. Mixed precision is dynamic loss scaling for
+float16, as torch's GradScaler (Micikevicius 2017, section 3.2). The scale is a power of two, so it changes no mantissa.
+An overflow skips the step and halves the scale; after `GROWTH_INTERVAL` good steps it doubles.
+"""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +18,56 @@ from torch import Tensor, nn
 from bothways.errors import InputError
 from bothways.training.adamw import AdamW, norm_of
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gather_shards, local_shard, to_shard
-from bothways.training.muon import Muon, is_hidden_matrix
+
+STACKED = {".qkv.": 3, ".global_key_value.": 2}  # matrices stacked in one parameter
+INITIAL_SCALE, MIN_SCALE = 2.0**16, 2.0**-10
+GROWTH_INTERVAL = 2000
+
+
+def is_hidden_matrix(name: str, value: Tensor) -> bool:
+    """Whether a parameter is a matrix of a layer, not an embedding, head, norm or bias."""
+    return value.ndim == 2 and re.search(r"(^|\.)layers\.\d+\.", name) is not None
+
+
+class Muon:
+    """Updates float32 matrices. peaks, decays: peak learning rate and weight decay by parameter name."""
+
+    def __init__(self, masters: Mapping[str, Tensor], peaks: Mapping[str, float], decays: Mapping[str, float]) -> None:
+        self.masters = masters
+        self.momentum = {name: torch.zeros_like(master) for name, master in masters.items()}
+        self.blocks = {name: _blocks(name, master) for name, master in masters.items()}
+        self.inner = torch.optim.Muon(
+            [{"params": self.blocks[name], "weight_decay": decays[name], "peak": peaks[name]} for name in masters],
+            adjust_lr_fn="match_rms_adamw",
+        )
+        for name, blocks in self.blocks.items():
+            for block, momentum in zip(blocks, _blocks(name, self.momentum[name]), strict=True):
+                self.inner.state[block]["momentum_buffer"] = momentum
+
+    def step(
+        self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], lr_factor: float, divisor: float
+    ) -> None:
+        """One step at `lr_factor` times the peaks, with gradients divided by `divisor`; rounds masters into weights."""
+        for name, blocks in self.blocks.items():
+            if name in gradients:
+                gradient = gradients[name].float() / divisor
+                for block, part in zip(blocks, _blocks(name, gradient), strict=True):
+                    block.grad = part
+        for group in self.inner.param_groups:
+            group["lr"] = group["peak"] * lr_factor
+        self.inner.step()
+        self.inner.zero_grad()
+        for name, master in self.masters.items():
+            weights[name].copy_(master)
+
+    def state(self) -> dict[str, Mapping[str, Tensor]]:
+        """Optimizer state besides the masters, by kind and parameter name."""
+        return {"momentum": self.momentum}
+
+
+def _blocks(name: str, value: Tensor) -> list[Tensor]:
+    """Split stacked query, key and value matrices, which Muon must orthogonalize separately."""
+    return list(value.chunk(next((count for part, count in STACKED.items() if part in name), 1)))
 
 
 class Optimizer:
@@ -116,3 +174,35 @@ def layer_depths(names: list[str]) -> dict[str, int]:
     last = max(layers.values(), default=0) + 1
     first = ("embeddings.", "shared.")
     return {name: layers.get(name, 0 if any(part in name for part in first) else last) for name in names}
+
+
+@dataclass(frozen=True)
+class LossScale:
+    """Factor of the losses, and the number of good steps since it last changed."""
+
+    value: float = 1.0
+    good_steps: int = 0
+    dynamic: bool = False
+
+    @staticmethod
+    def for_dtype(dtype: torch.dtype) -> "LossScale":
+        """Dynamic scaling for float16; bfloat16 has the range of float32 and needs no scaling."""
+        return LossScale(INITIAL_SCALE, dynamic=True) if dtype is torch.float16 else LossScale()
+
+    def skips(self, norm: float) -> bool:
+        """Whether this gradient norm is an overflow that a smaller scale can avoid."""
+        return self.dynamic and not math.isfinite(norm) and self.value > MIN_SCALE
+
+    def update(self, norm: float) -> "LossScale":
+        """The scale for the next step, given the gradient norm of this one."""
+        if not self.dynamic:
+            return self
+        if not math.isfinite(norm):
+            return replace(self, value=self.value / 2, good_steps=0)
+        if self.good_steps + 1 == GROWTH_INTERVAL:
+            return replace(self, value=self.value * 2, good_steps=0)
+        return replace(self, good_steps=self.good_steps + 1)
+
+    def metrics(self, norm: float) -> dict[str, Any]:
+        """Entries for the metrics of a step."""
+        return {"scale": self.value, "skipped": self.skips(norm)} if self.dynamic else {}

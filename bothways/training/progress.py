@@ -1,4 +1,4 @@
-"""Training progress: bar on a terminal, log lines elsewhere, TensorBoard."""
+"""Training progress: bar on a terminal, log lines elsewhere, TensorBoard; FLOPs of a step."""
 
 import time
 from collections import deque
@@ -7,16 +7,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bothways.batch import Batch
-from bothways.config import EncoderConfig
+from bothways.config import EncoderConfig, RandomBlocksConfig
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, measure_peak_flops
 from bothways.errors import InputError
 from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, show_progress, working
-from bothways.model.flops import training_flops
 from bothways.training.distributed import Processes
-from bothways.training.options import TrainingOptions
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import SavedCheckpoint
+from bothways.training.schedule import TrainingOptions
 
 TITLES = {"pretrain": "pre-training", "distill": "distillation"}  # by verb
 RECENT = 20  # steps to average the speed over
@@ -48,7 +49,6 @@ class TrainingProgress:
         self.bar.__exit__()
 
     def show(self, row: dict[str, Any]) -> None:
-        """Show one row of the metrics."""
         self.shown.detail = f"step {row['step']:,} of {self.steps:,}"
         if row["split"] == "train":
             self.recent.append(row)
@@ -138,3 +138,31 @@ def track_progress(
                 display.show(row)
 
         yield record
+
+
+def training_flops(config: EncoderConfig, batch: Batch) -> int:
+    """FLOPs of the forward and backward pass for a batch with masked positions: 6 per weight and token, and
+    attention."""
+    if config.direction == "halves":  # two stacks, and a head on both
+        masked = 0 if batch.masked_labels is None else len(batch.masked_labels)
+        return 2 * training_flops(config.half("forward"), batch) + 12 * masked * (config.hidden_size // 2) ** 2
+    hidden, inner = config.hidden_size, config.intermediate_size
+    embedding = config.embedding_size or hidden
+    layer = 4 * hidden**2 + (3 if config.feed_forward == "gated" else 2) * hidden * inner
+    masked = 0 if batch.masked_labels is None else len(batch.masked_labels)
+    weights = batch.num_tokens * config.num_hidden_layers * layer
+    weights += batch.num_tokens * embedding * hidden * (embedding != hidden)
+    weights += masked * embedding * (hidden + config.vocab_size)
+    pairs = 0  # query-key pairs, over all layers
+    for index in range(config.num_hidden_layers):
+        window = config.layer_window(index)
+        keys = batch.lengths.clamp(max=2 * window + 1) if window else batch.lengths
+        if isinstance(
+            config.sparse_attention, RandomBlocksConfig
+        ):  # ignoring the first and the last block, with full attention
+            sparse = (5 + config.sparse_attention.num_random) * config.sparse_attention.size
+            keys = torch.where(batch.lengths > config.sparse_attention.max_full_length, sparse, batch.lengths)
+        pairs += int(torch.sum(batch.lengths * keys))
+        if config.relative_positions:  # per term one product, where pairs have two, over 2 S - 1 distances
+            pairs += len(config.relative_positions.terms) * int(torch.sum(batch.lengths * (2 * batch.lengths - 1))) // 2
+    return 6 * weights + 12 * pairs * hidden

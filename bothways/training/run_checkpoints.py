@@ -21,7 +21,7 @@ from bothways.errors import InputError
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
 from bothways.training.distributed import SINGLE_PROCESS, Processes
-from bothways.training.precision import LossScale
+from bothways.training.optimizer import LossScale
 
 FOLDER, STATE, TENSORS = "checkpoints", "state.json", "state.safetensors"
 FORMAT = 1

@@ -106,7 +106,6 @@ class Lock:
             )
 
     def stop(self) -> None:
-        """Stop the heartbeat."""
         self.stopped.set()
         if self.thread:
             self.thread.join()

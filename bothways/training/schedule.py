@@ -1,12 +1,17 @@
-"""Learning rate schedules with warmup: linear, cosine, one-cycle, WSD, constant.
+"""Training options, and learning rate schedules with warmup: linear, cosine, one-cycle, WSD, constant.
 
-Pure functions of (step, steps, warmup), with step in 0..steps-1, that return a fraction of the peak learning rate. It
-rises during the first `warmup` fraction of the run, and reaches the peak in the following step.
+Schedules are pure functions of (step, steps, warmup), with step in 0..steps-1, that return a fraction of the peak
+learning rate. It rises during the first `warmup` fraction of the run, and reaches the peak in the following step.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal
+
+import torch
+
+from bothways.device import CPU
 
 Schedule = Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"]
 ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1e-4 / 25  # fractions of the peak (fast.ai)
@@ -48,7 +53,6 @@ def warmup_stable_decay(step: int, *, steps: int, warmup: float, decay: float = 
 
 
 def constant(step: int, *, steps: int, warmup: float) -> float:
-    """Constant after warmup."""
     return min(_warmup_factor(step, steps, warmup), 1.0)
 
 
@@ -62,7 +66,6 @@ SCHEDULES: Mapping[Schedule, Callable[..., float]] = {
 
 
 def _warmup_steps(steps: int, warmup: float) -> int:
-    """Number of warmup steps."""
     return max(1, round(warmup * steps))
 
 
@@ -75,3 +78,45 @@ def _elapsed(step: int, steps: int, warmup: float) -> float:
     """Elapsed fraction of the steps after warmup, 0 to just below 1."""
     rising = _warmup_steps(steps, warmup)
     return max(0, step - rising) / max(1, steps - rising)
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Options of the training loop.
+
+    learning_rate: peak learning rate. warmup: fraction of the steps. decay: fraction of the steps, for
+    warm-up-stable-decay. beta2: AdamW's beta2. muon_learning_rate: peak learning rate of the layers' matrices, if Muon
+    trains them. checkpoint_every: steps between checkpoints; 0: only at the end. best_by: metric whose highest held-out
+    value selects the weights; None keeps the last weights. best_rows: number of held-out rows; the last weights are
+    kept, too, if those of an earlier step are better by at most a standard error (of that many rows). evaluate_first:
+    also evaluate before the first step, so that the initial weights can be the best, if keeps_initial; ties go to the
+    lower loss. patience: stop after this many evaluations without a better metric or a lower loss. negligible_loss:
+    stop, too, at an evaluation once the mean training loss is lower. cooldown: after the decision to stop, the learning
+    rate falls to 0 in this fraction of the steps so far. shard: use FSDP. compile_warmup: compile for the first step's
+    batch before training, so that compiled code does not depend on where a run resumes.
+    """
+
+    steps: int
+    learning_rate: float
+    schedule: Schedule = "linear"
+    warmup: float = 0.1
+    decay: float = 0.1
+    weight_decay: float = 0.01
+    layer_decay: float = 1.0
+    beta2: float = 0.999
+    muon_learning_rate: float | None = None
+    max_grad_norm: float = 1.0
+    evaluate_every: int = 100
+    evaluate_first: bool = False
+    keeps_initial: bool = True
+    checkpoint_every: int = 0
+    best_by: str | None = None
+    best_rows: int = 0
+    patience: int | None = None
+    negligible_loss: float = 0.0
+    cooldown: float = 0.0
+    seed: int = 0
+    device: torch.device = CPU
+    dtype: torch.dtype = torch.float32
+    shard: bool = False
+    compile_warmup: bool = False

@@ -12,11 +12,9 @@ from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.training.distributed import SINGLE_PROCESS, Processes, Replica, gradient_sync, replicate, shard
 from bothways.training.losses import Counts, Losses
-from bothways.training.optimizer import Optimizer
-from bothways.training.options import TrainingOptions
-from bothways.training.precision import LossScale
+from bothways.training.optimizer import LossScale, Optimizer
 from bothways.training.run_checkpoints import SavedCheckpoint, TrainingState
-from bothways.training.schedule import learning_rate_factor
+from bothways.training.schedule import TrainingOptions, learning_rate_factor
 
 
 def clone_module(module: nn.Module) -> nn.Module:
@@ -161,5 +159,4 @@ class Trainer:
         return factor * (1 - (progress.step - start) / (self.last_step(progress) - start))
 
     def has_more(self, progress: TrainingState) -> bool:
-        """Whether training continues."""
         return progress.step < self.last_step(progress)

@@ -23,7 +23,7 @@ from bothways.compression.pack import save_packed
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.int8 import dequantize, replace_linears
-from bothways.model.int8_calibration import candidates, observe
+from bothways.model.int8_training import candidates, observe
 from bothways.settings import Bench
 
 HEADS = {  # of a model: its heads and labels, then the method that is timed

@@ -19,7 +19,7 @@ from bothways.cli import main
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.int8 import replace_linears
-from bothways.model.int8_calibration import candidates, observe
+from bothways.model.int8_training import candidates, observe
 from tests.fuzz import mutated_bytes, mutated_json, refusals
 
 PARTS = {"model-1.safetensors": ("embeddings",), "model-2.safetensors": ("encoder.layer", "pooler", "classifier")}

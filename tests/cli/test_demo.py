@@ -7,8 +7,8 @@ import shlex
 import numpy as np
 import pytest
 
-from bothways.cli import demo, demo_texts, main
-from bothways.report.senses import WordSenses
+from bothways.cli import demo, main
+from bothways.report.demo import WordSenses
 from bothways.settings import Demo
 
 pytestmark = pytest.mark.slow
@@ -42,14 +42,14 @@ def test_all_steps_run(shortened):
 
 def test_gaps_and_examples_are_shown_with_the_written_word(shortened):
     _, printed, figures = shortened
-    assert all(text in printed for text in demo_texts.GAPS)
+    assert all(text in printed for text in demo.read_texts()["gaps"])
     assert printed.count("(written: ") == demo.NUM_SHOWN and figures["gaps"]["number"] == 9
     assert 0 <= figures["gaps"]["first"] <= figures["gaps"]["five"] <= 1
 
 
 def test_a_word_has_more_similar_vectors_within_a_sense_than_across(shortened):
     _, printed, figures = shortened
-    for word in demo_texts.SENSES:
+    for word in demo.read_texts()["senses"]:
         same, different = (figures[f"senses of {word}"][key] for key in ("same", "different"))
         assert same > different and f"{same:.2f} within a sense, {different:.2f} across" in printed
 
@@ -63,7 +63,7 @@ def test_cosines_of_senses_are_means_over_pairs_of_different_sentences():
 
 def test_following_sentences_and_passages_are_found(shortened):
     _, printed, figures = shortened
-    assert figures["next"] == {"right": len(demo_texts.NEXT), "pairs": len(demo_texts.NEXT)}
+    assert figures["next"] == {"right": len(demo.read_texts()["next"]), "pairs": len(demo.read_texts()["next"])}
     assert figures["search"]["questions"] == 7 and figures["search"]["right"] > figures["search"]["by words"]
     assert printed.count("right: ") + printed.count("WRONG: ") >= 7
 
@@ -103,7 +103,7 @@ def test_the_page_has_all_results_and_loads_nothing(shortened):
     for text in ("One word, several senses", "Search by meaning", "Which sentence follows?", "Masked words"):
         assert text in page
     assert (
-        page.count("<svg") == len(demo_texts.SENSES)
+        page.count("<svg") == len(demo.read_texts()["senses"])
         and "<script" not in page
         and "http:" not in page
         and "https:" not in page

@@ -11,8 +11,7 @@ from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.compression import prune
-from bothways.compression.cutting import cut, cut_vocabulary, encoder_weights, zero_smallest
-from bothways.compression.importance import measure_importance
+from bothways.compression.cutting import cut, cut_vocabulary, encoder_weights, measure_importance, zero_smallest
 from bothways.compression.prune import Structure, structure_of_share, structures_to
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError

@@ -21,7 +21,7 @@ from bothways.evaluation import evaluate
 from bothways.evaluation.before_after import Drop, measure_drop, read_evaluation_rows
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
-from bothways.model import int8_calibration as calibrate
+from bothways.model import int8_training as calibrate
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
 from bothways.tasks.fill import MASK_EVERY, mask_words

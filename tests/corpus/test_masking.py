@@ -11,8 +11,7 @@ import torch
 from scipy import stats
 
 from bothways.batch import Batch
-from bothways.corpus.masking import MaskRule, mask_tokens
-from bothways.corpus.spans import draw_spans
+from bothways.corpus.masking import MaskRule, draw_spans, mask_tokens
 from bothways.rng import Purpose, make_keys
 
 LEAST = 1e-6

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from bothways.data.annotations import LAYOUTS, Changes, is_annotation_file, read_annotation, split_words
 from bothways.data.examples import read_table, read_tagged
 from bothways.data.tables import RowErrors
-from bothways.data.tagged_words import join_words, word_starts
-from bothways.data.tags import tags_to_spans
+from bothways.data.tags import join_words, tags_to_spans, word_starts
 from bothways.errors import InputError
 from bothways.settings.tables_in_memory import as_source
 

@@ -217,7 +217,7 @@ def test_an_invalid_workbook_is_a_one_line_error(tmp_path, monkeypatch):
         packed.writestr("a", "b")
     with pytest.raises(InputError, match=r"z\.xlsx: .*workbook"):
         [*iter_rows(tmp_path / "z.xlsx")]
-    monkeypatch.setattr("bothways.data.spreadsheet.LARGEST_WORKBOOK", 100)
+    monkeypatch.setattr("bothways.data.text_files.LARGEST_WORKBOOK", 100)
     with pytest.raises(InputError, match=r"t\.xlsx: .* MiB decompressed"):
         [*iter_rows(file)]
 

@@ -10,15 +10,15 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
-from bothways.distillation.static import (
+from bothways.distillation.static_run import (
     count_matrix,
     fit_rows,
     principal_components,
+    sample_texts,
     sif_weights,
     vocabulary_vectors,
     zipf_frequencies,
 )
-from bothways.distillation.static_run import sample_texts
 from bothways.errors import InputError
 from bothways.inference.fingerprint import vector_space
 from bothways.settings import Distill

@@ -21,7 +21,7 @@ from bothways.export import export, int8, parity
 from bothways.export import graph as onnx_graph
 from bothways.export.graph import Vectors
 from bothways.export.int8 import file_predictor
-from bothways.model.padded import Padded
+from bothways.model.layout import Padded
 from bothways.settings import Export, TextColumns
 
 absent = [name for name in export.PACKAGES if find_spec(name) is None]

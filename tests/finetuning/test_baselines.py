@@ -18,7 +18,7 @@ from bothways.cli import main
 from bothways.data import pairs, split_tables
 from bothways.data.splits import selection_folds
 from bothways.data.squad import Question
-from bothways.data.tagged_words import Sentence
+from bothways.data.tags import Sentence
 from bothways.errors import InputError
 from bothways.finetuning import baselines, cross_validation, finetune, report
 from bothways.finetuning.baselines import BaselineScore
@@ -30,7 +30,7 @@ from bothways.linear import (
     regressions,
     tfidf,
 )
-from bothways.report import baselines as page_baselines
+from bothways.report import scores as page_baselines
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks import classify, embed, linear_baselines, regress, tag
 from bothways.tasks.classify import ClassEvaluator

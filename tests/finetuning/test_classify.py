@@ -29,7 +29,7 @@ from bothways.settings import Classify, Evaluate
 from bothways.tasks import classify, forward
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.training_task import metrics_with_intervals, window_policy
-from bothways.training.objective import forward_losses
+from bothways.training.losses import forward_losses
 
 FILLERS = "the and on a b mat ran".split()
 SIGNS = {"feline": "cat", "canine": "dog", "none": "sat"}  # sorted otherwise than they appear

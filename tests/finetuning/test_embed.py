@@ -21,7 +21,7 @@ from bothways.tasks.forward import text_vectors
 from bothways.tasks.losses import ranking_loss
 from bothways.tasks.pair_examples import PairExamples
 from bothways.tasks.training_task import window_policy
-from bothways.training.objective import forward_losses
+from bothways.training.losses import forward_losses
 
 LETTERS = "abcdefghij"
 SIZES = {"train": 240, "dev": 45, "test": 61}

@@ -30,8 +30,8 @@ from bothways.tasks.forward import split_batch
 from bothways.tasks.text_examples import MAX_TOKENS
 from bothways.training import progress
 from bothways.training.loop import fit
-from bothways.training.options import TrainingOptions
 from bothways.training.run import Run
+from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
 from bothways.training.transforms import Freeze
 

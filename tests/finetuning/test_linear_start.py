@@ -24,8 +24,8 @@ from bothways.log import messages_to
 from bothways.settings import Classify, Export, Regress, Tag
 from bothways.tasks import classify
 from bothways.tasks.arrays import softmax
-from bothways.training.options import TrainingOptions
 from bothways.training.run_checkpoints import TrainingState
+from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow

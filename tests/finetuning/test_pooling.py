@@ -22,7 +22,7 @@ from bothways.evaluation import evaluate
 from bothways.export import export
 from bothways.finetuning.tasks import run as run_task
 from bothways.inference.predictor import Predictor
-from bothways.model.pooler import SLOPE, build_pooler, initialize_near_identity
+from bothways.model.heads import SLOPE, build_pooler, initialize_near_identity
 from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Export, Pretrain, Quantize, Regress, Tag
 

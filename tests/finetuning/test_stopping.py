@@ -17,9 +17,9 @@ from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.tasks.batch_plan import Epoch
 from bothways.training.loop import fit, moving_average
-from bothways.training.options import TrainingOptions
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_checkpoints import Checkpoints
+from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
 
 

@@ -31,8 +31,7 @@ from bothways.tasks.windows import WindowPolicy
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward
-from bothways.training.losses import logits_loss, vector_distance
-from bothways.training.objective import forward_losses
+from bothways.training.losses import forward_losses, logits_loss, vector_distance
 from bothways.training.run import read_metrics
 
 FILLERS = "the and on a b mat ran".split()

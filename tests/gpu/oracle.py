@@ -8,8 +8,7 @@ import torch
 
 from bothways.batch import Batch
 from bothways.pretraining.objectives import PretrainingObjective
-from bothways.training.losses import masked_lm_loss
-from bothways.training.objective import forward_losses
+from bothways.training.losses import forward_losses, masked_lm_loss
 
 FAMILIES = (
     "bert", "roberta", "distilbert", "albert", "electra", "modernbert", "longformer", "big_bird", "deberta",

@@ -13,7 +13,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.compression import prune, quantize
 from bothways.compression.cutting import cut
-from bothways.compression.merge import merge
+from bothways.compression.pack import merge
 from bothways.export import export
 from bothways.inference.predictor import Predictor
 from bothways.settings import Bench, Classify, Export, Merge, Prune, Quantize

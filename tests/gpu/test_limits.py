@@ -16,7 +16,7 @@ from bothways.log import messages_to
 from bothways.model.encoder import Encoder
 from bothways.training.distributed import process_group
 from bothways.training.loop import fit
-from bothways.training.options import TrainingOptions
+from bothways.training.schedule import TrainingOptions
 from tests.gpu.oracle import LOSSES, OBJECTIVE, PRETRAINING_HEADS, batch_of, with_labels
 
 pytestmark = pytest.mark.gpu

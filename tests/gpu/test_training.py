@@ -15,16 +15,16 @@ import bothways
 from bothways.adapters.install import install, merge
 from bothways.adapters.spec import AdapterSpec
 from bothways.families import FAMILIES
-from bothways.model.compile import compile_layers
+from bothways.pretraining.setup import compile_layers
 from bothways.settings import Classify, Distill, Pretrain
 from bothways.tasks.forward import checkpointed
-from bothways.training import precision
+from bothways.training import optimizer as precision
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, fit
 from bothways.training.optimizer import Optimizer
-from bothways.training.options import TrainingOptions
 from bothways.training.run import read_metrics
 from bothways.training.run_checkpoints import Checkpoints
+from bothways.training.schedule import TrainingOptions
 from tests.gpu.oracle import (
     HALVES,
     LOSSES,

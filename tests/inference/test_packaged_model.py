@@ -56,9 +56,9 @@ def test_it_fills_masks_with_sensible_words(model):
 
 
 def test_it_predicts_which_sentence_follows(model):
-    from bothways.cli.demo_texts import NEXT
+    from bothways.cli.demo import read_texts
 
-    firsts, rights, wrongs = map(list, zip(*NEXT, strict=True))
+    firsts, rights, wrongs = map(list, zip(*read_texts()["next"], strict=True))
     assert (model.is_next(firsts, rights) > model.is_next(firsts, wrongs)).all()
 
 

@@ -9,7 +9,7 @@ import torch
 from bothways.batch import Batch
 from bothways.config import RandomBlocksConfig
 from bothways.model import global_attention, kernels, layout
-from bothways.model.compile import compile_layers
+from bothways.pretraining.setup import compile_layers
 
 
 @pytest.mark.slow

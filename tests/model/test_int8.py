@@ -14,7 +14,7 @@ from torch import nn
 from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.model import int8
-from bothways.model import int8_calibration as calibrate
+from bothways.model import int8_training as calibrate
 from bothways.model.int8 import (
     POST_OPERATIONS,
     ROWS,
@@ -26,7 +26,7 @@ from bothways.model.int8 import (
     quantize_symmetric,
     replace_linears,
 )
-from bothways.model.int8_calibration import candidates, int8_linear, observe
+from bothways.model.int8_training import candidates, int8_linear, observe
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "cats and dogs and mats", "b", "the dogs sat and ran on and on"]
 

@@ -15,10 +15,11 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.model.int8 import Int8Linear, is_int8, round_table
-from bothways.model.int8_calibration import Inputs, candidate
 from bothways.model.int8_training import (
     FakeInt8Linear,
+    Inputs,
     calibrate_fake_int8,
+    candidate,
     deploy_fake_int8,
     fake_layers,
     install_fake_int8,

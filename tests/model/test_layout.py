@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bothways.model.layout import Bucketed, Varlen, choose_layout, explain_buckets, window_mask
-from bothways.model.padded import Padded
+from bothways.model.layout import Bucketed, Padded, Varlen, choose_layout, explain_buckets, window_mask
 
 N, D = 3, 8
 LENGTHS = torch.tensor([5, 5, 1, 29, 7, 7, 7, 5])

@@ -6,9 +6,9 @@ import torch
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
-from bothways.model.build_layers import build_positions
+from bothways.model.attention import Positions, Rotary
+from bothways.model.encoder import build_positions
 from bothways.model.model import Model, initialize
-from bothways.model.positions import Positions, Rotary
 
 CONFIG = EncoderConfig(
     vocab_size=97, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=40,

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from bothways.batch import Batch
-from bothways.model.padded import Padded
+from bothways.model.layout import Padded
 from tests.parity.test_model import assert_close, gradient_distance, ragged
 
 SEPARATOR = 2

@@ -16,9 +16,8 @@ from bothways.checkpoint.formats.hugging_face import hf_state_dict
 from bothways.families import FAMILIES
 from bothways.log import messages_to
 from bothways.model import kernels
-from bothways.model.layout import Bucketed
+from bothways.model.layout import Bucketed, Padded
 from bothways.model.model import Model, initialize
-from bothways.model.padded import Padded
 from bothways.training.losses import classification_loss, masked_lm_loss, mse_loss
 
 V = 97

@@ -16,7 +16,7 @@ from bothways.checkpoint.checkpoint import unread_warning
 from bothways.checkpoint.contents import Checkpoint, pooling_config
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.adapter import AdapterFiles
-from bothways.compression.merge import merge
+from bothways.compression.pack import merge
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.model.model import Model

@@ -11,7 +11,7 @@ from bothways.corpus import sampler
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.pretraining.heldout import HeldOut, next_sentence_verdict
-from bothways.pretraining.objective import losses_from_hidden
+from bothways.pretraining.objectives import losses_from_hidden
 
 HELD_OUT = np.arange(3, 211, 7)
 

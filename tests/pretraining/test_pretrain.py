@@ -21,7 +21,8 @@ from bothways.corpus.store import build_in_memory
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.log import messages_to
-from bothways.pretraining import heldout, pretrain, resolve, setup, text_data
+from bothways.pretraining import heldout, pretrain, setup, text_data
+from bothways.pretraining import recipes as resolve
 from bothways.settings import Pretrain
 from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.run import read_metrics

@@ -12,7 +12,7 @@ from bothways.log import messages_to
 from bothways.pretraining import result
 from bothways.pretraining.recipes import complete_settings, with_family
 from bothways.settings import Pretrain
-from bothways.training.options import TrainingOptions
+from bothways.training.schedule import TrainingOptions
 
 PLAIN = Pretrain(corpus=(Path("text.txt"),), out=Path("run"))
 MANY = 10**9  # tokens of text

@@ -16,7 +16,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
 from bothways.search import extraction
-from bothways.search.groups import group_document, normal_form
+from bothways.search.extraction import group_document, normal_form
 from bothways.settings import Extract
 
 ROOT = Path(__file__).parents[2]

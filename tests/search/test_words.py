@@ -6,8 +6,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from bothways.search.highlight import matching_words
-from bothways.search.words import K1, Analyzer, B, Bm25, InvertedList, invert, marks
+from bothways.search.words import K1, Analyzer, B, Bm25, InvertedList, invert, marks, matching_words
 
 DOCUMENTS = [["fee", "late", "fee"], ["invoice"], [], ["late", "invoice", "fee", "fee", "fee", "paid"]]
 

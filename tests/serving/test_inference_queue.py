@@ -157,7 +157,7 @@ def test_a_closed_queue_finishes_what_waits_and_refuses_the_rest(start, gate):
 def test_a_batch_alone_has_all_cores_and_batches_beside_each_other_share_them():
     import torch
 
-    from bothways.serving.cores import Cores
+    from bothways.serving.workers import Cores
 
     cores = Cores(4)
     with cores.share() as alone, cores.share() as second, cores.share() as third:

@@ -26,7 +26,7 @@ SECONDS = 250.0
 PROGRAM = """
 import sys, torch
 import bothways
-from bothways.serving.cores import Cores
+from bothways.serving.workers import Cores
 from bothways.serving.workers import Workers, WorkerLost
 from tests.serving.test_workers import *
 

@@ -14,8 +14,9 @@ from bothways.corpus.documents import sample
 from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.settings import Pretrain, Vocab
-from bothways.tokenizer import accents, learn
-from bothways.tokenizer.accents import KEEP_ACCENTS, STRIP_ACCENTS, measure_accents
+from bothways.tokenizer import basic as accents
+from bothways.tokenizer import learn
+from bothways.tokenizer.basic import KEEP_ACCENTS, STRIP_ACCENTS, measure_accents
 from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
 
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]

@@ -16,7 +16,7 @@ import pytest
 
 from bothways import Tokenizer
 from bothways.errors import InputError
-from bothways.tokenizer.json_models import BYTE_LEVEL_SPACE, DECODERS, METASPACE, added_tokens, template_processing
+from bothways.tokenizer.library import BYTE_LEVEL_SPACE, DECODERS, METASPACE, added_tokens, template_processing
 from bothways.tokenizer.regexes import KNOWN_PATTERNS, check_patterns
 from bothways.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken
 from tests.fuzz import mutated_bytes, mutated_json, refusals

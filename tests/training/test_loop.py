@@ -15,20 +15,19 @@ from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.model import encoder
 from bothways.model.layout import Bucketed, Varlen
+from bothways.pretraining import pretrain as timing
 from bothways.pretraining.objectives import PretrainingObjective
+from bothways.pretraining.pretrain import seconds_per_step
 from bothways.tasks.answer import SpanObjective
 from bothways.tasks.forward import text_scores
 from bothways.tasks.losses import multi_label_loss, weighted_class_loss
 from bothways.tasks.tag import TagObjective
-from bothways.training import timing
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, fit, read_numbers
-from bothways.training.losses import mse_loss
-from bothways.training.objective import forward_losses
-from bothways.training.options import TrainingOptions
+from bothways.training.losses import forward_losses, mse_loss
 from bothways.training.run_checkpoints import Checkpoints
+from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
-from bothways.training.timing import seconds_per_step
 from bothways.training.trainer import clone_module
 
 OBJECTIVE = PretrainingObjective("next")

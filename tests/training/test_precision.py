@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bothways.training import precision
-from bothways.training.precision import LossScale
+from bothways.training import optimizer as precision
+from bothways.training.optimizer import LossScale
 
 
 def test_other_formats_are_not_scaled():

@@ -10,7 +10,7 @@ from bothways import io
 from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.training import run_checkpoints
-from bothways.training.precision import LossScale
+from bothways.training.optimizer import LossScale
 from bothways.training.run_checkpoints import Checkpoints, TrainingState, read
 
 TENSORS = {"masters.weight": torch.arange(35.0).view(5, 7), "steps.weight": torch.tensor(3.0)}

@@ -28,16 +28,15 @@ from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.log import messages_to
 from bothways.model.model import Model, initialize
-from bothways.pretraining.objective import counts
-from bothways.pretraining.objectives import PretrainingObjective
+from bothways.pretraining.objectives import PretrainingObjective, counts
 from bothways.training import run_checkpoints as saving
 from bothways.training.distributed import gather_shards, local_shard, process_group
 from bothways.training.loop import fit
-from bothways.training.objective import forward_losses
+from bothways.training.losses import forward_losses
 from bothways.training.optimizer import Optimizer
-from bothways.training.options import TrainingOptions
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import Checkpoints
+from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
 
 TEXTS, LENGTHS = 11, (3, 5, 7, 8, 11, 13, 17)

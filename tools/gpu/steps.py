@@ -47,10 +47,10 @@ from bothways.corpus.documents import sample
 from bothways.device import describe_hardware, measure_peak_flops, num_cores
 from bothways.families import FAMILIES
 from bothways.inference.predictor import Predictor
-from bothways.model.flops import training_flops
 from bothways.model.model import Model, initialize
 from bothways.tasks.pooling import pool_rows
 from bothways.tokenizer.tokenizer import Encoding
+from bothways.training.progress import training_flops
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PERIODS, SECONDS = 3, 1.5  # of a measurement
