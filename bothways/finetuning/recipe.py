@@ -14,7 +14,7 @@ from bothways.families import FAMILIES, FamilySpec
 from bothways.log import logger
 from bothways.model.model import Model
 from bothways.settings.finetune import FineTune
-from bothways.tasks.batch_plan import EPOCHS, Epoch
+from bothways.tasks.training_task import EPOCHS, Epoch
 from bothways.training.optimizer import layer_depths
 from bothways.training.transforms import FakeInt8, Freeze, Transform
 

@@ -20,7 +20,7 @@ from bothways.finetuning.setup import FineTuneSetup
 from bothways.io import write_atomic
 from bothways.log import logger
 from bothways.model.model import Model
-from bothways.tasks.batch_plan import Epoch
+from bothways.tasks.training_task import Epoch
 from bothways.training.loop import Steps, fit
 from bothways.training.losses import Objective, forward_losses
 

@@ -19,8 +19,7 @@ from bothways.finetuning.recipe import (
 from bothways.finetuning.teacher import Lessons
 from bothways.model.model import Model
 from bothways.settings.finetune import FineTune
-from bothways.tasks.batch_plan import BatchPlan
-from bothways.tasks.training_task import Distilled, TrainingTask, inference_copy
+from bothways.tasks.training_task import BatchPlan, Distilled, TrainingTask, inference_copy
 from bothways.training.losses import Objective
 from bothways.training.schedule import TrainingOptions
 from bothways.training.transforms import Transform, apply_all

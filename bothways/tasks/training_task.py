@@ -7,13 +7,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import count
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from bothways import metrics, report
 from bothways.batch import Batch
+from bothways.batching import chunked, divide_evenly, epoch_order, token_batches
 from bothways.errors import InputError
+from bothways.inference.runner import BATCH_TOKENS
 from bothways.linear.tfidf import TfidfModel
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import FineTune
@@ -409,3 +413,74 @@ def sample_rows(counts: Sequence[int], target: int, *, seed: int) -> list[int]:
         rows.append(row)
         total += counts[row]
     return sorted(rows)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training examples, in steps, examples and tokens."""
+
+    steps: int
+    examples: int
+    tokens: int
+
+
+class ExampleSource(Protocol):
+    """A task, or the lessons of a teacher."""
+
+    def training_examples(self, seed: int, epoch: int) -> Examples:
+        """The examples of one epoch."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How the examples of an epoch are divided into steps, and steps into micro-batches.
+
+    batch_size: examples of a step; else it has batch_tokens tokens. By default these are BATCH_TOKENS, or for few
+    examples as many as give USUAL_STEPS, but at least min_step_tokens, and at least as many as min_step_examples
+    examples of average length. max_micro_batch_tokens: a longer example forms its own micro-batch.
+    """
+
+    batch_size: int | None
+    batch_tokens: int | None
+    gradient_accumulation: int
+    min_step_examples: int
+    min_step_tokens: int
+    max_micro_batch_tokens: float
+
+    @staticmethod
+    def of(settings: FineTune, task: TrainingTask) -> BatchPlan:
+        return BatchPlan(
+            settings.batch_size,
+            settings.batch_tokens,
+            settings.gradient_accumulation,
+            task.min_step_examples,
+            task.min_step_tokens,
+            task.max_micro_batch_tokens,
+        )
+
+    def steps(self, source: ExampleSource, seed: int) -> Iterator[tuple[Examples, list[int]]]:
+        """The rows of each step and the examples that they index, endlessly."""
+        for epoch in count():
+            examples = source.training_examples(seed, epoch)
+            for rows in self.step_rows(seed, epoch, examples.sizes):
+                yield examples, rows
+
+    def epoch(self, source: ExampleSource, seed: int) -> Epoch:
+        sizes = source.training_examples(seed, 0).sizes
+        return Epoch(len(list(self.step_rows(seed, 0, sizes))), len(sizes), sum(sizes))
+
+    def step_rows(self, seed: int, epoch: int, sizes: Sequence[int]) -> Iterator[list[int]]:
+        """The rows of each step of an epoch. sizes: tokens of each example."""
+        order = epoch_order(len(sizes), seed=seed, epoch=epoch).tolist()
+        if self.batch_size:
+            return chunked(order, self.batch_size)
+        if self.batch_tokens:
+            return token_batches(order, sizes, self.batch_tokens)
+        usual = min(BATCH_TOKENS, max(self.min_step_tokens, round(EPOCHS * sum(sizes) / USUAL_STEPS)))
+        return token_batches(order, sizes, max(usual, self.min_step_examples * fmean(sizes)))
+
+    def micro_batches(self, rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+        """The rows of a step as micro-batches: as many as requested, or more if they would hold too many tokens."""
+        for part in divide_evenly(rows, sizes, self.gradient_accumulation):
+            yield from token_batches(part, sizes, self.max_micro_batch_tokens)

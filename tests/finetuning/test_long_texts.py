@@ -17,7 +17,8 @@ from bothways.evaluation import evaluate
 from bothways.finetuning.rehearsal import Rehearsal
 from bothways.finetuning.tasks import run as run_task
 from bothways.settings import Classify, Evaluate
-from bothways.tasks import batch_plan, classify, forward, text_examples
+from bothways.tasks import classify, forward, text_examples
+from bothways.tasks import training_task as batch_plan
 from bothways.tasks.embed import Embedding
 from bothways.training.run import Run
 

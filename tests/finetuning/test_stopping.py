@@ -15,7 +15,7 @@ from bothways.finetuning.recipe import EpochCount, evaluation_interval
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify
-from bothways.tasks.batch_plan import Epoch
+from bothways.tasks.training_task import Epoch
 from bothways.training.loop import fit, moving_average
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_checkpoints import Checkpoints
