@@ -17,7 +17,6 @@ from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.batching import chunked, divide_evenly, epoch_order, token_batches
 from bothways.errors import InputError
-from bothways.inference.runner import BATCH_TOKENS
 from bothways.linear.tfidf import TfidfModel
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import FineTune
@@ -37,6 +36,9 @@ if TYPE_CHECKING:
     from bothways.training.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
+EPOCHS = 3.0  # unless --epochs is given
+USUAL_STEPS = 300  # of EPOCHS; with fewer examples, steps are smaller
+BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more for long texts (min_step_examples)
 TEACHER = "teacher"  # name of the loss of a teacher's outputs
 NO_LABEL = -100  # class of a target without a label, which cross-entropy ignores
 UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
