@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -28,7 +28,7 @@ from bothways.data.squad import Question, read_squad
 from bothways.data.stream import ModelInput, read_questions
 from bothways.data.tables import iter_rows
 from bothways.data.text_files import file_type, read_bytes
-from bothways.errors import InputError, RowLocation, format_count, location_columns
+from bothways.errors import InputError, RowLocation, format_count
 from bothways.log import logger
 from bothways.metrics import Intervals
 from bothways.metrics.answers import answer_scores, best_threshold
@@ -116,9 +116,6 @@ class SpanObjective(LabelObjective):
     temperature: float
     target = "spans"
 
-    def num_targets(self, batch: Batch) -> int:
-        return len(batch)
-
     def forward(self, module: Any, batch: Batch) -> Tensor:
         """Start and end scores of all tokens, [T, 2]."""
         scores_T2: Tensor = module.token_scores("spans", module(batch))
@@ -149,55 +146,35 @@ class AnswerEvaluator(Evaluator[Question, str]):
         answers = model.answer([row.question for row in rows], [row.context for row in rows])
         return [best.text for best, *_ in answers]
 
-    def score(
-        self,
-        rows: Sequence[Question],
-        predictions: Sequence[str],
-        reference: Sequence[str] | None = None,
-        *,
-        intervals: bool = False,
-    ) -> Scores:
+    def columns(self, rows: Sequence[Question], predictions: Sequence[str]) -> tuple[Any, Any, Any] | None:
         if not self.labelled:
-            return self.agree(predictions, reference)
+            return None
         gold = {row.id: [text for text, _ in row.answers] for row in rows}
         by_id = {row.id: answer for row, answer in zip(rows, predictions, strict=True)}
-        return self.compare(gold, by_id, {row.id: row.context for row in rows}, intervals=intervals)
+        return gold, by_id, {row.id: row.context for row in rows}
 
-    def compare(
-        self,
-        gold: Mapping[str, Sequence[str]],
-        predictions: Mapping[str, str],
-        passages: Mapping[str, str],
-        *,
-        intervals: bool = True,
-    ) -> Scores:
-        """Gold answers, predicted answers and passages by the id of the question."""
-        bounds = metrics.answer_intervals(gold, predictions, passages) if intervals else None
+    def compare(self, gold: Any, predictions: Any, units: Any = None, *, intervals: bool = True) -> Scores:
+        """Gold answers, predicted answers, and as units the passages, by the id of the question."""
+        bounds = metrics.answer_intervals(gold, predictions, units) if intervals else None
         scores = metrics.answer_scores(gold, predictions)
         return Scores.with_intervals("f1", scores, bounds, secondary="exact_match", maximum=100)
 
 
 @dataclass(frozen=True)
 class SpanScoring(Scoring):
-    """Start and end scores of all rows of each window, [S, 2].
-
-    thresholds: "no_answer", tuned whenever dev is evaluated and used for the splits that are evaluated afterwards.
-    """
+    """Start and end scores of all rows of each window, [S, 2]."""
 
     trivial_baseline: ClassVar[str] = "no answer"
     ragged_outputs: ClassVar[bool] = True
-    metric: Literal["exact_match", "f1"]
-    questions: Mapping[str, list[Question]]
-    windows: Mapping[str, list[list[Encoding]]]
-    data: Mapping[str, AnswerWindows]
-    max_answer_tokens: int
-    thresholds: dict[str, float]
+    task: Answering
 
-    def outputs(self, model: Model, split: str) -> list[Floats]:
+    @property
+    def metric(self) -> Literal["exact_match", "f1"]:
+        return self.task.settings.metric
+
+    def forward(self, model: Model, batch: Batch) -> Iterable[Tensor]:
         """Start and end scores of all rows of each window, [S, 2]."""
-        from bothways.tasks.forward import compute_outputs, token_scores
-
-        return compute_outputs(model, self.data[split], partial(token_scores, head="spans"))
+        return self.task.objective.forward(model, batch).split(batch.lengths.tolist())
 
     def compute_metrics(self, split: str, outputs: Sequence[Floats]) -> Metrics:
         """Exact match and F1 in 0..1, at the threshold that is best on dev."""
@@ -205,21 +182,21 @@ class SpanScoring(Scoring):
 
         from bothways.tasks.losses import span_loss
 
-        labels_N2 = torch.tensor(self.data[split].rows)
-        total, count = span_loss(torch.from_numpy(np.concatenate([*outputs])), labels_N2, self.data[split].sizes)
+        labels_N2 = torch.tensor(self.task.data[split].rows)
+        total, count = span_loss(torch.from_numpy(np.concatenate([*outputs])), labels_N2, self.task.data[split].sizes)
         candidates = self.find_candidates(split, outputs)
-        gold = {question.id: [text for text, _ in question.answers] for question in self.questions[split]}
-        if split == "dev" and has_impossible(self.questions):
+        gold = {question.id: [text for text, _ in question.answers] for question in self.task.questions[split]}
+        if split == "dev" and has_impossible(self.task.questions):
             texts = {id: spans.answers()[0].text for id, spans in candidates.items()}
             margins = {id: spans.margin for id, spans in candidates.items()}
-            self.thresholds["no_answer"] = best_threshold(gold, texts, margins, self.metric).value
-        threshold = self.thresholds.get("no_answer")
+            self.task.thresholds["no_answer"] = best_threshold(gold, texts, margins, self.metric).value
+        threshold = self.task.thresholds.get("no_answer")
         predicted = {id: spans.answers(threshold=threshold)[0].text for id, spans in candidates.items()}
         percentages = answer_scores(gold, predicted)
         values = {name: percentages[name] / 100 for name in METRICS if name in percentages}
         if threshold is not None:
             values["no_answer_threshold"] = threshold
-        num_impossible = sum(question.impossible for question in self.questions[split])
+        num_impossible = sum(question.impossible for question in self.task.questions[split])
         return {"loss": float(total) / count, **values, "baseline": num_impossible / len(gold)}
 
     def find_candidates(self, split: str, outputs: Sequence[Floats]) -> dict[str, answer_decoding.Candidates]:
@@ -227,22 +204,22 @@ class SpanScoring(Scoring):
         rows = iter(outputs)
         return {
             question.id: answer_decoding.find_candidates(
-                windows, [next(rows) for _ in windows], max_answer_tokens=self.max_answer_tokens
+                windows, [next(rows) for _ in windows], max_answer_tokens=self.task.settings.max_answer_tokens
             )
-            for question, windows in zip(self.questions[split], self.windows[split], strict=True)
+            for question, windows in zip(self.task.questions[split], self.task.windows[split], strict=True)
         }
 
     def predictions(self, split: str, outputs: Sequence[Floats]) -> Predictions:
         """Predictions at the threshold that was tuned last. details: score, start and end of the answer."""
-        candidates, questions = self.find_candidates(split, outputs), self.questions[split]
-        threshold = self.thresholds.get("no_answer")
+        candidates, questions = self.find_candidates(split, outputs), self.task.questions[split]
+        threshold = self.task.thresholds.get("no_answer")
         best = [candidates[question.id].answers(threshold=threshold)[0] for question in questions]
         details = [[answer.score, answer.start, answer.end] for answer in best]
         return replace(self.build_predictions(split, [answer.text for answer in best]), details=details)
 
     def build_predictions(self, split: str, answers: list[str]) -> Predictions:
         """Predicted and gold answers, without details. groups: the first question about each passage."""
-        questions = self.questions[split]
+        questions = self.task.questions[split]
         first_by_passage: dict[str, str] = {}
         groups = [first_by_passage.setdefault(question.context, question.where) for question in questions]
         gold = [[text for text, _ in question.answers] for question in questions]
@@ -267,21 +244,15 @@ class SpanScoring(Scoring):
 @dataclass(frozen=True)
 class AnswerView(ReportView):
     label_issue_criterion: ClassVar[str] = "it is as confident in another answer as it is in correct ones on average"
-    questions: Mapping[str, list[Question]]
+    task: Answering
 
     @cached_property
     def question_by_location(self) -> dict[str, Question]:
         """Questions by location."""
-        return {question.where: question for questions in self.questions.values() for question in questions}
+        return {question.where: question for questions in self.task.questions.values() for question in questions}
 
-    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
-        """gold: the annotators' answers as a JSON list, empty for a question without one."""
-        return {
-            **location_columns(predictions.where),
-            "text": [self.question_by_location[where].question for where in predictions.where],
-            "gold": predictions.gold,
-            "predicted": predictions.predicted,
-        }
+    def texts(self, where: Sequence[str]) -> Mapping[str, list[Any]]:
+        return {"text": [self.question_by_location[one].question for one in where]}
 
     def sections(self, predictions: Predictions) -> list[report.Section]:
         mistakes = []
@@ -302,7 +273,7 @@ class AnswerView(ReportView):
     def score_answer(self, where: str, answer: str) -> dict[str, float]:
         """exact_match and f1 of one answer, in percent."""
         gold = {where: [text for text, _ in self.question_by_location[where].answers]}
-        return answer_scores(gold, {where: answer}, "2.0" if has_impossible(self.questions) else "1.1")
+        return answer_scores(gold, {where: answer}, "2.0" if has_impossible(self.task.questions) else "1.1")
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
         """Answers that share no word with the gold ones, with a score above the mean score of correct answers."""
@@ -327,43 +298,37 @@ class AnswerView(ReportView):
 
 @dataclass(frozen=True)
 class QuestionSummary(Summary):
-    """skipped: counts of questions that were left out, by reason."""
-
-    questions: Mapping[str, list[Question]]
-    windows: Mapping[str, list[list[Encoding]]]
-    skipped: Counter[str]
+    task: Answering
 
     def num_rows(self, split: str) -> int:
-        return len(self.questions[split])
+        return len(self.task.questions[split])
 
     @property
     def warnings(self) -> list[str]:
         """Questions that were left out, and overlap of splits."""
-        skipped = ", ".join(f"{count:,} {reason}" for reason, count in self.skipped.items())
-        passages = {question.context for questions in self.questions.values() for question in questions}
+        skipped = ", ".join(f"{count:,} {reason}" for reason, count in self.task.skipped.items())
+        passages = {question.context for questions in self.task.questions.values() for question in questions}
         key_by_passage = {passage: text_key(passage) for passage in passages}
         keys = {
             split: [(text_key(question.question), key_by_passage[question.context]) for question in questions]
-            for split, questions in self.questions.items()
+            for split, questions in self.task.questions.items()
         }
         overlap = overlap_warning(keys)
         return [*([f"left out: {skipped}"] if skipped else []), *([overlap] if overlap else [])]
 
     def lengths(self, split: str) -> Sequence[int]:
-        return [*map(whole_length, self.windows[split])]
+        return [*map(whole_length, self.task.windows[split])]
 
-    def describe(self) -> str:
-        lines = []
-        for split, questions in self.questions.items():
+    def lines(self) -> Iterator[str]:
+        for split, questions in self.task.questions.items():
             num_impossible = sum(question.impossible for question in questions)
             num_passages = len({question.context for question in questions})
-            num_long = sum(len(windows) > 1 for windows in self.windows[split])
-            lines.append(
+            num_long = sum(len(windows) > 1 for windows in self.task.windows[split])
+            yield (
                 f"{split}: {format_count(len(questions), 'question')} about "
                 f"{format_count(num_passages, 'passage')}, {num_impossible:,} without an "
                 f"answer; with their passages {describe_lengths(self.lengths(split))}; {num_long:,} read in windows"
             )
-        return "\n".join([*lines, *self.warnings])
 
 
 @dataclass(frozen=True)
@@ -471,22 +436,15 @@ class Answering(TrainingTask):
 
     @cached_property
     def scoring(self) -> SpanScoring:
-        return SpanScoring(
-            self.settings.metric,
-            self.questions,
-            self.windows,
-            self.data,
-            self.settings.max_answer_tokens,
-            self.thresholds,
-        )
+        return SpanScoring(self)
 
     @property
     def view(self) -> AnswerView:
-        return AnswerView(self.questions)
+        return AnswerView(self)
 
     @property
     def summary(self) -> QuestionSummary:
-        return QuestionSummary(self.questions, self.windows, self.skipped)
+        return QuestionSummary(self)
 
 
 def has_impossible(questions: Mapping[str, list[Question]]) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,11 +20,10 @@ from bothways.data.columns import Table, has_text_column
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.examples import read_table
 from bothways.data.labels import class_indices, label_sets, numeric_labels
-from bothways.data.quality import table_warnings
-from bothways.data.split_tables import read_tables, text_columns, texts_by_location
+from bothways.data.split_tables import read_tables
 from bothways.data.stream import ModelInput
 from bothways.data.text_files import file_type, read_lines
-from bothways.errors import InputError, RowLocation, format_count, join_names, location_columns
+from bothways.errors import InputError, RowLocation, format_count, join_names
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
@@ -36,18 +35,18 @@ from bothways.tasks.prediction_sets import Calibration, fit_calibration, fit_tem
 from bothways.tasks.regress import NumberEvaluator
 from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_column
 from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, firsts, second_texts, seconds
-from bothways.tasks.text_examples import TextExamples, add_text_head
+from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, columns_of
-from bothways.tasks.texts import TextSummary, TextTask
+from bothways.tasks.texts import TextTask, TextView
 from bothways.tasks.training_task import (
     NO_LABEL,
     Baseline,
     LabelObjective,
     Metrics,
-    ReportView,
     Scoring,
     TrainingTask,
     check_task,
+    label_issue,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, 
 class ClassObjective(LabelObjective):
     """Cross-entropy of the classes, or binary cross-entropy of each label; the classes may have weights [C]."""
 
-    weights_C: Tensor
+    weights_C: Floats
     multi_label: bool
     temperature: float
     window_pooling: str
@@ -103,103 +102,86 @@ class ClassObjective(LabelObjective):
         return loss(outputs, batch.soft_labels, self.temperature)
 
     def loss(self, scores_NC: Tensor, targets: Tensor) -> Loss:
+        import torch
+
         from bothways.tasks.losses import multi_label_loss, weighted_class_loss
 
         loss = multi_label_loss if self.multi_label else weighted_class_loss
-        return loss(scores_NC, targets, self.weights_C.to(scores_NC))
+        return loss(scores_NC, targets, torch.from_numpy(self.weights_C).to(scores_NC))
 
 
-def balanced_weights(targets: np.ndarray, num_classes: int, *, multi_label: bool) -> Tensor:
+def balanced_weights(targets: np.ndarray, num_classes: int, *, multi_label: bool) -> Floats:
     """Weight of each class, [C], inversely proportional to its frequency; of a label, its negatives per positive."""
-    import torch
-
     if multi_label:
-        return torch.from_numpy((1 - targets).sum(0).clip(1) / targets.sum(0).clip(1)).float()
-    counts = np.bincount(targets, minlength=num_classes).clip(1)  # a fold may lack a rare label
-    return torch.from_numpy(len(targets) / (num_classes * counts)).float()
+        weights_C = (1 - targets).sum(0).clip(1) / targets.sum(0).clip(1)
+    else:
+        counts = np.bincount(targets, minlength=num_classes).clip(1)  # a fold may lack a rare label
+        weights_C = len(targets) / (num_classes * counts)
+    return weights_C.astype(np.float32)
 
 
 @dataclass(frozen=True)
 class ClassEvaluator(TextEvaluator[str]):
     """Classification: accuracy, F1, Matthews correlation. positive: the label that `f1` is computed for."""
 
+    primary = "accuracy"
+    secondary = "f1_macro"
     positive: str | None = None
 
     def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[str]:
         return [prediction.label for prediction in model.classify(*columns_of(rows))]
 
-    def compare(
-        self,
-        gold: Sequence[str],
-        predictions: Sequence[str],
-        units: Sequence[Hashable] | None = None,
-        *,
-        intervals: bool = True,
-    ) -> Scores:
-        bounds = None
-        if intervals:
-            bounds = metrics.classification_intervals(gold, predictions, positive=self.positive, groups=units)
-        scores = metrics.classification(gold, predictions, positive=self.positive)
-        return Scores.with_intervals("accuracy", scores, bounds, counts={"texts": len(gold)}, secondary="f1_macro")
+    def scores(self, gold: Any, predictions: Any) -> Mapping[str, Any]:
+        return metrics.classification(gold, predictions, positive=self.positive)
+
+    def intervals(self, gold: Any, predictions: Any, units: Any) -> metrics.Intervals:
+        return metrics.classification_intervals(gold, predictions, positive=self.positive, groups=units)
 
 
 @dataclass(frozen=True)
 class LabelSetEvaluator(TextEvaluator[Collection[str]]):
     """Multi-label classification: F1, and accuracy of whole sets. names: all labels."""
 
+    primary = "f1_micro"
+    secondary = "accuracy"
     names: Sequence[str]
 
     def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[Collection[str]]:
         return [prediction.labels for prediction in model.classify(*columns_of(rows))]
 
-    def compare(
-        self,
-        gold: Sequence[Collection[str]],
-        predictions: Sequence[Collection[str]],
-        units: Sequence[Hashable] | None = None,
-        *,
-        intervals: bool = True,
-    ) -> Scores:
-        bounds = metrics.multi_label_intervals(gold, predictions, units) if intervals else None
-        scores = metrics.multi_label(gold, predictions, self.names)
-        return Scores.with_intervals("f1_micro", scores, bounds, counts={"texts": len(gold)}, secondary="accuracy")
+    def scores(self, gold: Any, predictions: Any) -> Mapping[str, Any]:
+        return metrics.multi_label(gold, predictions, self.names)
+
+    def intervals(self, gold: Any, predictions: Any, units: Any) -> metrics.Intervals:
+        return metrics.multi_label_intervals(gold, predictions, units)
 
 
 @dataclass(frozen=True)
 class ClassScoring(Scoring):
-    """Scores of classes, [N, C]. positive: the class that f1 and related metrics of two classes are about."""
+    """Scores of classes, [N, C]."""
 
     has_row_losses: ClassVar[bool] = True
-    names: tuple[str, ...]
-    multi_label: bool
-    metric: str
-    positive: str | None
-    tables: Mapping[str, Table]
-    data: Mapping[str, TextExamples]
-    forward: Callable[[Model, Batch], Tensor]
-    calibrates: bool = True
+    task: Classification
 
     def outputs(self, model: Model, split: str) -> Floats:
         """Scores of each text, [N, C]."""
-        from bothways.tasks.forward import compute_outputs
-
-        return np.stack(compute_outputs(model, self.data[split], self.forward))
+        return np.stack(super().outputs(model, split))
 
     def compute_metrics(self, split: str, outputs: Floats) -> Metrics:
         import torch
 
         from bothways.tasks.losses import multi_label_loss, weighted_class_loss
 
-        targets = self.data[split].targets
-        loss = multi_label_loss if self.multi_label else weighted_class_loss
-        total, count = loss(torch.from_numpy(outputs), torch.from_numpy(targets), torch.ones(len(self.names)))
+        targets = self.task.data[split].targets
+        loss = multi_label_loss if self.task.settings.multi_label else weighted_class_loss
+        total, count = loss(torch.from_numpy(outputs), torch.from_numpy(targets), torch.ones(len(self.task.names)))
         scores = self.label_metrics(targets, self.decide(outputs))
         baseline = self.trivial_metrics(targets)[self.metric]
         return {"loss": float(total) / count, **scores, "baseline": baseline}
 
     def decide(self, scores_NC: Floats) -> np.ndarray:
         """The predicted class of each text [N], or whether it has each label [N, C]."""
-        decisions: np.ndarray = scores_NC > 0 if self.multi_label else scores_NC.argmax(-1)
+        decisions: np.ndarray = scores_NC > 0 if self.task.settings.multi_label else scores_NC.argmax(-1)
         return decisions
 
     def score(self, scores_NC: Floats, targets: np.ndarray) -> float:
@@ -211,13 +193,20 @@ class ClassScoring(Scoring):
         return self.evaluator.compare(self.to_names(gold), self.to_names(predicted), intervals=False).by_name
 
     @property
-    def evaluator(self) -> ClassEvaluator | LabelSetEvaluator:
-        return LabelSetEvaluator(self.names) if self.multi_label else ClassEvaluator(self.positive)
+    def metric(self) -> str:
+        return self.task.settings.metric or ("f1_micro" if self.task.settings.multi_label else "accuracy")
+
+    @property
+    def evaluator(self) -> TextEvaluator[Any]:
+        names, settings = self.task.names, self.task.settings
+        if settings.multi_label:
+            return LabelSetEvaluator(names)
+        return ClassEvaluator((settings.positive or names[-1]) if len(names) == 2 else None)
 
     def trivial_metrics(self, gold: np.ndarray) -> Metrics:
         """Metrics of always predicting the most frequent class (or label set) of train."""
-        targets = self.data["train"].targets
-        if not self.multi_label:
+        targets = self.task.data["train"].targets
+        if not self.task.settings.multi_label:
             return self.label_metrics(gold, np.full_like(gold, np.bincount(targets).argmax()))
         label = np.zeros_like(gold)
         label[:, targets.sum(0).argmax()] = 1
@@ -228,33 +217,30 @@ class ClassScoring(Scoring):
 
     def to_names(self, labels: np.ndarray) -> list[Any]:
         """Names of class indices [N], or sets of names of labels [N, C]."""
-        if self.multi_label:
+        if self.task.settings.multi_label:
             return [
-                frozenset(name for name, has_label in zip(self.names, row, strict=True) if has_label)
+                frozenset(name for name, has_label in zip(self.task.names, row, strict=True) if has_label)
                 for row in labels.tolist()
             ]
-        return [self.names[label] for label in labels]
+        return [self.task.names[label] for label in labels]
 
     def predictions(self, split: str, outputs: Floats) -> Predictions:
         """details: probabilities, by name, of the gold labels and of the NUM_STORED most probable ones."""
-        multi_label = self.multi_label
-        gold, predicted = (self.to_names(labels) for labels in (self.data[split].targets, self.decide(outputs)))
+        multi_label = self.task.settings.multi_label
+        gold, predicted = (self.to_names(labels) for labels in (self.task.data[split].targets, self.decide(outputs)))
         probabilities_NC = (sigmoid if multi_label else softmax)(outputs)
         best = top_k(probabilities_NC, NUM_STORED).tolist()
-        index_by_name = {name: index for index, name in enumerate(self.names)}
+        index_by_name = {name: index for index, name in enumerate(self.task.names)}
         details = []
         for probabilities_C, best_labels, labels in zip(probabilities_NC, best, gold, strict=True):
             gold_labels = [index_by_name[name] for name in (labels if multi_label else [labels])]
             stored = [*dict.fromkeys([*gold_labels, *best_labels])]
-            names = [self.names[label] for label in stored]
+            names = [self.task.names[label] for label in stored]
             details.append(dict(zip(names, probabilities_C[stored].tolist(), strict=True)))
         if multi_label:
             gold, predicted = ([*map(sorted, labels)] for labels in (gold, predicted))
-        table = self.tables[split]
+        table = self.task.tables[split]
         return Predictions([*table.where], gold, predicted, table.units, details)
-
-    def score_predictions(self, predictions: Predictions) -> Scores:
-        return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
 
     def row_losses(self, split: str, outputs: Floats) -> Tensor:
         """At the temperature that suits the scores, since a model that is calibrated later is not worse for its
@@ -262,48 +248,46 @@ class ClassScoring(Scoring):
         import torch
         import torch.nn.functional as F
 
-        labels = self.data[split].targets
-        temperature = fit_temperature(outputs, labels, multi_label=self.multi_label)
+        labels = self.task.data[split].targets
+        temperature = fit_temperature(outputs, labels, multi_label=self.task.settings.multi_label)
         scaled_NC, targets = torch.from_numpy(outputs) / temperature, torch.from_numpy(labels)
-        if self.multi_label:
+        if self.task.settings.multi_label:
             losses_NC = F.binary_cross_entropy_with_logits(scaled_NC, targets.float(), reduction="none")
             return losses_NC.mean(-1)
         return F.cross_entropy(scaled_NC, targets, reduction="none")
 
     def calibrate(self, split: str, outputs: Floats) -> Calibration | None:
-        if not self.calibrates:
+        if not self.task.settings.calibrate:
             return None
-        return fit_calibration(outputs, self.data[split].targets, multi_label=self.multi_label)
+        return fit_calibration(outputs, self.task.data[split].targets, multi_label=self.task.settings.multi_label)
 
     def calibrate_folds(self, predictions: Predictions) -> Calibration | None:
-        if not self.calibrates or self.multi_label or len(self.names) > NUM_STORED:
+        if not self.task.settings.calibrate or self.task.settings.multi_label or len(self.task.names) > NUM_STORED:
             return None
         probabilities_NC = np.array(
-            [[details[name] for name in self.names] for details in predictions.details], np.float32
+            [[details[name] for name in self.task.names] for details in predictions.details], np.float32
         )
-        index_by_name = {name: index for index, name in enumerate(self.names)}
+        index_by_name = {name: index for index, name in enumerate(self.task.names)}
         targets = np.array([index_by_name[name] for name in predictions.gold])
         calibration = fit_calibration(np.log(probabilities_NC.clip(min=1e-30)), targets, multi_label=False)
         return replace(calibration, is_cross=True)
 
     def calibration_error(self, split: str, outputs: Floats) -> float | None:
-        if self.multi_label:
+        if self.task.settings.multi_label:
             return None
-        is_correct = (self.decide(outputs) == self.data[split].targets).tolist()
+        is_correct = (self.decide(outputs) == self.task.data[split].targets).tolist()
         return metrics.reliability(softmax(outputs).max(-1).tolist(), is_correct).error
 
 
 @dataclass(frozen=True)
-class ClassView(ReportView):
+class ClassView(TextView):
     label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
-    names: tuple[str, ...]
-    multi_label: bool
-    tables: Mapping[str, Table]
+    task: Classification
 
     def sections(self, predictions: Predictions) -> list[report.Section]:
-        if self.multi_label:
+        if self.task.settings.multi_label:
             return [report.LabelScores([*self.label_scores(predictions)])]
-        index_by_name = {name: index for index, name in enumerate(self.names)}
+        index_by_name = {name: index for index, name in enumerate(self.task.names)}
         gold, predicted = (
             [index_by_name[name] for name in names] for names in (predictions.gold, predictions.predicted)
         )
@@ -320,7 +304,7 @@ class ClassView(ReportView):
             for row, (text, pair) in enumerate(texts)
             if not is_correct[row]
         ]
-        confusion = report.ConfusionMatrix.from_indices(self.names, gold, predicted)
+        confusion = report.ConfusionMatrix.from_indices(self.task.names, gold, predicted)
         return [
             confusion,
             report.LabelScores(confusion.scores),
@@ -330,48 +314,26 @@ class ClassView(ReportView):
 
     def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
         """With a column for the probability of each class; "" for one that is not stored (NUM_STORED)."""
-        probabilities = {
-            probability_column(name): [details.get(name, "") for details in predictions.details] for name in self.names
-        }
-        return {
-            **location_columns(predictions.where),
-            **text_columns(self.text_by_location, predictions.where),
-            "gold": predictions.gold,
-            "predicted": predictions.predicted,
-            **probabilities,
-        }
+        details = predictions.details
+        probabilities = {probability_column(name): [row.get(name, "") for row in details] for name in self.task.names}
+        return {**super().columns(predictions), **probabilities}
 
     def label_scores(self, predictions: Predictions) -> Iterator[report.LabelScore]:
         """Scores of each label of a multi-label task."""
         gold, predicted = (Counter(chain.from_iterable(column)) for column in (predictions.gold, predictions.predicted))
         rows = zip(predictions.gold, predictions.predicted, strict=True)
         correct = Counter(name for labels, others in rows for name in {*labels} & {*others})
-        for name in self.names:
+        for name in self.task.names:
             yield report.LabelScore.from_counts(name, correct[name], gold[name], predicted[name])
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
-        find_errors = label_set_errors if self.multi_label else label_errors
+        find_errors = label_set_errors if self.task.settings.multi_label else label_errors
         issues = []
         for error in find_errors(predictions.gold, predictions.details):
             where = predictions.where[error.row]
             text, pair = self.text_by_location[where]
-            issues.append(
-                report.LabelIssue(
-                    where,
-                    text,
-                    error.label,
-                    error.suggested,
-                    error.label_probability,
-                    error.suggested_probability,
-                    pair,
-                )
-            )
+            issues.append(label_issue(error, where, text, pair=pair))
         return issues
-
-    @cached_property
-    def text_by_location(self) -> dict[str, tuple[str, str | None]]:
-        """(text, second text) of each row, by location."""
-        return texts_by_location(self.tables.values())
 
 
 @dataclass(frozen=True)
@@ -407,17 +369,8 @@ class Classification(TextTask):
         if self.settings.cloze is not None:
             words = words_by_label(self.settings.words, self.names)
             return with_cloze_head(self.pretrained, self.settings.cloze, words, dropout=self.settings.dropout)
-        return add_text_head(
-            self.pretrained,
-            self.names,
-            seed=seed,
-            pooling=self.settings.pooling,
-            dropout=self.settings.dropout,
-            near_identity=self.settings.linear_start,
-            multi_label=self.settings.multi_label,
-            few=self.stays_frozen,
-            pair_features=self.pair_features,
-        )
+        options = {"multi_label": self.settings.multi_label, "few": self.stays_frozen}
+        return self.with_text_head(self.names, seed, **options)
 
     @property
     def min_folded_rows(self) -> float:  # type: ignore[override]
@@ -445,10 +398,8 @@ class Classification(TextTask):
 
     @cached_property
     def objective(self) -> ClassObjective:
-        import torch
-
         settings, targets = self.settings, self.data["train"].targets
-        weights_C = torch.ones(len(self.names))
+        weights_C = np.ones(len(self.names), np.float32)
         if settings.class_weights != "none":
             weights_C = balanced_weights(targets, len(self.names), multi_label=settings.multi_label)
         return ClassObjective(weights_C, settings.multi_label, settings.temperature, settings.window_pooling)
@@ -478,34 +429,16 @@ class Classification(TextTask):
 
     @cached_property
     def scoring(self) -> ClassScoring:
-        settings = self.settings
-        metric = settings.metric or ("f1_micro" if settings.multi_label else "accuracy")
-        positive = (settings.positive or self.names[-1]) if len(self.names) == 2 else None
-        return ClassScoring(
-            self.names,
-            settings.multi_label,
-            metric,
-            positive,
-            self.tables,
-            self.data,
-            self.objective.forward,
-            settings.calibrate,
-        )
+        return ClassScoring(self)
 
     @property
     def view(self) -> ClassView:
-        return ClassView(self.names, self.settings.multi_label, self.tables)
+        return ClassView(self)
 
-    @cached_property
-    def summary(self) -> TextSummary:
-        def describe_targets(split: str) -> str:
-            targets = self.data[split].targets
-            counts = targets.sum(0) if self.settings.multi_label else np.bincount(targets, minlength=len(self.names))
-            return describe_counts(self.names, counts.tolist())
-
-        return TextSummary(
-            self.tables, self.data, describe_targets, partial(table_warnings, self.settings, self.tables)
-        )
+    def describe_targets(self, split: str) -> str:
+        targets = self.data[split].targets
+        counts = targets.sum(0) if self.settings.multi_label else np.bincount(targets, minlength=len(self.names))
+        return describe_counts(self.names, counts.tolist())
 
 
 def check_cloze(settings: Classify, train: Table) -> None:

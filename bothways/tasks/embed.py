@@ -7,7 +7,6 @@ pairs.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -118,23 +117,22 @@ class PairObjective(LabelObjective):
 
 @dataclass(frozen=True)
 class PairScoring(Scoring):
-    """The vectors of all texts, [R, N, H]. untrained: makes the model before training."""
+    """The vectors of all texts, [R, N, H]."""
 
     trivial_baseline: ClassVar[str] = "before training"
-    pairs: Mapping[str, TextPairs]
-    data: Mapping[str, PairExamples]
-    objective: PairObjective
-    untrained: Callable[[], Model]
+    task: Embedding
 
     @property
-    def metric(self) -> str:  # type: ignore[override]
-        return "spearman" if self.objective.has_scores else f"mrr@{TOP}"
+    def metric(self) -> str:
+        return "spearman" if self.task.has_scores else f"mrr@{TOP}"
+
+    def forward(self, model: Model, batch: Batch) -> list[Tensor]:
+        """The vectors of each pair, [R, H]."""
+        return list(self.task.objective.forward(model, batch).transpose(0, 1))
 
     def outputs(self, model: Model, split: str) -> Floats:
         """The vectors of all texts, [R, N, H]."""
-        from bothways.tasks.forward import compute_outputs
-
-        return np.stack(compute_outputs(model, self.data[split], self.vectors)).swapaxes(0, 1)
+        return np.stack(super().outputs(model, split)).swapaxes(0, 1)
 
     def compute_metrics(self, split: str, outputs: Floats) -> Metrics:
         """The baseline is the metric before training."""
@@ -143,22 +141,24 @@ class PairScoring(Scoring):
     @cached_property
     def untrained_metrics(self) -> dict[str, Metrics]:
         """Metrics of the pre-trained model, by split."""
-        model = self.untrained()
+        model = self.task.inference_copy(self.task.pretrained.model)
         return {
-            split: self.vector_metrics(split, self.outputs(model, split)) for split in self.data if split != "train"
+            split: self.vector_metrics(split, self.outputs(model, split))
+            for split in self.task.data
+            if split != "train"
         }
 
     def vector_metrics(self, split: str, vectors_RNH: Floats) -> Metrics:
         """Mean loss, correlations or ranking metrics, and the metric at each number of dimensions."""
         import torch
 
-        examples, num_pairs = self.data[split], vectors_RNH.shape[1]
+        examples, num_pairs = self.task.data[split], vectors_RNH.shape[1]
         vectors, labels = torch.from_numpy(vectors_RNH), torch.from_numpy(examples.labels)
-        loss, parts = self.objective.loss, chunked(range(num_pairs), LOSS_PAIRS)
+        loss, parts = self.task.objective.loss, chunked(range(num_pairs), LOSS_PAIRS)
         losses = [loss(vectors[:, rows], labels[..., rows])[0] for rows in parts]
-        by_dims = {dims: self.similarity_metrics(vectors_RNH[..., :dims], examples) for dims in self.objective.dims}
-        prefixes = {f"{self.metric}_{dims}": by_dims[dims][self.metric] for dims in self.objective.dims[:-1]}
-        return {"loss": float(torch.stack(losses).sum()) / num_pairs, **by_dims[self.objective.dims[-1]], **prefixes}
+        by_dims = {dims: self.similarity_metrics(vectors_RNH[..., :dims], examples) for dims in self.task.dims}
+        prefixes = {f"{self.metric}_{dims}": by_dims[dims][self.metric] for dims in self.task.dims[:-1]}
+        return {"loss": float(torch.stack(losses).sum()) / num_pairs, **by_dims[self.task.dims[-1]], **prefixes}
 
     def similarity_metrics(self, vectors_RNH: Floats, examples: PairExamples) -> Metrics:
         if examples.scores is None:
@@ -169,21 +169,21 @@ class PairScoring(Scoring):
 
     def predictions(self, split: str, outputs: Floats) -> Predictions:
         """For scored pairs the score and the cosine, else the ranking metrics of each distinct text."""
-        examples = self.data[split]
+        examples = self.task.data[split]
         if examples.scores is not None:
             return self.cosine_predictions(split, cosines(outputs[0], outputs[1]).tolist())
         return self.ranking_predictions(split, *rank_pairs(outputs, examples.ids))
 
     def cosine_predictions(self, split: str, cosines: list[float]) -> Predictions:
         where = [f"{split}: pair {row}" for row in range(len(cosines))]
-        gold = self.pairs[split].scores
+        gold = self.task.pairs[split].scores
         assert gold is not None
         units = first_locations(self.text_keys(split), where)
         return Predictions(where, gold.tolist(), cosines, units, [None] * len(where))
 
     def text_keys(self, split: str) -> list[tuple[str, ...]]:
         """Keys that are equal for near duplicates of the first two texts."""
-        return [*zip(*([*map(text_key, column)] for column in self.pairs[split].texts[:2]), strict=True)]
+        return [*zip(*([*map(text_key, column)] for column in self.task.pairs[split].texts[:2]), strict=True)]
 
     def ranking_predictions(
         self, split: str, qrels: Mapping[str, Mapping[str, float]], rankings: Mapping[str, Sequence[str]]
@@ -193,60 +193,50 @@ class PairScoring(Scoring):
         return Predictions(where, [None] * len(where), [*scores.values()], where, [None] * len(where))
 
     def score_predictions(self, predictions: Predictions) -> Scores:
-        if self.objective.has_scores:
+        if self.task.has_scores:
             return pair_scores(predictions.gold, predictions.predicted, predictions.groups)
         columns = {name: [row[name] for row in predictions.predicted] for name in predictions.predicted[0]}
         intervals = metrics.mean_intervals(columns, predictions.groups)
         return Scores.with_intervals(self.metric, {name: fmean(values) for name, values in columns.items()}, intervals)
 
-    def vectors(self, model: Model, batch: Batch) -> list[Tensor]:
-        """The vectors of each pair, [R, H]."""
-        return list(self.objective.forward(model, batch).transpose(0, 1))
-
 
 @dataclass(frozen=True)
 class PairSummary(Summary):
-    """low, high: the scores that correspond to cosine 0 and 1. num_isolated: pairs of the first epoch that have no
-    negatives, since they are alone in a micro-batch."""
-
-    pairs: Mapping[str, TextPairs]
-    data: Mapping[str, PairExamples]
-    low: float
-    high: float
-    scoring: PairScoring
-    num_isolated: int
+    task: Embedding
 
     def num_rows(self, split: str) -> int:
-        return len(self.pairs[split].texts[0])
+        return len(self.task.pairs[split].texts[0])
 
     def lengths(self, split: str) -> Sequence[int]:
-        return self.data[split].lengths
+        return self.task.data[split].lengths
+
+    def lines(self) -> Iterator[str]:
+        yield from (f"{split}: {examples.describe()}" for split, examples in self.task.data.items())
+        if self.task.has_scores:
+            yield f"scores: {self.task.low:g} is cosine 0, {self.task.high:g} is cosine 1"
+        else:
+            negatives = " and the hard negatives" if len(self.task.data["train"].windows) > 2 else ""
+            yield f"matching pairs; negatives: all other pairs of the step{negatives}"
 
     def describe(self) -> str:
-        lines = [f"{split}: {examples.describe()}" for split, examples in self.data.items()]
-        if self.scoring.objective.has_scores:
-            lines.append(f"scores: {self.low:g} is cosine 0, {self.high:g} is cosine 1")
-        else:
-            negatives = " and the hard negatives" if len(self.data["train"].windows) > 2 else ""
-            lines.append(f"matching pairs; negatives: all other pairs of the step{negatives}")
-        metric = self.scoring.metric
+        metric = self.task.scoring.metric
         untrained = [
-            f"{split} {metric} {values[metric]:.4f}" for split, values in self.scoring.untrained_metrics.items()
+            f"{split} {metric} {values[metric]:.4f}" for split, values in self.task.scoring.untrained_metrics.items()
         ]
-        return "\n".join([*lines, *self.warnings, f"before training: {', '.join(untrained)}"])
+        return f"{super().describe()}\nbefore training: {', '.join(untrained)}"
 
     @property
     def warnings(self) -> list[str]:
-        overlap = overlap_warning({split: self.scoring.text_keys(split) for split in self.pairs})
-        notes = dict.fromkeys(note for part in self.pairs.values() for note in part.notes)
+        overlap = overlap_warning({split: self.task.scoring.text_keys(split) for split in self.task.pairs})
+        notes = dict.fromkeys(note for part in self.task.pairs.values() for note in part.notes)
         warnings = [*notes, *([overlap] if overlap else [])]
-        for split, part in self.pairs.items():
+        for split, part in self.task.pairs.items():
             num_empty = sum(not all(map(str.strip, texts)) for texts in zip(*part.texts, strict=True))
             if num_empty:
                 warnings.append(f"{num_empty:,} of {len(part.texts[0]):,} pairs of {split} have an empty text")
-        if self.num_isolated > len(self.data["train"].sizes) / 100:
+        if (isolated := self.task.num_isolated) > len(self.task.data["train"].sizes) / 100:
             warnings.append(
-                f"{self.num_isolated:,} pairs are alone in their step and have no negatives (raise --batch-tokens, or "
+                f"{isolated:,} pairs are alone in their step and have no negatives (raise --batch-tokens, or "
                 "give --batch-size)"
             )
         return warnings
@@ -375,18 +365,11 @@ class Embedding(TrainingTask):
 
     @cached_property
     def scoring(self) -> PairScoring:
-        return PairScoring(self.pairs, self.data, self.objective, self.untrained)
+        return PairScoring(self)
 
     @cached_property
     def summary(self) -> PairSummary:
-        return PairSummary(self.pairs, self.data, self.low, self.high, self.scoring, self.num_isolated)
-
-    def untrained(self) -> Model:
-        """The pre-trained model, on the device and in the number format of the training."""
-        from bothways.device import choose_device, choose_dtype
-
-        device = choose_device(self.settings.device)
-        return deepcopy(self.pretrained.model).to(device, choose_dtype(self.settings.dtype, device))
+        return PairSummary(self)
 
 
 def reduce_dimensions(vectors_RNH: Tensor, size: int) -> Tensor:
@@ -466,17 +449,10 @@ class VectorEvaluator(Evaluator[str, np.ndarray]):
     def predict(self, model: Predictor, rows: Sequence[str]) -> list[np.ndarray]:
         return list(model.embed(rows))
 
-    def score(
-        self,
-        rows: Sequence[str],
-        predictions: Sequence[np.ndarray],
-        reference: Sequence[np.ndarray] | None = None,
-        *,
-        intervals: bool = False,
-    ) -> Scores:
+    def agree(self, predictions: Sequence[np.ndarray], reference: Sequence[np.ndarray] | None) -> Scores:
         cosines_N = 100 * (np.array(predictions) * np.array(reference)).sum(1)
         scores = {"mean cosine": float(cosines_N.mean()), "least cosine": float(cosines_N.min())}
-        return Scores("mean cosine", scores, {"texts": len(rows)}, secondary="least cosine", maximum=100)
+        return Scores("mean cosine", scores, {"texts": len(predictions)}, secondary="least cosine", maximum=100)
 
 
 def pair_scores(gold: Sequence[float], cosines: Sequence[float], units: Sequence[Hashable] | None = None) -> Scores:

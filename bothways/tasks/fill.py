@@ -41,16 +41,9 @@ class MaskEvaluator(Evaluator[str, list[str]]):
     def predict(self, model: Predictor, rows: Sequence[str]) -> list[list[str]]:
         return [[best.token for best, *_ in model.fill(text, top=1)] for text in rows]
 
-    def score(
-        self,
-        rows: Sequence[str],
-        predictions: Sequence[list[str]],
-        reference: Sequence[list[str]] | None = None,
-        *,
-        intervals: bool = False,
-    ) -> Scores:
+    def agree(self, predictions: Sequence[list[str]], reference: Sequence[list[str]] | None) -> Scores:
         assert reference is not None
-        return self.agree([*chain.from_iterable(predictions)], [*chain.from_iterable(reference)])
+        return super().agree([*chain.from_iterable(predictions)], [*chain.from_iterable(reference)])
 
 
 def mask_words(text: str, tokenizer: Tokenizer) -> str:

@@ -169,11 +169,6 @@ def target_rows(batch: Batch) -> Tensor:
     return is_target_T.nonzero()[:, 0]
 
 
-def token_scores(model: Model, batch: Batch, head: str) -> Sequence[Tensor]:
-    """Scores of all tokens of each window, [S, C]."""
-    return model.token_scores(head, model(batch)).split(batch.lengths.tolist())
-
-
 def labelled_token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
     """Scores of the labelled tokens of each window, [M, C]."""
     assert batch.labels is not None

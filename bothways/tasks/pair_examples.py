@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bothways.batch import Batch
+from bothways.tasks.training_task import describe_lengths
 from bothways.tasks.windows import WindowPolicy, own_rows, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
@@ -86,8 +87,7 @@ class PairExamples:
     def describe(self) -> str:
         lengths = [sum(map(whole_length, texts)) for texts in zip(*self.windows, strict=True)]
         num_long = sum(len(windows) > 1 for texts in self.windows for windows in texts)
-        median, high = np.percentile(lengths, [50, 90])
         return (
-            f"{self.ids.shape[1]:,} pairs of {len(np.unique(self.ids)):,} different texts, tokens per pair: median "
-            f"{median:.0f}, 90 % up to {high:.0f}, longest {max(lengths):,}; {num_long:,} texts read in windows"
+            f"{self.ids.shape[1]:,} pairs of {len(np.unique(self.ids)):,} different texts, "
+            f"{describe_lengths(lengths, 'tokens per pair')}; {num_long:,} texts read in windows"
         )

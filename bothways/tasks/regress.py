@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,23 +13,21 @@ from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.data.columns import Table
 from bothways.data.labels import numeric_labels
-from bothways.data.quality import table_warnings
-from bothways.data.split_tables import read_tables, text_columns, texts_by_location
+from bothways.data.split_tables import read_tables
 from bothways.data.stream import ModelInput
-from bothways.errors import InputError, location_columns
+from bothways.errors import InputError
 from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.settings.finetune import Regress
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import second_texts
-from bothways.tasks.text_examples import TextExamples, add_text_head
+from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, columns_of
-from bothways.tasks.texts import TextSummary, TextTask
+from bothways.tasks.texts import TextTask, TextView
 from bothways.tasks.training_task import (
     Baseline,
     LabelObjective,
     Metrics,
-    ReportView,
     Scoring,
     TrainingTask,
     check_task,
@@ -55,10 +53,6 @@ class NumberObjective(LabelObjective):
     window_pooling: str
     target = "numbers"
 
-    def num_targets(self, batch: Batch) -> int:
-        assert batch.labels is not None
-        return len(batch.labels)
-
     def forward(self, module: Any, batch: Batch) -> Tensor:
         """The number of each text, [N, 1]."""
         from bothways.tasks.forward import text_scores
@@ -83,6 +77,9 @@ class NumberObjective(LabelObjective):
 class NumberEvaluator(TextEvaluator[float]):
     """Regression: rank and linear correlation, and errors."""
 
+    primary = "spearman"
+    secondary = "pearson"
+
     def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[float]:
         scores: list[float] = model.regress(*columns_of(rows)).tolist()
         return scores
@@ -91,17 +88,11 @@ class NumberEvaluator(TextEvaluator[float]):
         assert reference is not None
         return self.compare(reference, predictions, intervals=False)
 
-    def compare(
-        self,
-        gold: Sequence[float],
-        predictions: Sequence[float],
-        units: Sequence[Hashable] | None = None,
-        *,
-        intervals: bool = True,
-    ) -> Scores:
-        bounds = metrics.regression_intervals(gold, predictions, units) if intervals else None
-        scores = metrics.regression(gold, predictions)
-        return Scores.with_intervals("spearman", scores, bounds, counts={"texts": len(gold)}, secondary="pearson")
+    def scores(self, gold: Any, predictions: Any) -> Mapping[str, Any]:
+        return metrics.regression(gold, predictions)
+
+    def intervals(self, gold: Any, predictions: Any, units: Any) -> metrics.Intervals:
+        return metrics.regression_intervals(gold, predictions, units)
 
 
 @dataclass(frozen=True)
@@ -110,70 +101,57 @@ class NumberScoring(Scoring):
 
     trivial_baseline: ClassVar[str] = "mean"
     has_row_losses: ClassVar[bool] = True
-    metric: str
-    tables: Mapping[str, Table]
-    data: Mapping[str, TextExamples]
-    scaling: ScaleOutputs
-    forward: Callable[[Model, Batch], Tensor]
+    evaluator = NumberEvaluator()
+    task: Regression
+
+    @property
+    def metric(self) -> str:
+        return self.task.settings.metric
 
     def outputs(self, model: Model, split: str) -> np.ndarray:
         """The number for each text, float64 [N], computed with the head as it will be saved."""
-        from bothways.tasks.forward import compute_outputs
-
         head = model.heads["classes"]
-        self.scaling.finalize(model)
+        self.task.scaling.finalize(model)
         try:
-            scores_N1 = np.stack(compute_outputs(model, self.data[split], self.forward))
+            scores_N1 = np.stack(super().outputs(model, split))
         finally:
             model.heads["classes"] = head
         return scores_N1[:, 0].astype(np.float64)
 
     def compute_metrics(self, split: str, outputs: np.ndarray) -> Metrics:
         """The loss is computed on standardized numbers, the mean squared error on the original ones."""
-        gold = numeric_labels(self.tables[split])
-        scores = NumberEvaluator().compare(gold, outputs.tolist(), intervals=False).by_name
+        gold = numeric_labels(self.task.tables[split])
+        scores = self.evaluator.compare(gold, outputs.tolist(), intervals=False).by_name
         return {"loss": float(self.row_losses(split, outputs).mean()), **scores, "baseline": 0.0}
 
     def row_losses(self, split: str, outputs: np.ndarray) -> Tensor:
         import torch
 
-        errors_N = (outputs - self.scaling.mean) / self.scaling.deviation - self.data[split].targets
+        errors_N = (outputs - self.task.mean) / self.task.deviation - self.task.data[split].targets
         return torch.from_numpy(errors_N**2)
 
     def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
-        table = self.tables[split]
+        table = self.task.tables[split]
         gold = numeric_labels(table)
         return Predictions([*table.where], gold, outputs.tolist(), table.units, [None] * len(gold))
 
-    def score_predictions(self, predictions: Predictions) -> Scores:
-        return NumberEvaluator().compare(predictions.gold, predictions.predicted, predictions.groups)
-
 
 @dataclass(frozen=True)
-class NumberView(ReportView):
+class NumberView(TextView):
     label_issue_criterion: ClassVar[str] = (
         f"its error is more than {OUTLIER_DEVIATIONS:g} robust standard deviations of all errors"
     )
-    tables: Mapping[str, Table]
 
     def sections(self, predictions: Predictions) -> list[report.Section]:
-        texts = texts_by_location(self.tables.values())
+        texts = self.text_by_location
         mistakes = [
             report.NumberMistake(texts[where][0], gold, predicted, texts[where][1], where)
             for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True)
         ]
         return [report.ScatterPlot(predictions.gold, predictions.predicted), report.NumberMistakes(mistakes)]
 
-    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
-        return {
-            **location_columns(predictions.where),
-            **text_columns(texts_by_location(self.tables.values()), predictions.where),
-            "gold": predictions.gold,
-            "predicted": predictions.predicted,
-        }
-
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
-        texts = texts_by_location(self.tables.values())
+        texts = self.text_by_location
         issues = []
         for row in find_outliers(predictions.gold, predictions.predicted):
             where, gold, predicted = predictions.where[row], predictions.gold[row], predictions.predicted[row]
@@ -214,15 +192,7 @@ class Regression(TextTask):
         return Regression(settings, pretrained, tables, {}, mean, deviation).with_targets(standardized)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        return add_text_head(
-            self.pretrained,
-            (),
-            seed=seed,
-            pooling=self.settings.pooling,
-            dropout=self.settings.dropout,
-            near_identity=self.settings.linear_start,
-            pair_features=self.pair_features,
-        )
+        return self.with_text_head((), seed)
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
         from bothways.tasks.linear_start import fit_text_head
@@ -262,35 +232,24 @@ class Regression(TextTask):
 
     @cached_property
     def scoring(self) -> NumberScoring:
-        return NumberScoring(self.settings.metric, self.tables, self.data, self.scaling, self.objective.forward)
+        return NumberScoring(self)
 
     @property
     def view(self) -> NumberView:
-        return NumberView(self.tables)
+        return NumberView(self)
 
-    @cached_property
-    def summary(self) -> TextSummary:
-        return TextSummary(
-            self.tables,
-            self.data,
-            lambda split: describe_numbers(self.tables[split]),
-            partial(number_warnings, self.settings, self.tables),
-        )
+    def describe_targets(self, split: str) -> str:
+        low, median, high = np.percentile(numeric_labels(self.tables[split]), [0, 50, 100])
+        return f"numbers from {low:.9g} to {high:.9g}, median {median:.9g}"
 
-
-def describe_numbers(table: Table) -> str:
-    low, median, high = np.percentile(numeric_labels(table), [0, 50, 100])
-    return f"numbers from {low:.9g} to {high:.9g}, median {median:.9g}"
-
-
-def number_warnings(settings: Regress, tables: Mapping[str, Table]) -> list[str]:
-    """Warnings about the rows, and about numbers that float32 rounds."""
-    train_N = np.array(numeric_labels(tables["train"]))
-    warnings = table_warnings(settings, tables)
-    if float32_spacing(train_N) > COARSE * float(train_N.std()):
-        hint = "predictions are rounded to that; to avoid it, subtract a constant from all numbers"
-        warnings = [*warnings, f"{describe_rounding(train_N)}: {hint}"]
-    return warnings
+    def find_warnings(self) -> list[str]:
+        """Warnings about the rows, and about numbers that float32 rounds."""
+        train_N = np.array(numeric_labels(self.tables["train"]))
+        warnings = super().find_warnings()
+        if float32_spacing(train_N) > COARSE * float(train_N.std()):
+            hint = "predictions are rounded to that; to avoid it, subtract a constant from all numbers"
+            warnings = [*warnings, f"{describe_rounding(train_N)}: {hint}"]
+        return warnings
 
 
 def float32_spacing(numbers_N: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ from bothways.data.tags import (
     word_starts,
 )
 from bothways.data.text_files import read_lines
-from bothways.errors import InputError, format_count, join_names, location_columns
+from bothways.errors import InputError, format_count, join_names
 from bothways.log import escape_line, muted
 from bothways.metrics.entities import entity_scores
 from bothways.metrics.label_errors import label_errors
@@ -69,6 +69,7 @@ from bothways.tasks.training_task import (
     TrainingTask,
     check_task,
     describe_lengths,
+    label_issue,
     window_policy,
 )
 from bothways.tasks.windows import merge_rows
@@ -141,31 +142,16 @@ class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
             predictions.append([[*islice(rest, len(sentence.words))] for sentence in row])
         return predictions
 
-    def score(
-        self,
-        rows: Sequence[list[Sentence]],
-        predictions: Sequence[list[list[str]]],
-        reference: Sequence[list[list[str]]] | None = None,
-        *,
-        intervals: bool = False,
-    ) -> Scores:
+    def columns(self, rows: Sequence[list[Sentence]], predictions: Sequence[list[list[str]]]) -> tuple[Any, Any, Any]:
         sentences = [*chain.from_iterable(rows)]
         gold = [sentence.tags if self.plain else to_iob2(sentence, self.scheme).tags for sentence in sentences]
-        documents = documents_of(sentences)
-        return self.compare(gold, [*chain.from_iterable(predictions)], documents, intervals=intervals)
+        return gold, [*chain.from_iterable(predictions)], documents_of(sentences)
 
-    def compare(
-        self,
-        gold: Sequence[Sequence[str]],
-        predictions: Sequence[Sequence[str]],
-        documents: Sequence[str],
-        *,
-        intervals: bool = True,
-    ) -> Scores:
-        """gold, predictions: the tags of each sentence, plain or IOB2. documents: the document of each sentence."""
+    def compare(self, gold: Any, predictions: Any, units: Any = None, *, intervals: bool = True) -> Scores:
+        """gold, predictions: the tags of each sentence, plain or IOB2. units: the document of each sentence."""
         if not self.plain:
-            return tag_scores(gold, predictions, "iob2", documents, intervals=intervals)
-        scores = tag_scores(gold, predictions, "plain", documents, intervals=intervals)
+            return tag_scores(gold, predictions, "iob2", units, intervals=intervals)
+        scores = tag_scores(gold, predictions, "plain", units, intervals=intervals)
         by_name = {name: value for name, value in scores.by_name.items() if name in ("accuracy", "accuracy_interval")}
         counts = {**scores.counts, "words": sum(map(len, gold))}
         return replace(scores, primary="accuracy", by_name=by_name, counts=counts, secondary=None)
@@ -178,19 +164,15 @@ class TagScoring(Scoring):
     trivial_baseline: ClassVar[str] = "most frequent tag"
     ragged_outputs: ClassVar[bool] = True
     has_row_losses: ClassVar[bool] = True
-    tagset: Tagset
-    texts: Mapping[str, TaggedTexts]
-    data: Mapping[str, TaggedWindows]
+    task: Tagging
 
     @property
-    def metric(self) -> str:  # type: ignore[override]
-        return "accuracy" if self.tagset.plain else "f1"
+    def metric(self) -> str:
+        return "accuracy" if self.task.tagset.plain else "f1"
 
-    def outputs(self, model: Model, split: str) -> list[Floats]:
+    def forward(self, model: Model, batch: Batch) -> Iterable[Tensor]:
         """Scores of all tokens of each window, [S, C]."""
-        from bothways.tasks.forward import compute_outputs, token_scores
-
-        return compute_outputs(model, self.data[split], partial(token_scores, head="tokens"))
+        return model.token_scores("tokens", model(batch)).split(batch.lengths.tolist())
 
     def compute_metrics(self, split: str, outputs: Sequence[Floats]) -> Metrics:
         """For IOB2 tags precision, recall and F1 of exact entities; for plain tags their accuracy."""
@@ -198,7 +180,7 @@ class TagScoring(Scoring):
 
         loss = float(torch.cat(self.word_losses(split, outputs)).mean())
         gold, predicted = self.gold_tags(split), self.decode(split, outputs)
-        if not self.tagset.plain:
+        if not self.task.tagset.plain:
             values = entity_scores(gold, predicted, "iob2")
             return {"loss": loss, **{name: values[name] for name in ENTITY_METRICS}, "baseline": 0.0}
         tags = [*chain.from_iterable(gold)]
@@ -213,7 +195,7 @@ class TagScoring(Scoring):
 
         return [
             F.cross_entropy(torch.from_numpy(scores_SC[window.rows]), torch.from_numpy(window.labels), reduction="none")
-            for window, scores_SC in zip(self.data[split].windows, outputs, strict=True)
+            for window, scores_SC in zip(self.task.data[split].windows, outputs, strict=True)
         ]
 
     def row_losses(self, split: str, outputs: Sequence[Floats]) -> Tensor:
@@ -223,13 +205,13 @@ class TagScoring(Scoring):
         return torch.stack([losses_M.mean() for losses_M in self.word_losses(split, outputs) if len(losses_M)])
 
     def gold_tags(self, split: str) -> list[list[str]]:
-        return [[*sentence.tags] for sentence in self.texts[split].sentences]
+        return [[*sentence.tags] for sentence in self.task.texts[split].sentences]
 
     def decode(self, split: str, outputs: Sequence[Floats]) -> list[list[str]]:
         """The predicted tags of each sentence."""
         predicted = []
         for text, windows, scores_SC in self.merge_windows(split, outputs):
-            tags = iter(decode_word_tags(windows, scores_SC, all_words(text), self.tagset))
+            tags = iter(decode_word_tags(windows, scores_SC, all_words(text), self.task.tagset))
             predicted += [[next(tags) for _ in sentence.words] for sentence in text]
         return predicted
 
@@ -238,7 +220,7 @@ class TagScoring(Scoring):
     ) -> Iterator[tuple[list[Sentence], list[Encoding], Floats]]:
         """Each text, its windows, and the scores of its tokens, [S, C]."""
         rows = iter(outputs)
-        for text, windows in zip(self.texts[split].texts, self.texts[split].encodings, strict=True):
+        for text, windows in zip(self.task.texts[split].texts, self.task.texts[split].encodings, strict=True):
             yield text, windows, merge_rows(windows, [next(rows) for _ in windows])
 
     def predictions(self, split: str, outputs: Sequence[Floats]) -> Predictions:
@@ -250,41 +232,35 @@ class TagScoring(Scoring):
         return replace(self.build_predictions(split, self.decode(split, outputs)), details=details)
 
     def word_details(self, tag: str, probabilities: Sequence[float]) -> tuple[float, str, float]:
-        names = self.tagset.names
+        names = self.task.tagset.names
         best = max(range(len(names)), key=probabilities.__getitem__)
         return probabilities[names.index(tag)] if tag in names else 0.0, names[best], probabilities[best]
 
     def build_predictions(self, split: str, predicted: list[list[str]]) -> Predictions:
         """Predicted and gold tags, without details."""
-        sentences = self.texts[split].sentences
+        sentences = self.task.texts[split].sentences
         where, groups = (sentence.where for sentence in sentences), documents_of(sentences)
         return Predictions([*where], self.gold_tags(split), predicted, groups, [None] * len(sentences))
 
-    def score_predictions(self, predictions: Predictions) -> Scores:
-        return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
-
     @property
     def evaluator(self) -> TagEvaluator:
-        return TagEvaluator("plain" if self.tagset.plain else "iob2", self.tagset.plain)
+        return TagEvaluator("plain" if self.task.tagset.plain else "iob2", self.task.tagset.plain)
 
 
 @dataclass(frozen=True)
 class TagView(ReportView):
     label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
-    tagset: Tagset
-    texts: Mapping[str, TaggedTexts]
+    task: Tagging
 
-    def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
-        """The words and tags of a sentence, separated by spaces."""
-        return {
-            **location_columns(predictions.where),
-            "text": [" ".join(self.sentence_by_location[where].words) for where in predictions.where],
-            "gold": [*map(" ".join, predictions.gold)],
-            "predicted": [*map(" ".join, predictions.predicted)],
-        }
+    def texts(self, where: Sequence[str]) -> Mapping[str, list[Any]]:
+        """The words of a sentence, separated by spaces."""
+        return {"text": [" ".join(self.sentence_by_location[one].words) for one in where]}
+
+    def shown(self, labels: list[Any]) -> list[Any]:
+        return [*map(" ".join, labels)]
 
     def sections(self, predictions: Predictions) -> list[report.Section]:
-        if self.tagset.plain:
+        if self.task.tagset.plain:
             return confusion_sections(
                 [*chain.from_iterable(predictions.gold)], [*chain.from_iterable(predictions.predicted)]
             )
@@ -306,7 +282,7 @@ class TagView(ReportView):
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
         """Likely label errors, word by word."""
-        known = {*self.tagset.names}
+        known = {*self.task.tagset.names}
         words = [
             (row, index, tag)
             for row, tags in enumerate(predictions.gold)
@@ -321,68 +297,52 @@ class TagView(ReportView):
         for error in label_errors([tag for _, _, tag in words], probabilities):
             row, index, _ = words[error.row]
             sentence = self.sentence_by_location[predictions.where[row]]
-            issues.append(
-                report.LabelIssue(
-                    sentence.where,
-                    join_words(sentence.words),
-                    error.label,
-                    error.suggested,
-                    error.label_probability,
-                    error.suggested_probability,
-                    span=word_span(sentence.words, index),
-                )
-            )
+            text, span = join_words(sentence.words), word_span(sentence.words, index)
+            issues.append(label_issue(error, sentence.where, text, span=span))
         return issues
 
     @cached_property
     def sentence_by_location(self) -> dict[str, Sentence]:
         """Sentences by location."""
-        return {sentence.where: sentence for texts in self.texts.values() for sentence in texts.sentences}
+        return {sentence.where: sentence for texts in self.task.texts.values() for sentence in texts.sentences}
 
 
 @dataclass(frozen=True)
 class TagSummary(Summary):
-    """illegal: sentences of dev and test with tags that the scheme does not allow. notes: rows that were skipped."""
-
-    tagset: Tagset
-    texts: Mapping[str, TaggedTexts]
-    illegal: Mapping[str, list[Sentence]]
-    notes: Sequence[str]
+    task: Tagging
 
     def num_rows(self, split: str) -> int:
-        return len(self.texts[split].sentences)
+        return len(self.task.texts[split].sentences)
 
     def lengths(self, split: str) -> Sequence[int]:
-        return self.texts[split].lengths
+        return self.task.texts[split].lengths
 
-    def describe(self) -> str:
-        scheme: Scheme = "plain" if self.tagset.plain else "iob2"
-        lines = []
-        for split, tagged in self.texts.items():
+    def lines(self) -> Iterator[str]:
+        scheme: Scheme = "plain" if self.task.tagset.plain else "iob2"
+        for split, tagged in self.task.texts.items():
             num_words = sum(len(sentence.words) for sentence in tagged.sentences)
             counts = Counter(
                 span.label for sentence in tagged.sentences for span in tags_to_spans(sentence.tags, scheme)
             )
             labels = ", ".join(f"{escape_line(label)} {count:,}" for label, count in sorted(counts.items()))
-            lines.append(
+            yield (
                 f"{split}: {len(tagged.sentences):,} sentences of {num_words:,} words, read as {len(tagged.texts):,} "
                 f"texts, {describe_lengths(tagged.lengths)}; {tagged.num_long:,} read in windows\n  {labels}"
             )
-        return "\n".join([*lines, *self.warnings])
 
     @property
     def warnings(self) -> list[str]:
-        sentences = {split: tagged.sentences for split, tagged in self.texts.items()}
+        sentences = {split: tagged.sentences for split, tagged in self.task.texts.items()}
         overlap = overlap_warning({split: [*map(sentence_key, rows)] for split, rows in sentences.items()})
-        warnings = [*self.notes, *([overlap] if overlap else [])]
+        warnings = [*self.task.notes, *([overlap] if overlap else [])]
         for split, rows in sentences.items():
-            if unknown := Counter(tag for row in rows for tag in row.tags if tag not in self.tagset.names):
+            if unknown := Counter(tag for row in rows for tag in row.tags if tag not in self.task.tagset.names):
                 examples = ", ".join([*unknown][:9])
                 warnings.append(
                     f"{split}: {unknown.total():,} words have tags that are not in train ({examples}), so none of them "
                     "can be predicted"
                 )
-        for split, illegal in self.illegal.items():
+        for split, illegal in self.task.illegal.items():
             if illegal:
                 warnings.append(
                     f"{split}: {len(illegal):,} of {len(sentences[split]):,} sentences have tags that the scheme does "
@@ -507,15 +467,15 @@ class Tagging(TrainingTask):
 
     @cached_property
     def scoring(self) -> TagScoring:
-        return TagScoring(self.tagset, self.texts, self.data)
+        return TagScoring(self)
 
     @property
     def view(self) -> TagView:
-        return TagView(self.tagset, self.texts)
+        return TagView(self)
 
     @property
     def summary(self) -> TagSummary:
-        return TagSummary(self.tagset, self.texts, self.illegal, self.notes)
+        return TagSummary(self)
 
 
 def confusion_sections(gold: Sequence[str], predicted: Sequence[str]) -> list[report.Section]:
@@ -554,16 +514,6 @@ class EntityEvaluator(Evaluator[str, list[tuple[str, int, int]]]):
     def predict(self, model: Predictor, rows: Sequence[str]) -> list[list[tuple[str, int, int]]]:
         entities = model.tag(rows)
         return [[(entity.label, entity.start, entity.end) for entity in text] for text in entities]
-
-    def score(
-        self,
-        rows: Sequence[str],
-        predictions: Sequence[list[tuple[str, int, int]]],
-        reference: Sequence[list[tuple[str, int, int]]] | None = None,
-        *,
-        intervals: bool = False,
-    ) -> Scores:
-        return self.agree(predictions, reference)
 
 
 def tag_scores(

@@ -51,7 +51,6 @@ class Evaluator(ABC, Generic[Row, Prediction]):
     def predict(self, model: Predictor, rows: Sequence[Row]) -> list[Prediction]:
         """One prediction per row."""
 
-    @abstractmethod
     def score(
         self,
         rows: Sequence[Row],
@@ -64,6 +63,19 @@ class Evaluator(ABC, Generic[Row, Prediction]):
 
         intervals: add 95 % intervals, which take longer to compute than the scores.
         """
+        compared = self.columns(rows, predictions)
+        if compared is None:
+            return self.agree(predictions, reference)
+        return self.compare(*compared, intervals=intervals)
+
+    def columns(self, rows: Sequence[Row], predictions: Sequence[Prediction]) -> tuple[Any, Any, Any] | None:
+        """Labels, predictions and units, as `compare` reads them; None for rows without labels."""
+        return None
+
+    def compare(self, gold: Any, predictions: Any, units: Any = None, *, intervals: bool = True) -> Scores:
+        """The scores of predictions from any source. units: rows of a unit are not independent of each other; None: all
+        rows are. intervals: with 95 % intervals."""
+        raise NotImplementedError
 
     def agree(self, predictions: Sequence[Any], reference: Sequence[Any] | None) -> Scores:
         """The percentage of predictions that equal those of the reference."""

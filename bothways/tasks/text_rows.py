@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from bothways import metrics
 from bothways.data.columns import Table
 from bothways.data.examples import read_table
 from bothways.data.labels import respell_labels
@@ -32,30 +34,27 @@ class TextRow(NamedTuple):
 class TextEvaluator(Evaluator[TextRow, Prediction]):
     """Predictions for texts or pairs, compared with their labels."""
 
-    def score(
-        self,
-        rows: Sequence[TextRow],
-        predictions: Sequence[Prediction],
-        reference: Sequence[Prediction] | None = None,
-        *,
-        intervals: bool = False,
-    ) -> Scores:
-        if not rows or rows[0].label is None:
-            return self.agree(predictions, reference)
-        units = [row_number if row.unit is None else row.unit for row_number, row in enumerate(rows)]
-        return self.compare([row.label for row in rows], predictions, units, intervals=intervals)
+    primary: ClassVar[str]
+    secondary: ClassVar[str]
 
-    def compare(
-        self,
-        gold: Sequence[Any],
-        predictions: Sequence[Any],
-        units: Sequence[Hashable] | None = None,
-        *,
-        intervals: bool = True,
-    ) -> Scores:
-        """The scores of predictions from any source. units: rows of a unit are not independent of each other; None: all
-        rows are. intervals: with 95 % intervals."""
-        raise NotImplementedError
+    def columns(self, rows: Sequence[TextRow], predictions: Sequence[Prediction]) -> tuple[Any, Any, Any] | None:
+        if not rows or rows[0].label is None:
+            return None
+        units = [row_number if row.unit is None else row.unit for row_number, row in enumerate(rows)]
+        return [row.label for row in rows], predictions, units
+
+    def compare(self, gold: Any, predictions: Any, units: Any = None, *, intervals: bool = True) -> Scores:
+        bounds = self.intervals(gold, predictions, units) if intervals else None
+        scores, counts = self.scores(gold, predictions), {"texts": len(gold)}
+        return Scores.with_intervals(self.primary, scores, bounds, counts=counts, secondary=self.secondary)
+
+    @abstractmethod
+    def scores(self, gold: Any, predictions: Any) -> Mapping[str, Any]:
+        """The scores by name."""
+
+    @abstractmethod
+    def intervals(self, gold: Any, predictions: Any, units: Any) -> metrics.Intervals:
+        """Their 95 % intervals."""
 
 
 class TextModelTask(Task):

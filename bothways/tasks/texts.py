@@ -5,22 +5,24 @@ Letters: N texts, W windows of them, T tokens, H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from bothways.checkpoint.description import cloze_phrase
 from bothways.config import encodes_separately
 from bothways.data.columns import Table
-from bothways.data.split_tables import read_unlabelled
+from bothways.data.quality import table_warnings
+from bothways.data.split_tables import read_unlabelled, text_columns, texts_by_location
 from bothways.errors import InputError
 from bothways.log import muted
 from bothways.settings.finetune import Classify, Regress
-from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples
-from bothways.tasks.training_task import Metrics, Summary, TrainingTask, sample_rows
+from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples, add_text_head
+from bothways.tasks.training_task import Metrics, ReportView, Summary, TrainingTask, sample_rows
 
 if TYPE_CHECKING:
     from bothways.checkpoint.contents import Checkpoint
@@ -33,28 +35,34 @@ MAX_PAIRS = 10_000  # training pairs of the baseline, if the model itself reads 
 
 @dataclass(frozen=True)
 class TextSummary(Summary):
-    """describe_targets: a line about the targets of a split. find_warnings: called once they are needed."""
-
-    tables: Mapping[str, Table]
-    data: Mapping[str, TextExamples]
-    describe_targets: Callable[[str], str]
-    find_warnings: Callable[[], list[str]]
+    task: TextTask
 
     def num_rows(self, split: str) -> int:
-        return len(self.tables[split])
+        return len(self.task.tables[split])
 
     def lengths(self, split: str) -> list[int]:
-        return self.data[split].lengths
+        return self.task.data[split].lengths
 
     @cached_property
     def warnings(self) -> list[str]:
-        return self.find_warnings()
+        return self.task.find_warnings()
 
-    def describe(self) -> str:
-        lines = [
-            f"{split}: {examples.describe()}\n  {self.describe_targets(split)}" for split, examples in self.data.items()
-        ]
-        return "\n".join([*lines, *self.warnings])
+    def lines(self) -> Iterator[str]:
+        for split, examples in self.task.data.items():
+            yield f"{split}: {examples.describe()}\n  {self.task.describe_targets(split)}"
+
+
+@dataclass(frozen=True)
+class TextView(ReportView):
+    task: TextTask
+
+    @cached_property
+    def text_by_location(self) -> dict[str, tuple[str, str | None]]:
+        """(text, second text) of each row, by location."""
+        return texts_by_location(self.task.tables.values())
+
+    def texts(self, where: Sequence[str]) -> Mapping[str, list[Any]]:
+        return text_columns(self.text_by_location, where)
 
 
 class TextTask(TrainingTask):
@@ -71,6 +79,32 @@ class TextTask(TrainingTask):
     pretrained: Checkpoint
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
+
+    @cached_property
+    def summary(self) -> TextSummary:
+        return TextSummary(self)
+
+    @abstractmethod
+    def describe_targets(self, split: str) -> str:
+        """A line about the targets of a split."""
+
+    def find_warnings(self) -> list[str]:
+        """Warnings about the rows."""
+        return table_warnings(self.settings, self.tables)
+
+    def with_text_head(self, labels: tuple[str, ...], seed: int, **options: bool) -> Checkpoint:
+        """The pre-trained encoder with a new head. options: those of `add_text_head` for classes."""
+        settings = self.settings
+        return add_text_head(
+            self.pretrained,
+            labels,
+            seed=seed,
+            pooling=settings.pooling,
+            dropout=settings.dropout,
+            near_identity=settings.linear_start,
+            pair_features=self.pair_features,
+            **options,
+        )
 
     @cached_property
     def frozen(self) -> FrozenFeatures:

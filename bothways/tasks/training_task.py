@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
@@ -16,13 +16,15 @@ import numpy as np
 from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.batching import chunked, divide_evenly, epoch_order, token_batches
-from bothways.errors import InputError
+from bothways.errors import InputError, location_columns
 from bothways.linear.tfidf import TfidfModel
+from bothways.metrics.label_errors import LabelError
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import FineTune
 from bothways.tasks import task_from_heads
 from bothways.tasks.prediction_sets import Calibration
 from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.task import Evaluator
 from bothways.tasks.windows import Long, WindowPolicy
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -76,9 +78,10 @@ class LabelObjective(ABC):
     def module(self, model: Model, seed: int) -> nn.Module:
         return model
 
-    @abstractmethod
     def num_targets(self, batch: Batch) -> int:
         """Number of targets in a batch."""
+        assert batch.labels is not None
+        return len(batch.labels)
 
     @abstractmethod
     def forward(self, module: Any, batch: Batch) -> Tensor:
@@ -131,8 +134,11 @@ class Distilled:
         return losses
 
 
+@dataclass(frozen=True)
 class Summary(ABC):
     """What is known of the rows of all splits."""
+
+    task: TrainingTask
 
     @abstractmethod
     def num_rows(self, split: str) -> int:
@@ -143,19 +149,24 @@ class Summary(ABC):
         """Tokens of each whole text (or pair that is encoded together)."""
 
     @abstractmethod
+    def lines(self) -> Iterator[str]:
+        """A description of the data."""
+
     def describe(self) -> str:
-        """A description of the data, in a few lines."""
+        """A description of the data with its warnings, in a few lines."""
+        return "\n".join([*self.lines(), *self.warnings])
 
     @property
+    @abstractmethod
     def warnings(self) -> list[str]:
         """Warnings about the data."""
-        return []
 
     @property
     def num_development_rows(self) -> int:
         return self.num_rows("train") + self.num_rows("dev")
 
 
+@dataclass(frozen=True)
 class Scoring(ABC):
     """Outputs of a model for all examples of a split, and what they are worth.
 
@@ -168,11 +179,27 @@ class Scoring(ABC):
     trivial_baseline: ClassVar[str] = "most frequent answer"
     ragged_outputs: ClassVar[bool] = False
     has_row_losses: ClassVar[bool] = False
-    metric: str
+    task: TrainingTask
 
+    @property
     @abstractmethod
+    def metric(self) -> str:
+        """The name of the metric."""
+
+    @property
+    def evaluator(self) -> Evaluator[Any, Any]:
+        """What scores predictions; tasks without one override `score_predictions`."""
+        raise NotImplementedError
+
+    def forward(self, model: Model, batch: Batch) -> Iterable[Tensor]:
+        """The outputs for each example of a batch."""
+        return self.task.objective.forward(model, batch)
+
     def outputs(self, model: Model, split: str) -> Any:
-        """Outputs of the model, the input of `compute_metrics` and `predictions`."""
+        """Outputs of the model for each example, or joined; the input of `compute_metrics` and `predictions`."""
+        from bothways.tasks.forward import compute_outputs
+
+        return compute_outputs(model, self.task.data[split], self.forward)
 
     @abstractmethod
     def compute_metrics(self, split: str, outputs: Any) -> Metrics:
@@ -185,9 +212,9 @@ class Scoring(ABC):
     def predictions(self, split: str, outputs: Any) -> Predictions:
         """The prediction for each row."""
 
-    @abstractmethod
     def score_predictions(self, predictions: Predictions) -> Scores:
         """The metric and related ones, each with its 95 % interval."""
+        return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
 
     def row_losses(self, split: str, outputs: Any) -> Tensor:
         """The loss of each row for these outputs, [N], for tasks with has_row_losses."""
@@ -218,9 +245,20 @@ class ReportView:
         """Sections about predictions, such as the mistakes. All rows belong to this task."""
         return []
 
+    def texts(self, where: Sequence[str]) -> Mapping[str, list[Any]]:
+        """The columns of predictions.csv with the texts at these locations; none for a task without such a file."""
+        return {}
+
+    def shown(self, labels: list[Any]) -> list[Any]:
+        """Gold or predicted labels as in predictions.csv."""
+        return labels
+
     def columns(self, predictions: Predictions) -> dict[str, list[Any]]:
         """The columns of predictions.csv; none for a task that has no such file."""
-        return {}
+        if not (texts := self.texts(predictions.where)):
+            return {}
+        labels = {name: self.shown(getattr(predictions, name)) for name in ("gold", "predicted")}
+        return {**location_columns(predictions.where), **texts, **labels}
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
         """Likely label errors, the most suspicious first, from predictions of models not trained on the rows."""
@@ -372,15 +410,21 @@ def calibration_errors(scoring: Scoring, split: str, outputs: Any, calibration: 
     return {name: value for name, value in values.items() if value is not None}
 
 
+def label_issue(error: LabelError, where: str, text: str, **more: Any) -> report.LabelIssue:
+    """A likely label error in the text at `where`. more: its second text, or the part of it that the label is of."""
+    found = error.label, error.suggested, error.label_probability, error.suggested_probability
+    return report.LabelIssue(where, text, *found, **more)
+
+
 def resamples_of(scores: Scores, metric: str) -> dict[str, Any]:
     """{"values": the metric in each bootstrap resample, "units": number of units}, as JSON."""
     assert scores.intervals is not None
     return {"values": scores.intervals.resamples[metric].tolist(), "units": scores.intervals.num_units}
 
 
-def describe_lengths(lengths: Sequence[int]) -> str:
+def describe_lengths(lengths: Sequence[int], of: str = "tokens") -> str:
     median, high = np.percentile(lengths, [50, 90])
-    return f"tokens: median {median:.0f}, 90 % up to {high:.0f}, longest {max(lengths):,}"
+    return f"{of}: median {median:.0f}, 90 % up to {high:.0f}, longest {max(lengths):,}"
 
 
 def inference_copy(model: Model, device: torch.device, dtype: torch.dtype) -> Model:

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -89,7 +88,7 @@ def test_the_model_finds_them_in_plain_text_at_exact_characters(result):
 def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settings):
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag_examples.read_splits(settings))
     model = checkpoint.load(result.model).model
-    scores = forward.compute_outputs(model, task.data["test"], partial(forward.token_scores, head="tokens"))
+    scores = forward.compute_outputs(model, task.data["test"], task.scoring.forward)
     predicted = list(task.scoring.decode("test", scores))
     gold = [labels for _, labels in sentences(2, 41)]
     assert [len(one) for one in predicted] == [len(one) for one in gold]
