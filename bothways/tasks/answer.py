@@ -37,7 +37,7 @@ from bothways.settings.finetune import Answer
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import answer_decoding
-from bothways.tasks.arrays import Floats
+from bothways.tasks.arrays import NO_LABEL, Floats
 from bothways.tasks.linear_baselines import best_matching_sentence
 from bothways.tasks.scores import Predictions, Scores, count_skipped
 from bothways.tasks.task import (
@@ -57,7 +57,6 @@ from bothways.tasks.task import (
     seconds,
 )
 from bothways.tasks.training_task import (
-    NO_LABEL,
     Baseline,
     LabelObjective,
     Metrics,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+NO_LABEL = -100  # class of a target without a label, which cross-entropy ignores
 Floats = NDArray[np.floating[Any]]
 
 

@@ -29,7 +29,7 @@ from bothways.log import escape_line
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.settings.finetune import Classify
 from bothways.settings.predict import Evaluate
-from bothways.tasks.arrays import Floats, sigmoid, softmax, top_k
+from bothways.tasks.arrays import NO_LABEL, Floats, sigmoid, softmax, top_k
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.prediction_sets import Calibration, fit_calibration, fit_temperature
 from bothways.tasks.regress import NumberEvaluator
@@ -39,7 +39,6 @@ from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, columns_of
 from bothways.tasks.texts import TextTask, TextView
 from bothways.tasks.training_task import (
-    NO_LABEL,
     Baseline,
     LabelObjective,
     Metrics,

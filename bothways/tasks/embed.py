@@ -30,7 +30,7 @@ from bothways.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.settings.finetune import TrainEmbed
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
-from bothways.tasks.arrays import Floats, cosines, normalize, top_k
+from bothways.tasks.arrays import NO_LABEL, Floats, cosines, normalize, top_k
 from bothways.tasks.pair_examples import PairBatch, PairExamples
 from bothways.tasks.pooling import pooling_name
 from bothways.tasks.scores import Predictions, Scores
@@ -38,7 +38,6 @@ from bothways.tasks.task import Evaluator, LabelledRows, Task
 from bothways.tasks.text_rows import read_trained_table
 from bothways.tasks.training_task import (
     BATCH_TOKENS,
-    NO_LABEL,
     Baseline,
     BatchPlan,
     LabelObjective,

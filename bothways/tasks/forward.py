@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +20,13 @@ from bothways.config import encodes_separately
 from bothways.errors import InputError
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
-from bothways.tasks.arrays import Floats
+from bothways.tasks.arrays import NO_LABEL, Floats
 from bothways.tasks.pair_examples import PairBatch
 from bothways.tasks.pooling import Bounds, pool_rows, pool_windows
 from bothways.tasks.text_examples import MAX_PAIR_TOKENS, MAX_TOKENS
-from bothways.tasks.training_task import NO_LABEL, Examples
+
+if TYPE_CHECKING:
+    from bothways.tasks.training_task import Examples
 
 INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 MAX_LISTED = 5  # labels in an error message
@@ -32,7 +34,7 @@ MAX_LISTED = 5  # labels in an error message
 
 def compute_outputs(
     model: Model,
-    examples: Examples,
+    examples: "Examples",
     forward: Callable[[Model, Batch], Iterable[Tensor]],
     tokens: int = INFERENCE_TOKENS,
 ) -> list[Floats]:

@@ -37,9 +37,9 @@ from bothways.data.tags import (
 from bothways.errors import InputError
 from bothways.settings.finetune import Tag
 from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.offsets import BertWords, align_words, bert_words
 from bothways.tasks.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
-from bothways.tasks.training_task import NO_LABEL
 from bothways.tasks.windows import NUM_SPECIALS, WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 

@@ -42,7 +42,6 @@ EPOCHS = 3.0  # unless --epochs is given
 USUAL_STEPS = 300  # of EPOCHS; with fewer examples, steps are smaller
 BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more for long texts (min_step_examples)
 TEACHER = "teacher"  # name of the loss of a teacher's outputs
-NO_LABEL = -100  # class of a target without a label, which cross-entropy ignores
 UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
 RESAMPLES = "resamples"  # key of the bootstrap resamples of the metric, among the metrics of a split
 
