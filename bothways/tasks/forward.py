@@ -3,50 +3,28 @@
 Letters: N texts, W windows of them, T tokens, M of them with a label, H hidden size, C outputs; R texts of a pair.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bothways.batch import Batch
-from bothways.batching import sort_by_length, token_batches
 from bothways.checkpoint.contents import Checkpoint
 from bothways.config import encodes_separately
 from bothways.errors import InputError
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
-from bothways.tasks.arrays import NO_LABEL, Floats
+from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.pair_examples import PairBatch
 from bothways.tasks.pooling import Bounds, pool_rows, pool_windows
 from bothways.tasks.text_examples import MAX_PAIR_TOKENS, MAX_TOKENS
 
-if TYPE_CHECKING:
-    from bothways.tasks.training_task import Examples
-
-INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 MAX_LISTED = 5  # labels in an error message
-
-
-def compute_outputs(
-    model: Model,
-    examples: "Examples",
-    forward: Callable[[Model, Batch], Iterable[Tensor]],
-    tokens: int = INFERENCE_TOKENS,
-) -> list[Floats]:
-    """`forward` for each example, in order, without gradients, float32."""
-    device, sizes = next(model.parameters()).device, examples.sizes
-    outputs: dict[int, Floats] = {}
-    with torch.inference_mode():
-        model.eval()
-        for rows in token_batches(sort_by_length(range(len(sizes)), sizes), sizes, tokens):
-            values = forward(model, examples.batch(rows).to(device))
-            outputs |= {row: value.float().cpu().numpy() for row, value in zip(rows, values, strict=True)}
-    return [outputs[row] for row in range(len(sizes))]
 
 
 def last_layer(model: Model, head: str) -> nn.Linear:

@@ -17,10 +17,10 @@ from bothways.linear import linear_head
 from bothways.model.heads import mean_pool
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
-from bothways.tasks.forward import compute_outputs, labelled_token_scores, last_layer, pool_over_windows
+from bothways.tasks.forward import labelled_token_scores, last_layer, pool_over_windows
 from bothways.tasks.tag_examples import TaggedWindows
 from bothways.tasks.text_examples import TextExamples
-from bothways.tasks.training_task import sample_rows
+from bothways.tasks.training_task import compute_outputs, sample_rows
 from bothways.training.losses import classification_loss
 
 MAX_WINDOWS = 8  # windows of a text to pool over

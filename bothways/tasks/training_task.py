@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
@@ -15,13 +15,14 @@ import numpy as np
 
 from bothways import metrics, report
 from bothways.batch import Batch
-from bothways.batching import chunked, divide_evenly, epoch_order, token_batches
+from bothways.batching import chunked, divide_evenly, epoch_order, sort_by_length, token_batches
 from bothways.errors import InputError, location_columns
 from bothways.linear.tfidf import TfidfModel
 from bothways.metrics.label_errors import LabelError
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import FineTune
 from bothways.tasks import task_from_heads
+from bothways.tasks.arrays import Floats
 from bothways.tasks.prediction_sets import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import Evaluator
@@ -41,6 +42,7 @@ Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
 EPOCHS = 3.0  # unless --epochs is given
 USUAL_STEPS = 300  # of EPOCHS; with fewer examples, steps are smaller
 BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more for long texts (min_step_examples)
+INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 TEACHER = "teacher"  # name of the loss of a teacher's outputs
 UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
 RESAMPLES = "resamples"  # key of the bootstrap resamples of the metric, among the metrics of a split
@@ -196,8 +198,6 @@ class Scoring(ABC):
 
     def outputs(self, model: Model, split: str) -> Any:
         """Outputs of the model for each example, or joined; the input of `compute_metrics` and `predictions`."""
-        from bothways.tasks.forward import compute_outputs
-
         return compute_outputs(model, self.task.data[split], self.forward)
 
     @abstractmethod
@@ -529,3 +529,22 @@ class BatchPlan:
         """The rows of a step as micro-batches: as many as requested, or more if they would hold too many tokens."""
         for part in divide_evenly(rows, sizes, self.gradient_accumulation):
             yield from token_batches(part, sizes, self.max_micro_batch_tokens)
+
+
+def compute_outputs(
+    model: Model,
+    examples: Examples,
+    forward: Callable[[Model, Batch], Iterable[Tensor]],
+    tokens: int = INFERENCE_TOKENS,
+) -> list[Floats]:
+    """`forward` for each example, in order, without gradients, float32."""
+    import torch
+
+    device, sizes = next(model.parameters()).device, examples.sizes
+    outputs: dict[int, Floats] = {}
+    with torch.inference_mode():
+        model.eval()
+        for rows in token_batches(sort_by_length(range(len(sizes)), sizes), sizes, tokens):
+            values = forward(model, examples.batch(rows).to(device))
+            outputs |= {row: value.float().cpu().numpy() for row, value in zip(rows, values, strict=True)}
+    return [outputs[row] for row in range(len(sizes))]

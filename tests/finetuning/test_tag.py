@@ -18,7 +18,8 @@ from bothways.inference.predictor import Predictor
 from bothways.log import messages_to
 from bothways.metrics.entities import entity_scores
 from bothways.settings import Evaluate, Tag
-from bothways.tasks import forward, tag, tag_examples
+from bothways.tasks import tag, tag_examples
+from bothways.tasks.training_task import compute_outputs
 
 FILLERS = "the and on b mat ran".split()
 
@@ -88,7 +89,7 @@ def test_the_model_finds_them_in_plain_text_at_exact_characters(result):
 def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settings):
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag_examples.read_splits(settings))
     model = checkpoint.load(result.model).model
-    scores = forward.compute_outputs(model, task.data["test"], task.scoring.forward)
+    scores = compute_outputs(model, task.data["test"], task.scoring.forward)
     predicted = list(task.scoring.decode("test", scores))
     gold = [labels for _, labels in sentences(2, 41)]
     assert [len(one) for one in predicted] == [len(one) for one in gold]
