@@ -2,11 +2,12 @@
 
     python tools/same_results.py BEFORE AFTER [--work DIR] [--only SECTION ...] [--tolerance X]
 
-BEFORE and AFTER are directories of checkouts. In each, small seeded runs of the command line, of `bothways.load` and of
-the server write their results, each section in a process with PYTHONPATH set to the checkout and one thread. Compared are: the exit status and the output of each command; of each file that it writes, rows (.jsonl,
-.csv, metrics), keys and values (.json), vectors (.npy), or the SHA-256 (.safetensors and others); what the methods of
-a loaded model return; status and body of each HTTP answer. Left out are times, memory, speed, versions, dates and paths,
-pictures, the report page, the state in training checkpoints, and cached stores.
+BEFORE and AFTER are directories of checkouts. Of each, small seeded runs of the command line, of `bothways.load` and of
+the server write their results, each section in a process with PYTHONPATH set to the checkout and with one thread.
+Compared are: exit status and output of each command; of each file that it writes, rows (.jsonl, .csv, metrics), keys
+and values (.json), vectors (.npy), or the SHA-256 (.safetensors, others, and files of more than 100 kB); what the
+methods of loaded models return; status and body of each HTTP answer. Left out are times, memory, versions, dates,
+places, pictures, the report page, and the state in training checkpoints that is not a tensor.
 
 Prints `same` for each section, or its first differences with both values, at most 20 lines; the exit status is 1 if
 anything differs. `--tolerance X` treats numbers of the sections use, python and server as equal that differ by at most
@@ -25,6 +26,7 @@ import os
 import random
 import re
 import runpy
+import shlex
 import shutil
 import signal
 import subprocess
@@ -43,103 +45,115 @@ from urllib.request import Request, urlopen
 LINES = 20  # of differences that are printed of a section
 TOLERANT = ("use", "python", "server")  # sections for which --tolerance counts
 LIMIT = 900  # seconds of a section, a guard against hangs
-MEASURED = re.compile(  # keys of values that depend on time, machine or place
-    r"(^|_)(seconds?|time|times|date|hours?|minutes|memory|gigabytes|megabytes|mb|watts?|energy|joules|kwh|per_second|"
-    r"peak|rss|version|versions|host|hostname|platform|machine|processor|cpu|python|torch|threads|commit|created|"
-    r"created_at|began|ended|started|finished|speed|faster|milliseconds|ms|uptime|pid|port|duration|estimate)(_|$)",
-    re.I,
+MEASURED = set(  # keys of values that depend on time or machine
+    "began created date energy gpu_seconds host hours kwh machine memory minutes mb ms peak_flops process processor "
+    "seconds seconds_per_step started threads tokens_per_second texts_per_second torch utilization versions "
+    "watts watt_hours".split()
 )
+LARGE = 100_000  # bytes; of a larger file the hash is compared
 TIMES = re.compile(r"\b\d[\d.,]*\s?(?:ms|s|seconds?|minutes?|min|hours?|h|(?:tokens|texts|MB|rows|KB)/s|W|Wh|J)(?!\w)")
 SKIPPED = {".png", ".svg", ".html", ".pt", ".lock", ".log", ".db", ".sqlite"}
-BASE = ["--model", "bothways-en", "--keep-layers", "0", "1"]
-TRAINED = ["--dtype", "float32", "--epochs", "2", "--evaluations-per-epoch", "1", "--batch-size", "16", "--json"]
-BRIEF = ["--no-baselines"]
-RUNS: dict[str, dict[str, list[str]]] = {  # by section, arguments of each training run, by its directory
+BASE = "--model bothways-en --keep-layers 0 1"
+BRIEF = "--no-baselines --no-linear-start"
+TRAINED = "--epochs 2 --evaluations-per-epoch 1 --batch-size 16"
+PRETRAINED = "--steps 8 --evaluate-every 4 --batch-tokens 512 --max-length 64"
+FLOAT32 = "--dtype float32"  # unless a command has another
+WITHOUT_DTYPE = ("info", "merge", "pack")
+RUNS: dict[str, dict[str, str]] = {  # by section, arguments of each training run, by its directory
     "pretrain": {
-        "pretrain-float32": "pretrain corpus.txt --family bert --model tiny --vocab-size 600 --dtype float32".split(),
-        "pretrain-bf16": "pretrain corpus.txt --family modernbert --model tiny --vocab-size 600 --dtype bfloat16".split(),
-        "pretrain-replaced": "pretrain corpus.txt --family electra --model tiny --vocab-size 600 --masking words".split(),
+        "pretrain-float32": "pretrain corpus.txt --family bert --model tiny --vocab-size 600 --dtype float32",
+        "pretrain-bf16": "pretrain corpus.txt --family modernbert --model tiny --vocab-size 600 --dtype bfloat16",
+        "pretrain-replaced": "pretrain corpus.txt --family electra --model tiny --vocab-size 600 --masking words",
     },
     "distill": {
-        "distill": ["distill", "bothways-en", "corpus.txt", "--layers", "1", "--hidden-size", "48", "--steps", "4"],
-        "distill-static": ["distill", "bothways-en", "corpus.txt", "--static", "--dimensions", "16"],
+        "distill": "distill bothways-en corpus.txt --layers 1 --hidden-size 64",
+        "distill-static": "distill bothways-en corpus.txt --static --dimensions 16 --for vectors",
     },
     "classify": {
-        "classify": ["finetune classify", "--train", "topics.csv", "--dev", "topics-dev.csv", "--seeds", "2", *BASE],
-        "classify-split": ["finetune classify", "--train", "topics.csv", *BASE, "--class-weights", "balanced"],
-        "classify-folds": ["finetune classify", "--train", "topics.csv", "--folds", "2", *BASE, *BRIEF],
-        "classify-few": ["finetune classify", "--train", "few.csv", *BASE],
-        "classify-bf16": ["finetune classify", "--train", "topics.csv", "--freeze", "2", "--dtype", "bfloat16", *BRIEF],
-        "multi-label": ["finetune classify", "--train", "multi.jsonl", "--multi-label", *BASE],
-        "pairs": ["finetune classify", "--train", "pairs.csv", *BASE],
-        "long": "finetune classify --train long.csv --window 32 --train-windows 2 --window-pooling max".split() + BASE,
+        "classify": "finetune classify --train topics.csv --dev topics-dev.csv --seeds 2 {base} --no-linear-start",
+        "classify-split": (
+            "finetune classify --train topics.csv {base} --dev topics-dev.csv --class-weights balanced {brief}"
+        ),
+        "classify-folds": "finetune classify --train topics.csv --folds 2 {base} {brief}",
+        "classify-few": "finetune classify --train few.csv {base}",
+        "classify-bf16": (
+            "finetune classify --train topics.csv --dev topics-dev.csv --freeze 2 --dtype bfloat16 {brief}"
+        ),
+        "multi-label": "finetune classify --train multi.jsonl --dev multi.jsonl --multi-label {base} {brief}",
+        "pairs": "finetune classify --train pairs.csv --dev pairs.csv {base} {brief}",
+        "long": (
+            "finetune classify --train long.csv --dev long.csv --window 32 --train-windows 2 "
+            "--window-pooling max {base} {brief}"
+        ),
     },
     "variants": {
-        "lora": ["finetune classify", "--train", "topics.csv", "--adapter", "lora", "--rank", "4", *BRIEF],
-        "int8": ["finetune classify", "--train", "topics.csv", "--quantize", "int8", *BASE, *BRIEF],
-        "cloze": ["finetune classify", "--train", "two.csv", "--cloze", "About [MASK].", "--words", "food", "music", *BRIEF],
+        "lora": "finetune classify --train topics.csv --dev topics-dev.csv {base} --adapter lora --rank 4 {brief}",
+        "int8": "finetune classify --train topics.csv --dev topics-dev.csv --quantize int8 {base} {brief}",
+        "cloze": (
+            'finetune classify --train two.csv --dev two.csv --cloze "About [MASK]." --words food music --no-baselines'
+        ),
     },
     "tag": {
-        "tag": ["finetune tag", "--train", "tags.conll", "--dev", "tags-dev.conll", *BASE],
-        "tag-bf16": ["finetune tag", "--train", "tags.conll", "--dtype", "bfloat16", *BASE, *BRIEF],
+        "tag": "finetune tag --train tags.conll --dev tags-dev.conll {base}",
+        "tag-bf16": "finetune tag --train tags.conll --dtype bfloat16 {base} {brief}",
     },
-    "answer": {"answer": "finetune answer --train questions.jsonl --window 48 --overlap 12".split() + BASE},
-    "regress": {"regress": ["finetune regress", "--train", "numbers.csv", *BASE]},
+    "answer": {
+        "answer": "finetune answer --train questions.jsonl --window 48 --overlap 12 {base}",
+    },
+    "regress": {
+        "regress": "finetune regress --train numbers.csv --dev numbers.csv {base} {brief}",
+    },
     "embed": {
-        "embed": ["finetune embed", "--train", "similar.csv", *BASE],
-        "embed-scores": ["finetune embed", "--train", "scored.csv", *BASE],
+        "embed": "finetune embed --train similar.csv {base}",
+        "embed-scores": "finetune embed --train scored.csv {base}",
     },
-}  # fmt: skip
+}
 COMPRESSED = {
-    "int8-classify": ["quantize", "classify", "--with", "topics.csv", "--dtype", "float32"],
-    "pruned": ["prune", "classify", "--with", "topics.csv", "--parts", "layers", "--drop-layers", "top", "--size", "0.9",
-               "--cuts", "1", "--epochs", "1", "--dtype", "float32"],
-    "merged": ["merge", "lora"],
-    "packed": ["pack", "classify"],
-}  # fmt: skip
-FLOAT32 = ["--dtype", "float32"]
-USES: dict[str, list[str]] = {  # commands with trained models; {out} is the place of a file
-    "predict.jsonl": ["predict", "classify", "topics-dev.csv", "-o", "{out}", "--top", "2", *FLOAT32],
-    "predict.csv": ["predict", "classify", "topics-dev.csv", "-o", "{out}", "--keep-columns", "label", *FLOAT32],
-    "predict-printed": ["predict", "classify", "--text", "The oven is warm.", *FLOAT32],
-    "predict-sets.jsonl": ["predict", "classify-split", "topics-dev.csv", "-o", "{out}", "--coverage", "0.8", *FLOAT32],
-    "predict-bf16.jsonl": ["predict", "classify-bf16", "topics-dev.csv", "-o", "{out}", "--dtype", "bfloat16"],
-    "predict-multi.jsonl": ["predict", "multi-label", "multi.jsonl", "-o", "{out}", *FLOAT32],
-    "predict-pairs.jsonl": ["predict", "pairs", "pairs.csv", "-o", "{out}", *FLOAT32],
-    "predict-long.jsonl": ["predict", "long", "long.csv", "-o", "{out}", *FLOAT32],
-    "predict-lora.jsonl": ["predict", "lora", "topics-dev.csv", "-o", "{out}", *FLOAT32],
-    "predict-int8.jsonl": ["predict", "int8", "topics-dev.csv", "-o", "{out}", *FLOAT32],
-    "predict-cloze.jsonl": ["predict", "bothways-en", "two.csv", "--cloze", "About [MASK].", "--words", "food", "music",
-                            "-o", "{out}", *FLOAT32],
-    "predict-tags.jsonl": ["predict", "tag", "plain.txt", "-o", "{out}", *FLOAT32],
-    "predict-answers.jsonl": ["predict", "answer", "questions.jsonl", "-o", "{out}", "--top", "2", *FLOAT32],
-    "predict-numbers.csv": ["predict", "regress", "numbers.csv", "-o", "{out}", *FLOAT32],
-    "label-next.jsonl": ["predict", "classify", "topics.csv", "--label-next", "5", "-o", "{out}", *FLOAT32],
-    "embed.npy": ["embed", "embed", "plain.txt", "-o", "{out}", *FLOAT32],
-    "embed-max.jsonl": ["embed", "bothways-en", "plain.txt", "-o", "{out}", "--pooling", "max", *FLOAT32],
-    "embed-static.npy": ["embed", "distill-static", "plain.txt", "-o", "{out}", *FLOAT32],
-    "evaluate-classify": ["evaluate", "classify", "topics-dev.csv", "--json", *FLOAT32],
-    "evaluate-printed": ["evaluate", "classify", "topics-dev.csv", *FLOAT32],
-    "evaluate-multi": ["evaluate", "multi-label", "multi.jsonl", "--json", *FLOAT32],
-    "evaluate-pairs": ["evaluate", "pairs", "pairs.csv", "--json", *FLOAT32],
-    "evaluate-tag": ["evaluate", "tag", "tags-dev.conll", "--json", *FLOAT32],
-    "evaluate-answer": ["evaluate", "answer", "questions.jsonl", "--json", *FLOAT32],
-    "evaluate-regress": ["evaluate", "regress", "numbers.csv", "--json", *FLOAT32],
-    "evaluate-embed": ["evaluate", "embed", "scored.csv", "--json", *FLOAT32],
-    "evaluate-words": ["evaluate", "pretrain-float32", "corpus-dev.txt", "--json", *FLOAT32],
-    "extract.jsonl": ["extract", "documents", "--tag", "tag", "--classify", "classify", "-o", "{out}", *FLOAT32],
-    "extract-answers.csv": ["extract", "documents", "--answer", "answer", "--question", "Where does Ada live?",
-                            "-o", "{out}", *FLOAT32],
-    "fill": ["fill", "The [MASK] was built in [MASK].", "--top", "3", *FLOAT32],
-    "fill-json": ["fill", "pretrain-float32", "She went to [MASK].", "--json", *FLOAT32],
-    "info": ["info", "classify"],
-    "info-json": ["info", "classify", "--json"],
-    "info-packaged": ["info", "--json"],
-    "info-tag": ["info", "tag", "--json"],
-    "wrong-task": ["predict", "embed", "plain.txt"],
-    "wrong-file": ["predict", "classify", "missing.csv"],
-    "wrong-option": ["evaluate", "classify", "topics-dev.csv", "--label-colum", "label"],
-}  # fmt: skip
+    "int8-classify": "quantize classify --with topics.csv",
+    "pruned": "prune classify --with topics.csv --parts layers --drop-layers top --size 0.9 --cuts 1 --epochs 1",
+    "merged": "merge lora",
+    "packed": "pack classify",
+}
+USES = {  # commands with trained models; {out} is the place of a file
+    "predict.jsonl": "predict classify topics-dev.csv -o {out} --top 2",
+    "predict.csv": "predict classify topics-dev.csv -o {out} --keep-columns label",
+    "predict-printed": 'predict classify --text "The oven is warm."',
+    "predict-sets.jsonl": "predict classify-split topics-dev.csv -o {out} --coverage 0.8",
+    "predict-bf16.jsonl": "predict classify-bf16 topics-dev.csv -o {out} --dtype bfloat16",
+    "predict-multi.jsonl": "predict multi-label multi.jsonl -o {out}",
+    "predict-pairs.jsonl": "predict pairs pairs.csv -o {out}",
+    "predict-long.jsonl": "predict long long.csv -o {out}",
+    "predict-lora.jsonl": "predict lora topics-dev.csv -o {out}",
+    "predict-int8.jsonl": "predict int8 topics-dev.csv -o {out}",
+    "predict-cloze.jsonl": 'predict bothways-en two.csv --cloze "About [MASK]." --words food music -o {out}',
+    "predict-tags.jsonl": "predict tag plain.txt -o {out}",
+    "predict-answers.jsonl": "predict answer questions.jsonl -o {out} --top 2",
+    "predict-numbers.csv": "predict regress numbers.csv -o {out}",
+    "label-next.jsonl": "predict classify topics.csv --label-next 5 -o {out}",
+    "embed.npy": "embed embed plain.txt -o {out}",
+    "embed-max.jsonl": "embed bothways-en plain.txt -o {out} --pooling max",
+    "embed-static.npy": "embed distill-static plain.txt -o {out}",
+    "evaluate-classify": "evaluate classify topics-dev.csv --json",
+    "evaluate-printed": "evaluate classify topics-dev.csv",
+    "evaluate-multi": "evaluate multi-label multi.jsonl --json",
+    "evaluate-pairs": "evaluate pairs pairs.csv --json",
+    "evaluate-tag": "evaluate tag tags-dev.conll --json",
+    "evaluate-answer": "evaluate answer questions.jsonl --json",
+    "evaluate-regress": "evaluate regress numbers.csv --json",
+    "evaluate-embed": "evaluate embed scored.csv --json",
+    "evaluate-words": "evaluate pretrain-float32 corpus-dev.txt --json",
+    "extract.jsonl": "extract documents --tag tag --classify classify -o {out}",
+    "extract-answers.csv": 'extract documents --answer answer --question "Where does Ada live?" -o {out}',
+    "fill": 'fill "The [MASK] was built in [MASK]." --top 3',
+    "fill-json": 'fill pretrain-float32 "She went to [MASK]." --json',
+    "info": "info classify",
+    "info-json": "info classify --json",
+    "info-packaged": "info --json",
+    "info-tag": "info tag --json",
+    "wrong-task": "predict embed plain.txt",
+    "wrong-file": "predict classify missing.csv",
+    "wrong-option": "evaluate classify topics-dev.csv --label-colum label",
+}
 SERVED = {name: name for name in ("classify", "multi-label", "pairs", "regress", "tag", "answer", "embed")}
 SERVED |= {"fill": "bothways-en"}
 LONG = "Ada walked along the river to the old market and bought bread. " * 60
@@ -249,7 +263,11 @@ def write_data(place: Path) -> None:
                 writer.writerows(rows)
 
     def classes(rows: int, kinds: Sequence[str], sentences: int = 1) -> list[dict[str, Any]]:
-        return [{"text": passage(kind, sentences), "label": kind} for kind in (list(kinds) * rows)[:rows]]
+        labels = (list(kinds) * rows)[:rows]
+        return [
+            {"text": passage(kind if row % 7 else kinds[0], sentences), "label": kind}
+            for row, kind in enumerate(labels)
+        ]
 
     table("topics.csv", classes(72, topics))
     table("topics-dev.csv", classes(30, topics))
@@ -260,7 +278,7 @@ def write_data(place: Path) -> None:
     table("multi.jsonl", [{"text": " ".join(sentence(source, one) for one in many) or "Nothing.", "labels": many}
                           for many in chosen])  # fmt: skip
     kinds = [(source.choice(topics), source.choice(topics)) for _ in range(60)]
-    table("pairs.csv", [{"text1": sentence(source, a), "text2": sentence(source, b), "label": "same" if a == b else "other"}
+    table("pairs.csv", [{"text1": sentence(source, a), "text2": sentence(source, b), "label": "no" if a == b else "yes"}
                         for a, b in kinds])  # fmt: skip
     table("scored.csv", [{"text1": sentence(source, a), "text2": sentence(source, b), "score": 0.9 if a == b else 0.1}
                          for a, b in kinds])  # fmt: skip
@@ -311,10 +329,12 @@ def question(source: random.Random, row: int) -> dict[str, Any]:
 # ---- a section, in a process of a checkout ----
 
 
-def command(arguments: Sequence[str]) -> dict[str, Any]:
+def command(line: str) -> dict[str, Any]:
     """Run `python -m bothways` in this process. Its exit status, its output, and its errors if it fails."""
+    words = shlex.split(line.replace("{base}", BASE).replace("{brief}", BRIEF))
+    words += [] if "--dtype" in words or words[0] in WITHOUT_DTYPE else FLOAT32.split()
     argv, output, errors, status = sys.argv, StringIO(), StringIO(), 0
-    sys.argv = ["bothways", *arguments[0].split(), *arguments[1:]]
+    sys.argv = ["bothways", *words]
     try:
         with redirect_stdout(output), redirect_stderr(errors):
             runpy.run_module("bothways", run_name="__main__", alter_sys=False)
@@ -335,7 +355,7 @@ def command(arguments: Sequence[str]) -> dict[str, Any]:
 def scrub(value: Any) -> Any:
     """The value without what depends on time, machine or place."""
     if isinstance(value, Mapping):
-        return {str(key): scrub(one) for key, one in value.items() if not MEASURED.search(str(key))}
+        return {str(key): scrub(one) for key, one in value.items() if key not in MEASURED}
     if isinstance(value, list | tuple):
         return [scrub(one) for one in value]
     return scrub_text(value) if isinstance(value, str) else value
@@ -351,6 +371,8 @@ def scrub_text(text: str) -> str:
 
 def contents(file: Path) -> Any:
     """What is compared of a file."""
+    if file.stat().st_size > LARGE:
+        return f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}"
     if file.suffix == ".json":
         return scrub(json.loads(file.read_text(encoding="utf-8")))
     if file.suffix == ".jsonl":
@@ -386,29 +408,26 @@ def files(directory: Path) -> dict[str, Any]:
 
 
 def run_training(section: str) -> dict[str, Any]:
-    results = {}
-    for name, arguments in RUNS[section].items():
-        added = [] if "--dtype" in arguments else FLOAT32
-        if arguments[0] == "pretrain":
-            added += (
-                "--steps 8 --evaluate-every 4 --batch-tokens 512 --max-length 64 --checkpoint-every 4 --json".split()
-            )
-        elif arguments[0] == "distill":
-            steps = "--batch-tokens 512 --max-length 64 --evaluate-every 2".split()
-            added += ["--json", *(steps if "--static" not in arguments else [])]
-        else:
-            added += [one for one in TRAINED if one not in FLOAT32]
-        print(f"  {name}", flush=True)
-        results[name] = {**command([*arguments, *added, "-o", name]), "files": files(Path(name))}
-    return results
+    lasting = {"pretrain": f"{PRETRAINED} --checkpoint-every 4", "distill": PRETRAINED, "finetune": TRAINED}
+    return run_all(
+        {
+            name: f"{line} {'' if '--static' in line else lasting[line.split()[0]]} --json"
+            for name, line in RUNS[section].items()
+        }
+    )
 
 
 def run_compress() -> dict[str, Any]:
+    return run_all(COMPRESSED)
+
+
+def run_all(lines: Mapping[str, str]) -> dict[str, Any]:
+    """Result of each command and the files in its directory."""
     results = {}
-    for name, arguments in COMPRESSED.items():
-        json_option = ["--json"] if arguments[0] in ("quantize", "prune") else []
-        print(f"  {name}", flush=True)
-        results[name] = {**command([*arguments, *json_option, "-o", name]), "files": files(Path(name))}
+    for name, line in lines.items():
+        began = time.monotonic()
+        results[name] = {**command(f"{line} -o {name}"), "files": files(Path(name))}
+        print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
     return results
 
 
@@ -449,10 +468,10 @@ def run_resume() -> dict[str, Any]:
 
 def run_use() -> dict[str, Any]:
     results = {}
-    for name, arguments in USES.items():
+    for name, line in USES.items():
         out = Path("uses") / name
         out.parent.mkdir(exist_ok=True)
-        result = command([str(out) if one == "{out}" else one for one in arguments])
+        result = command(line.replace("{out}", str(out)))
         results[name] = result | ({"file": contents(out)} if out.exists() else {})
     return results
 
@@ -523,10 +542,18 @@ def run_python() -> dict[str, Any]:
 
 def run_server() -> dict[str, Any]:
     """Answers to all requests, sent one after the other, and the exit status after SIGTERM."""
-    arguments = ["serve", *(f"{name}={place}" for name, place in SERVED.items()), "--port", "0", "--json", *FLOAT32]
+    arguments = [
+        "serve",
+        *(f"{name}={place}" for name, place in SERVED.items()),
+        "--port",
+        "0",
+        "--json",
+        *FLOAT32.split(),
+        "--no-access-log",
+    ]
     with open("server.log", "w", encoding="utf-8") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "bothways", *arguments, "--no-access-log"], stdout=subprocess.PIPE, stderr=log, text=True
+            [sys.executable, "-m", "bothways", *arguments], stdout=subprocess.PIPE, stderr=log, text=True
         )  # fmt: skip
         try:
             assert server.stdout
@@ -668,8 +695,8 @@ def differences(before: Any, after: Any, tolerance: float = 0.0, path: str = "")
 def equal(before: Any, after: Any, tolerance: float) -> bool:
     if type(before) is not type(after):
         return False
-    if isinstance(before, float) and not before == after:
-        return repr(before) == repr(after) or abs(before - after) <= tolerance  # nan is equal to nan
+    if isinstance(before, float):
+        return repr(before) == repr(after) or 0.0 < tolerance >= abs(before - after)
     return bool(before == after)
 
 
