@@ -66,8 +66,8 @@ RUNS: dict[str, dict[str, str]] = {  # by section, arguments of each training ru
         "pretrain-replaced": "pretrain corpus.txt --family electra --model tiny --vocab-size 600 --masking words",
     },
     "distill": {
-        "distill": "distill bothways-en corpus.txt --layers 1 --hidden-size 64",
-        "distill-static": "distill bothways-en corpus.txt --static --dimensions 16 --for vectors",
+        "distill": "distill pretrain-float32 corpus.txt --layers 1 --hidden-size 64",
+        "distill-static": "distill pretrain-float32 corpus.txt --static --dimensions 16 --for vectors",
     },
     "classify": {
         "classify": "finetune classify --train topics.csv --dev topics-dev.csv --seeds 2 {base} --no-linear-start",
@@ -597,7 +597,7 @@ def request(url: str, path: str, body: Any) -> dict[str, Any]:
 NEEDED: dict[str, tuple[str, ...]] = dict.fromkeys(
     RUNS, ()
 )  # sections in order; by section, those whose models it uses
-NEEDED |= {"resume": (), "compress": ("classify", "variants"), "use": tuple(RUNS)}
+NEEDED |= {"distill": ("pretrain",), "resume": (), "compress": ("classify", "variants"), "use": tuple(RUNS)}
 NEEDED |= dict.fromkeys(("python", "server"), ("classify", "tag", "answer", "regress", "embed"))
 OTHERS = {"resume": run_resume, "compress": run_compress, "use": run_use, "python": run_python, "server": run_server}
 
@@ -710,7 +710,8 @@ def report(before: Mapping[str, Any], after: Mapping[str, Any], tolerance: float
     lines, all_same = [], True
     for section in before:
         found = [*differences(before[section], after[section], tolerance if section in TOLERANT else 0.0)]
-        lines.append(f"{section}: {'same' if not found else f'{len(found)} differences'}")
+        number_found = f"{len(found)} difference{'s' * (len(found) > 1)}"
+        lines.append(f"{section}: {number_found if found else 'same'}")
         lines += [f"  {line}" for line in found[: LINES - 1]]
         all_same &= not found
     return lines, all_same
