@@ -75,9 +75,9 @@ RUNS: dict[str, dict[str, str]] = {  # by section, arguments of each training ru
             "finetune classify --train topics.csv {base} --dev topics-dev.csv --class-weights balanced {brief}"
         ),
         "classify-folds": "finetune classify --train topics.csv --folds 2 {base} {brief}",
-        "classify-few": "finetune classify --train few.csv {base}",
+        "classify-few": "finetune classify --train few.csv {base} --no-baselines",
         "classify-bf16": (
-            "finetune classify --train topics.csv --dev topics-dev.csv --freeze 2 --dtype bfloat16 {brief}"
+            "finetune classify --train topics.csv --dev topics-dev.csv {base} --freeze 2 --dtype bfloat16 {brief}"
         ),
         "multi-label": "finetune classify --train multi.jsonl --dev multi.jsonl --multi-label {base} {brief}",
         "pairs": "finetune classify --train pairs.csv --dev pairs.csv {base} {brief}",
@@ -87,7 +87,10 @@ RUNS: dict[str, dict[str, str]] = {  # by section, arguments of each training ru
         ),
     },
     "variants": {
-        "lora": "finetune classify --train topics.csv --dev topics-dev.csv {base} --adapter lora --rank 4 {brief}",
+        "lora": (
+            "finetune classify --train topics.csv --dev topics-dev.csv --model pretrain-float32 --adapter lora "
+            "--rank 4 {brief}"
+        ),
         "int8": "finetune classify --train topics.csv --dev topics-dev.csv --quantize int8 {base} {brief}",
         "cloze": (
             'finetune classify --train two.csv --dev two.csv --cloze "About [MASK]." --words food music --no-baselines'
@@ -597,7 +600,13 @@ def request(url: str, path: str, body: Any) -> dict[str, Any]:
 NEEDED: dict[str, tuple[str, ...]] = dict.fromkeys(
     RUNS, ()
 )  # sections in order; by section, those whose models it uses
-NEEDED |= {"distill": ("pretrain",), "resume": (), "compress": ("classify", "variants"), "use": tuple(RUNS)}
+NEEDED |= {
+    "distill": ("pretrain",),
+    "variants": ("pretrain",),
+    "resume": (),
+    "compress": ("pretrain", "classify", "variants"),
+    "use": tuple(RUNS),
+}
 NEEDED |= dict.fromkeys(("python", "server"), ("classify", "tag", "answer", "regress", "embed"))
 OTHERS = {"resume": run_resume, "compress": run_compress, "use": run_use, "python": run_python, "server": run_server}
 
