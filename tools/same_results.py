@@ -55,7 +55,7 @@ TIMES = re.compile(r"\b\d[\d.,]*\s?(?:ms|s|seconds?|minutes?|min|hours?|h|(?:tok
 SKIPPED = {".png", ".svg", ".html", ".pt", ".lock", ".log", ".db", ".sqlite"}
 BASE = "--model bothways-en --keep-layers 0 1"
 BRIEF = "--no-baselines --no-linear-start"
-TRAINED = "--epochs 2 --evaluations-per-epoch 1 --batch-size 16"
+TRAINED = "--epochs 1 --evaluations-per-epoch 2 --batch-size 16"
 PRETRAINED = "--steps 8 --evaluate-every 4 --batch-tokens 512 --max-length 64"
 FLOAT32 = "--dtype float32"  # unless a command has another
 WITHOUT_DTYPE = ("info", "merge", "pack")
@@ -101,21 +101,21 @@ RUNS: dict[str, dict[str, str]] = {  # by section, arguments of each training ru
         "tag-bf16": "finetune tag --train tags.conll --dtype bfloat16 {base} {brief}",
     },
     "answer": {
-        "answer": "finetune answer --train questions.jsonl --window 48 --overlap 12 {base}",
+        "answer": "finetune answer --train questions.jsonl --window 48 --overlap 12 {base} --no-baselines",
     },
     "regress": {
         "regress": "finetune regress --train numbers.csv --dev numbers.csv {base} {brief}",
     },
     "embed": {
         "embed": "finetune embed --train similar.csv {base}",
-        "embed-scores": "finetune embed --train scored.csv {base}",
+        "embed-scores": "finetune embed --train scored.csv {base} --no-baselines",
     },
 }
 COMPRESSED = {
-    "int8-classify": "quantize classify --with topics.csv",
+    "int8-classify": "quantize classify --with topics.csv --max-drop 50",
     "pruned": "prune classify --with topics.csv --parts layers --drop-layers top --size 0.9 --cuts 1 --epochs 1",
     "merged": "merge lora",
-    "packed": "pack classify",
+    "packed": "pack pretrain-float32",
 }
 USES = {  # commands with trained models; {out} is the place of a file
     "predict.jsonl": "predict classify topics-dev.csv -o {out} --top 2",
@@ -132,7 +132,7 @@ USES = {  # commands with trained models; {out} is the place of a file
     "predict-tags.jsonl": "predict tag plain.txt -o {out}",
     "predict-answers.jsonl": "predict answer questions.jsonl -o {out} --top 2",
     "predict-numbers.csv": "predict regress numbers.csv -o {out}",
-    "label-next.jsonl": "predict classify topics.csv --label-next 5 -o {out}",
+    "label-next.csv": "predict classify topics.csv --label-next 5 -o {out}",
     "embed.npy": "embed embed plain.txt -o {out}",
     "embed-max.jsonl": "embed bothways-en plain.txt -o {out} --pooling max",
     "embed-static.npy": "embed distill-static plain.txt -o {out}",
@@ -272,8 +272,8 @@ def write_data(place: Path) -> None:
             for row, kind in enumerate(labels)
         ]
 
-    table("topics.csv", classes(72, topics))
-    table("topics-dev.csv", classes(30, topics))
+    table("topics.csv", classes(48, topics))
+    table("topics-dev.csv", classes(18, topics))
     table("few.csv", classes(12, topics[:2]))
     table("two.csv", classes(32, topics[:2]))
     table("long.csv", classes(24, topics, 8))
