@@ -72,7 +72,8 @@ RUNS: dict[str, dict[str, str]] = {  # by section, arguments of each training ru
     "classify": {
         "classify": "finetune classify --train topics.csv --dev topics-dev.csv --seeds 2 {base} {brief}",
         "classify-split": (
-            "finetune classify --train topics.csv {base} --dev topics-dev.csv --class-weights balanced --no-linear-start"
+            "finetune classify --train topics.csv {base} --dev topics-dev.csv --class-weights balanced "
+            "--no-linear-start"
         ),
         "classify-folds": "finetune classify --train topics.csv --folds 2 {base} {brief}",
         "classify-few": "finetune classify --train few.csv {base} --no-baselines",
