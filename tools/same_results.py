@@ -47,9 +47,10 @@ TOLERANT = ("use", "python", "server")  # sections for which --tolerance counts
 LIMIT = 900  # seconds of a section, a guard against hangs
 MEASURED = set(  # keys of values that depend on time or machine
     "began created date energy gpu_seconds host hours kwh machine memory minutes mb ms peak_flops process processor "
-    "seconds seconds_per_step started threads tokens_per_second texts_per_second torch utilization versions "
+    "seconds seconds_per_step speed started threads tokens_per_second texts_per_second torch utilization versions "
     "watts watt_hours".split()
 )
+SPEEDS = re.compile(r"(?<=MB)\s+\d+(?=\s)|\b\d+(?= against )|(?<=%)\s+\d\.\d\d(?=\s)")  # in printed tables
 LARGE = 100_000  # bytes; of a larger file the hash is compared
 TIMES = re.compile(r"\b\d[\d.,]*\s?(?:ms|s|seconds?|minutes?|min|hours?|h|(?:tokens|texts|MB|rows|KB)/s|W|Wh|J)(?!\w)")
 SKIPPED = {".png", ".svg", ".html", ".pt", ".lock", ".log", ".db", ".sqlite"}
@@ -370,7 +371,7 @@ def scrub_text(text: str) -> str:
         text = text.replace(str(path.resolve()), name).replace(str(path), name)
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", text)
     text = re.sub(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?)?", "DATE", text)
-    return TIMES.sub("TIME", text)
+    return SPEEDS.sub(" SPEED", TIMES.sub("TIME", text))
 
 
 def contents(file: Path) -> Any:
