@@ -1,6 +1,7 @@
 """A model behind the server: its name, what it can do, its queue, and how requests become texts in it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from bothways.errors import InputError
@@ -50,7 +51,7 @@ class ServedModel:
 
     # --- what it can do -----------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def routes(self) -> list[str]:
         """The names of the routes that the model answers."""
         names = [*VECTOR_ROUTES] if self.fingerprint else []
