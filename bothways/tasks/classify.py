@@ -349,9 +349,9 @@ class Classification(TextTask):
 
     @classmethod
     def build(cls, settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Classification:
-        # In cross-validation some fold trains on each row, and all folds need the same labels.
         from bothways.checkpoint.cloze import with_cloze_head, words_by_label
 
+        # In cross-validation some fold trains on each row, and all folds need the same labels.
         labelled = [*tables.values()] if settings.folds else [tables["train"]]
         names = read_label_names(labelled, settings.train, multi_label=settings.multi_label)
         check_metric(settings.metric, settings.positive, names, settings.train, multi_label=settings.multi_label)

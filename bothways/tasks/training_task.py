@@ -272,8 +272,7 @@ class TrainingTask(ABC):
     tasks whose examples have independent losses; a longer example forms its own. freeze_below: the encoder stays frozen
     if train and dev together have fewer examples, unless epochs are given. min_step_examples, min_step_tokens: minimum
     size of a step in examples of average length and in tokens, unless its size is set. min_steps: of a training, unless
-    epochs are given (see EpochCount). initial_model: the model before
-    the first step; "" if it is not worth evaluating.
+    epochs are given (see EpochCount). initial_model: the model before the first step; "" if it is not worth evaluating.
     """
 
     name: ClassVar[str]
