@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import bothways
-from bothways.checkpoint import checkpoint
+from bothways.checkpoint.reading import read_family
 from bothways.families import FAMILIES
 
 PLAIN = {
@@ -42,7 +42,7 @@ OLD = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_published_config_is_read_with_nothing_unknown(name):
-    family = checkpoint.read_family(CONFIGS[name], "config.json")
+    family = read_family(CONFIGS[name], "config.json")
     config, unknown = family.parse_config(CONFIGS[name], "config.json")
     assert family is FAMILIES["bert"] and not unknown
     assert (config.vocab_size, config.hidden_size) == (CONFIGS[name]["vocab_size"], CONFIGS[name]["hidden_size"])
