@@ -96,6 +96,7 @@ def main() -> None:
         order = [options.before, options.after][:: 1 if time % 2 == 0 else -1]
         speeds = {checkout: measure(checkout) for checkout in order}
         pairs.append((speeds[options.before], speeds[options.after]))
+        print(f"{time + 1} of {options.times}:", *(json.dumps(side) for side in pairs[-1]), file=sys.stderr, flush=True)
     print("| | before | after | after / before (95 % interval) |\n|---|---|---|---|")
     for name in pairs[0][0]:
         before, after = ([pair[side][name] for pair in pairs] for side in (0, 1))
