@@ -27,8 +27,8 @@ from bothways.finetuning.tasks import TASKS, load_initial_model
 from bothways.linear import linear_head, tfidf
 from bothways.linear.tfidf import Rows
 from bothways.settings import Classify
+from bothways.tasks.class_decoding import fit_calibration
 from bothways.tasks.classify import Classification
-from bothways.tasks.prediction_sets import fit_calibration
 from bothways.tasks.training_task import resamples_of
 
 OTHERS, FEWEST, MOST = 5000, 100, 1000

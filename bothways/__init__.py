@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from bothways.errors import InputError
     from bothways.finetuning.finetune import FineTuneResult
     from bothways.inference.load import load
-    from bothways.inference.masked_words import Guess
     from bothways.inference.predictor import Predictor
-    from bothways.inference.text_scores import Prediction
     from bothways.pretraining.result import PretrainingResult
     from bothways.search.store import Hit, Store
     from bothways.tasks.answer_decoding import Answer
+    from bothways.tasks.class_decoding import Prediction
+    from bothways.tasks.fill import Guess
     from bothways.tasks.scores import Scores
     from bothways.tasks.tag_decoding import Entity
     from bothways.tokenizer.tokenizer import Encoding, Tokenizer
@@ -50,11 +50,11 @@ _MODULES = {
     "Callback": "training.callbacks",
     "Encoding": "tokenizer.tokenizer",
     "Entity": "tasks.tag_decoding",
-    "Guess": "inference.masked_words",
+    "Guess": "tasks.fill",
     "Hit": "search.store",
     "FineTuneResult": "finetuning.finetune",
     "InputError": "errors",
-    "Prediction": "inference.text_scores",
+    "Prediction": "tasks.class_decoding",
     "Predictor": "inference.predictor",
     "PretrainingResult": "pretraining.result",
     "Scores": "tasks.scores",

@@ -103,7 +103,7 @@ def test_the_reading_lists_name_every_file_that_runs(reading):
     """In the order of the first call, with lines of code, which have no limit."""
     assert set(reading) == {"text to loss", "text to label"}
     assert {"tokenizer/wordpiece", "model/attention", "training/losses"} <= {*reading["text to loss"]}
-    assert {"inference/load", "model/attention", "inference/text_scores"} <= {*reading["text to label"]}
+    assert {"inference/load", "model/attention", "tasks/class_decoding"} <= {*reading["text to label"]}
     assert reading_lists(reading) in (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
 
 

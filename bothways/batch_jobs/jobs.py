@@ -47,7 +47,7 @@ from bothways.inference.reading import Progress
 from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
-from bothways.tasks.prediction_sets import stored_calibration
+from bothways.tasks.class_decoding import stored_calibration
 from bothways.tasks.scores import probability_column
 
 VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")

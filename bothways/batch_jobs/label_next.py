@@ -12,12 +12,11 @@ from bothways.batch_jobs.progress import JobProgress
 from bothways.batch_jobs.writers import ResultRow, Separated
 from bothways.data.stream import ModelInput, all_columns, has_lines
 from bothways.errors import format_count
-from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
-from bothways.inference.label_choice import choose_all
+from bothways.inference.active_learning import CandidatePool, UnlabelledTexts, choose_all
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
-from bothways.inference.text_scores import Prediction
 from bothways.settings.predict import Predict
+from bothways.tasks.class_decoding import Prediction
 from bothways.tasks.task import second_texts
 
 SUFFIXES = (".csv", ".tsv")

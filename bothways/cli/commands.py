@@ -15,8 +15,8 @@ from bothways.settings.tools import Cache, Info, Vocab
 if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal
     from bothways.corpus.cache import CachedStore
-    from bothways.inference.masked_words import Guess
     from bothways.search.commands import CachedIndex
+    from bothways.tasks.fill import Guess
 
 
 def vocab(settings: Vocab) -> int:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bothways.compression.shrink import Shrunk
     from bothways.finetuning.finetune import FineTuneResult
     from bothways.finetuning.glue import GlueTable
-    from bothways.inference.masked_words import Guess
     from bothways.pretraining.result import PretrainingResult
     from bothways.search.commands import SearchResult
     from bothways.search.extraction import Extracted
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from bothways.settings.pretrain import Pretrain
     from bothways.settings.search import Extract, Index, Mcp, Search
     from bothways.settings.tools import Cache, Demo, Info, Vocab
+    from bothways.tasks.fill import Guess
     from bothways.tasks.scores import Scores
 
 

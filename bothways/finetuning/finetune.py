@@ -50,7 +50,7 @@ from bothways.model.model import Model
 from bothways.report import plot
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASK, task_from_heads
-from bothways.tasks.prediction_sets import CALIBRATION
+from bothways.tasks.class_decoding import CALIBRATION
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import (
     RESAMPLES,

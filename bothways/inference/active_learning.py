@@ -7,13 +7,19 @@ of the two highest probabilities; for several labels that of the least certain o
 Letters: N texts, C labels, H size of a vector, K clusters.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.data.near_duplicates import text_key
+from bothways.errors import InputError
 from bothways.rng import Purpose, generator
-from bothways.tasks.arrays import sigmoid, softmax, top_k
+from bothways.tasks.arrays import normalize, sigmoid, softmax, top_k
 
 Floats = NDArray[np.float32]
 BETA = 10  # most uncertain texts, for each text to be chosen
@@ -42,14 +48,30 @@ class UnlabelledTexts:
     uncertainty_N: Floats
     vectors_NH: Floats
 
+    @staticmethod
+    def of(
+        texts: Sequence[str],
+        pairs: Sequence[str] | None,
+        parts: Iterable[tuple[Floats, Floats]],
+        *,
+        multi_label: bool,
+    ) -> UnlabelledTexts:
+        """Texts (or pairs), with parts of their scores and vectors."""
+        uncertainty, vectors = [], []
+        for scores_nC, vectors_nH in parts:
+            uncertainty.append(uncertainties(scores_nC, multi_label=multi_label))
+            vectors.append(normalize(vectors_nH))
+        keys = [_row_key(*row) for row in zip(texts, pairs or [""] * len(texts), strict=True)]
+        return UnlabelledTexts(np.arange(len(keys)), keys, np.concatenate(uncertainty), np.concatenate(vectors))
+
     def __len__(self) -> int:
         return len(self.keys)
 
-    def take(self, indices: NDArray[np.int64]) -> "UnlabelledTexts":
+    def take(self, indices: NDArray[np.int64]) -> UnlabelledTexts:
         keys = [self.keys[index] for index in indices.tolist()]
         return UnlabelledTexts(self.rows_N[indices], keys, self.uncertainty_N[indices], self.vectors_NH[indices])
 
-    def most_uncertain(self, number: int) -> "UnlabelledTexts":
+    def most_uncertain(self, number: int) -> UnlabelledTexts:
         """At most this many different texts that are not empty, the most uncertain first; ties in input order."""
         first: dict[str, int] = {}
         for index in np.argsort(-self.uncertainty_N, kind="stable").tolist():
@@ -86,6 +108,21 @@ class CandidatePool:
             return []
         chosen = representatives(self.candidates.vectors_NH, self.candidates.uncertainty_N, self.number)
         return [int(self.candidates.rows_N[index]) for index in chosen]
+
+
+def choose_all(pool: CandidatePool, source: str) -> list[int]:
+    """The indices that a pool chooses. InputError if there are fewer than it wants; source: what they come from."""
+    chosen = pool.choose()
+    if len(chosen) < pool.number:
+        different = f"{len(chosen):,} of them different and not empty"
+        raise InputError(f"label_next ({pool.number:,}) is more than there are: {source}, {different}; ask for fewer")
+    return chosen
+
+
+def _row_key(text: str, pair: str) -> str:
+    """A key that near-duplicate rows share; "" for an empty row."""
+    keys = text_key(text), text_key(pair)
+    return blake2b(repr(keys).encode(), digest_size=16).hexdigest() if any(keys) else ""
 
 
 def representatives(vectors_NH: Floats, weights_N: Floats, number: int) -> list[int]:

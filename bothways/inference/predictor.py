@@ -1,24 +1,57 @@
-"""Predictor: a loaded model that classifies, tags, answers, fills masks and embeds texts."""
+"""Predictor: a loaded model that classifies, tags, answers, fills masks and embeds texts.
 
-from collections.abc import Callable, Iterable, Iterator
+Letters: N texts, S tokens of a text, H hidden size, C outputs of the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from bothways.errors import InputError
-from bothways.inference.label_choice import LabelChoice
-from bothways.inference.masked_words import MaskedWords
-from bothways.inference.passage_answers import PassageAnswers
-from bothways.inference.reading import Texts
-from bothways.inference.text_scores import TextScores
-from bothways.inference.text_vectors import TextVectors
-from bothways.inference.word_tags import WordTags
-from bothways.tasks.arguments import whole_number
+import numpy as np
+
+from bothways.data.tags import join_words
+from bothways.errors import InputError, format_count
+from bothways.inference.reading import ReadOptions, Rows, Texts, check_pairs
+from bothways.log import logger
+from bothways.tasks import TASKS, arrays
+from bothways.tasks.answer_decoding import (
+    MAX_ANSWER_TOKENS,
+    NUM_CANDIDATES,
+    Answer,
+    Candidates,
+    encode_pairs,
+    find_candidates,
+)
+from bothways.tasks.arguments import read_one_or_many, read_words, whole_number
+from bothways.tasks.class_decoding import Prediction, decode_classes
+from bothways.tasks.pooling import Pooling
+from bothways.tasks.tag_decoding import Entity, Tagset, decode_entities, decode_word_tags
+from bothways.tasks.windows import WindowPolicy, merge_rows
+from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from bothways.checkpoint.contents import Checkpoint
+    from bothways.checkpoint.description import Description
+    from bothways.inference.active_learning import UnlabelledTexts
+    from bothways.inference.backends.backend import Backend
+    from bothways.inference.backends.encoder import EncoderBackend
+    from bothways.inference.runner import BatchRunner
+    from bothways.model.model import Model
+    from bothways.tasks.fill import Guess
 
 Result = TypeVar("Result")
 STREAM_ROWS = 1024  # texts that `stream` reads ahead and computes together
+LABELS_SHOWN = 5  # in repr(Predictor)
 
 
-class Predictor(TextVectors, TextScores, LabelChoice, MaskedWords, WordTags, PassageAnswers):
+class Predictor:
     """A loaded model. `task` is the name of the method for its head; `stream` applies a method to endless input.
 
     Every method takes one text and returns one result, or takes many texts (a list, an iterator, a NumPy array, a
@@ -34,6 +67,462 @@ class Predictor(TextVectors, TextScores, LabelChoice, MaskedWords, WordTags, Pas
     forked process may use a model that was loaded before the fork, unless torch has already computed with several
     threads (any method below does): then it hangs, as always with torch. Load the model after the fork, or use spawn.
     """
+
+    def __init__(
+        self,
+        model: Checkpoint | Backend,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        source: Path | None = None,
+        window: int | None = None,
+        batch_tokens: int | None = None,
+    ) -> None:
+        """model: a checkpoint, to which the options belong (backends/encoder.py); or a backend, which has its own."""
+        from bothways.inference.backends.backend import Backend
+        from bothways.inference.backends.encoder import EncoderBackend
+
+        self.backend: Backend
+        if isinstance(model, Backend):
+            self.backend = model
+        else:
+            self.backend = EncoderBackend(
+                model, dtype=dtype, device=device, source=source, window=window, batch_tokens=batch_tokens
+            )
+        self._warned = False
+        self._adapters: dict[str, Self] = {}
+
+    @classmethod
+    def with_adapters(cls, backend: Backend, directories: Mapping[str, Path]) -> Self:
+        """A model with adapters, by name, which share its weights."""
+        model = cls(backend)
+        model._adapters = {name: cls(backend.encoder.with_adapter(place)) for name, place in directories.items()}
+        return model
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The names of the adapters that the model was loaded with."""
+        return tuple(self._adapters)
+
+    def adapter(self, name: str) -> Self:
+        """The model with one of its adapters, which has its own head and labels: model.adapter("topics").classify(...).
+
+        InputError for an unknown name."""
+        if name not in self._adapters:
+            known = ", ".join(self._adapters) or "none; load them: bothways.load(MODEL, adapter={NAME: DIRECTORY})"
+            raise InputError(f"no adapter is named {name!r:.60} (adapters: {known})")
+        return self._adapters[name]
+
+    @property
+    def task(self) -> str:
+        """The name of the method for the model's head, to be called as getattr(model, model.task)(texts)."""
+        return self.backend.task
+
+    @property
+    def description(self) -> Description:
+        """Labels, pooling and metadata of the model."""
+        return self.backend.description
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes or tags, in the order of the head's outputs; none for other heads."""
+        return self.description.labels
+
+    @property
+    def device(self) -> torch.device:
+        return self.backend.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format in which the model computes."""
+        return self.backend.dtype
+
+    def __repr__(self) -> str:
+        labels = f", labels={_shortened(self.labels)}" if self.labels else ""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return (
+            f"{type(self).__name__}(task={self.task!r}, model_type={self.description.model_type!r}{labels}, "
+            f"dtype={dtype!r}, device={str(self.device)!r})"
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model into a directory, an encoder with float32 weights in the layout that transformers loads."""
+        self.backend.save(Path(path))
+
+    # --- encoders; InputError, saying what the model is, for others ---------------------------------------------------
+
+    @property
+    def encoder(self) -> EncoderBackend:
+        """The backend, if it computes hidden states of tokens."""
+        return self.backend.encoder
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.encoder.checkpoint
+
+    @property
+    def module(self) -> Model:
+        """The model on its device, in its number format."""
+        return self.encoder.model
+
+    @property
+    def runner(self) -> BatchRunner:
+        return self.encoder.runner
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the checkpoint. InputError if the checkpoint has none."""
+        return self.backend.tokenizer
+
+    @property
+    def window_policy(self) -> WindowPolicy:
+        """How long texts are split by default."""
+        return self.encoder.window_policy
+
+    def split(
+        self, encodings: Sequence[Encoding], options: ReadOptions | None = None, names: Sequence[str] | None = None
+    ) -> list[list[Encoding]]:
+        """The windows of each encoding. RowsError if texts are too long for long="error"."""
+        return self.encoder.split(encodings, options, names)
+
+    @property
+    def truncated_texts(self) -> int:
+        """Number of texts that were truncated so far."""
+        return self.backend.truncated_texts
+
+    @truncated_texts.setter
+    def truncated_texts(self, number: int) -> None:
+        self.backend.truncated_texts = number
+
+    # --- pairs --------------------------------------------------------------------------------------------------------
+
+    @property
+    def reads_pairs(self) -> bool | None:
+        """Whether the model was fine-tuned on pairs; None if unknown."""
+        reads_pairs: bool | None = self.description.metadata.get("reads_pairs")
+        return reads_pairs
+
+    def ignores_pairs(self, text_column: str | None, pair_column: str | None) -> bool:
+        """Whether to drop second texts: the model was fine-tuned on single texts, and only their column is named."""
+        return self.reads_pairs is False and text_column is not None and pair_column is None
+
+    def check_pairs(self, has_pairs: bool, source: object) -> None:
+        """InputError if a source has pairs and the model was fine-tuned on single texts, or the reverse."""
+        check_pairs(self.description, has_pairs, source)
+
+    # --- texts to results, a method for each task, which decodes in tasks/ --------------------------------------------
+
+    @overload
+    def hidden_states(self, texts: str, **options: Unpack[ReadOptions]) -> Rows: ...  # type: ignore[overload-overlap]
+    @overload
+    def hidden_states(self, texts: Texts, **options: Unpack[ReadOptions]) -> list[Rows]: ...
+    def hidden_states(self, texts: Texts, **options: Unpack[ReadOptions]) -> Rows | list[Rows]:
+        """The last hidden states of each text, float32 [S, H]: one row per token of tokenizer.encode(text), special
+        tokens included, without tokens that were truncated.
+
+        Each token of a long text is taken from the window in which it is furthest from a cut.
+        """
+        texts, _, is_single = read_one_or_many(texts)
+        windows = self.encoder.encode(texts, None, options)
+        rows = self.encoder.run_rows(windows, options, lambda hidden_TH: hidden_TH)
+        merged = [merge_rows(parts, part_rows) for parts, part_rows in zip(windows, rows, strict=True)]
+        return merged[0] if is_single else merged
+
+    def embed(
+        self, texts: Texts, *, pooling: Pooling = "auto", normalize: bool = True, **options: Unpack[ReadOptions]
+    ) -> Rows:
+        """A vector per text, float32 [N, H]; [H] for a single text.
+
+        pooling: "mean", "cls" or "max"; "auto" is the checkpoint's own pooling, else the mean. mean and max are over
+        the text's tokens, each counted once even if several windows contain it; cls is averaged over the windows.
+        normalize: scale to length 1.
+        """
+        texts, _, is_single = read_one_or_many(texts)
+        vectors = self.backend.text_vectors(texts, pooling, options)
+        vectors_NH: Rows = arrays.normalize(vectors, out=vectors) if normalize else vectors
+        return vectors_NH[0] if is_single else vectors_NH
+
+    @overload
+    def classify(  # type: ignore[overload-overlap]
+        self,
+        texts: str,
+        pairs: str | None = None,
+        *,
+        top: int | None = None,
+        coverage: float | None = None,
+        **options: Unpack[ReadOptions],
+    ) -> Prediction: ...
+    @overload
+    def classify(
+        self,
+        texts: Texts,
+        pairs: Texts | None = None,
+        *,
+        top: int | None = None,
+        coverage: float | None = None,
+        **options: Unpack[ReadOptions],
+    ) -> list[Prediction]: ...
+    def classify(
+        self,
+        texts: Texts,
+        pairs: Texts | None = None,
+        *,
+        top: int | None = None,
+        coverage: float | None = None,
+        **options: Unpack[ReadOptions],
+    ) -> Prediction | list[Prediction]:
+        """The most probable label of each text (or pair).
+
+        A long text is classified by the mean of its windows' vectors, or by their maximum if the model was fine-tuned
+        that way. top: number of labels in `scores`, the most probable first; by default all, which take about 60 bytes
+        per label and text. coverage: for a calibrated single-label model, `labels` is the set that holds the right
+        label of this fraction of texts like those of fine-tuning, the most probable first.
+        """
+        firsts, seconds, is_single = read_one_or_many(texts, pairs)
+        self._need_head("classify", "text classes")
+        if not self.labels:
+            raise InputError("the model has one output, for regression; use regress")
+        parts = self.backend.text_scores("classes", firsts, seconds, options)
+        predictions = decode_classes(parts, self.description, top, coverage)
+        return predictions[0] if is_single else predictions
+
+    @overload
+    def regress(self, texts: str, pairs: str | None = None, **options: Unpack[ReadOptions]) -> float: ...  # type: ignore[overload-overlap]
+    @overload
+    def regress(self, texts: Texts, pairs: Texts | None = None, **options: Unpack[ReadOptions]) -> Rows: ...
+    def regress(self, texts: Texts, pairs: Texts | None = None, **options: Unpack[ReadOptions]) -> float | Rows:
+        """The number that a regression model predicts for each text (or pair), float32 [N]."""
+        firsts, seconds, is_single = read_one_or_many(texts, pairs)
+        self._need_head("regress", "a number")
+        if self.backend.heads["classes"] != 1:
+            raise InputError(f"the model has {format_count(len(self.labels), 'class', 'classes')}; use classify")
+        numbers: Rows = np.concatenate([*self.backend.text_scores("classes", firsts, seconds, options)])[:, 0]
+        return float(numbers[0]) if is_single else numbers
+
+    @overload
+    def is_next(self, first: str, second: str, **options: Unpack[ReadOptions]) -> float: ...  # type: ignore[overload-overlap]
+    @overload
+    def is_next(self, first: Texts, second: Texts, **options: Unpack[ReadOptions]) -> Rows: ...
+    def is_next(self, first: Texts, second: Texts, **options: Unpack[ReadOptions]) -> float | Rows:
+        """The probability that the second text follows the first, float32 [N].
+
+        This is a softmax over the two scores of the next-sentence head (Devlin 2018, section 3.1). The first score
+        means "follows", or "in the original order" for ALBERT's sentence-order head.
+        """
+        self._need_head("is_next", "next sentences", "use a model pre-trained with next-sentence prediction")
+        firsts, seconds, is_single = read_one_or_many(first, second, names=("first", "second"))
+        if seconds is None:
+            raise InputError("second is None; give the text that may follow")
+        scores_N2 = np.concatenate([*self.backend.text_scores("next_sentence", firsts, seconds, options)])
+        probabilities: Rows = arrays.softmax(scores_N2)[:, 0]
+        return float(probabilities[0]) if is_single else np.ascontiguousarray(probabilities)
+
+    def label_next(self, texts: Texts, n: int, pairs: Texts | None = None, **options: Unpack[ReadOptions]) -> list[int]:
+        """The indices of the n texts (or pairs) to label next: the classifier is uncertain of them, and they differ.
+
+        The most uncertain text comes first. Empty texts are left out, and of texts that differ only in case, spaces or
+        punctuation one is kept. The choice depends on nothing but texts, order and model. InputError if there are fewer
+        than n different texts, or if the model is not a classifier.
+        """
+        from bothways.inference.active_learning import CandidatePool, choose_all
+
+        firsts, seconds, is_single = read_one_or_many(texts, pairs)
+        if is_single:
+            raise InputError("texts is a single string; give a list of texts to choose from")
+        pool = CandidatePool(whole_number("n", n, 1))
+        pool.add(self.label_candidates(firsts, seconds, **options))
+        return choose_all(pool, f"{format_count(len(firsts), 'text')} given")
+
+    def label_candidates(
+        self, texts: list[str], pairs: list[str] | None, **options: Unpack[ReadOptions]
+    ) -> UnlabelledTexts:
+        """What `label_next` needs to know of each text (or pair). InputError if the model is not a classifier."""
+        from bothways.inference.active_learning import UnlabelledTexts
+
+        if self.task != "classify":
+            raise InputError(f"label_next is for classifiers; the task of this model is {self.task}")
+        parts = self.backend.scored_vectors("classes", texts, pairs, options)
+        return UnlabelledTexts.of(texts, pairs, parts, multi_label=self.description.multi_label)
+
+    @overload
+    def fill(self, texts: str, *, top: int = 5, **options: Unpack[ReadOptions]) -> list[list[Guess]]: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill(self, texts: Texts, *, top: int = 5, **options: Unpack[ReadOptions]) -> list[list[list[Guess]]]: ...
+    def fill(
+        self, texts: Texts, *, top: int = 5, **options: Unpack[ReadOptions]
+    ) -> list[list[Guess]] | list[list[list[Guess]]]:
+        """The `top` most probable tokens for each [MASK] of a text, best first; for many texts, a list of such lists.
+
+        The model's own mask token (`<mask>` in RoBERTa) works as well. A mask in a long text is filled in the window in
+        which it is most central. InputError if a text has no mask, or the model has no head for masked words.
+        """
+        from bothways.tasks.fill import fill_masks, find_masks
+
+        texts, _, is_single = read_one_or_many(texts)
+        self._need_head("fill", "masked words", "use a model pre-trained with them")
+        if self.encoder.module.config.direction != "both":
+            raise InputError("a one-directional model cannot fill masks; use one that reads both directions")
+        top = whole_number("top", top, 1)
+        self.warn_of_lost_decoder()
+        masked = find_masks(texts, self.tokenizer)
+        windows = self.split([one.encoding for one in masked], options)
+        guess = partial(self.encoder.masked_words, top=top, options=options)
+        fills = fill_masks(masked, windows, guess, self.tokenizer)
+        return fills[0] if is_single else fills
+
+    def cloze(self, phrase: str, words: Mapping[str, str] | Sequence[str]) -> Self:
+        """A classifier without any training: the label of a text is the one whose word is the most probable at the mask
+        of a phrase before the text (Schick & Schuetze 2021).
+
+        phrase: with one [MASK], such as "It was [MASK].". words: by label, or only the words, which are the labels too;
+        each is one piece of the vocabulary.
+
+            model.cloze("It was [MASK].", ["great", "terrible"]).classify("The plot makes no sense.").label
+        """
+        from bothways.checkpoint.cloze import with_cloze_head, words_by_label
+        from bothways.inference.backends.encoder import EncoderBackend
+
+        encoder = self.encoder
+        named = words_by_label(words if isinstance(words, Mapping) else tuple(words), ())
+        source = encoder.checkpoint
+        dtype = str(self.dtype).removeprefix("torch.")
+        classifier = with_cloze_head(source, phrase, named)
+        backend = EncoderBackend(classifier, dtype=dtype, device=str(self.device), source=encoder.source)
+        return type(self)(backend)
+
+    def warn_of_lost_decoder(self) -> None:
+        """Warn once that the decoder of pre-training (DeBERTa's EMD) is missing."""
+        if self.description.settings.get("objective") == "enhanced" and not self._warned:
+            logger.warning(
+                "the enhanced mask decoder (--objective enhanced) is not saved with the model; words are guessed "
+                "without it"
+            )
+            self._warned = True
+
+    @overload
+    def tag(self, texts: str, **options: Unpack[ReadOptions]) -> list[Entity]: ...  # type: ignore[overload-overlap]
+    @overload
+    def tag(self, texts: Texts, **options: Unpack[ReadOptions]) -> list[list[Entity]]: ...
+    def tag(self, texts: Texts, **options: Unpack[ReadOptions]) -> list[Entity] | list[list[Entity]]:
+        """The entities of each text, in order; entity.text == text[entity.start : entity.end] always holds.
+
+        A model with one label per word (part of speech) returns an entity for each word, split at punctuation.
+        """
+        texts, _, is_single = read_one_or_many(texts)
+        windows, scores = self._tag_scores(texts, options)
+        tagset = self.tagset
+        entities = [decode_entities(parts, scores_SC, tagset) for parts, scores_SC in zip(windows, scores, strict=True)]
+        return entities[0] if is_single else entities
+
+    @overload
+    def tag_words(self, words: Sequence[str], **options: Unpack[ReadOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
+    @overload
+    def tag_words(self, words: Iterable[Sequence[str]], **options: Unpack[ReadOptions]) -> list[list[str]]: ...
+    def tag_words(
+        self, words: Sequence[str] | Iterable[Sequence[str]], **options: Unpack[ReadOptions]
+    ) -> list[str] | list[list[str]]:
+        """One tag (IOB2 or plain) for each word of a text that is already split, or of several such texts."""
+        lists, is_single = read_words(words)
+        windows, scores = self._tag_scores([*map(join_words, lists)], options)
+        tagset = self.tagset
+        tags = [
+            decode_word_tags(parts, scores_SC, words, tagset)
+            for words, parts, scores_SC in zip(lists, windows, scores, strict=True)
+        ]
+        return tags[0] if is_single else tags
+
+    @property
+    def tagset(self) -> Tagset:
+        """The labels of the tagger and their scheme."""
+        return Tagset.from_names(self.labels, self.description.metadata.get("scheme"))
+
+    def _tag_scores(self, texts: Sequence[str], options: ReadOptions) -> tuple[list[list[Encoding]], list[Rows]]:
+        """Each text's windows and its scores, one row per token, [S, C]."""
+        self._need_head("tag", "tags")
+        windows = self.encoder.encode(texts, None, options)
+        rows = self.encoder.token_scores("tokens", windows, options)
+        return windows, [merge_rows(parts, part_rows) for parts, part_rows in zip(windows, rows, strict=True)]
+
+    @overload
+    def answer(  # type: ignore[overload-overlap]
+        self,
+        questions: str,
+        passages: str,
+        *,
+        top: int = 1,
+        max_answer_tokens: int | None = None,
+        **options: Unpack[ReadOptions],
+    ) -> list[Answer]: ...
+    @overload
+    def answer(
+        self,
+        questions: Texts,
+        passages: Texts,
+        *,
+        top: int = 1,
+        max_answer_tokens: int | None = None,
+        **options: Unpack[ReadOptions],
+    ) -> list[list[Answer]]: ...
+    def answer(
+        self,
+        questions: Texts,
+        passages: Texts,
+        *,
+        top: int = 1,
+        max_answer_tokens: int | None = None,
+        **options: Unpack[ReadOptions],
+    ) -> list[Answer] | list[list[Answer]]:
+        """The `top` best answers to a question about a passage, best first; for several questions, a list of such
+        lists.
+
+        answer.text == passage[answer.start : answer.end] always holds. The text is "" (start = end = 0) if the passage
+        is empty, or if the model predicts "no answer", for which it must have been trained with unanswerable questions.
+        max_answer_tokens: maximum length of an answer; the default is that of fine-tuning, else 30.
+        """
+        is_single = isinstance(questions, str) and isinstance(passages, str)
+        num_candidates = max(whole_number("top", top, 1), NUM_CANDIDATES)
+        candidates = self.answer_candidates(
+            questions, passages, num_candidates=num_candidates, max_answer_tokens=max_answer_tokens, **options
+        )
+        threshold = self.description.metadata.get("no_answer_threshold")
+        answers = [one.answers(top, threshold) for one in candidates]
+        return answers[0] if is_single else answers
+
+    def answer_candidates(
+        self,
+        questions: Texts,
+        passages: Texts,
+        *,
+        num_candidates: int = NUM_CANDIDATES,
+        max_answer_tokens: int | None = None,
+        **options: Unpack[ReadOptions],
+    ) -> list[Candidates]:
+        """The best spans for each question and the score of "no answer", before a threshold decides between them."""
+        self._need_head("answer", "answers")
+        questions, texts, _ = read_one_or_many(questions, passages, names=("questions", "passages"))
+        if texts is None:
+            raise InputError("passages is None; give one passage per question")
+        pairs = encode_pairs(self.tokenizer, questions, texts)
+        names = [f"questions[{row}]" for row in range(len(pairs))]
+        windows = self.split(pairs, options, names)
+        rows = self.encoder.token_scores("spans", windows, options)
+        if max_answer_tokens is None:
+            length: int = self.description.settings.get("max_answer_tokens") or MAX_ANSWER_TOKENS
+        else:
+            length = whole_number("max_answer_tokens", max_answer_tokens, 1)
+        return [
+            find_candidates(parts, part_rows, max_answer_tokens=length, num_candidates=num_candidates)
+            for parts, part_rows in zip(windows, rows, strict=True)
+        ]
+
+    def _need_head(self, task: str, purpose: str, remedy: str = "") -> None:
+        """InputError if the model lacks the head of a task. remedy: for a task that is not fine-tuned."""
+        if TASKS[task].head not in self.backend.heads:
+            heads = ", ".join(self.backend.heads) or "none"
+            remedy = remedy or f"fine-tune one: bothways finetune {task}"
+            raise InputError(f"the model has no head for {purpose} (heads: {heads}); {remedy}")
+
+    # --- streams ------------------------------------------------------------------------------------------------------
 
     def stream(
         self,
@@ -71,3 +560,8 @@ def _stream(
             yield from method(block, **options)
         else:
             yield from method(block, [*islice(pairs, len(block))], **options)
+
+
+def _shortened(labels: Sequence[str]) -> str:
+    more = f", ... {len(labels) - LABELS_SHOWN:,} more" if len(labels) > LABELS_SHOWN else ""
+    return f"[{', '.join(map(repr, labels[:LABELS_SHOWN]))}{more}]"

@@ -30,8 +30,8 @@ from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.settings.finetune import Classify
 from bothways.settings.predict import Evaluate
 from bothways.tasks.arrays import NO_LABEL, Floats, sigmoid, softmax, top_k
+from bothways.tasks.class_decoding import Calibration, fit_calibration, fit_temperature
 from bothways.tasks.linear_baselines import fit_linear_baselines
-from bothways.tasks.prediction_sets import Calibration, fit_calibration, fit_temperature
 from bothways.tasks.regress import NumberEvaluator
 from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_column
 from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, firsts, second_texts, seconds

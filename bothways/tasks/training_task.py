@@ -23,7 +23,7 @@ from bothways.rng import Purpose, generator
 from bothways.settings.finetune import FineTune
 from bothways.tasks import task_from_heads
 from bothways.tasks.arrays import Floats
-from bothways.tasks.prediction_sets import Calibration
+from bothways.tasks.class_decoding import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import Evaluator
 from bothways.tasks.windows import Long, WindowPolicy

@@ -11,7 +11,7 @@ import torch
 from bothways.cli.main import main
 from bothways.errors import InputError
 from bothways.settings import Classify
-from bothways.tasks.prediction_sets import LOWEST, Calibration, fit_calibration, fit_temperature, stored_calibration
+from bothways.tasks.class_decoding import LOWEST, Calibration, fit_calibration, fit_temperature, stored_calibration
 
 
 def sample(scores_NC, temperature, seed):

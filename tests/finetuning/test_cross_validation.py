@@ -19,7 +19,7 @@ from bothways.finetuning import cross_validation
 from bothways.finetuning.tasks import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
-from bothways.tasks.prediction_sets import stored_calibration
+from bothways.tasks.class_decoding import stored_calibration
 from bothways.training.signals import Stopped
 
 pytestmark = pytest.mark.slow

@@ -1,17 +1,89 @@
-"""Prediction sets: the classes that hold the right one with a chosen probability (split conformal; Vovk 2005)."""
+"""Class decoding: labels and probabilities from scores; prediction sets, which hold the right label with a chosen
+probability (split conformal; Vovk 2005).
+
+Letters: N texts, C classes.
+"""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, format_count
-from bothways.tasks.arrays import Floats, softmax
+from bothways.tasks.arguments import whole_number
+from bothways.tasks.arrays import Floats, sigmoid, softmax, top_k
+
+if TYPE_CHECKING:
+    from bothways.checkpoint.description import Description
 
 CALIBRATION = "calibration"  # key in bothways.json
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable label of a text, its probability, and the probabilities by label (all, or the `top` highest).
+
+    labels: the label; for multi-label models, every label with probability > 0.5, possibly none; with `coverage`, the
+    prediction set. is_set: whether labels are of these two kinds.
+    """
+
+    label: str
+    score: float
+    scores: dict[str, float]
+    labels: tuple[str, ...] = ()
+    is_set: bool = field(default=False, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        labels = {"labels": [*self.labels]} if self.is_set else {}
+        return {"label": self.label, **labels, "score": self.score, "scores": self.scores}
+
+
+def decode_classes(
+    parts: Iterable[Floats], model: Description, top: int | None, coverage: float | None
+) -> list[Prediction]:
+    """The prediction for each text from its scores, [n, C] of some texts at a time. top, coverage: as in
+    Predictor.classify."""
+    names, is_multi_label, predictions = model.labels, model.multi_label, []
+    top = None if top is None else min(whole_number("top", top, 1), len(names))
+    is_set = is_multi_label or coverage is not None
+    if coverage is not None and is_multi_label:
+        raise InputError("coverage is for models with one label a text")
+    lowest = 0.5 if coverage is None else stored_calibration(model.metadata).threshold(coverage)
+    for scores_NC in parts:
+        probabilities_NC = (sigmoid if is_multi_label else softmax)(scores_NC)
+        for scores, is_in_set_C, best in zip(
+            probabilities_by_label(probabilities_NC, names, top),
+            probabilities_NC >= lowest if coverage is not None else probabilities_NC > lowest,
+            probabilities_NC.argmax(-1).tolist(),
+            strict=True,
+        ):
+            label = max(scores, key=scores.__getitem__)
+            labels = tuple(names[index] for index in is_in_set_C.nonzero()[0].tolist())
+            if not is_multi_label:
+                others = labels if coverage is not None else ()
+                labels = (label, *(name for name in others if name != names[best]))
+            predictions.append(Prediction(label, scores[label], scores, labels, is_set))
+    return predictions
+
+
+def probabilities_by_label(
+    probabilities_NC: Floats, names: Sequence[str], top: int | None
+) -> Iterator[dict[str, float]]:
+    """Each row's probabilities by label: all in the labels' order, or the `top` highest, best first."""
+    if top is None:
+        return (dict(zip(names, row, strict=True)) for row in probabilities_NC.tolist())
+    best = top_k(probabilities_NC, top)
+    values = np.take_along_axis(probabilities_NC, best, 1).tolist()
+    best_names = ((names[index] for index in row) for row in best.tolist())
+    return (dict(zip(*row, strict=True)) for row in zip(best_names, values, strict=True))
+
+
+# --- calibration ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -29,7 +101,7 @@ class Calibration:
     is_cross: bool = False
 
     @staticmethod
-    def from_json(stored: Mapping[str, Any]) -> "Calibration":
+    def from_json(stored: Mapping[str, Any]) -> Calibration:
         is_cross = stored.get("is_cross", False)
         return Calibration(stored["temperature"], stored["rows"], tuple(stored["strangeness"]), is_cross)
 
