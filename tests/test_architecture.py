@@ -26,7 +26,7 @@ PACKAGE = ROOT / "bothways"
 ROOMS = (
     "errors", "pretrained", "io", "log", "rng", "settings", "device", "config",
     "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "adapters", "linear",
-    "report", "checkpoint", "training", "tasks", "inference", "search", "pretraining", "distillation",
+    "report", "checkpoint", "training", "pretraining", "tasks", "inference", "search", "distillation",
     "evaluation", "finetuning", "verbs", "compression", "export", "bench", "batch_jobs", "serving", "cli",
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use

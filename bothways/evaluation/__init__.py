@@ -1,1 +1,1 @@
-"""Evaluation of models and predictions: one evaluator per task."""
+"""Evaluation of models, of predictions in files and of search, by the evaluators of the tasks."""

@@ -1,17 +1,11 @@
-"""Evaluate a model on labelled data (classes, numbers, tags, answers, vectors) or plain text."""
+"""Evaluate a model as its task does; one that was not fine-tuned as the data and the options ask for."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from bothways import metrics
-from bothways.corpus.documents import Corpus
-from bothways.corpus.sentence_pairs import PairTask
-from bothways.corpus.store import build_in_memory
 from bothways.data.annotations import has_annotations, is_annotation_file
 from bothways.data.beir import is_beir_dataset
 from bothways.data.columns import LABEL_NAMES, find_column, find_text_columns
@@ -23,16 +17,17 @@ from bothways.data.text_files import file_type
 from bothways.errors import InputError
 from bothways.evaluation.before_after import selected_on
 from bothways.evaluation.predictions import score_file
-from bothways.evaluation.retrieval import vectors
-from bothways.families import FAMILIES
+from bothways.evaluation.retrieval import evaluate_retrieval
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
-from bothways.pretraining.heldout import HeldOut
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import TASKS, TRAINED_HEADS
-from bothways.tasks.scores import Scores, count_skipped
+from bothways.tasks.embed import EMBED
+from bothways.tasks.fill import FILL
+from bothways.tasks.scores import Scores
+from bothways.tasks.task import Task
 
 TAG_COLUMNS = {"tags", "pos_tags", *TAGS}
 DataKind = Literal["search", "pairs", "questions", "tags", "labels", "texts"]
@@ -71,53 +66,59 @@ def measure(settings: Evaluate) -> Scores:
         if splits := unread_splits(file):
             raise InputError(f"{file}: has several splits; name one of them, such as {file}/{splits[0]}")
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
-    evaluate = choose_evaluation(model, settings)
-    skips = evaluate is masked_words or TASKS[model.task].load().inputs == "questions"
+    task = choose_task(model, settings)
+    skips = task.skips_rows or TASKS[model.task].load().inputs == "questions"
     if settings.on_error == "skip" and not skips:
         raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, so fix it")
-    for chosen, (names, use) in OPTIONS.items():
-        if evaluate is not chosen and (asked := asked_for(settings, names)):
-            raise InputError(f"{asked} is for {use}; leave it out, or name such data")
-    scores = add_counts(evaluate(model, settings), selected_on(model, settings.file))
-    return replace(scores, dtype=str(model.dtype).removeprefix("torch."))
+    for other in (entry.load() for entry in TASKS.values()):
+        if other is not task and (asked := asked_for(settings, other.evaluate_options)):
+            raise InputError(f"{asked} is for {other.evaluate_data}; leave it out, or name such data")
+    match settings.file:
+        case [Path() as directory] if is_beir_dataset(directory):
+            scores = evaluate_retrieval(model, directory, settings)
+        case _:
+            scores = task.evaluate(model, settings)
+    counts = {**scores.counts, **selected_on(model, settings.file)}
+    return replace(scores, counts=counts, dtype=str(model.dtype).removeprefix("torch."))
 
 
-def choose_evaluation(model: Predictor, settings: Evaluate) -> "Evaluation":
-    """What the data and the options ask for, if the model can do it; else an InputError that names the choice."""
+def choose_task(model: Predictor, settings: Evaluate) -> Task:
+    """The task that the data and the options ask for, if the model can do it; else an InputError that names the
+    choice."""
     is_search = any(isinstance(file, Path) and is_beir_dataset(file) for file in settings.file)
     if TASKS[model.task].head not in TRAINED_HEADS:
-        return vectors if is_search else choose_untrained(model, settings)
+        return EMBED if is_search else choose_untrained(model, settings)
     if is_search and settings.how == "words":
-        return vectors
+        return EMBED
     remedy = (
         "name an embedding model; --rerank MODEL orders its results anew" if is_search else "use a model that answers"
     )
     if is_search or (TASKS[model.task].load().inputs != "questions" and any(map(is_squad_file, settings.file))):
         data = NAMES["search"] if is_search else NAMES["questions"]
         raise InputError(f"{settings.file[0]}: {data}, but {settings.model} is fine-tuned to {model.task}; {remedy}")
-    return labelled
+    return TASKS[model.task].load()
 
 
-def choose_untrained(model: Predictor, settings: Evaluate) -> "Evaluation":
-    """The evaluation of a model that was not fine-tuned to predict anything."""
+def choose_untrained(model: Predictor, settings: Evaluate) -> Task:
+    """The task to evaluate a model on that was not fine-tuned to predict anything."""
     kinds = {file: data_kind(file, settings, model.description.settings) for file in settings.file}
     if len({*kinds.values()}) > 1:
         raise InputError(
             f"{', '.join(f'{file} has {NAMES[kinds[file]]}' for file in kinds)}; evaluate one kind at a time"
         )
     kind: DataKind = next(iter(kinds.values()), "texts")
-    heads, asks_words = model.backend.heads, asked_for(settings, OPTIONS[masked_words][0]) != ""
-    if asked_for(settings, OPTIONS[vectors][0]) or (kind == "pairs" and not asks_words):
-        return vectors
+    heads, asks_words = model.backend.heads, asked_for(settings, FILL.evaluate_options) != ""
+    if asked_for(settings, EMBED.evaluate_options) or (kind == "pairs" and not asks_words):
+        return EMBED
     names_text = settings.text_column is not None and settings.label_column is None
     if "masked_words" in heads and (kind == "texts" or (kind in ("pairs", "labels") and (asks_words or names_text))):
-        return masked_words
+        return FILL
     if kind in REMEDIES:
         raise InputError(
             f"{settings.file[0]}: {NAMES[kind]}, which {settings.model} was not fine-tuned to predict; {REMEDIES[kind]}"
         )
     if not heads:
-        return vectors
+        return EMBED
     raise InputError(f"{settings.model}: no head that can be evaluated (heads: {', '.join(heads)}); fine-tune it")
 
 
@@ -162,49 +163,3 @@ def is_squad_file(file: TableSource) -> bool:
 
 # The name of the row count in the scores, and the plural noun for the rows.
 ROWS = {"texts": "texts", "sentences": "sentences", "n": "questions", "pairs": "pairs", "queries": "queries"}
-
-
-def add_counts(scores: Scores, counts: Mapping[str, Any]) -> Scores:
-    return replace(scores, counts={**scores.counts, **counts})
-
-
-def labelled(model: Predictor, settings: Evaluate) -> Scores:
-    """Scores of a fine-tuned model on files with labels."""
-    table = TASKS[model.task].load().read(model, settings.file, settings, need_labels=True)
-    scores = table.evaluator.score(table.rows, table.evaluator.predict(model, table.rows), intervals=True)
-    return add_counts(scores, table.counts)
-
-
-def masked_words(model: Predictor, settings: Evaluate) -> Scores:
-    """Perplexity of masked words of a pre-trained model, on new text."""
-    if settings.window is not None:
-        raise InputError(
-            f"window ({settings.window}) is for texts with labels; masked words are read --max-length at a time"
-        )
-    model.warn_of_lost_decoder()
-    column = settings.text_column or "text"
-    corpus = Corpus(settings.file, settings.documents, column, settings.on_error, settings.encoding)
-    skipped: Counter[str] = Counter()
-    store = build_in_memory(corpus.documents(skipped), model.tokenizer, language=settings.language)
-    default = FAMILIES[model.description.model_type].pairs
-    pairs: PairTask = model.description.settings.get("pairs", default)
-    config = model.module.config
-    held_out = HeldOut(
-        store,
-        np.arange(store.num_documents),
-        model.tokenizer,
-        min(settings.max_length, config.max_position_embeddings),
-        pairs=pairs if "next_sentence" in model.backend.heads else "none",
-        most=4096,
-        objective="masked" if config.direction == "both" else "halves" if config.direction == "halves" else "forward",
-    )
-    scores = held_out.measure(model.module)
-    return Scores("perplexity", {**scores}, {"tokens": store.num_tokens, **count_skipped(skipped)})
-
-
-Evaluation = Callable[[Predictor, Evaluate], Scores]
-# Settings that only one evaluation reads, and its data.
-OPTIONS: Mapping[Evaluation, tuple[Collection[str], str]] = {
-    vectors: (("how", "rerank", "round", "dimensions"), "pairs of texts or a BEIR directory"),
-    masked_words: (("documents", "max_length"), "masked words of plain text"),
-}

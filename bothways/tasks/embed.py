@@ -21,12 +21,14 @@ from bothways.batching import chunked
 from bothways.checkpoint.formats.hugging_face import POOLER
 from bothways.data.beir import read_qrels, read_ranking
 from bothways.data.near_duplicates import first_locations, text_key
-from bothways.data.pairs import TextPairs, read_pairs
+from bothways.data.pairs import NO_NEGATIVES, TextPairs, read_pair_file, read_pairs
 from bothways.data.split_tables import read_unlabelled
 from bothways.data.splits import overlap_warning
+from bothways.data.stream import resolve_columns
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.linear.tfidf import MAX_TERMS, Tfidf
+from bothways.settings.base import TextColumns
 from bothways.settings.finetune import TrainEmbed
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from bothways.training.transforms import Transform
 
 TOP = 10  # results of a ranking that are scored
+EMBED_CHUNK = 8192  # texts that are embedded together
 COMPARE_CHUNK = 256  # texts that are compared with all others together
 LOSS_PAIRS = 256  # pairs that compete with each other in the loss of an evaluation
 
@@ -471,12 +474,42 @@ def ranking_scores(
     return Scores.with_intervals(f"ndcg@{k}", metrics.ranking_scores(qrels, ranking, k=k), bounds)
 
 
+def read_trained_pairs(file: TableSource, settings: Evaluate, trained: Mapping[str, Any]) -> TextPairs:
+    """Read pairs by the named columns, else by those of the model's own settings (`trained`).
+
+    Scores are ignored if the model was trained on pairs without scores, unless a column of scores is named.
+    """
+    names = resolve_columns(file, settings, trained, ("text", "pair", "label"))
+    columns = TextColumns(**{f"{use}_column": name for use, name in names.items()}, encoding=settings.encoding)
+    unscored = trained.get("objective") == "pairs" or trained.get("negative_column") is not None
+    unscored = unscored and settings.label_column is None
+    return read_pair_file(file, columns, "pairs" if unscored else "auto", NO_NEGATIVES)
+
+
+def embed_chunks(model: Predictor, texts: Sequence[str], dimensions: int | None = None) -> Floats:
+    """A vector per text, [N, H], computed in chunks, so that only the vectors of all texts are in memory. dimensions:
+    keep only the first ones, and scale to length 1 again."""
+    vectors_NH: Floats = np.empty((0, 0), np.float32)
+    for rows in chunked(range(len(texts)), EMBED_CHUNK):
+        vectors_nH = model.embed([texts[row] for row in rows])
+        if dimensions is not None:
+            if dimensions > vectors_nH.shape[1]:
+                raise InputError(f"dimensions ({dimensions}) is more than the {vectors_nH.shape[1]} of the model")
+            vectors_nH = normalize(vectors_nH[:, :dimensions])
+        if not len(vectors_NH):
+            vectors_NH = np.empty((len(texts), vectors_nH.shape[1]), np.float32)
+        vectors_NH[rows[0] : rows[-1] + 1] = vectors_nH
+    return vectors_NH
+
+
 class EmbedTask(Task):
     """A vector for each text."""
 
     name = "embed"
     gold = "ranking"
     route = "/embed"
+    evaluate_options = ("how", "rerank", "round", "dimensions")
+    evaluate_data = "pairs of texts or a BEIR directory"
 
     def train(self, settings: TrainEmbed, pretrained: Checkpoint, fold: int | None) -> Embedding:
         return Embedding.build(settings, pretrained, read_pairs(settings, fold))
@@ -486,6 +519,25 @@ class EmbedTask(Task):
         named = columns.label_column is not None
         texts = [text for file in files for text in read_trained_table(model, file, columns, need_labels=named).texts]
         return LabelledRows(VectorEvaluator(), texts, False)
+
+    def evaluate(self, model: Predictor, settings: Evaluate) -> Scores:
+        """The correlation of scores and cosines for scored pairs; for other pairs how well each text retrieves its
+        partner among all."""
+        if len(settings.file) != 1:
+            raise InputError("an embedding model is evaluated on one file of pairs, or one BEIR directory")
+        (file,) = settings.file
+        if settings.how != "vectors" or settings.rerank or settings.round:
+            name = "how" if settings.how != "vectors" else "rerank" if settings.rerank else "round"
+            raise InputError(f"{name} is for a BEIR directory (corpus.jsonl, queries.jsonl, qrels/); {file} is none")
+        pairs = read_trained_pairs(file, settings, model.description.settings)
+        vectors_RNH = np.stack([embed_chunks(model, texts, settings.dimensions) for texts in pairs.texts[:2]])
+        if pairs.scores is not None:
+            cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
+            keys = zip(*(map(text_key, texts) for texts in pairs.texts[:2]), strict=True)
+            return pair_scores(pairs.scores.tolist(), cosines_N.tolist(), [*keys])
+        ids: dict[str, int] = {}
+        ids_RN = np.array([[ids.setdefault(text, len(ids)) for text in texts] for texts in pairs.texts[:2]])
+        return ranking_scores(*rank_pairs(vectors_RNH, ids_RN), k=TOP)
 
     def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
         """Rankings of documents for each query, against relevance judgements (qrels)."""

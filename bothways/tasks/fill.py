@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from bothways.data.examples import read_table
 from bothways.errors import InputError, shorten
+from bothways.families import FAMILIES
+from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import MASK
-from bothways.tasks.scores import Scores
+from bothways.tasks.scores import Scores, count_skipped
 from bothways.tasks.task import (
     LIST,
     MOST_RESULTS,
@@ -28,6 +33,7 @@ from bothways.tasks.task import (
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
+    from bothways.corpus.sentence_pairs import PairTask
     from bothways.inference.backends.encoder import Words
     from bothways.inference.predictor import Predictor
 
@@ -165,6 +171,9 @@ class FillTask(Task):
 
     name = "fill"
     route = "/fill"
+    evaluate_options = ("documents", "max_length")
+    evaluate_data = "masked words of plain text"
+    skips_rows = True
     routes = (
         Route(
             "/fill",
@@ -186,6 +195,36 @@ class FillTask(Task):
             for text in read_table(file, text=columns.text_column, need_labels=False, encoding=columns.encoding).texts
         ]
         return LabelledRows(MaskEvaluator(), [mask_words(text, model.tokenizer) for text in texts], False)
+
+    def evaluate(self, model: Predictor, settings: Evaluate) -> Scores:
+        """Perplexity of masked words of a pre-trained model, on new text."""
+        from bothways.corpus.documents import Corpus
+        from bothways.corpus.store import build_in_memory
+        from bothways.pretraining.heldout import HeldOut
+
+        if settings.window is not None:
+            raise InputError(
+                f"window ({settings.window}) is for texts with labels; masked words are read --max-length at a time"
+            )
+        model.warn_of_lost_decoder()
+        column = settings.text_column or "text"
+        corpus = Corpus(settings.file, settings.documents, column, settings.on_error, settings.encoding)
+        skipped: Counter[str] = Counter()
+        store = build_in_memory(corpus.documents(skipped), model.tokenizer, language=settings.language)
+        default = FAMILIES[model.description.model_type].pairs
+        pairs: PairTask = model.description.settings.get("pairs", default)
+        config, way = model.module.config, model.module.config.direction
+        held_out = HeldOut(
+            store,
+            np.arange(store.num_documents),
+            model.tokenizer,
+            min(settings.max_length, config.max_position_embeddings),
+            pairs=pairs if "next_sentence" in model.backend.heads else "none",
+            most=4096,
+            objective="masked" if way == "both" else "halves" if way == "halves" else "forward",
+        )
+        scores = held_out.measure(model.module)
+        return Scores("perplexity", {**scores}, {"tokens": store.num_tokens, **count_skipped(skipped)})
 
 
 FILL = FillTask()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
@@ -152,7 +152,8 @@ class Task(ABC):
 
     name: as in TASKS. inputs: what a row is. options: of `predict`, besides those of reading: "top", "coverage". route:
     of the server, "" if it has none. routes: those that this task adds. gold: what a gold file holds for whose
-    predictions `score_file` is ("labels", "tags", "answers", "ranking"); "": none.
+    predictions `score_file` is ("labels", "tags", "answers", "ranking"); "": none. evaluate_options: those that only
+    the `evaluate` of this task reads, for `evaluate_data`. skips_rows: whether it can skip unreadable rows.
     """
 
     name: ClassVar[str]
@@ -161,6 +162,9 @@ class Task(ABC):
     route: ClassVar[str] = ""
     routes: ClassVar[Sequence[Route]] = ()
     gold: ClassVar[str] = ""
+    evaluate_options: ClassVar[Sequence[str]] = ()
+    evaluate_data: ClassVar[str] = ""
+    skips_rows: ClassVar[bool] = False
 
     def train(self, settings: Any, pretrained: Checkpoint, fold: int | None) -> TrainingTask:
         """The task of a fine-tuning run. fold: in cross-validation the fold whose rows are the test split."""
@@ -172,6 +176,12 @@ class Task(ABC):
 
         InputError if a file cannot be read, lacks labels that are needed, or has some that are unknown to the model.
         """
+
+    def evaluate(self, model: Predictor, settings: Evaluate) -> Scores:
+        """Scores on files, by default with labels."""
+        table = self.read(model, settings.file, settings, need_labels=True)
+        scores = table.evaluator.score(table.rows, table.evaluator.predict(model, table.rows), intervals=True)
+        return replace(scores, counts={**scores.counts, **table.counts})
 
     def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         """The predictions for rows of a file, as written by `predict`. options: those of reading, and of the task."""
