@@ -110,11 +110,6 @@ def processor_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def num_cores() -> int:
-    """The number of CPU cores available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def describe_hardware(device: torch.device) -> dict[str, Any]:
     """The hardware properties that affect the order of summation, and so the last bits of results."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bothways.device import num_cores
 from bothways.errors import InputError
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.tokenizer.workers import worker_pool
+from bothways.tokenizer.workers import are_fewer, num_cores, worker_pool
 
 BLOCK_CHARACTERS = (
     1_000_000  # characters per task: large enough to outweigh the transfer, small enough for the CPU caches
 )
+SEVERAL_BLOCKS = 4  # from which on processes are started, which takes as long as encoding these
 READ_AHEAD = 2  # tasks queued beyond the number of processes
 
 
@@ -54,18 +54,19 @@ def encode(
 ) -> Generator[EncodedBlock, None, None]:
     """Encode the documents in blocks; the order does not depend on the number of processes.
 
-    processes: None or 0 means one per core. InputError if a process dies; exceptions of `documents` are passed on.
-    Close the iterator to stop the processes.
+    processes: None or 0 means one per core; a short text is encoded by this one. InputError if a process dies;
+    exceptions of `documents` are passed on. Close the iterator to stop the processes.
     """
     if processes is not None and processes < 0:
         raise InputError(f"processes ({processes}) must be at least 1; leave it out for one per core")
     encoder, num_processes = DocumentEncoder(tokenizer, language), processes or num_cores()
-    if num_processes == 1:
-        yield from map(encoder, _blocks(documents))
+    is_small, blocks = are_fewer(_blocks(documents), SEVERAL_BLOCKS)
+    if num_processes == 1 or is_small:
+        yield from map(encoder, blocks)
         return
     with worker_pool(num_processes, "encode text", _start, encoder) as pool:
         pending: deque[Future[EncodedBlock]] = deque()
-        for block in _blocks(documents):
+        for block in blocks:
             pending.append(pool.submit(_encode, block))
             if len(pending) == num_processes + READ_AHEAD:
                 yield pending.popleft().result()

@@ -20,7 +20,7 @@ from bothways.config import NO_POOLER, SIZES, EncoderConfig
 from bothways.corpus.arrays import digest
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import MixedSampler, StepRows, StepSampler
-from bothways.device import choose_dtype, num_cores, retain_freed_memory
+from bothways.device import choose_dtype, retain_freed_memory
 from bothways.errors import InputError, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
 from bothways.log import logger
@@ -41,6 +41,7 @@ from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_setti
 from bothways.pretraining.text_data import PretrainingData
 from bothways.settings.distill import Distill
 from bothways.settings.pretrain import Pretrain
+from bothways.tokenizer.workers import num_cores
 from bothways.training.distributed import Processes
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint

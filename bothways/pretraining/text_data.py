@@ -19,7 +19,6 @@ from bothways.corpus.sampler import sample_documents
 from bothways.corpus.sentence_pairs import ranges
 from bothways.corpus.store import DocumentReader, TokenStore, open_or_build
 from bothways.data.datasets import HUB_PREFIX
-from bothways.device import num_cores
 from bothways.errors import InputError, format_count
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
@@ -30,6 +29,7 @@ from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words
 from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.tokenizer.workers import num_cores
 from bothways.training.distributed import Processes
 
 HELD_OUT_EVERY = 20  # documents

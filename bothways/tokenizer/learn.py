@@ -22,7 +22,7 @@ from bothways.log import logger
 from bothways.tokenizer import basic as accents
 from bothways.tokenizer.basic import Splitter
 from bothways.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
-from bothways.tokenizer.workers import worker_pool
+from bothways.tokenizer.workers import are_fewer, worker_pool
 
 DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # BERT deletes these; str.split() would split at them
 WHITE_SPACE = re.compile(r"\s")  # where str.split() splits
@@ -88,7 +88,7 @@ def count_words(texts: Iterable[str], split: SplitFunction, processes: int = 1) 
     """Count the words of texts. split: normalizes a text and returns its words.
 
     `split` runs once per distinct chunk between white space, so it may be slow, but it must not depend on the
-    surrounding text. With more than one process it must be picklable.
+    surrounding text. With more than one process it must be picklable; a text of one block is counted in this one.
     """
     if isinstance(texts, str):
         raise InputError(f"texts is a single string ({texts[:20]!r}...); give a list of texts: [text]")
@@ -96,8 +96,9 @@ def count_words(texts: Iterable[str], split: SplitFunction, processes: int = 1) 
         raise InputError(f"processes ({processes}) must be at least 1, which uses only this process")
     chunks: Counter[str] = Counter()
     words: Counter[str] = Counter()
-    with worker_pool(processes, "count words") if processes > 1 else nullcontext() as pool:
-        for counts in _map(pool, processes, _count_chunks, _blocks(texts)):
+    is_small, blocks = are_fewer(_blocks(texts), 2)
+    with nullcontext() if processes == 1 or is_small else worker_pool(processes, "count words") as pool:
+        for counts in _map(pool, processes, _count_chunks, blocks):
             chunks.update(counts)
             if len(chunks) > MAX_CHUNKS:
                 _split_into_words(chunks, words, split, pool, processes)

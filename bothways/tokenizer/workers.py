@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import get_context, parent_process
 from threading import Thread
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from bothways.errors import InputError
 
+Item = TypeVar("Item")
 BLOCK = 2000  # texts per task
 
 
@@ -21,6 +22,19 @@ class TextEncoder(Protocol):
     replaced_surrogates: int
 
     def ids(self, text: str) -> list[int]: ...
+
+
+def num_cores() -> int:
+    """The number of CPU cores available to this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def are_fewer(items: Iterator[Item], number: int) -> tuple[bool, Iterator[Item]]:
+    """Whether there are fewer items than `number`, and an iterator over all: processes start slower than few are done.
+
+    Reads `number` of them."""
+    first = [*islice(items, number)]
+    return len(first) < number, chain(first, items)
 
 
 @contextmanager

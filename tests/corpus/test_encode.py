@@ -82,6 +82,15 @@ def test_the_number_of_processes_changes_nothing(learned, texts, monkeypatch):
     assert rows(alone) == expected
 
 
+def test_a_short_text_starts_no_process(tokenizer, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK_CHARACTERS", 11)
+    monkeypatch.setattr(module, "worker_pool", None)
+    texts = ["the cat sat"] * (module.SEVERAL_BLOCKS - 1)
+    assert rows(encode(iter(texts[1:]), tokenizer, language="en", processes=2)) == slowly(texts[1:], tokenizer)
+    with pytest.raises(TypeError):
+        list(encode(texts * 2, tokenizer, language="en", processes=2))
+
+
 def test_few_blocks_are_read_ahead(tokenizer, monkeypatch):
     monkeypatch.setattr(module, "BLOCK_CHARACTERS", 11)
     taken = 0
@@ -114,7 +123,7 @@ def test_a_process_that_is_killed_stops_all_with_one_error(tokenizer, monkeypatc
     monkeypatch.setattr(module, "BLOCK_CHARACTERS", 11)
 
     def documents():
-        yield from ["the cat sat"] * 3
+        yield from ["the cat sat"] * 8  # processes start at the fourth
         os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
         yield from ["the dog ran"] * 1000
 
@@ -129,7 +138,7 @@ from bothways import Tokenizer
 from bothways.corpus import encode
 
 def documents():
-    yield from ["the cat sat"] * 2
+    yield from ["the cat sat"] * 8
     while len(multiprocessing.active_children()) < 2: time.sleep(0.01)
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)
     time.sleep(60)

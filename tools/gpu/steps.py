@@ -44,12 +44,13 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.directory import Directory
 from bothways.config import SIZES
 from bothways.corpus.documents import sample
-from bothways.device import describe_hardware, measure_peak_flops, num_cores
+from bothways.device import describe_hardware, measure_peak_flops
 from bothways.families import FAMILIES
 from bothways.inference.predictor import Predictor
 from bothways.model.model import Model, initialize
 from bothways.tasks.pooling import pool_rows
 from bothways.tokenizer.tokenizer import Encoding
+from bothways.tokenizer.workers import num_cores
 from bothways.training.progress import training_flops
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -26,7 +26,7 @@ from bothways.checkpoint.description import cloze_phrase
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.sentence_transformers import vector_notes
 from bothways.config import encodes_separately
-from bothways.device import choose_device, choose_dtype, num_cores, single_thread, without_garbage_collection
+from bothways.device import choose_device, choose_dtype, single_thread, without_garbage_collection
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.inference.backends.backend import MAX_SCORES, Backend
 from bothways.inference.reading import ReadOptions, Rows, check_names, run_options, trained_window_policy
@@ -40,6 +40,7 @@ from bothways.tasks.arguments import whole_number
 from bothways.tasks.pooling import Pooling, pool_rows, pool_windows, pooling_name
 from bothways.tasks.windows import is_truncated, own_rows
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.tokenizer.workers import num_cores
 
 Result = TypeVar("Result")
 Words = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
