@@ -25,7 +25,7 @@ from bothways.pretraining import pretrain
 from bothways.pretraining.objectives import PretrainingObjective, counts
 from bothways.settings import Pretrain
 from bothways.training.distributed import Replica
-from bothways.training.loop import backward
+from bothways.training.loop import backward, read_losses
 from bothways.training.losses import forward_losses
 from bothways.training.run import read_metrics
 
@@ -67,7 +67,7 @@ def ours(parts: int) -> tuple[torch.Tensor, float]:
             Batch(batch.input_ids, batch.segment_ids, batch.position_ids, batch.lengths, masked, labels,
                   torch.zeros(len(texts), dtype=torch.long))
         )  # fmt: skip
-    values = backward(Replica(model, forward_losses(PretrainingObjective("next"))), counts, batches)
+    values = read_losses(backward(Replica(model, forward_losses(PretrainingObjective("next"))), counts, batches))
     return flat_gradient(model), sum(values.values())
 
 

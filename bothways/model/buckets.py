@@ -53,7 +53,11 @@ class Bucket:
 
     def gather(self, x_TND: Tensor) -> Tensor:
         """The bucket's tokens, padded: [N, n, S, D], a copy."""
-        x_NtD = x_TND[self.start : self.end].transpose(0, 1)
+        return self.pad(x_TND[self.start : self.end])
+
+    def pad(self, x_tND: Tensor) -> Tensor:
+        """Its tokens [t, N, D], padded: [N, n, S, D], a copy."""
+        x_NtD = x_tND.transpose(0, 1)
         padded = x_NtD.contiguous() if self.tokens is None else x_NtD.index_select(1, self.tokens)
         return padded.unflatten(1, (self.n, self.size))
 

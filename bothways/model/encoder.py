@@ -148,9 +148,8 @@ class Encoder(nn.Module):
     def build_context(self, batch: Batch, layout: Layout | None = None) -> Context:
         """The context that the layers share for this batch. layout: None chooses the best one for device and dtype."""
         weight = self.embeddings.words.weight
-        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         has_bias = any(positions.biases for positions in self.positions)
-        layout = layout or choose_layout(batch.lengths, weight.device, weight.dtype, dropout, has_bias)
+        layout = layout or choose_layout(batch.lengths, weight.device, weight.dtype, has_bias)
         return Context(
             layout, {positions: positions.prepare(batch, layout, weight.dtype) for positions in self.positions}
         )

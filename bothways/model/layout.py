@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.device import copy_to
-from bothways.log import logger
 from bothways.model import block_sparse, kernels
 from bothways.model.buckets import build_buckets, round_length
 
@@ -55,8 +54,10 @@ class Bucketed(Layout):
                 self.windows[sides] = block_sparse.window_blocks(self.lengths, sides, q_TND.device)
             return block_sparse.block_attention(q_TND, k_TND, v_TND, self.windows[sides], dropout)
         attended = []
-        for bucket in self.buckets:
-            q, k, v = (bucket.gather(x_TND) for x_TND in (q_TND, k_TND, v_TND))
+        # Split at once: the gradient of a slice of [T, N, D] would be as large as all of it, for every bucket.
+        sizes = [bucket.end - bucket.start for bucket in self.buckets]
+        for bucket, *parts in zip(self.buckets, *(x_TND.split(sizes) for x_TND in (q_TND, k_TND, v_TND)), strict=True):
+            q, k, v = map(bucket.pad, parts)
             mask = bucket.key_mask
             if not is_full_attention(sides, bucket.size):
                 window = window_mask(bucket.size, sides, q.device)
@@ -70,7 +71,7 @@ class Bucketed(Layout):
 
 
 class Varlen(Layout):
-    """All texts in one call of torch's variable-length kernel: CUDA, half precision, no dropout.
+    """All texts in one call of torch's variable-length kernel: CUDA, half precision.
 
     max_length: of the longest text, rounded up (`round_length`), so that few different ones are seen.
     """
@@ -86,13 +87,19 @@ class Varlen(Layout):
     ) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
-        if dropout or bias:
-            raise ValueError(f"Varlen supports neither attention dropout ({dropout}) nor a bias; use Bucketed")
+        if bias:
+            raise ValueError("Varlen supports no bias; use Bucketed")
+        bounds = (self.starts, self.starts, self.max_length, self.max_length)
+        if dropout:  # which the public function around the kernel leaves out
+            names = dict(zip(("window_size_left", "window_size_right"), sides, strict=True))
+            attended, *_ = torch.ops.aten._flash_attention_forward(
+                q_TND, k_TND, v_TND, *bounds, dropout, False, False, **names
+            )
+            return attended
         options = varlen_options(varlen_attn, sides)
         if options is None:
             bucketed = Bucketed(self.lengths, q_TND.device)
             return bucketed.attend(q_TND, k_TND, v_TND, sides=sides, dropout=dropout)
-        bounds = (self.starts, self.starts, self.max_length, self.max_length)
         attended = varlen_attn(q_TND, k_TND, v_TND, *bounds, **options)
         assert isinstance(attended, Tensor)  # a pair only if log-sum-exps are requested
         return attended
@@ -127,26 +134,11 @@ def window_mask(size: int, sides: Sides, device: torch.device) -> Tensor:
     return (distance_SS >= -before) & (distance_SS <= after)
 
 
-def choose_layout(
-    lengths: Tensor, device: torch.device, dtype: torch.dtype, dropout: float, has_bias: bool = False
-) -> Layout:
-    """Varlen if torch has it for this device and dtype and there is neither dropout nor bias, else Bucketed."""
+def choose_layout(lengths: Tensor, device: torch.device, dtype: torch.dtype, has_bias: bool = False) -> Layout:
+    """Varlen if torch has it for this device and dtype and there is no bias, else Bucketed."""
     is_supported = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere and later
     is_half = dtype in (torch.bfloat16, torch.float16)
-    if not is_supported or not is_half or has_bias:
-        return Bucketed(lengths, device)
-    if dropout:
-        explain_buckets(dropout)
-        return Bucketed(lengths, device)
-    return Varlen(lengths, device)
-
-
-@cache  # once in a process
-def explain_buckets(dropout: float) -> None:
-    logger.info(
-        f"attention dropout ({dropout:g}) on a GPU: texts of similar lengths are padded to rectangles, since torch's "
-        "attention for texts of any lengths has no dropout; --dropout 0 avoids it"
-    )
+    return Varlen(lengths, device) if is_supported and is_half and not has_bias else Bucketed(lengths, device)
 
 
 class Padded(Layout):

@@ -71,7 +71,7 @@ class AdamW:
         """
         torch._foreach_add_([steps for name, steps in self.steps.items() if name in gradients], 1)
         flat_weights, flat_gradients, buffer = _flat(weights), _flat(gradients), _buffer(gradients)
-        scale = None if divisor == 1 else torch.tensor(divisor, device=buffer.device)
+        scale = None if divisor == 1 else torch.full((), divisor, device=buffer.device)  # which waits for no GPU
         for (peak, decay), pieces in self.groups.items():
             for piece in pieces:
                 parts = [part for part in piece if part.name in gradients]

@@ -102,7 +102,7 @@ def train_step(
     options, scale = trainer.options, progress.scale
     lr_factor = trainer.learning_rate_factor(progress)
     try:
-        values = backward(
+        losses = backward(
             trainer.replica,
             trainer.counts,
             micro_batches,
@@ -119,6 +119,7 @@ def train_step(
             "tokens; lower --batch-tokens, or raise --gradient-accumulation, which computes the same in smaller parts"
         ) from None
     norm = trainer.optimizer.step(lr_factor, options.max_grad_norm, scale.value)
+    values = read_losses(losses)  # after the optimizer, so that a GPU has its work while they are waited for
     tokens = sum(batch.num_tokens for batch in micro_batches)
     gathered = trainer.processes.gather((values, tokens, stop_requested()))
     values, tokens = sum_by_name(part for part, _, _ in gathered), sum(count for _, count, _ in gathered)
@@ -149,12 +150,11 @@ def backward(
     step: int = 0,
     scale: float = 1.0,
     processes: Processes = SINGLE_PROCESS,
-) -> dict[str, float]:
+) -> list[dict[str, Tensor]]:
     """Accumulate the gradients of the mean losses, times `scale`, over the micro-batches of all processes.
 
-    Returns this process's part of each loss. Each sum is divided by its count over the whole step, so the division into
-    micro-batches does not matter. Every micro-batch has its own dropout seed. On a GPU nothing waits for it before the
-    losses are read at the end.
+    Returns this process's part of each loss, by micro-batch. Each sum is divided by its count over the whole step, so
+    the division into micro-batches does not matter. Every micro-batch has its own dropout seed. On a GPU nothing waits.
     """
     replica.train()
     gathered = processes.gather((sum_by_name(counts(batch) for batch in micro_batches), len(micro_batches)))
@@ -167,6 +167,11 @@ def backward(
             total, means = replica(batch, totals)
             (total * (scale * processes.world_size)).backward()  # DDP averages gradients
         parts.append(means)
+    return parts
+
+
+def read_losses(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    """The sums of losses by name."""
     values = iter(read_numbers([mean for means in parts for mean in means.values()]))
     return sum_by_name({name: next(values) for name in means} for means in parts)
 

@@ -85,7 +85,7 @@ def test_the_layout_of_the_device_equals_attention_text_by_text(sides, head_size
     """With gradients: in half precision by the ragged kernel, where torch has this window for it."""
     *parts, weights = rows(head_size)
     rounded = [part.to(gpu, dtype) for part in parts]
-    layout = choose_layout(LENGTHS, gpu, dtype, 0.0)
+    layout = choose_layout(LENGTHS, gpu, dtype)
     actual = with_gradients(lambda q, k, v: layout.attend(q, k, v, sides=sides, dropout=0.0), rounded, weights)
     lengths = LENGTHS.tolist()
     expected = with_gradients(
@@ -200,7 +200,7 @@ def test_a_token_attends_only_to_its_text(gpu):
     """What other texts hold is not even read: values that are not finite do not spread."""
     dtype = torch.float32 if gpu.type == "cpu" else torch.bfloat16
     q, k, v = (part.to(gpu, dtype) for part in rows(64, [30, 40, 20])[:3])
-    layout = choose_layout(torch.tensor([30, 40, 20]), gpu, dtype, 0.0)
+    layout = choose_layout(torch.tensor([30, 40, 20]), gpu, dtype)
     clean = layout.attend(q, k, v, sides=(-1, -1), dropout=0.0)
     v = v.clone()
     v[30:70] = torch.nan
@@ -222,13 +222,25 @@ def test_the_ragged_kernel_takes_any_number_of_texts(gpu, needs_cuda):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_dropout_has_the_gradients_of_its_own_mask(dtype, gpu):
+    """Attention is linear in the values: with the mask of one seed, the gradient in them gives the output again."""
+    lengths = torch.tensor([64, 17, 40])
+    q, k, v, weights = (part.to(gpu, dtype) for part in rows(8, lengths.tolist()))
+    v.requires_grad_()
+    torch.manual_seed(0)
+    attended = choose_layout(lengths, gpu, dtype).attend(q, k, v, sides=(-1, -1), dropout=0.3)
+    (gradient,) = torch.autograd.grad((attended * weights).sum(), v)
+    products = [(one.double() * other.double()).sum().item() for one, other in ((attended, weights), (v, gradient))]
+    assert products[0] == pytest.approx(products[1], rel=0.02, abs=1.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["full", "window", "blocks"])
 def test_attention_dropout_keeps_the_mean(kind, dtype, gpu):
     """Of values that are all 1: sums of weights, of which 30 % are dropped and the others are scaled up."""
     lengths = torch.tensor([64] * 20)
     q, k, _, _ = (part.to(gpu, dtype) for part in rows(8, lengths.tolist()))
-    layout = choose_layout(lengths, gpu, dtype, 0.3)
-    assert type(layout) is Bucketed
+    layout = choose_layout(lengths, gpu, dtype)
     ones, sides = torch.ones_like(q), (-1, -1) if kind == "full" else (20, 20)
     blocks = window_blocks(lengths.tolist(), sides, gpu)
 

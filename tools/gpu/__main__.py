@@ -26,10 +26,10 @@ ROOT = Path(__file__).parent.parent.parent
 WHEELS = Path(__file__).parent / "wheels.txt"
 LIMITS = {  # seconds of each step, in order; the checks come first
     "machine": 40,
-    "correct": 120,
+    "correct": 160,
     "numerics": 45,
-    "pretraining": 130,
-    "embedding": 110,
+    "pretraining": 120,
+    "embedding": 120,
     "feeding": 35,
 }
 LEAST = 10  # seconds without which no step is begun
