@@ -1,7 +1,7 @@
 """Classification and regression metrics: accuracy, F1, Matthews, correlations, calibration.
 
-Also multi-label scores, perplexity, and mean and standard deviation over seeds. Classification scores come from
-scikit-learn, which is imported on first use. Letters: N texts, C labels, U distinct values, V vocabulary entries.
+Also multi-label scores, perplexity, and mean and standard deviation over seeds.
+Letters: N texts, C labels, U distinct values, V vocabulary entries.
 """
 
 import math
@@ -35,23 +35,34 @@ def classification(
     default, if gold and predicted labels have two classes, of the last in sorted order (1 of 0 and 1; "pos" of
     "neg" and "pos").
     """
-    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-
     names = sorted(set(gold) | set(predicted))
-    accuracy = float(accuracy_score(gold, predicted))
+    index_by_name = {name: index for index, name in enumerate(names)}
+    gold_N, predicted_N = (np.array([index_by_name[label] for label in labels]) for labels in (gold, predicted))
+    gold_C, predicted_C, right_C = (
+        np.bincount(labels, minlength=len(names)).astype(float)
+        for labels in (gold_N, predicted_N, gold_N[gold_N == predicted_N])
+    )
+    f1_C = 2 * right_C / (gold_C + predicted_C)
+    accuracy = float(right_C.sum() / len(gold))
     scores = {
         "accuracy": accuracy,
-        "f1_macro": float(f1_score(gold, predicted, average="macro", zero_division=0)),
+        "f1_macro": float(f1_C.mean()),
         "f1_micro": accuracy,  # with one label per text, micro F1 equals accuracy
-        "matthews": float(matthews_corrcoef(gold, predicted)) if len(names) > 1 else 0.0,
-        "majority": Counter(gold).most_common(1)[0][1] / len(gold),
+        "matthews": _matthews(gold_C, predicted_C, right_C),
+        "majority": float(gold_C.max() / len(gold)),
     }
     if positive is None and len(names) == 2:
         positive = names[1]
     if positive is not None:
-        by_class = f1_score(gold, predicted, labels=[positive], average=None, zero_division=0)
-        scores["f1"] = float(by_class[0])
+        scores["f1"] = float(f1_C[index_by_name[positive]]) if positive in index_by_name else 0.0
     return scores
+
+
+def _matthews(gold_C: np.ndarray, predicted_C: np.ndarray, right_C: np.ndarray) -> float:
+    """The correlation of gold and predicted classes (Gorodkin 2004, eq. 8), from their counts."""
+    total = gold_C.sum()
+    variances = (total**2 - predicted_C @ predicted_C) * (total**2 - gold_C @ gold_C)
+    return float((right_C.sum() * total - gold_C @ predicted_C) / np.sqrt(variances)) if variances else 0.0
 
 
 def classification_intervals(

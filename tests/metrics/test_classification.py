@@ -69,6 +69,22 @@ def test_micro_f1_is_accuracy_and_f1_is_that_of_the_last_of_two_classes_or_of_th
     assert metrics.classification(list("abc"), list("abb"), positive="b")["f1"] == pytest.approx(2 / 3)
 
 
+@pytest.mark.parametrize("classes", [1, 2, 3, 40])
+@pytest.mark.parametrize("kind", [int, "label {}".format])
+def test_classes_have_the_scores_of_scikit_learn_to_the_last_bit(classes, kind):
+    generator = np.random.default_rng(classes)
+    for size in (1, 7, 300):
+        gold, predicted = ([kind(one) for one in generator.integers(classes, size=size).tolist()] for _ in range(2))
+        scores = metrics.classification(gold, predicted, positive=kind(0))
+        assert scores["accuracy"] == sklearn.metrics.accuracy_score(gold, predicted)
+        assert scores["f1_macro"] == sklearn.metrics.f1_score(gold, predicted, average="macro", zero_division=0)
+        assert scores["f1"] == sklearn.metrics.f1_score(
+            gold, predicted, labels=[kind(0)], average=None, zero_division=0
+        )
+        if len({*gold, *predicted}) > 1:  # else it warns
+            assert scores["matthews"] == sklearn.metrics.matthews_corrcoef(gold, predicted)
+
+
 @pytest.mark.parametrize(("gold", "predicted"), [("aaaaa", "aaaaa"), ("aabab", "aaaaa"), ("aaaaa", "aabab")])
 def test_constant_predictions_have_no_correlation_and_give_no_warning(gold, predicted):
     assert metrics.classification(list(gold), list(predicted))["matthews"] == 0.0
@@ -130,6 +146,9 @@ def test_reliability_by_hand():
     assert reliability.error == pytest.approx((2 * 0.475 + 2 * 0.045 + 1 * 0.1 + 2 * 0.475) / 7)
 
 
-def test_the_metrics_load_neither_torch_nor_scikit_learn_before_they_are_used():
-    code = "import sys, bothways.metrics as m; m.regression([1], [2]); print({'torch', 'sklearn'} & set(sys.modules))"
+def test_the_metrics_load_neither_torch_nor_scikit_learn():
+    code = (
+        "import sys, bothways.metrics as m; m.regression([1], [2]); m.classification('ab', 'aa');"
+        "print({'torch', 'sklearn'} & set(sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
