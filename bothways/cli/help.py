@@ -17,7 +17,7 @@ GROUPS = {
     "language on-error token-store folds tasks predictions with texts lengths batches glob filter remove",
     "task": "how fast objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher "
     "alpha temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
-    "passage-vectors max-answer-tokens matryoshka-dims dimensions speed magnitude parts drop-layers cuts best "
+    "passage-vectors max-answer-tokens matryoshka-dims dimensions speed parts drop-layers cuts best "
     "cloze words",
     "model": "model base static encoder tag classify answer question rerank family from size extend-vocab "
     "lengthen tokenizer vocab-size vocabulary-from alphabet "

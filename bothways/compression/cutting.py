@@ -123,19 +123,6 @@ def cut_vocabulary(source: Checkpoint, words: Mapping[str, int]) -> Checkpoint:
     return replace(source, model=model.eval(), tokenizer=smaller)
 
 
-def zero_smallest(model: Model, share: float) -> int:
-    """Set this share of each layer's matrices to 0, the smallest by magnitude, in place. Returns their number."""
-    number = 0
-    with torch.no_grad():
-        for name, value in model.encoder.named_parameters():
-            if "layers." in name and value.ndim == 2:
-                count = round(share * value.numel())
-                if count:
-                    value.view(-1)[value.abs().flatten().topk(count, largest=False).indices] = 0
-                number += count
-    return number
-
-
 def encoder_weights(config: EncoderConfig) -> int:
     """The number of weights in the matrices of all layers."""
     attention = 4 * config.hidden_size * config.num_attention_heads * config.head_size

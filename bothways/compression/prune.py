@@ -24,7 +24,6 @@ from bothways.compression.cutting import (
     cut_vocabulary,
     encoder_weights,
     measure_importance,
-    zero_smallest,
 )
 from bothways.config import EncoderConfig
 from bothways.corpus.documents import Corpus
@@ -325,7 +324,7 @@ def run(settings: Prune) -> Pruned:
     with Run(settings.out, "prune", settings, resume=settings.resume, device=choose_device(settings.device)) as opened:
         pruner = Pruner(settings, loaded, task_settings, opened)
         smaller = shrink_vocabulary(settings, loaded) if settings.vocabulary_from else loaded
-        result = zero_weights(pruner, smaller) if settings.magnitude else follow(pruner, smaller, targets, task)
+        result = follow(pruner, smaller, targets, task)
         opened.update_metadata(result={**result.as_json(), "kept": result.kept})
     return result
 
@@ -454,15 +453,6 @@ def pruned_line(point: PrunedPoint, metric: str) -> str:
         f"{point.structure}: {100 * point.score:.2f} {metric} ({point.drop:+.2f} lost), {point.share:.0%} of the "
         f"weights, {point.speed:.2f} times as fast"
     )
-
-
-def zero_weights(pruner: Pruner, smaller: Checkpoint) -> Pruned:
-    """Set the smallest weights to 0, without training."""
-    share = pruner.settings.magnitude
-    assert share is not None
-    number = zero_smallest(smaller.model, share)
-    note = f"{number:,} weights of the layers are 0; dense kernels compute with them, so the model is no faster"
-    return save(pruner, smaller, [], 0, "", "", note)
 
 
 def save(

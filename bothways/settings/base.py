@@ -125,7 +125,6 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "lora_alpha": (0.001, math.inf),
     "cuts": (1, 100),
     "speed": (1.01, 100),
-    "magnitude": (0.01, 0.99),
     "port": (0, 65535),
     "read_timeout": (0.001, math.inf),
     "folds": (2, math.inf),

@@ -19,7 +19,7 @@ from bothways.settings.fields import Converted, Locations, Several, arg, default
 from bothways.settings.tables_in_memory import Table, TableSource
 
 LabelledTexts = Annotated[Converted[TableSource, Table], arg(constructor=Path, name="with")]
-TARGETS = "size", "speed", "max_drop", "magnitude"
+TARGETS = "size", "speed", "max_drop"
 
 
 @settings
@@ -41,8 +41,6 @@ class Prune(TextColumns, Checked, Compute, Printed):
     """Target: this many times as fast, such as 2."""
     max_drop: float | None = None
     """Target: as small as possible with at most this drop of the score, in percentage points."""
-    magnitude: float | None = None
-    """Instead, set this share of the weights of each matrix to 0, the smallest; without a gain in speed."""
     parts: Several[Literal["layers", "feed-forward", "heads"]] = default(())
     """What may be cut. [layers as far as possible, then feed-forward neurons; only these where layers differ]"""
     drop_layers: Literal["top", "importance"] = "top"
@@ -70,9 +68,7 @@ class Prune(TextColumns, Checked, Compute, Printed):
         if len(targets) > 1:
             raise InputError(f"{targets[0]} and {targets[1]} exclude each other; name one target")
         if not targets and not self.vocabulary_from:
-            raise InputError("prune needs a target: size, speed, max_drop, magnitude or vocabulary_from")
-        if self.parts and self.magnitude:
-            raise InputError("parts has no meaning with magnitude, which takes weights from all matrices")
+            raise InputError("prune needs a target: size, speed, max_drop or vocabulary_from")
 
 
 @settings

@@ -104,16 +104,11 @@ class Run:
         self.update_metadata(status="running", process=current_process())
 
     def __enter__(self) -> "Run":
-        if self.lock:
-            self.lock.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if self.lock:
-            self.lock.stop()
         try:
-            if not (self.lock and self.lock.lost_to):
-                self._note_end(error)
+            self._note_end(error)
         finally:
             self.close()
 
@@ -143,7 +138,6 @@ class Run:
         """Add entries to bothways.json, atomically."""
         self.metadata |= {key: plain_value(value) for key, value in facts.items()}
         if self.lock:
-            self.lock.check()
             write_atomic(self.directory / METADATA_FILE, to_json(self.metadata, 2) + "\n")
 
     @contextmanager
@@ -164,7 +158,6 @@ class Run:
         """Append a row to metrics.jsonl and call the callbacks."""
         self.has_stepped = True
         if self.lock:
-            self.lock.check()
             file_name = self.directory / METRICS
             with full_disk_named(file_name), file_name.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")

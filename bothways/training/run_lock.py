@@ -1,29 +1,23 @@
-"""Lock of a run directory: one process at a time, across hosts that share the directory.
+"""Lock of a run directory: one process at a time, also on several hosts if their file system locks for all of them.
 
-The lock file identifies the process and contains a heartbeat count, incremented every few seconds. On the same machine
-the operating system reports whether the process is alive. Other machines watch the count: if it does not change for
-`PATIENCE`, the process is considered dead and the lock is taken over. The clocks of hosts need not agree, and no file
-system lock is needed.
+The system releases the lock (flock) however its process ends. The file names the process, for messages.
 """
 
 import json
 import os
-import secrets
 import socket
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
-from weakref import WeakValueDictionary
+from typing import Any
 
 from bothways.errors import InputError
 from bothways.log import logger
 
 LOCK = ".lock"
-BEAT, PATIENCE, POLL = 5.0, 30.0, 0.5  # seconds
+POLL, POLLS = 0.1, 100  # seconds; of the processes that a killed one leaves, which end soon
 DEAD_STATES = ("Z", "X")  # zombie, dead
 
 
@@ -71,139 +65,71 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
 
 
 class Lock:
-    """Lock of a directory, held until `release`. InputError if a running process holds it, or another lock of this
-    process. Taking over the lock of a dead process is logged."""
-
-    # The unreleased locks of this process by token. Weak: a lock that is no longer referenced can be taken over.
-    held: ClassVar[WeakValueDictionary[str, "Lock"]] = WeakValueDictionary()
+    """Lock of a directory, held until `release`, or until it is no longer referenced. InputError if another lock of
+    this or of another process holds it. Taking over the lock of a process that has ended is logged."""
 
     def __init__(self, directory: Path) -> None:
-        self.file, self.owner = directory / LOCK, {**current_process(), "token": secrets.token_hex(8)}
-        self.count, self.lost_to = 0, ""
-        self.stopped = threading.Event()
-        self.thread: threading.Thread | None = None
-        self.held[self.owner["token"]] = self  # before the file exists, since other threads may read it at once
-        while not self._create():
-            if (seen := self._read()) is not None:
-                self._wait_until_dead(seen)
-                self._remove(seen)
-        self.beaten = time.monotonic()
-
-    def start(self) -> None:
-        """Start the heartbeat thread."""
-        self.thread = threading.Thread(target=self._keep, name="heartbeat", daemon=True)
-        self.thread.start()
-
-    def check(self) -> None:
-        """InputError if another process has taken over, for example after this one was suspended."""
-        if time.monotonic() - self.beaten > 2 * BEAT:
-            with suppress(OSError):
-                self._beat()
-        if self.lost_to:
-            raise InputError(
-                f"{self.file.parent}: {self.lost_to} took this run over while this process was suspended; "
-                "the run continues there"
-            )
-
-    def stop(self) -> None:
-        self.stopped.set()
-        if self.thread:
-            self.thread.join()
+        self.path, self.descriptor = directory / LOCK, -1
+        while not self._is_held():
+            self._close()  # another process has just released its lock, and deleted the file
+            self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._acquire()
+        if (owner := self._owner()) and owner["id"] != os.getpid():
+            logger.warning(f"{directory}: {_name(owner)} has ended; taking over its run")
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, json.dumps(current_process()).encode() + b"\n", 0)
 
     def release(self) -> None:
-        self.stop()
-        self.held.pop(self.owner["token"], None)
-        if _owner(self._read()).get("token") == self.owner["token"]:
-            self.file.unlink(missing_ok=True)
+        if self.descriptor >= 0:
+            self.path.unlink(missing_ok=True)
+            self._close()
 
-    def _keep(self) -> None:
-        while not self.stopped.wait(BEAT):
-            with suppress(OSError):  # a temporary file system error; the next beat retries
-                self._beat()
+    def _close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
 
-    def _beat(self) -> None:
-        seen = self._read()
-        if seen is not None and (owner := _owner(seen)).get("token") != self.owner["token"]:
-            self.lost_to = _name(owner)
-            return
-        self.count += 1
-        if seen is None:
-            self._create()
-        else:
-            self._write(os.O_WRONLY)  # in place: visible to other hosts sooner than a new file
-        self.beaten = time.monotonic()
+    __del__ = _close
 
-    def _create(self) -> bool:
-        try:
-            self._write(os.O_WRONLY | os.O_CREAT | os.O_EXCL)  # atomic across hosts
-        except FileExistsError:
-            return False
-        return True
-
-    def _write(self, flags: int) -> None:
-        descriptor = os.open(self.file, flags, 0o666)
-        try:
-            os.write(descriptor, json.dumps({**self.owner, "count": self.count}).encode() + b"\n")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _read(self) -> bytes | None:
-        try:
-            return self.file.read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def _wait_until_dead(self, seen: bytes) -> None:
-        """Return if the process that wrote this is dead. InputError if it is alive."""
-        owner, directory = _owner(seen), self.file.parent
-        alive = is_alive({name: owner[name] for name in ("host", "machine", "id", "began")}) if owner else None
-        if alive and owner["id"] == os.getpid():
-            if owner["token"] in self.held:
-                raise InputError(f"{directory}: the run is still active in this process; wait until it ends")
-            return  # an abandoned lock of an earlier run of this process
-        if alive and owner["began"] is not None:
-            raise InputError(f"{directory}: the run is still active, as {_name(owner)}; stop it first")
-        if alive is False:
-            logger.warning(f"{directory}: {_name(owner)} is dead; taking over its run")
-            return
-        logger.info(f"{directory}: {_name(owner)} holds the lock; watching it for {PATIENCE:.0f} s")
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            time.sleep(POLL)
-            if (now := self._read()) is None:
-                return
-            if now != seen:
-                raise InputError(f"{directory}: the run is still active, as {_name(_owner(now))}; stop it first")
-        logger.warning(f"{directory}: {_name(owner)} shows no heartbeat; taking over its run")
-
-    def _remove(self, seen: bytes) -> None:
-        """Remove a dead lock, unless it was refreshed or another process was faster."""
-        aside = self.file.with_name(f"{LOCK}.{self.owner['token']}")
+    def _is_held(self) -> bool:
+        """Whether the file that is locked is still that of the directory."""
         with suppress(FileNotFoundError):
-            os.rename(self.file, aside)
-            if aside.read_bytes() != seen:
-                _put_back(aside, self.file)
-            aside.unlink(missing_ok=True)
+            return self.descriptor >= 0 and os.path.samestat(os.fstat(self.descriptor), self.path.stat())
+        return False
 
+    def _acquire(self) -> None:
+        for _ in range(POLLS):
+            try:
+                self._flock()
+            except BlockingIOError:
+                owner = self._owner()
+                if not owner or is_alive(owner) is not False:
+                    break
+                time.sleep(POLL)  # processes that it has started hold the file until they see that it is dead
+            else:
+                return
+        if owner and owner["id"] == os.getpid() and is_alive(owner):
+            raise InputError(f"{self.path.parent}: the run is still active in this process; wait until it ends")
+        raise InputError(f"{self.path.parent}: the run is still active, as {_name(owner)}; stop it first")
 
-def _put_back(aside: Path, file: Path) -> None:
-    """Rename a file back, unless a new one has taken the name."""
-    try:
-        os.link(aside, file)
-    except FileExistsError:
-        pass
-    except OSError:  # no hard links on this file system
-        os.rename(aside, file)
+    def _flock(self) -> None:
+        """BlockingIOError if the file is locked."""
+        try:
+            import fcntl  # missing on Windows
 
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except (ImportError, OSError):
+            logger.warning(f"{self.path.parent}: no locks on this file system; start no second process in it")
 
-def _owner(content: bytes | None) -> dict[str, Any]:
-    """Content of a lock file; empty if it was truncated."""
-    try:
-        owner = json.loads(content or b"{}")
-    except ValueError:
-        return {}
-    return owner if {"host", "machine", "id", "began", "token"} <= owner.keys() else {}
+    def _owner(self) -> dict[str, Any]:
+        """The process that the file names; empty if it names none, such as one that was just made."""
+        try:
+            owner = json.loads(os.pread(self.descriptor, 1 << 16, 0))
+        except ValueError:
+            return {}
+        return owner if isinstance(owner, dict) and {"host", "machine", "id", "began"} <= owner.keys() else {}
 
 
 def _name(owner: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.compression import prune
-from bothways.compression.cutting import cut, cut_vocabulary, encoder_weights, measure_importance, zero_smallest
+from bothways.compression.cutting import cut, cut_vocabulary, encoder_weights, measure_importance
 from bothways.compression.prune import Structure, structure_of_share, structures_to
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
@@ -142,15 +142,6 @@ def test_other_libraries_get_the_same_function_with_zeros(made):
     assert torch.allclose(hidden(full), hidden(small), atol=1e-6)
 
 
-def test_the_smallest_weights_become_zero(made):
-    model = made().model
-    before = model.encoder.layers[0].feed_forward.inner.weight.detach().clone()
-    zero_smallest(model, 0.4)
-    after = model.encoder.layers[0].feed_forward.inner.weight.detach()
-    assert int((after == 0).sum()) == round(0.4 * before.numel())
-    assert before[after == 0].abs().max().item() <= before[after != 0].abs().min().item()
-
-
 # --- importance -------------------------------------------------------------------------------------------------------
 
 
@@ -278,7 +269,7 @@ def test_a_stopped_pruning_goes_on(model, data, tmp_path, monkeypatch):
     assert weights[0] == weights[1] and [one.score for one in resumed.points] == [one.score for one in straight.points]
 
 
-def test_vocabulary_and_magnitude_need_no_training(model, data, class_rows, tmp_path):
+def test_a_smaller_vocabulary_needs_no_training(model, data, class_rows, tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the cat sat\n", encoding="utf-8")
     small = prune.run(Prune(model=model, texts=data, out=tmp_path / "small", vocabulary_from=(corpus,)))
@@ -287,10 +278,6 @@ def test_vocabulary_and_magnitude_need_no_training(model, data, class_rows, tmp_
     texts = [row["text"] for row in class_rows(9)]
     expected = [one.score for one in before.classify(texts)]
     assert [one.score for one in after.classify(texts)] == pytest.approx(expected, abs=1e-6)
-    sparse = prune.run(Prune(model=model, texts=data, out=tmp_path / "sparse", magnitude=0.3))
-    assert "no faster" in sparse.as_table()[0]
-    weight = bothways.load(sparse.directory, dtype="float32").module.encoder.layers[0].feed_forward.inner.weight
-    assert float((weight == 0).float().mean()) == pytest.approx(0.3, abs=0.01)
 
 
 def test_a_speed_is_measured_before_any_training(model, data, tmp_path, monkeypatch):
@@ -316,7 +303,6 @@ def test_a_speed_is_measured_before_any_training(model, data, tmp_path, monkeypa
         ({"size": 0.5, "speed": 2.0}, "size and speed exclude each other"),
         ({"size": 1.5}, r"size \(1.5\) must be from 0.01 to 0.99"),
         ({"speed": 0.5}, r"speed \(0.5\) must be from 1.01 to 100"),
-        ({"magnitude": 0.5, "parts": ("layers",)}, "parts has no meaning with magnitude"),
     ],
 )
 def test_targets_that_make_no_sense_are_refused(options, message, model, data, tmp_path):

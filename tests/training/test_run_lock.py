@@ -1,13 +1,13 @@
-"""One process at a time in a run's directory, over hosts that share it. A second host is a process that takes itself
-for another machine."""
+"""One process at a time in a run's directory."""
 
+import errno
+import fcntl
 import gc
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,17 +21,6 @@ from bothways.training.run import Run
 from bothways.training.run_lock import LOCK, Lock, current_process, is_alive
 
 SETTINGS = Classify(model=Path("m"), train=Path("t.csv"), out=Path("o"))
-ELSEWHERE = """
-import sys
-from pathlib import Path
-from bothways.training import run_lock as lock
-lock.machine = lambda: "another machine"
-held = lock.Lock(Path(sys.argv[1]))
-print("held", flush=True)
-for line in sys.stdin:
-    held._beat()
-    print("beaten", flush=True)
-"""
 RACER = """
 import sys
 from pathlib import Path
@@ -45,27 +34,17 @@ except ValueError:
     print("refused", flush=True)
 sys.stdin.readline()
 """
-
-
-class Clock:
-    """Takes the place of `time`: it passes by sleeping only, and `on_sleep` is what happens meanwhile."""
-
-    def __init__(self):
-        self.now, self.on_sleep = 1000.0, lambda: None
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
-        self.on_sleep()
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(locking, "time", clock)
-    return clock
+PARENT = """
+import os, sys
+from pathlib import Path
+from bothways.training.run_lock import Lock
+held = Lock(Path(sys.argv[1]))
+if os.fork() == 0:
+    print("held", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+os.wait()
+"""
 
 
 def start(code, directory):
@@ -74,59 +53,78 @@ def start(code, directory):
 
 
 @pytest.fixture
-def elsewhere(tmp_path, clock):
-    """A process on "another machine" that holds the lock of tmp_path; its heart beats while this one sleeps."""
-
-    def beat():
+def holder(tmp_path):
+    """Another process that holds the lock of tmp_path."""
+    with start(RACER, tmp_path) as other:
+        assert other.stdout.readline() == "ready\n"
         other.stdin.write("\n")
-        assert other.stdout.readline() == "beaten\n"
-
-    with start(ELSEWHERE, tmp_path) as other:
         assert other.stdout.readline() == "held\n"
-        clock.on_sleep = beat
         yield other
         other.kill()
 
 
-def test_an_active_run_on_another_machine_is_refused_and_left_alone(elsewhere, tmp_path):
-    messages = []
+def test_an_active_run_of_another_process_is_refused_and_left_alone(holder, tmp_path):
     for resume in (False, True):
-        match = f"active, .*process {elsewhere.pid} on "
-        with pytest.raises(InputError, match=match), messages_to(messages.append):
+        with pytest.raises(InputError, match=f"active, .*process {holder.pid} on "), messages_to(pytest.fail):
             Run(tmp_path, "finetune classify", SETTINGS, resume=resume)
-    assert len(messages) == 2 and [path.name for path in tmp_path.iterdir()] == [LOCK]
-    assert json.loads((tmp_path / LOCK).read_text())["id"] == elsewhere.pid
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+    assert json.loads((tmp_path / LOCK).read_text())["id"] == holder.pid
 
 
-def test_a_run_killed_on_another_machine_is_taken_over_once_its_heartbeat_stops(elsewhere, tmp_path, clock):
-    elsewhere.kill()
-    elsewhere.wait()
-    clock.on_sleep, began, messages = lambda: None, clock.now, []
+def test_the_lock_of_a_killed_process_is_taken_over_at_once(holder, tmp_path, monkeypatch):
+    monkeypatch.setattr(locking, "time", None)  # nothing waits
+    holder.kill()
+    holder.wait()
+    messages = []
     with messages_to(messages.append):
         lock = Lock(tmp_path)
-    assert clock.now - began == locking.PATIENCE
-    assert len(messages) == 2 and f"process {elsewhere.pid} on " in messages[1] and "taking over" in messages[1]
+    assert len(messages) == 1 and f"process {holder.pid} on " in messages[0] and "taking over" in messages[0]
     lock.release()
     assert not list(tmp_path.iterdir())
 
 
-def test_a_process_that_was_suspended_finds_its_run_taken_over_and_writes_nothing_more(tmp_path, monkeypatch, clock):
-    with pytest.raises(InputError, match=f"process {os.getpid()} on .* took this run over"):  # noqa: SIM117
-        with Run(tmp_path / "run", "finetune classify", SETTINGS) as run:
-            run.log_metrics(step=1, split="train", loss=1.0)
-            run.lock.stop()  # as if the whole process were suspended
-            monkeypatch.setattr(locking, "machine", lambda: "another machine")
-            new = Run(tmp_path / "run", "finetune classify", SETTINGS, resume=True)
-            files = {path.name: path.read_bytes() for path in new.directory.iterdir()}
-            clock.sleep(3 * locking.BEAT)
-            run.log_metrics(step=2, split="train", loss=0.5)
-    assert {path.name: path.read_bytes() for path in new.directory.iterdir()} == files
-    assert json.loads(files["bothways.json"])["status"] == "running"
+def test_the_processes_that_a_killed_one_leaves_are_waited_for(tmp_path, monkeypatch):
+    with start(PARENT, tmp_path) as parent:
+        assert parent.stdout.readline() == "held\n"
+        parent.kill()
+        parent.wait()
+        waited = []
+
+        def sleep(seconds):
+            waited.append(seconds)
+            if len(waited) == 3:
+                parent.stdin.close()  # the child ends
+                assert parent.stdout.read() == ""
+
+        monkeypatch.setattr(locking.time, "sleep", sleep)
+        Lock(tmp_path).release()
+    assert len(waited) == 3
+
+
+def test_the_processes_that_a_killed_one_leaves_are_not_waited_for_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(locking, "POLL", 0)
+    with start(PARENT, tmp_path) as parent:
+        assert parent.stdout.readline() == "held\n"
+        parent.kill()
+        parent.wait()
+        with pytest.raises(InputError, match=f"active, as process {parent.pid} on "):
+            Lock(tmp_path)
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def flock(file, flags):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    messages = []
+    with messages_to(messages.append):
+        Lock(tmp_path).release()
+    assert len(messages) == 1 and "no locks on this file system" in messages[0]
 
 
 @pytest.mark.slow
 def test_of_many_processes_that_take_over_a_dead_lock_at_once_one_gets_it(tmp_path):
-    (tmp_path / LOCK).write_text(json.dumps({**current_process(), "id": 2**22 - 1, "token": "gone", "count": 3}))
+    (tmp_path / LOCK).write_text(json.dumps({**current_process(), "id": 2**22 - 1}))
     racers = [start(RACER, tmp_path) for _ in range(6)]
     assert [racer.stdout.readline() for racer in racers] == ["ready\n"] * 6
     for racer in racers:
@@ -137,35 +135,11 @@ def test_of_many_processes_that_take_over_a_dead_lock_at_once_one_gets_it(tmp_pa
         racer.communicate("\n")
 
 
-def test_a_lock_with_a_heartbeat_during_a_takeover_is_restored(tmp_path):
-    live = Lock(tmp_path)
-    seen = (tmp_path / LOCK).read_bytes()
-    live._beat()
-    taker = object.__new__(Lock)
-    taker.file, taker.owner = tmp_path / LOCK, {"token": "other"}
-    taker._remove(seen)
-    assert json.loads((tmp_path / LOCK).read_text())["token"] == live.owner["token"]
-    live.check()
-    assert not live.lost_to and [path.name for path in tmp_path.iterdir()] == [LOCK]
-
-
-def test_the_heart_beats_until_the_lock_is_released(tmp_path, monkeypatch):
-    monkeypatch.setattr(locking, "BEAT", 0.001)
-    lock = Lock(tmp_path)
-    lock.start()
-    while lock.count < 3:
-        time.sleep(0.001)
-    lock.stop()
-    assert json.loads((tmp_path / LOCK).read_text())["count"] == lock.count and not lock.thread.is_alive()
-    lock.release()
-
-
-def test_a_lock_cut_off_by_a_power_failure_is_taken_over_after_watching(tmp_path):
-    (tmp_path / LOCK).write_bytes(b"")
-    messages = []
-    with messages_to(messages.append):
+def test_a_lock_file_cut_off_by_a_power_failure_is_no_lock(tmp_path):
+    (tmp_path / LOCK).write_bytes(b'{"id": 1')
+    with messages_to(pytest.fail):
         Lock(tmp_path).release()
-    assert len(messages) == 2 and "no heartbeat" in messages[1]
+    assert not (tmp_path / LOCK).exists()
 
 
 def test_a_released_or_abandoned_lock_of_this_process_is_free_at_once(tmp_path):
@@ -178,7 +152,8 @@ def test_a_released_or_abandoned_lock_of_this_process_is_free_at_once(tmp_path):
         gc.collect()
         lock = Lock(tmp_path)
     lock.release()
-    assert not (tmp_path / LOCK).exists() and not list(Lock.held)
+    lock.release()
+    assert not (tmp_path / LOCK).exists()
 
 
 def test_a_second_thread_is_refused_while_the_first_runs_in_the_directory(tmp_path):
@@ -190,21 +165,18 @@ def test_a_second_thread_is_refused_while_the_first_runs_in_the_directory(tmp_pa
             with pytest.raises(InputError, match="active in this process"):
                 second.result()
         assert {path.name: path.read_bytes() for path in run.directory.iterdir() if path.name != LOCK} == files
-        run.lock.check()
     assert run.metadata["status"] == "done"
     Run(tmp_path / "run", "finetune classify", SETTINGS, resume=True).close()
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_the_lock_of_a_zombie_is_taken_over(tmp_path):
+def test_a_zombie_counts_as_ended():
     with subprocess.Popen(["sleep", "60"]) as other:
         process = locking.find_process(other.pid)
-        (tmp_path / LOCK).write_text(json.dumps({**process, "token": "killed", "count": 3}))
         other.kill()
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # exited, not reaped
         os.kill(other.pid, 0)  # its id still exists
         assert is_alive(process) is False
-        Lock(tmp_path).release()
 
 
 def test_without_proc_a_process_is_alive_if_it_accepts_signals(monkeypatch):
