@@ -5,6 +5,7 @@ python -m tools.gpu.page FIGURES.json docs/RESULTS.md    # replaces the section 
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,14 @@ def page(results: Mapping[str, Any]) -> str:
     parts += [*feeding(steps.get("feeding", {}))]
     left = [f"- {name}: {step['error']}" for name, step in steps.items() if "error" in step]
     parts += ["", "Not finished:", "", *left] if left else []
-    return "\n".join(parts) + "\n"
+    return "\n".join(map(wrapped, parts)) + "\n"
+
+
+def wrapped(line: str) -> str:
+    """A line of text or of a list in lines of at most 100 characters; rows of tables stay as they are."""
+    indent = "  " if line.startswith("- ") else ""
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    return line if line.startswith("|") else textwrap.fill(line, 100, subsequent_indent=indent, **options)
 
 
 def machine(results: Mapping[str, Any], step: Step) -> Iterator[str]:
