@@ -82,6 +82,13 @@ def test_a_wheel_holds_every_file_of_the_package(build):
     assert "Author: Bothways developers" in metadata and "Classifier: Typing :: Typed" in metadata
 
 
+def test_the_packages_of_the_wheel_are_the_folders():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    files = [*(ROOT / "bothways").rglob("*.py"), *(ROOT / "bothways").rglob("*.html")]
+    folders = {".".join(file.parent.relative_to(ROOT).parts) for file in files}
+    assert folders <= {*listed} and all((ROOT / name.replace(".", "/")).is_dir() for name in listed)
+
+
 def test_readme_and_wheel_name_the_same_licence():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"License: {project['license']}." in (ROOT / "README.md").read_text(encoding="utf-8")
