@@ -90,7 +90,6 @@ VERBS: dict[str, Verb] = {
         waits=True,
     ),
     "evaluate": Verb("predict:Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
-    "bench": Verb("deploy:Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),
     "quantize": Verb(
         "deploy:Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY
     ),

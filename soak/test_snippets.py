@@ -103,7 +103,7 @@ def start(tmp_path_factory):
 
 
 def test_start(start):
-    made = ("my-tokenizer", "my-bert", "my-classifier", "my-tagger", "my-reader", "my-classifier-int8", "bench.png")
+    made = ("my-tokenizer", "my-bert", "my-classifier", "my-tagger", "my-reader", "my-classifier-int8")
     assert all((start / name).exists() for name in made)
 
 

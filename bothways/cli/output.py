@@ -14,7 +14,6 @@ from bothways.log import print_json, print_lines
 
 if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal
-    from bothways.bench.result import Measured
     from bothways.cli.commands import CacheContents
     from bothways.compression.prune import Pruned
     from bothways.compression.quantize import Quantized
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from bothways.search.extraction import Extracted
     from bothways.search.indexing import Indexed
     from bothways.settings.compress import Prune, Shrink
-    from bothways.settings.deploy import Bench, Export, Pack, Quantize, Serve, Unpack
+    from bothways.settings.deploy import Export, Pack, Quantize, Serve, Unpack
     from bothways.settings.distill import Distill
     from bothways.settings.finetune import FineTune, Glue
     from bothways.settings.predict import Embed, Evaluate, Fill, Predict
@@ -298,18 +297,6 @@ def _table(name: str, rows: dict[str, dict[str, Any]]) -> list[str]:
     head = f"{name:24} {' '.join(f'{column:>10}' for column in columns)}"
     cells = {key: [shorten(row.get(column, "")) for column in columns] for key, row in rows.items()}
     return [head, *(f"  {key:22} {' '.join(f'{cell:>10}' for cell in row)}" for key, row in cells.items())]
-
-
-def bench(settings: "Bench", result: "Measured") -> None:
-    from bothways.bench.result import as_json, as_table
-
-    if settings.json:
-        print_json(as_json(result))
-        return
-    print_lines(*as_table(result))
-    if settings.out:
-        no_chart = "no chart: only one system was measured; pip install 'bothways[bench]' and leave out --no-peers"
-        print_lines(f"chart in {settings.out}" if result.has_comparison else no_chart)
 
 
 def quantize(settings: "Quantize", result: "Quantized") -> None:

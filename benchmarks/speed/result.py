@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.bench.workload import Workload
+from benchmarks.speed.workload import Workload
 
 PERCENTS = (50, 95, 99)
 
