@@ -14,7 +14,7 @@ OPTIONS, OTHER = "options", "other"  # titles: of tyro's box, and of the group o
 GROUPS = {
     "data": "train dev test unlabelled heldout heldout-examples text pair text-column pair-column label-column "
     "group-column words-column tags-column negative-column scheme documents drop-duplicates merge-labels encoding "
-    "language on-error token-store folds tasks predictions with texts glob filter remove",
+    "language on-error token-store folds predictions with texts glob filter remove",
     "task": "how fast objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher "
     "alpha temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
     "passage-vectors max-answer-tokens matryoshka-dims dimensions speed magnitude parts drop-layers cuts best "
@@ -42,7 +42,6 @@ EXAMPLES = {  # by verb, its arguments
     "vocab": "corpus.txt -o my-tokenizer",
     "pretrain": "text/ -o my-bert --model mini --minutes 60",
     "distill": "my-bert text/ -o my-student --layers 3 --minutes 60",
-    "glue": "my-bert glue/ -o glue-runs --seeds 3",
     "predict": "my-classifier texts.csv --keep-columns id,text -o labels.csv",
     "fill": 'my-bert "The [MASK] chased the cat."',
     "embed": "my-bert texts.jsonl -o vectors.npy",
