@@ -209,7 +209,9 @@ def test_lengths_beyond_the_window_are_named_and_a_window_may_be_longer(director
 def test_a_single_system_is_not_drawn(directory_of, tmp_path, capsys):
     file = tmp_path / "speed.png"
     main([str(directory_of("embed")), "--lengths", "23", "--batches", "1", "--no-peers", "-o", str(file)])
-    assert not file.exists() and "no chart" in capsys.readouterr().out.splitlines()[-1]
+    lines = capsys.readouterr().out.splitlines()
+    assert not file.exists() and "no chart" in lines[-1]
+    assert lines[1] == "" and lines[2].startswith("texts ")
 
 
 @pytest.mark.slow
