@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.finetune_scores import minilm
-from bothways.bench.peer_files import onnx as fused_peer
+from benchmarks.speed.peer_files import onnx as fused_peer
 from bothways.checkpoint import checkpoint
 from bothways.export import graph
 from bothways.export import int8 as onnx_int8

@@ -20,11 +20,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from benchmarks.glue import TASKS, find_files
 from bothways.data.columns import Table
 from bothways.data.examples import read_table
-from bothways.data.glue import TASKS
 from bothways.data.splits import split
-from bothways.finetuning.glue import find_files
 from bothways.settings import Answer, Classify, FineTune, Regress, Tag
 from bothways.settings.tables_in_memory import as_source
 
@@ -46,8 +45,7 @@ class DataSet:
 def glue(name: str) -> DataSet:
     task, files = TASKS[name], find_files(DATA / "glue" / name, TASKS[name])
     settings = Regress if task.kind == "regress" else Classify
-    columns = {"label_column": task.label, "metric": task.metric}
-    return DataSet(settings, {"train": files["train"], "test": files["dev"], **columns})
+    return DataSet(settings, {"train": files["train"], "test": files["dev"], "metric": task.metric})
 
 
 def with_dev(name: str) -> DataSet:
@@ -174,8 +172,7 @@ def few(name: str, draw: int) -> DataSet:
 
 def rows_of(arguments: Mapping[str, Any], split: str) -> Rows:
     """A split's rows with the columns text, pair (if there is one) and label."""
-    label = arguments.get("label_column")
-    return as_rows(read_table(as_source(split, arguments[split]), label=label, need_labels=True))
+    return as_rows(read_table(as_source(split, arguments[split]), need_labels=True))
 
 
 def as_rows(table: Table) -> Rows:

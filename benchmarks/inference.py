@@ -8,7 +8,7 @@ MiniLM-L6-v2, from text to normalized vectors, tokenizing included, all cores, e
 number of tokens (--longest 256, the checkpoint's own setting). Each side is a process that stays alive for a whole
 set; the sides take turns, round by round, while the others sleep. Every round has its own texts, the same for all
 sides. Other libraries use the fastest of several batch sizes on 256 texts; all sort by length and pad to the longest
-text of a batch (bothways/bench/peers.py has the setups). Speeds are medians over rounds; "ours is faster" is the
+text of a batch (benchmarks/speed/peers.py has the setups). Speeds are medians over rounds; "ours is faster" is the
 median of the ratios to the first side within each round. Cosines are to sentence-transformers in float32. Peak
 memory is the peak resident memory of a process. Start is the time from the start of a process to its first vector.
 """
@@ -154,7 +154,7 @@ def write(texts: Sequence[str], file: Path) -> str:
 
 
 def all_sides(device: str) -> list[str]:
-    from bothways.bench.peers import PEERS
+    from benchmarks.speed.peers import PEERS
 
     return [*OURS, *(name for name, peer in PEERS.items() if "vectors" in peer.works and device in peer.devices)]
 

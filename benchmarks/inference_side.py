@@ -41,7 +41,7 @@ def run_of(side: Side) -> Run:
         directory = side.int8 if side.name == "ours int8" else minilm()
         model = bothways.load(directory, dtype=OURS[side.name], device=side.device)
         return lambda texts, _: model.embed(texts, long="truncate", window=side.longest)
-    from bothways.bench.peers import PEERS, PeerConfig
+    from benchmarks.speed.peers import PEERS, PeerConfig
 
     config = PeerConfig(
         minilm(), Path(side.files), "vectors", longest=side.longest, threads=side.threads, device=side.device
@@ -70,7 +70,7 @@ def work(side: Side) -> None:
 
 
 def tune(side: Side, run: Run, texts: list[str], request: Answer) -> Answer:
-    from bothways.bench.peers import BATCH_SIZES, best_batch_size
+    from benchmarks.speed.peers import BATCH_SIZES, best_batch_size
 
     if side.name in OURS:
         run(texts[:TUNED], 0)
@@ -168,7 +168,7 @@ def last_line(text: str) -> str:
 
 def usable(names: Sequence[str], template: Side) -> list[Side]:
     """The sides that start, with their files written; prints the others with the reason."""
-    from bothways.bench.peers import PEERS
+    from benchmarks.speed.peers import PEERS
 
     sides = []
     for side in (replace(template, name=name) for name in names):

@@ -73,7 +73,6 @@ VERBS: dict[str, Verb] = {
         for name, task in TASKS.items()
         if task.is_trained
     },
-    "glue": Verb("finetune:Glue", "finetuning.glue:run", "fine-tune on every task of GLUE", TRAIN),
     "predict": Verb("predict:Predict", "cli.commands:predict", "predict labels, numbers, entities or answers", USE),
     "fill": Verb("predict:Fill", "cli.commands:fill", "fill each [MASK] in a text", USE),
     "embed": Verb("predict:Embed", "batch_jobs.jobs:embed", "write a vector for each text", USE),
@@ -90,7 +89,6 @@ VERBS: dict[str, Verb] = {
         waits=True,
     ),
     "evaluate": Verb("predict:Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
-    "bench": Verb("deploy:Bench", "bench.bench:run", "measure a model's speed, compared with other libraries", MEASURE),
     "quantize": Verb(
         "deploy:Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY
     ),

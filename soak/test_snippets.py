@@ -62,10 +62,10 @@ def write_files(directory):
         asked = {"id": str(n), "question": "Where does Anna live?", "answers": answers}
         data.append({"title": str(n), "paragraphs": [{"context": passage, "qas": [asked]}]})
     (directory / "squad.json").write_text(json.dumps({"version": "1.1", "data": data}))
-    (directory / "glue" / "SST-2").mkdir(parents=True)
+    (directory / "glue" / "CoLA").mkdir(parents=True)
     for name in ("train", "dev"):
-        lines = "".join(f"{text}\t{label}\n" for text, label in rows)
-        (directory / "glue" / "SST-2" / f"{name}.tsv").write_text(f"sentence\tlabel\n{lines}")
+        lines = "".join(f"gj04\t{label}\t\t{text}\n" for text, label in rows)
+        (directory / "glue" / "CoLA" / f"{name}.tsv").write_text(lines)
 
 
 def walk(page, directory):
@@ -103,7 +103,7 @@ def start(tmp_path_factory):
 
 
 def test_start(start):
-    made = ("my-tokenizer", "my-bert", "my-classifier", "my-tagger", "my-reader", "my-classifier-int8", "bench.png")
+    made = ("my-tokenizer", "my-bert", "my-classifier", "my-tagger", "my-reader", "my-classifier-int8")
     assert all((start / name).exists() for name in made)
 
 

@@ -27,7 +27,7 @@ ROOMS = (
     "errors", "pretrained", "io", "log", "rng", "settings", "device", "config",
     "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "adapters", "linear",
     "report", "checkpoint", "training", "pretraining", "tasks", "inference", "search", "distillation",
-    "evaluation", "finetuning", "verbs", "compression", "export", "bench", "batch_jobs", "serving", "cli",
+    "evaluation", "finetuning", "verbs", "compression", "export", "batch_jobs", "serving", "cli",
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
 LARGEST_ROOM = 27

@@ -14,7 +14,7 @@ OPTIONS, OTHER = "options", "other"  # titles: of tyro's box, and of the group o
 GROUPS = {
     "data": "train dev test unlabelled heldout heldout-examples text pair text-column pair-column label-column "
     "group-column words-column tags-column negative-column scheme documents drop-duplicates merge-labels encoding "
-    "language on-error token-store folds tasks predictions with texts lengths batches glob filter remove",
+    "language on-error token-store folds predictions with texts glob filter remove",
     "task": "how fast objective pairs masking mask-rate final-mask-rate multi-label class-weights calibrate teacher "
     "alpha temperature for relations relation-heads relation-layer hidden-states attention last-state logits vectors "
     "passage-vectors max-answer-tokens matryoshka-dims dimensions speed parts drop-layers cuts best "
@@ -27,8 +27,8 @@ GROUPS = {
     "training": "recipe steps minutes epochs seed seeds batch-tokens batch-size gradient-accumulation learning-rate "
     "muon-learning-rate schedule warmup decay layer-decay weight-decay beta2 max-grad-norm dropout freeze linear-start "
     "train-windows adapter rank lora-alpha lora-maps adapter-size bottlenecks added-rows quantize",
-    "evaluation": "metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed repeats "
-    "peers tolerance max-drop",
+    "evaluation": "metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed "
+    "tolerance max-drop",
     "output": "out files-with-matches color resume checkpoint-every keep-checkpoints tensorboard keep-columns "
     "top coverage label-next normalize escape-formulas to int8 word-bits layer-bits round clear json",
     "limits": "max-requests queue-tokens max-body max-texts max-text-tokens read-timeout grace",
@@ -42,7 +42,6 @@ EXAMPLES = {  # by verb, its arguments
     "vocab": "corpus.txt -o my-tokenizer",
     "pretrain": "text/ -o my-bert --model mini --minutes 60",
     "distill": "my-bert text/ -o my-student --layers 3 --minutes 60",
-    "glue": "my-bert glue/ -o glue-runs --seeds 3",
     "predict": "my-classifier texts.csv --keep-columns id,text -o labels.csv",
     "fill": 'my-bert "The [MASK] chased the cat."',
     "embed": "my-bert texts.jsonl -o vectors.npy",
@@ -51,7 +50,6 @@ EXAMPLES = {  # by verb, its arguments
     "extract": "documents --tag my-tagger -o facts.parquet",
     "mcp": "my-index",
     "evaluate": "my-classifier test.csv",
-    "bench": "my-classifier -o bench.png --with my-texts.csv",
     "quantize": "my-classifier --with my-texts.csv -o my-classifier-int8",
     "shrink": "my-classifier --with reviews.csv --max-drop 1 -o my-fast-classifier",
     "prune": "my-classifier --with reviews.csv --size 0.5 -o my-small-classifier",

@@ -14,21 +14,19 @@ from bothways.log import print_json, print_lines
 
 if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal
-    from bothways.bench.result import Measured
     from bothways.cli.commands import CacheContents
     from bothways.compression.prune import Pruned
     from bothways.compression.quantize import Quantized
     from bothways.compression.shrink import Shrunk
     from bothways.finetuning.finetune import FineTuneResult
-    from bothways.finetuning.glue import GlueTable
     from bothways.pretraining.result import PretrainingResult
     from bothways.search.commands import SearchResult
     from bothways.search.extraction import Extracted
     from bothways.search.indexing import Indexed
     from bothways.settings.compress import Prune, Shrink
-    from bothways.settings.deploy import Bench, Export, Pack, Quantize, Serve, Unpack
+    from bothways.settings.deploy import Export, Pack, Quantize, Serve, Unpack
     from bothways.settings.distill import Distill
-    from bothways.settings.finetune import FineTune, Glue
+    from bothways.settings.finetune import FineTune
     from bothways.settings.predict import Embed, Evaluate, Fill, Predict
     from bothways.settings.pretrain import Pretrain
     from bothways.settings.search import Extract, Index, Mcp, Search
@@ -173,37 +171,6 @@ def format_teacher(result: "FineTuneResult") -> list[str]:
     return [f"teacher, {result.split} {result.metric} {score:.2%}{kept}"]
 
 
-def glue(settings: "Glue", table: "GlueTable") -> None:
-    if settings.json:
-        tasks = {
-            name: {
-                "metric": result.metric,
-                "mean": result.mean,
-                "std": result.std,
-                "n": len(result.scores),
-                "failed": result.failed,
-                "selected_on": "dev",
-                "interval": result.interval,
-                "rows": result.rows,
-            }
-            for name, result in table.rows
-        }
-        print_json({"tasks": tasks, "average": table.average, "std": table.std, "n": len(table.by_seed)})
-        return
-    for name, result in table.rows:
-        failed = f"  {result.failed} failed" if result.failed else ""
-        interval = f"  95 %: {result.interval[0]:.2%} to {result.interval[1]:.2%}" if result.interval else ""
-        spread = _spread(result.std, len(result.scores))
-        delivered = f"  {result.delivered}" if result.delivered else ""
-        print_lines(f"{name:8} {result.metric:10} {result.mean:7.2%} {spread}{interval}{failed}{delivered}")
-    spread = _spread(table.std, len(table.by_seed))
-    print_lines(f"{'average':19} {table.average:7.2%} {spread}  (on dev, which the models were selected on)")
-
-
-def _spread(std: float, count: int) -> str:
-    return f"+- {std:6.2%}" if count > 1 else "one seed "
-
-
 def predict(settings: "Predict", result: "Journal | Iterator[list[dict[str, Any]]]") -> None:
     if settings.out is None:
         blocks: Iterable[list[dict[str, Any]]] = result  # type: ignore[assignment]
@@ -298,18 +265,6 @@ def _table(name: str, rows: dict[str, dict[str, Any]]) -> list[str]:
     head = f"{name:24} {' '.join(f'{column:>10}' for column in columns)}"
     cells = {key: [shorten(row.get(column, "")) for column in columns] for key, row in rows.items()}
     return [head, *(f"  {key:22} {' '.join(f'{cell:>10}' for cell in row)}" for key, row in cells.items())]
-
-
-def bench(settings: "Bench", result: "Measured") -> None:
-    from bothways.bench.result import as_json, as_table
-
-    if settings.json:
-        print_json(as_json(result))
-        return
-    print_lines(*as_table(result))
-    if settings.out:
-        no_chart = "no chart: only one system was measured; pip install 'bothways[bench]' and leave out --no-peers"
-        print_lines(f"chart in {settings.out}" if result.has_comparison else no_chart)
 
 
 def quantize(settings: "Quantize", result: "Quantized") -> None:

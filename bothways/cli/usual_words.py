@@ -31,7 +31,6 @@ VERB_WORDS = {
     "fill": ("fill-mask", "mask", "unmask"),
     "embed": ("encode", "embedding", "embeddings", "vectorize", "vectors", "features"),
     "evaluate": ("eval", "evaluation", "test", "validate", "metrics"),
-    "bench": ("benchmark", "speed", "profile"),
     "quantize": ("quantise", "quantization", "int8"),
     "shrink": ("smaller", "faster", "optimize", "optimise", "compress"),
     "prune": ("pruning", "trim", "sparsify", "slim"),

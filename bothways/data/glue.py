@@ -5,11 +5,10 @@ a header, STS-B rows have seven or nine columns, and MRPC (with a byte-order mar
 2014) is not part of GLUE, but can replace MNLI.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Literal
 
 from bothways.data.columns import LabelCheck, Table, build_table
 from bothways.data.tables import RowErrorHandler, TableRow, raise_error
@@ -17,84 +16,23 @@ from bothways.data.text_files import decoded_lines, file_type
 from bothways.errors import InputError, RowLocation, format_count
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
-GlueSplit = Literal["train", "dev", "dev_mismatched", "test"]
 Values = Sequence[str]  # the values of a line
 
 
 @dataclass(frozen=True)
-class GlueTask:
-    """The kind of task, the metric GLUE reports (F1 of class "1"), and alternative file names for each split.
-
-    label: the label column, named in the header or by the file's format.
-    """
-
-    kind: Literal["classify", "regress"]
-    metric: Literal["accuracy", "f1", "matthews", "spearman"]
-    label: str
-    train: Sequence[str] = ("train.tsv",)
-    dev: Sequence[str] = ("dev.tsv",)
-    dev_mismatched: Sequence[str] = ()
-    test: Sequence[str] = ("test.tsv",)
-
-    @property
-    def files(self) -> dict[GlueSplit, Sequence[str]]:
-        return {"train": self.train, "dev": self.dev, "dev_mismatched": self.dev_mismatched, "test": self.test}
-
-
-TASKS: Mapping[str, GlueTask] = {
-    "CoLA": GlueTask("classify", "matthews", "label"),
-    "SST-2": GlueTask("classify", "accuracy", "label"),
-    "MRPC": GlueTask(
-        "classify",
-        "f1",
-        "Quality",
-        ("train.tsv", "msr_paraphrase_train.txt"),
-        dev=("dev.tsv", "msr_paraphrase_test.txt"),  # no dev set is published, and the test set has labels
-    ),
-    "STS-B": GlueTask(
-        "regress",
-        "spearman",
-        "score",
-        ("train.tsv", "sts-train.csv"),
-        ("dev.tsv", "sts-dev.csv"),
-        test=("test.tsv", "sts-test.csv"),
-    ),
-    "QQP": GlueTask("classify", "f1", "is_duplicate"),
-    "MNLI": GlueTask(
-        "classify",
-        "accuracy",
-        "gold_label",
-        dev=("dev_matched.tsv",),
-        dev_mismatched=("dev_mismatched.tsv",),
-        test=("test_matched.tsv",),
-    ),
-    "QNLI": GlueTask("classify", "accuracy", "label"),
-    "RTE": GlueTask("classify", "accuracy", "label"),
-    "WNLI": GlueTask("classify", "accuracy", "label"),
-    "SICK": GlueTask(
-        "classify",
-        "accuracy",
-        "entailment_judgment",
-        ("SICK_train.txt",),
-        ("SICK_trial.txt",),
-        test=("SICK_test_annotated.txt",),
-    ),
-}
-
-
-# --- files recognized by their first line -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
 class FileFormat:
-    """A file format recognized by its first line: its columns, of which the last ones may be missing."""
+    """A file format recognized by its first line: its columns, of which the last ones may be missing.
+
+    text, pair, label: the columns that are read if none are named. fewest: columns in a row.
+    """
 
     task: str
     columns: Values
     fits: Callable[[Values], bool]
     text: str
     pair: str | None
-    fewest: int  # columns in a row
+    label: str
+    fewest: int
 
 
 def _cola(values: Values) -> bool:
@@ -110,16 +48,17 @@ def _qqp(values: Values) -> bool:
 
 
 _STSB = ("genre", "file", "year", "number", "score", "sentence1", "sentence2", "source1", "source2")
+_QQP = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 _MRPC = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 _SICK = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
 FORMATS = (
-    FileFormat("CoLA", ("source", "label", "mark", "sentence"), _cola, "sentence", None, 4),
-    FileFormat("STS-B", _STSB, _stsb, "sentence1", "sentence2", 7),
+    FileFormat("CoLA", ("source", "label", "mark", "sentence"), _cola, "sentence", None, "label", 4),
+    FileFormat("STS-B", _STSB, _stsb, "sentence1", "sentence2", "score", 7),
+    FileFormat("QQP", _QQP, _qqp, "question1", "question2", "is_duplicate", 6),
+    FileFormat("MRPC", _MRPC, lambda values: tuple(values) == _MRPC, "#1 String", "#2 String", "Quality", 5),
     FileFormat(
-        "QQP", ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"), _qqp, "question1", "question2", 6
+        "SICK", _SICK, lambda values: tuple(values) == _SICK, "sentence_A", "sentence_B", "entailment_judgment", 5
     ),
-    FileFormat("MRPC", _MRPC, lambda values: tuple(values) == _MRPC, "#1 String", "#2 String", 5),
-    FileFormat("SICK", _SICK, lambda values: tuple(values) == _SICK, "sentence_A", "sentence_B", 5),
 )
 
 
@@ -144,7 +83,7 @@ def glue_table(
         return None
     if text is None:
         text, pair = file_format.text, pair or file_format.pair
-    label = label or TASKS[file_format.task].label
+    label = label or file_format.label
     located_rows = list(format_rows(path, file_format, on_row_error=on_row_error, encoding=encoding))
     columns = {"text": text, "pair": pair, "label": label, "group": group}
     return build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=on_row_error, check=check)

@@ -117,7 +117,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("size", "dimensions", "vocab_size", "alphabet", "processes", "steps"), (1, math.inf)),
     **dict.fromkeys(("batch_tokens", "gradient_accumulation"), (1, math.inf)),
     **dict.fromkeys(("evaluate_every", "seeds", "top", "keep_checkpoints", "heldout_examples"), (1, math.inf)),
-    **dict.fromkeys(("batch_size", "patience", "max_answer_tokens", "repeats", "label_next"), (1, math.inf)),
+    **dict.fromkeys(("batch_size", "patience", "max_answer_tokens", "label_next"), (1, math.inf)),
     **dict.fromkeys(("tolerance", "max_drop"), (0, math.inf)),
     **dict.fromkeys(("max_requests", "queue_tokens", "max_body", "max_texts", "max_text_tokens"), (1, math.inf)),
     **dict.fromkeys(("max_wait", "grace", "context"), (0, math.inf)),

@@ -1,18 +1,13 @@
-"""Settings of `quantize`, `export`, `merge`, `pack`, `bench` and `serve`."""
+"""Settings of `quantize`, `export`, `merge`, `pack` and `serve`."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
-from bothways.pretrained import DEFAULT
 from bothways.settings.base import (
     Checked,
     Compute,
-    DefaultModel,
-    Encoded,
     Model,
     NumberFormat,
     OptionalDirectory,
-    OptionalOutput,
     Output,
     Printed,
     TextColumns,
@@ -95,32 +90,6 @@ class Export(TextColumns, Checked, Printed):
     """With --int8: your own texts, with or without labels, on which its drop in quality is measured."""
     max_drop: float | None = None
     """Largest allowed upper end of the int8 drop's 95 % interval, in points; a mean cosine counts times 100. [0.5]"""
-
-
-@settings
-class Bench(Encoded, Checked, Compute, Printed):
-    """Benchmark a model on this machine: throughput and latency by batch size and text length, compared with
-    other installed libraries."""
-
-    model: DefaultModel = default(Path(DEFAULT))
-    """Checkpoint, run, or name of a model on the hub."""
-    out: OptionalOutput = default(None)
-    """Chart to write (.png), if other systems are measured too."""
-    texts: OptionalTexts = default(None)
-    """Also measure these texts of yours, with their own lengths. [only random words, in the lengths of --lengths]"""
-    text_column: str | None = None
-    """Column of --with with the texts, or several separated by commas. [as in fine-tuning, else text, sentence, ...]"""
-    lengths: Several[int] = default((16, 64, 128, 256, 512))
-    """Tokens per text."""
-    window: int | None = None
-    """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
-    batches: Several[int] = default((1, 8, 64))
-    """Texts per call."""
-    repeats: int = 5
-    """Repetitions; the median is reported."""
-    peers: bool = True
-    """Also measure other libraries, if installed: sentence-transformers, transformers, ONNX Runtime, OpenVINO. If they
-    cannot read the model, they run its encoder in their own number formats."""
 
 
 @settings

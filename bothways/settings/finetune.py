@@ -1,4 +1,4 @@
-"""Settings of `finetune` and `glue`: data, optimization, and the options of each task."""
+"""Settings of `finetune`: data, optimization, and the options of each task."""
 
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,6 @@ from bothways.settings.base import (
     Encoded,
     LearningRate,
     LongTexts,
-    Model,
     OnError,
     Optimization,
     OptionalData,
@@ -25,7 +24,7 @@ from bothways.settings.base import (
     VectorPooling,
     settings,
 )
-from bothways.settings.fields import Positional, Several, default
+from bothways.settings.fields import Several, default
 
 
 @settings
@@ -270,17 +269,3 @@ class TrainEmbed(TextColumns, FineTune):
     """Also train the first N components to work as vectors on their own (Matryoshka), such as 64 128 256."""
     pooling: VectorPooling = "auto"
     """auto: the checkpoint's own pooling, else the mean."""
-
-
-@settings
-class Glue(Recipe):
-    """Fine-tune on each task of a GLUE directory, and print the scores with their average."""
-
-    model: Model
-    """Checkpoint, run, or name of a model on the hub to start from."""
-    directory: Positional[Directory]
-    """Directory with one folder per task, as published: CoLA, SST-2, MRPC, STS-B, RTE, ..."""
-    out: Output
-    """Output directory, with a run per task."""
-    tasks: Several[str] = default(())
-    """Tasks to run. [all with training data]"""

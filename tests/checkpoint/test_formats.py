@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from bothways.bench.bench import files_for_others
-from bothways.bench.workload import task_method
+from benchmarks.speed.measure import files_for_others
+from benchmarks.speed.workload import task_method
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.directory import Directory

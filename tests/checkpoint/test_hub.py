@@ -228,9 +228,6 @@ def test_every_verb_takes_names(cache, saved, capsys, tmp_path):
     main(["embed", NAME, "texts.txt", "-o", "vectors.npy"])
     capsys.readouterr()
     assert Path("vectors.npy").exists()
-    brief = ["--lengths", "9", "--batches", "1", "--repeats", "1", "--no-peers", "--json"]
-    main(["bench", NAME, *brief])
-    assert json.loads(capsys.readouterr().out)["method"] == "embed"
 
 
 def test_runs_record_the_commits_of_model_and_teacher(cache, saved, tmp_path):

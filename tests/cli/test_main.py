@@ -82,7 +82,7 @@ def test_wrong_usage_exits_with_2(arguments, capsys):
 
 DEVICE_COMMANDS = (
     "pretrain TEXTS -o OUT", "finetune classify --model MODEL --train TABLE -o OUT", "predict MODEL TEXTS",
-    "embed MODEL TEXTS -o OUT.npy", "evaluate MODEL TABLE", "fill MODEL a", "bench MODEL", "demo -o OUT",
+    "embed MODEL TEXTS -o OUT.npy", "evaluate MODEL TABLE", "fill MODEL a", "demo -o OUT",
 )  # fmt: skip
 
 

@@ -53,7 +53,6 @@ def test_info_describes_a_tfidf_model(task, directories, capsys):
     [
         "quantize MODEL --with FILE --out OUT",
         "export MODEL --out OUT",
-        "bench MODEL",
         "finetune classify --model MODEL --train FILE --out OUT",
         "distill MODEL FILE --out OUT",
         "pretrain FILE --from MODEL --out OUT",

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import bothways
-from bothways.bench import bench
-from bothways.bench.result import as_json
+from benchmarks.speed import measure
+from benchmarks.speed.options import Options
+from benchmarks.speed.result import as_json
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.compression import prune, quantize
@@ -16,7 +17,7 @@ from bothways.compression.cutting import cut
 from bothways.compression.pack import merge
 from bothways.export import export
 from bothways.inference.predictor import Predictor
-from bothways.settings import Bench, Classify, Export, Merge, Prune, Quantize
+from bothways.settings import Classify, Export, Merge, Prune, Quantize
 from tests.gpu.oracle import HALVES, batch_of, copy_to, cosines, hidden_states
 
 pytestmark = pytest.mark.gpu
@@ -162,10 +163,10 @@ def test_the_size_of_batches_does_not_matter(dtype, both):
 
 
 def test_benchmarks_run_without_peers(gpu, checkpoint_of, monkeypatch):
-    monkeypatch.setattr(bench, "SECONDS", 0.001)
+    monkeypatch.setattr(measure, "SECONDS", 0.001)
     directory = checkpoint_of(heads={}, pooling="mean")
     options = {"lengths": (23, 37), "batches": (1, 3), "repeats": 2, "peers": False, "dtype": "float32"}
-    report = as_json(bench.run(Bench(model=directory, device=str(gpu), **options)))
+    report = as_json(measure.run(Options(model=directory, device=str(gpu), **options)))
     assert report["device"] == str(gpu)
     assert len(report["timings"]) == 4 and all(one["tokens_per_second"] > 0 for one in report["timings"])
 

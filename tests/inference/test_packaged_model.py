@@ -16,7 +16,7 @@ from bothways.checkpoint import checkpoint, hub
 from bothways.checkpoint.formats.packed import PACKED_WEIGHTS
 from bothways.cli import main
 from bothways.errors import InputError
-from bothways.settings import Bench, Classify, Embed, Fill, Info
+from bothways.settings import Classify, Embed, Fill, Info
 
 ROOT = Path(__file__).parent.parent.parent
 TEXTS = ["The capital of France is Paris.", "An otter slid down the muddy bank into the water.", "Why?"]
@@ -42,7 +42,7 @@ def test_it_is_found_by_name_and_by_default_unless_a_directory_has_its_name(tmp_
     Path("bothways-en").mkdir()
     assert hub.locate("bothways-en") == Path("bothways-en")
     default = Path("bothways-en")
-    assert Fill(text="[MASK]").model == Embed(file="a.txt", out="b.npy").model == Bench().model == default
+    assert Fill(text="[MASK]").model == Embed(file="a.txt", out="b.npy").model == default
     assert Classify(train=[{"text": "a", "label": "b"}], out="c").model == Info().path == default
 
 
@@ -137,8 +137,6 @@ def test_a_damaged_installation_is_named_in_one_line(tmp_path, monkeypatch, caps
         (["embed", "-", "-o", "a.npy"], {"file": "-"}),
         (["embed", "--no-normalize", "a.txt", "-o", "a.npy"], {"file": "a.txt", "normalize": False}),
         (["embed", "other", "a.txt", "-o", "a.npy"], {"model": Path("other"), "file": "a.txt"}),
-        (["bench", "--lengths", "16", "32"], {"lengths": (16, 32)}),
-        (["bench", "other"], {"model": Path("other")}),
         (["info"], {"path": Path("bothways-en")}),
         (["finetune classify", "--train", "a.csv", "-o", "b"], {"train": Path("a.csv")}),
     ],

@@ -37,10 +37,10 @@ import torch
 
 import bothways
 from benchmarks import pretrain
+from benchmarks.speed.measure import files_for_others
+from benchmarks.speed.peers import PeerConfig, best_batch_size, sentence_transformers
+from benchmarks.speed.workload import task_method
 from bothways.batch import Batch
-from bothways.bench.bench import files_for_others
-from bothways.bench.peers import PeerConfig, best_batch_size, sentence_transformers
-from bothways.bench.workload import task_method
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.directory import Directory

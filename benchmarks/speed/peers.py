@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.bench import peer_files
+from benchmarks.speed import peer_files
 
 Work = peer_files.Work
 Device = Literal["cpu", "cuda"]

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bothways.bench.peer_files import Work
+from benchmarks.speed.options import Options
+from benchmarks.speed.peer_files import Work
 from bothways.config import encodes_separately
 from bothways.data.examples import read_table
 from bothways.data.squad import read_squad
@@ -13,7 +14,6 @@ from bothways.data.stream import resolve_columns
 from bothways.data.text_files import file_type
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
-from bothways.settings.deploy import Bench
 from bothways.tasks import MASK, TASKS
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -71,25 +71,25 @@ def task_method(model: Predictor) -> Method:
     return Method(model.task, getattr(model, model.task), peers, frame, gap=entry.head == "masked_words")
 
 
-def workloads(settings: Bench, model: Predictor, method: Method) -> list[Workload]:
+def workloads(options: Options, model: Predictor, method: Method) -> list[Workload]:
     """Workloads for every batch size and every length that the model can read, then for the user's texts.
 
     InputError if a length has no room for a word, or if no length is left.
     """
-    if short := [length for length in settings.lengths if length <= method.frame]:
+    if short := [length for length in options.lengths if length <= method.frame]:
         raise InputError(
             f"lengths ({short[0]}) must be at least {method.frame + 1}: {method.frame} tokens are not text"
         )
-    lengths = [length for length in settings.lengths if length <= longest(model)]
+    lengths = [length for length in options.lengths if length <= longest(model)]
     if not lengths:
         raise InputError(
-            f"lengths ({settings.lengths[0]}) must be at most {longest(model)}, the size of a window (--window)"
+            f"lengths ({options.lengths[0]}) must be at most {longest(model)}, the size of a window (--window)"
         )
-    results = list(fixed_length_workloads(lengths, settings.batches, model.tokenizer, method))
-    if settings.texts:
-        texts = read_user_texts(settings, settings.texts, model, method)
+    results = list(fixed_length_workloads(lengths, options.batches, model.tokenizer, method))
+    if options.texts:
+        texts = read_user_texts(options, options.texts, model, method)
         max_tokens = longest(model) - method.frame
-        results += user_text_workloads(texts, settings.batches, model.tokenizer, method, max_tokens=max_tokens)
+        results += user_text_workloads(texts, options.batches, model.tokenizer, method, max_tokens=max_tokens)
     return results
 
 
@@ -128,14 +128,14 @@ def user_text_workloads(
         yield Workload(OWN, None, size, calls, tuple(sum(sizes[start : start + size]) for start in starts))
 
 
-def read_user_texts(settings: Bench, path: Path, model: Predictor, method: Method) -> list[str]:
+def read_user_texts(options: Options, path: Path, model: Predictor, method: Method) -> list[str]:
     """A sample of the file's non-blank texts; for question answering its passages. InputError if there are none."""
     if method.asks and file_type(path) == ".json":
-        questions = read_squad(path, on_error="skip", encoding=settings.encoding)
+        questions = read_squad(path, on_error="skip", encoding=options.encoding)
         texts = list(dict.fromkeys(question.context for question in questions))
     else:
         texts = read_table(
-            path, text=text_column(settings, path, model, method), need_labels=False, encoding=settings.encoding
+            path, text=text_column(options, path, model, method), need_labels=False, encoding=options.encoding
         ).texts
     texts = [text for text in texts if text.strip()]
     if not texts:
@@ -143,13 +143,13 @@ def read_user_texts(settings: Bench, path: Path, model: Predictor, method: Metho
     return random.Random(0).sample(texts, min(len(texts), MAX_USER_TEXTS))
 
 
-def text_column(settings: Bench, path: Path, model: Predictor, method: Method) -> str | None:
-    """The column with the texts: that of the settings, else that of fine-tuning; for question answering the column with
+def text_column(options: Options, path: Path, model: Predictor, method: Method) -> str | None:
+    """The column with the texts: that of the options, else that of fine-tuning; for question answering the column with
     the passages. None: a usual name."""
-    if settings.text_column or file_type(path) == ".txt":
-        return settings.text_column
+    if options.text_column or file_type(path) == ".txt":
+        return options.text_column
     role = "pair" if method.asks else "text"
-    column = resolve_columns(path, settings, model.description.settings, (role,))[role]
+    column = resolve_columns(path, options, model.description.settings, (role,))[role]
     return column or ("context" if method.asks else None)
 
 

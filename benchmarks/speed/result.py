@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.bench.workload import Workload
+from benchmarks.speed.workload import Workload
 
 PERCENTS = (50, 95, 99)
 
@@ -86,7 +86,8 @@ def as_table(measured: Measured) -> Iterator[str]:
     """Lines of text: what was measured, a row per timing, and the configurations."""
     yield "{model}: model.{method}; threads: {threads}; {device}, {processor}".format(**measured.facts)
     columns = f"{'texts/s':>10} {'tokens/s':>10} {'p50 ms':>9} {'p95 ms':>9} {'p99 ms':>9}"
-    yield f"\n{'texts':10} {'per call':>8}  {'system':30} {columns}  speed-up of bothways"
+    yield ""
+    yield f"{'texts':10} {'per call':>8}  {'system':30} {columns}  speed-up of bothways"
     before = None
     for one, faster in measured.rows():
         what = f"{one.work.texts:10} {one.work.texts_per_call:8,}" if one.work is not before else " " * 19

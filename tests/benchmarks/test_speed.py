@@ -11,20 +11,19 @@ import torch
 import transformers
 
 import bothways
-from bothways.bench import bench, peer_files, peers, picture
-from bothways.bench.peers import PEERS, Peer, PeerConfig, best_batch_size, pad_rows
-from bothways.bench.result import Timing, as_json, as_table
-from bothways.bench.workload import MASK, QUESTION, Workload, task_method, workloads
+from benchmarks.speed import measure, peer_files, peers, picture
+from benchmarks.speed.__main__ import main
+from benchmarks.speed.options import Options, parse
+from benchmarks.speed.peers import PEERS, Peer, PeerConfig, best_batch_size, pad_rows
+from benchmarks.speed.result import Timing, as_json, as_table
+from benchmarks.speed.workload import MASK, QUESTION, Workload, task_method, workloads
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
-from bothways.cli import output
-from bothways.cli.main import main
 from bothways.compression.pack import save_packed
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.int8 import dequantize, replace_linears
 from bothways.model.int8_training import candidates, observe
-from bothways.settings import Bench
 
 HEADS = {  # of a model: its heads and labels, then the method that is timed
     "embed": ({}, ()),
@@ -52,14 +51,14 @@ def directory_of(make_model, tokenizer, tmp_path):
     return write
 
 
-def settings_of(directory, **options):
+def options_of(directory, **options):
     defaults = {"lengths": (23, 37), "batches": (1, 3), "repeats": 3, "peers": False, "dtype": "float32"}
-    return Bench(model=directory, **{**defaults, **options})
+    return Options(model=directory, **{**defaults, **options})
 
 
 @pytest.fixture(autouse=True)
 def measure_briefly(monkeypatch):
-    monkeypatch.setattr(bench, "SECONDS", 0.001)
+    monkeypatch.setattr(measure, "SECONDS", 0.001)
 
 
 def slow_percentile(values, percent):
@@ -78,7 +77,7 @@ def test_percentiles_are_those_of_a_slow_formula():
 
 def test_rates_are_medians_over_measurements_and_percentiles_go_over_all_calls():
     measured = [[(21, 0.1), (21, 0.2)], [(21, 0.5)], [(21, 0.05), (21, 0.05), (21, 0.2)]]
-    one = bench.timing("ours", WORK, measured)
+    one = measure.timing("ours", WORK, measured)
     assert one.text_rates == pytest.approx((6 / 0.3, 3 / 0.5, 9 / 0.3))
     assert (one.texts_per_second, one.tokens_per_second) == pytest.approx((20, 140))
     assert one.milliseconds(50) == pytest.approx(150) and one.milliseconds(100) == pytest.approx(500)
@@ -94,8 +93,8 @@ def test_faster_by_is_the_median_of_the_turns_own_ratios():
 
 @pytest.mark.parametrize("method", HEADS)
 def test_every_model_is_timed_with_the_method_of_its_task(method, directory_of, monkeypatch):
-    monkeypatch.setattr(bench, "PEERS", {})
-    measured = bench.run(settings_of(directory_of(method), lengths=(23,), batches=(2,), repeats=1, peers=True))
+    monkeypatch.setattr(measure, "PEERS", {})
+    measured = measure.run(options_of(directory_of(method), lengths=(23,), batches=(2,), repeats=1, peers=True))
     assert measured.facts["method"] == method
     assert measured.timings[0].texts_per_second > 0
     if method not in ("embed", "classify", "regress"):
@@ -106,7 +105,7 @@ def test_every_model_is_timed_with_the_method_of_its_task(method, directory_of, 
 def test_texts_have_exactly_the_tokens_of_the_table(method, directory_of):
     directory = directory_of(method)
     model = bothways.load(directory)
-    works = workloads(settings_of(directory), model, task_method(model))
+    works = workloads(options_of(directory), model, task_method(model))
     assert [(work.length, work.texts_per_call) for work in works] == [(23, 1), (23, 3), (37, 1), (37, 3)]
     for work in works:
         assert len(set(work.calls)) > 9, "no side reads the same texts repeatedly"
@@ -119,7 +118,7 @@ def test_texts_have_exactly_the_tokens_of_the_table(method, directory_of):
 
 
 def test_the_figures_of_a_table_add_up(directory_of):
-    report = as_json(bench.run(settings_of(directory_of("embed"))))
+    report = as_json(measure.run(options_of(directory_of("embed"))))
     cells = [(row["length"], row["texts_per_call"]) for row in report["timings"]]
     assert cells == [(23, 1), (23, 3), (37, 1), (37, 3)]
     for row in report["timings"]:
@@ -134,7 +133,7 @@ def test_user_texts_are_truncated_and_measured_in_calls_of_each_size_and_all_at_
     texts = ["the cat sat", "a dog " * 100, "cat", "the mat and the dog", "ran", "", "dogs sat on a mat"]
     file.write_text("\n".join(texts), encoding="utf-8")
     model = bothways.load(directory)
-    works = workloads(settings_of(directory, texts=file, batches=(1, 2)), model, task_method(model))
+    works = workloads(options_of(directory, texts=file, batches=(1, 2)), model, task_method(model))
     own = [work for work in works if work.length is None]
     assert [(work.texts_per_call, len(work.calls)) for work in own] == [(1, 6), (2, 3), (6, 1)]
     read = [text for texts in own[2].calls for text in texts]
@@ -148,7 +147,7 @@ def test_user_texts_get_masks_for_fill(directory_of, tmp_path):
     directory, file = directory_of("fill"), tmp_path / "texts.txt"
     file.write_text("the cat sat\nran\n", encoding="utf-8")
     model = bothways.load(directory)
-    own = workloads(settings_of(directory, texts=file), model, task_method(model))[-1]
+    own = workloads(options_of(directory, texts=file), model, task_method(model))[-1]
     assert sorted(own.calls[0]) == ["[MASK]", "the [MASK] sat"]
 
 
@@ -175,8 +174,8 @@ def test_peers_that_are_missing_or_fail_are_named_and_the_others_measured(direct
         "other device": Peer((), ("vectors",), "", start, ("cuda",)),
         "there": Peer((), ("vectors",), "as it comes", start),
     }
-    monkeypatch.setattr(bench, "PEERS", made)
-    measured = bench.run(settings_of(directory_of("embed"), lengths=(23,), peers=True))
+    monkeypatch.setattr(measure, "PEERS", made)
+    measured = measure.run(options_of(directory_of("embed"), lengths=(23,), peers=True))
     assert measured.left_out == {
         "absent": "not installed: no_such_module",
         "broken": "ValueError: no such kernel",
@@ -190,7 +189,7 @@ def test_peers_that_are_missing_or_fail_are_named_and_the_others_measured(direct
 
 
 def test_lengths_and_batch_sizes_are_measured_once_in_ascending_order(directory_of):
-    measured = bench.run(settings_of(directory_of("embed"), lengths=(23, 9, 23), batches=(2, 1, 2)))
+    measured = measure.run(options_of(directory_of("embed"), lengths=(23, 9, 23), batches=(2, 1, 2)))
     assert [(one.work.texts_per_call, one.work.length) for one in measured.timings] == [
         (1, 9),
         (2, 9),
@@ -202,16 +201,17 @@ def test_lengths_and_batch_sizes_are_measured_once_in_ascending_order(directory_
 def test_lengths_beyond_the_window_are_named_and_a_window_may_be_longer(directory_of):
     model = directory_of("embed", max_position_embeddings=700)
     for window, lengths in ((None, {23}), (600, {23, 590})):
-        measured = bench.run(settings_of(model, lengths=(23, 590), batches=(1,), window=window))
+        measured = measure.run(options_of(model, lengths=(23, 590), batches=(1,), window=window))
         assert {one.work.length for one in measured.timings} == lengths
         assert ("590 tokens" in measured.left_out) == (window is None)
 
 
 def test_a_single_system_is_not_drawn(directory_of, tmp_path, capsys):
-    settings = settings_of(directory_of("embed"), lengths=(23,), batches=(1,), out=tmp_path / "bench.png")
-    measured = bench.run(settings)
-    output.bench(settings, measured)
-    assert not settings.out.exists() and "no chart" in capsys.readouterr().out.splitlines()[-1]
+    file = tmp_path / "speed.png"
+    main([str(directory_of("embed")), "--lengths", "23", "--batches", "1", "--no-peers", "-o", str(file)])
+    lines = capsys.readouterr().out.splitlines()
+    assert not file.exists() and "no chart" in lines[-1]
+    assert lines[1] == "" and lines[2].startswith("texts ")
 
 
 @pytest.mark.slow
@@ -219,15 +219,14 @@ def test_the_picture_has_the_size_that_is_stated(directory_of, tmp_path, monkeyp
     from PIL import Image
 
     peer = Peer((), ("vectors",), "", lambda config: lambda texts, batch: np.zeros((len(texts), 24), np.float32))
-    monkeypatch.setattr(bench, "PEERS", {"a peer": peer})
+    monkeypatch.setattr(measure, "PEERS", {"a peer": peer})
     file = tmp_path / "texts.txt"
     file.write_text("the cat sat\nran\na dog\n", encoding="utf-8")
     for texts, rows in ((None, 2), (file, 3)):
-        settings = settings_of(directory_of("embed"), out=tmp_path / "bench.png", texts=texts, repeats=1, peers=True)
-        bench.run(settings)
+        measure.run(options_of(directory_of("embed"), out=tmp_path / "speed.png", texts=texts, repeats=1, peers=True))
         inches = picture.LEFT + 2 * picture.COLUMN + picture.RIGHT
         height = picture.TOP + rows * picture.ROW + picture.BOTTOM
-        with Image.open(tmp_path / "bench.png") as drawn:
+        with Image.open(tmp_path / "speed.png") as drawn:
             assert drawn.format == "PNG"
             assert drawn.size == pytest.approx((inches * picture.DPI, height * picture.DPI), abs=1)
 
@@ -249,26 +248,43 @@ def test_names_next_to_the_curves_do_not_overlap():
         ({"lengths": (2,)}, "lengths (2) must be at least 3"),
         ({"lengths": (65, 512)}, "lengths (65) must be at most 64"),
         ({"batches": (4, 0)}, "batches (4 0) must be"),
-        ({"out": Path("bench.jpg")}, "bench.jpg: .* .png"),
-        ({"out": Path("nowhere/bench.png")}, "nowhere: no such directory"),
+        ({"repeats": 0}, "repeats (0) must be"),
+        ({"out": Path("speed.jpg")}, "speed.jpg: .* .png"),
+        ({"out": Path("nowhere/speed.png")}, "nowhere: no such directory"),
     ],
 )
 def test_invalid_settings_are_errors_before_any_measurement(options, message, directory_of):
     with pytest.raises(InputError, match="^" + message.replace("(", r"\(").replace(")", r"\)")):
-        bench.run(settings_of(directory_of("embed"), **options))
+        measure.run(options_of(directory_of("embed"), **options))
 
 
 def test_blank_texts_are_refused_by_file(directory_of, tmp_path):
     (tmp_path / "blank.txt").write_text(" \n\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"blank.txt: "):
-        bench.run(settings_of(directory_of("embed"), texts=tmp_path / "blank.txt"))
+        measure.run(options_of(directory_of("embed"), texts=tmp_path / "blank.txt"))
 
 
-def test_the_verb_prints_one_json_object(directory_of, capsys):
+def test_the_command_prints_one_json_object(directory_of, capsys):
     flags = ["--lengths", "23", "--batches", "2", "--repeats", "2", "--no-peers", "--json", "--dtype", "float32"]
-    main(["bench", str(directory_of("embed")), *flags])
+    main([str(directory_of("embed")), *flags])
     report = json.loads(capsys.readouterr().out)
     assert [row["side"] for row in report["timings"]] == ["bothways float32"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"), [(["no-such-model"], "no-such-model: "), (["--device", "cuda:99"], "'cuda:99'")]
+)
+def test_the_command_explains_in_one_line_what_failed(flags, message):
+    with pytest.raises(SystemExit) as stopped:
+        main(flags)
+    assert message in stopped.value.code and "\n" not in stopped.value.code
+
+
+def test_the_command_measures_the_packaged_model_by_default():
+    assert parse([], None) == Options() and Options().model == Path("bothways-en")
+    assert parse(["m", "--with", "t.csv", "--lengths", "9", "16"], None) == Options(
+        model=Path("m"), texts=Path("t.csv"), lengths=(9, 16)
+    )
 
 
 # --- models that only Bothways reads ---------------------------------------------------------------------------------
@@ -299,24 +315,24 @@ def watched_peers(monkeypatch):
         return lambda texts, batch: np.zeros((len(texts), 24), np.float32)
 
     peers_by_work = {work: Peer((), (work,), "plain", start) for work in ("vectors", "classes")}
-    monkeypatch.setattr(bench, "PEERS", peers_by_work)
+    monkeypatch.setattr(measure, "PEERS", peers_by_work)
     return configs
 
 
 @pytest.mark.parametrize("method", ["embed", "classify", "tag"])
 def test_int8_models_are_compared_with_their_encoder_in_float(method, directory_of, int8_of, watched_peers, tmp_path):
     checkpoint.save(int8_of(directory_of(method)), tmp_path / "int8")
-    measured = bench.run(settings_of(tmp_path / "int8", lengths=(23,), batches=(1,), repeats=1, peers=True))
+    measured = measure.run(options_of(tmp_path / "int8", lengths=(23,), batches=(1,), repeats=1, peers=True))
     assert [config.work for config in watched_peers] == ["vectors"] and not measured.left_out
     assert [one.side for one in measured.timings] == ["bothways float32", "vectors"]
-    assert bench.ENCODER_ALONE in "\n".join(as_table(measured)) and "encoder" in as_json(measured)["sides"]["vectors"]
+    assert measure.ENCODER_ALONE in "\n".join(as_table(measured)) and "encoder" in as_json(measured)["sides"]["vectors"]
 
 
 @pytest.mark.parametrize(("pooling", "method"), [("none", "classify"), ("unit", "classify"), ("pair", "embed")])
 def test_linear_heads_are_compared_with_their_encoder(pooling, method, make_model, tokenizer, watched_peers, tmp_path):
     model = make_model("bert", {"classes": 3}, pooling="mean", pooler_act=pooling)
     checkpoint.save(Checkpoint(model, tokenizer, labels=("x", "y", "z")), tmp_path / "linear")
-    measured = bench.run(settings_of(tmp_path / "linear", lengths=(23,), batches=(1,), repeats=1, peers=True))
+    measured = measure.run(options_of(tmp_path / "linear", lengths=(23,), batches=(1,), repeats=1, peers=True))
     assert measured.facts["method"] == method and "encoder" in measured.setups["vectors"]
     assert [config.work for config in watched_peers] == ["vectors"]
 
@@ -324,9 +340,9 @@ def test_linear_heads_are_compared_with_their_encoder(pooling, method, make_mode
 def test_packed_models_are_unpacked_for_other_libraries(directory_of, watched_peers, tmp_path):
     save_packed(checkpoint.load(directory_of("embed")), tmp_path / "packed")
     files = sorted(file.name for file in (tmp_path / "packed").iterdir())
-    measured = bench.run(settings_of(tmp_path / "packed", lengths=(23,), batches=(1,), repeats=1, peers=True))
+    measured = measure.run(options_of(tmp_path / "packed", lengths=(23,), batches=(1,), repeats=1, peers=True))
     assert [config.work for config in watched_peers] == ["vectors"] and not measured.left_out
-    assert bench.ENCODER_ALONE not in "\n".join(as_table(measured))
+    assert measure.ENCODER_ALONE not in "\n".join(as_table(measured))
     assert watched_peers[0].directory != tmp_path / "packed"
     assert sorted(file.name for file in (tmp_path / "packed").iterdir()) == files
 
@@ -350,7 +366,7 @@ def test_texts_come_from_the_column_of_fine_tuning_or_of_the_option(method, dire
     (directory / "bothways.json").write_text(json.dumps(metadata), encoding="utf-8")
     model = bothways.load(directory)
     for column, expected in ((None, {"the cat sat", "the mat"}), ("note", {"a dog", "a cat"})):
-        settings = settings_of(directory, texts=file, text_column=column)
+        settings = options_of(directory, texts=file, text_column=column)
         calls = workloads(settings, model, task_method(model))[-1].calls
         assert {*calls[0]} == expected
 

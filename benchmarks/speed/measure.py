@@ -15,9 +15,10 @@ from pathlib import Path
 
 import torch
 
-from bothways.bench.peers import BATCH_SIZES, PEERS, Calls, PeerConfig, best_batch_size
-from bothways.bench.result import Measured, Timing
-from bothways.bench.workload import Method, Workload, longest, task_method, workloads
+from benchmarks.speed.options import Options
+from benchmarks.speed.peers import BATCH_SIZES, PEERS, Calls, PeerConfig, best_batch_size
+from benchmarks.speed.result import Measured, Timing
+from benchmarks.speed.workload import Method, Workload, longest, task_method, workloads
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.hugging_face import HUGGING_FACE
@@ -26,45 +27,46 @@ from bothways.device import processor_name
 from bothways.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.settings.deploy import Bench
 
 ENCODER_ALONE = "run on the encoder of this model alone, saved with float weights: pooled, without the head"
 SECONDS = 0.1  # minimum duration of a measurement
 
 
-def run(settings: Bench) -> Measured:
+def run(options: Options) -> Measured:
     """Run the benchmark. Draws the chart if `out` is set and there are several systems to compare."""
-    check(settings)
-    settings = replace(settings, lengths=ascending(settings.lengths), batches=ascending(settings.batches))
-    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+    check(options)
+    options = replace(options, lengths=ascending(options.lengths), batches=ascending(options.batches))
+    model = load(options.model, dtype=options.dtype, device=options.device, window=options.window)
     method = task_method(model)
-    all_workloads = workloads(settings, model, method)
+    all_workloads = workloads(options, model, method)
     with tempfile.TemporaryDirectory() as files:
-        sides, setups, left_out = start_systems(settings, model, method, Path(files))
+        sides, setups, left_out = start_systems(options, model, method, Path(files))
         timings: list[Timing] = []
         for workload in with_progress(all_workloads):
-            timings += time_workload(workload, sides, left_out, settings.repeats, model.device.type)
+            timings += time_workload(workload, sides, left_out, options.repeats, model.device.type)
     timings = [timing for timing in timings if timing.side in sides]
     setups = {name: setup for name, setup in setups.items() if name in sides}
     limit = longest(model)
-    too_long = {f"{size} tokens": f"the window has {limit} (--window)" for size in settings.lengths if size > limit}
-    measured = Measured(collect_facts(settings, model, method), setups, {**too_long, **left_out}, timings)
-    if settings.out and measured.has_comparison:
-        from bothways.bench.picture import draw
+    too_long = {f"{size} tokens": f"the window has {limit} (--window)" for size in options.lengths if size > limit}
+    measured = Measured(collect_facts(options, model, method), setups, {**too_long, **left_out}, timings)
+    if options.out and measured.has_comparison:
+        from benchmarks.speed.picture import draw
 
-        draw(measured, settings.out)
+        draw(measured, options.out)
     return measured
 
 
-def check(settings: Bench) -> None:
+def check(options: Options) -> None:
     """InputError if the chart cannot be written or there is nothing to measure."""
-    if settings.out and settings.out.suffix != ".png":
-        raise InputError(f"{settings.out}: the chart is a PNG; name a file that ends in .png")
-    if settings.out and not settings.out.parent.is_dir():
-        raise InputError(f"{settings.out.parent}: no such directory; make it, or name a file elsewhere")
-    for name, values in (("lengths", settings.lengths), ("batches", settings.batches)):
+    if options.out and options.out.suffix != ".png":
+        raise InputError(f"{options.out}: the chart is a PNG; name a file that ends in .png")
+    if options.out and not options.out.parent.is_dir():
+        raise InputError(f"{options.out.parent}: no such directory; make it, or name a file elsewhere")
+    for name, values in (("lengths", options.lengths), ("batches", options.batches)):
         if not values or min(values) < 1:
             raise InputError(f"{name} ({' '.join(map(str, values))}) must be one or more numbers of at least 1")
+    if options.repeats < 1:
+        raise InputError(f"repeats ({options.repeats}) must be at least 1")
 
 
 def ascending(numbers: tuple[int, ...]) -> tuple[int, ...]:
@@ -72,18 +74,18 @@ def ascending(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def start_systems(
-    settings: Bench, model: Predictor, method: Method, files: Path
+    options: Options, model: Predictor, method: Method, files: Path
 ) -> tuple[dict[str, Calls], dict[str, str], dict[str, str]]:
     """The systems to run, their setups, and why others are left out, each by name; this library comes first."""
     ours = f"bothways {str(model.dtype).removeprefix('torch.')}"
     sides: dict[str, Calls] = {ours: lambda texts, _: method.run(texts)}
     setups, left_out = {ours: f"model.{method.name}"}, {}
-    source, work, note = Directory(settings.model).path, method.peers, ""
-    if settings.peers:
+    source, work, note = Directory(options.model).path, method.peers, ""
+    if options.peers:
         source, is_encoder = files_for_others(source, files / "for-others", method)
         if is_encoder:
             work, note = "vectors", f"; {ENCODER_ALONE}"
-    if not settings.peers or not work:
+    if not options.peers or not work:
         return sides, setups, {} if method.peers else {"peers": f"none supports {method.name}"}
     config = PeerConfig(
         source,
@@ -195,8 +197,8 @@ def with_progress(all_workloads: list[Workload]) -> Iterator[Workload]:
 # --- facts -----------------------------------------------------------------------------------------------------------
 
 
-def collect_facts(settings: Bench, model: Predictor, method: Method) -> dict[str, str | int]:
-    path = settings.model.resolve() if settings.model.exists() else settings.model
+def collect_facts(options: Options, model: Predictor, method: Method) -> dict[str, str | int]:
+    path = options.model.resolve() if options.model.exists() else options.model
     config, name = model.module.config, "/".join(path.parts[-2:])
     return {
         "model": f"{name}, {format_count(config.num_hidden_layers, 'layer')} x {config.hidden_size}",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bothways.bench.result import Measured, Timing
+from benchmarks.speed.result import Measured, Timing
 from bothways.report.plot import set_log_scale
 
 DPI = 110
