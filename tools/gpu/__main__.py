@@ -26,10 +26,10 @@ ROOT = Path(__file__).parent.parent.parent
 WHEELS = Path(__file__).parent / "wheels.txt"
 LIMITS = {  # seconds of each step, in order; the checks come first
     "machine": 40,
-    "correct": 160,
+    "correct": 150,
     "numerics": 45,
-    "pretraining": 120,
-    "embedding": 120,
+    "pretraining": 110,
+    "embedding": 165,
     "feeding": 35,
 }
 LEAST = 10  # seconds without which no step is begun

@@ -57,7 +57,7 @@ from bothways.training.progress import training_flops
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PERIODS, SECONDS = 3, 1.5  # of a measurement
-TEST_SECONDS, INTERRUPTED = 140, 2  # until the tests are interrupted; the exit status of pytest then
+TEST_SECONDS, INTERRUPTED = 135, 2  # until the tests are interrupted; the exit status of pytest then
 WORDS = (20, 80)  # of a short text: about 65 tokens
 ROOT = Path(__file__).parent.parent.parent
 Figures = dict[str, Any]
