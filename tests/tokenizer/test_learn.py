@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from concurrent.futures import Future
 from itertools import chain, pairwise
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -148,7 +149,7 @@ def test_words_are_counted_as_if_split_at_once(processes, monkeypatch):
 def test_a_process_that_is_killed_while_words_are_counted_is_one_clear_line():
     def texts():
         yield "a b c"
-        multiprocessing.active_children()[0].kill()
+        next(child for child in multiprocessing.active_children() if isinstance(child, SpawnProcess)).kill()
         yield from ("d e f",) * 9
 
     with pytest.raises(InputError, match="2 processes .*count words.*killed.*--processes"):
