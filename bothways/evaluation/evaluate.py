@@ -71,8 +71,8 @@ def measure(settings: Evaluate) -> Scores:
     if settings.on_error == "skip" and not skips:
         raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, so fix it")
     for other in (entry.load() for entry in TASKS.values()):
-        if other is not task and (asked := asked_for(settings, other.evaluate_options)):
-            raise InputError(f"{asked} is for {other.evaluate_data}; leave it out, or name such data")
+        if other is not task and (option := asked_for(settings, other.evaluate_options)):
+            raise InputError(f"{option} is for {other.evaluate_data}; leave it out, or name such data")
     match settings.file:
         case [Path() as directory] if is_beir_dataset(directory):
             scores = evaluate_retrieval(model, directory, settings)

@@ -90,10 +90,10 @@ def fill_masks(
     rows: dict[tuple[int, int], list[int]] = {}
     for text, window, row in chain.from_iterable(places):
         rows.setdefault((text, window), []).append(row)
-    found = guess([windows[text][window] for text, window in rows], [*map(tuple, rows.values())])
+    guesses = guess([windows[text][window] for text, window in rows], [*map(tuple, rows.values())])
     words = {
         (*window, row): best
-        for (window, of_window), guessed in zip(rows.items(), found, strict=True)
+        for (window, of_window), guessed in zip(rows.items(), guesses, strict=True)
         for row, best in zip(of_window, guessed, strict=True)
     }
     return [

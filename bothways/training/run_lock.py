@@ -124,7 +124,7 @@ class Lock:
             logger.warning(f"{self.path.parent}: no locks on this file system; start no second process in it")
 
     def _owner(self) -> dict[str, Any]:
-        """The process that the file names; empty if it names none, such as one that was just made."""
+        """The process that the file names; empty if it names none, such as a file that is still being written."""
         try:
             owner = json.loads(os.pread(self.descriptor, 1 << 16, 0))
         except ValueError:

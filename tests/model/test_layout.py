@@ -140,6 +140,17 @@ def test_the_ragged_kernel_has_the_bounds_of_texts_and_refuses_a_bias():
         layout.attend(*rows(), sides=(-1, -1), dropout=0.0, bias=torch.matmul)
 
 
+@pytest.mark.parametrize("sides", [(-1, -1), (3, 3)])
+def test_the_kernel_under_torchs_function_takes_dropout_as_an_argument(sides):
+    """Its schema, on tensors without data: tests/gpu/test_attention.py has what it computes."""
+    meta = torch.device("meta")
+    q, k, v = (part.bfloat16().to(meta).requires_grad_() for part in rows())
+    attended = Varlen(LENGTHS, meta).attend(q, k, v, sides=sides, dropout=0.1)
+    assert attended.shape == q.shape and attended.dtype is torch.bfloat16
+    attended.sum().backward()
+    assert q.grad is not None and q.grad.shape == q.shape
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("sides", [(-1, -1), (1, 1), (3, 3), (100, 100), *ONE_WAY])
 def test_the_ragged_kernel_equals_the_slow_formula(sides):
