@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bothways import settings
     from bothways.errors import InputError
-    from bothways.finetuning.finetune import FineTuneResult
+    from bothways.finetuning.deliver import FineTuneResult
     from bothways.inference.load import load
     from bothways.inference.predictor import Predictor
     from bothways.pretraining.result import PretrainingResult
@@ -52,7 +52,7 @@ _MODULES = {
     "Entity": "tasks.tag_decoding",
     "Guess": "tasks.fill",
     "Hit": "search.store",
-    "FineTuneResult": "finetuning.finetune",
+    "FineTuneResult": "finetuning.deliver",
     "InputError": "errors",
     "Prediction": "tasks.class_decoding",
     "Predictor": "inference.predictor",

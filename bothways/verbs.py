@@ -14,7 +14,7 @@ from bothways.log import working
 from bothways.tasks import TASKS, TaskName, load_name
 
 if TYPE_CHECKING:
-    from bothways.finetuning.finetune import FineTuneResult
+    from bothways.finetuning.deliver import FineTuneResult
     from bothways.pretraining.result import PretrainingResult
     from bothways.settings.distill import Distill
     from bothways.settings.fields import AnyPath
@@ -69,7 +69,7 @@ VERBS: dict[str, Verb] = {
         "distill:Distill", "distillation.distill:run", "distill a smaller BERT from a teacher", TRAIN, trains=True
     ),
     **{
-        f"finetune {name}": Verb(task.settings, "finetuning.tasks:run", task.help, TRAIN, trains=True)
+        f"finetune {name}": Verb(task.settings, "finetuning.finetune:run", task.help, TRAIN, trains=True)
         for name, task in TASKS.items()
         if task.is_trained
     },

@@ -15,9 +15,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bothways.corpus.documents import sample
 from bothways.device import choose_device
-from bothways.finetuning import tasks
-from bothways.finetuning.baselines import WORSE
-from bothways.finetuning.finetune import FineTuneResult
+from bothways.finetuning import finetune
+from bothways.finetuning.compare import WORSE
+from bothways.finetuning.deliver import FineTuneResult
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import command_name, messages_to, muted, print_lines
@@ -242,7 +242,7 @@ def train_and_report(
     """Fine-tune the packaged model, and print its score beside simple models on the same rows."""
     columns = ("text", "label")
     with messages_to(write_indented):
-        result = tasks.run(
+        result = finetune.run(
             Classify(
                 train=as_source("train", [{key: row[key] for key in columns} for row in train]),
                 test=as_source("test", [{key: row[key] for key in columns} for row in test]),

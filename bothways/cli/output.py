@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bothways.compression.prune import Pruned
     from bothways.compression.quantize import Quantized
     from bothways.compression.shrink import Shrunk
-    from bothways.finetuning.finetune import FineTuneResult
+    from bothways.finetuning.deliver import FineTuneResult
     from bothways.pretraining.result import PretrainingResult
     from bothways.search.commands import SearchResult
     from bothways.search.extraction import Extracted
@@ -96,7 +96,7 @@ def distill(settings: "Distill", result: "PretrainingResult | dict[str, Any]") -
 
 
 def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
-    from bothways.finetuning.baselines import format_table
+    from bothways.finetuning.compare import format_table
 
     n = len(result.scores)
     if settings.json:

@@ -32,7 +32,7 @@ from bothways.distillation.vocabulary import check_word_pieces
 from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import spread_evenly
 from bothways.finetuning import finetune
-from bothways.finetuning.finetune import FineTuneResult
+from bothways.finetuning.deliver import FineTuneResult
 from bothways.io import read_json
 from bothways.log import logger, muted, working
 from bothways.model.model import Model
@@ -298,7 +298,7 @@ class Pruner:
             epochs = 1.0 if epochs is None else epochs * BETWEEN
         settings = replace(settings, out=out, resume=out.exists(), epochs=epochs)
         self.run.has_stepped = True  # from here on there is something to resume
-        result = finetune.run(settings, lambda settings, fold: self.build(settings, source))
+        result = finetune.run(settings, start=source)
         return result, checkpoint.load(result.model)
 
     def point(self, result: FineTuneResult, model: Checkpoint, structure: str, examples: Examples) -> PrunedPoint:

@@ -9,7 +9,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from bothways.finetuning.setup import FineTuneSetup
+from bothways.finetuning.plan import Plan
 from bothways.log import logger
 from bothways.model.model import Model
 
@@ -18,17 +18,17 @@ FEW_ROWS = 300  # with fewer rows, the loss selects, which tells more per row th
 DOUBT = 0.5  # the initial weights are kept unless the gain is larger than this many standard errors
 
 
-def select_fraction(setup: FineTuneSetup, model: Model, initial: Mapping[str, Tensor]) -> float:
+def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor]) -> float:
     """Give the model the best of the weights between `initial` and its own, in place; returns their fraction.
 
     By the loss on dev, for few rows; else by the metric, and the loss for ties.
     """
-    scoring, trained = setup.task.scoring, trained_state(model)
+    scoring, trained = plan.task.scoring, trained_state(model)
     quality_by_fraction: dict[float, tuple[float, float]] = {}
     losses_by_fraction: dict[float, Tensor] = {}
     for fraction in FRACTIONS:
         model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
-        outputs = scoring.outputs(setup.inference_copy(model), "dev")
+        outputs = scoring.outputs(plan.inference_copy(model), "dev")
         losses_N = scoring.row_losses("dev", outputs)
         assert losses_N is not None
         metric = scoring.compute_metrics("dev", outputs)[scoring.metric] if len(losses_N) >= FEW_ROWS else 0.0
@@ -40,7 +40,7 @@ def select_fraction(setup: FineTuneSetup, model: Model, initial: Mapping[str, Te
         best = 0.0
     if 0.0 < best < 1.0:
         logger.info(
-            f"kept: {best:.0%} of the way from {setup.task.initial_model} to the trained weights, the best point on dev"
+            f"kept: {best:.0%} of the way from {plan.task.initial_model} to the trained weights, the best point on dev"
         )
     model.load_state_dict(dict(interpolate(initial, trained, best)), strict=False)
     return best

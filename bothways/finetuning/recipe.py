@@ -1,22 +1,15 @@
-"""How a task is trained: epochs, batches, learning rates, and changes of the model."""
+"""How a task is trained: epochs, evaluations, learning rates."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
 
-from bothways.adapters.install import install
-from bothways.adapters.spec import LORA_MAPS, AdapterSpec, Kind, check_supported
-from bothways.checkpoint.contents import Checkpoint
+from bothways.adapters.spec import Kind
 from bothways.errors import format_count
-from bothways.families import FAMILIES, FamilySpec
 from bothways.log import logger
 from bothways.model.model import Model
-from bothways.settings.finetune import FineTune
 from bothways.tasks.training_task import EPOCHS, Epoch
 from bothways.training.optimizer import layer_depths
-from bothways.training.transforms import FakeInt8, Freeze, Transform
 
 MAX_EPOCHS = 20.0  # unless --epochs is given
 FEW_TOKENS = 150_000  # one to two minutes for a small model on two cores
@@ -27,44 +20,38 @@ MIN_EVALUATIONS, MAX_EVALUATIONS = 3, 12  # of a run, unless --evaluations-per-e
 # --- epochs and steps
 
 
-@dataclass(frozen=True)
-class EpochCount:
-    """How long a training is. epochs: None means a default, which depends on the size of an epoch. min_steps: of the
-    default; few examples are read more often, as long as that takes at most FEW_TOKENS."""
+def num_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> float:
+    """The number of epochs: more for few examples, which need a minimum of steps (Mosbach 2021, section 6), unless they
+    are long. epochs: as requested; None: the default. min_steps: of the default; few examples are read more often, as
+    long as that takes at most FEW_TOKENS."""
+    if epochs is not None:
+        return epochs
+    wanted, affordable = min_steps / epoch.steps, FEW_TOKENS / epoch.tokens
+    return min(MAX_EPOCHS, max(EPOCHS, min(wanted, affordable)))
 
-    epochs: float | None
-    min_steps: int = 300
 
-    def num_epochs(self, epoch: Epoch) -> float:
-        """The number of epochs: more for few examples, which need a minimum of steps (Mosbach 2021, section 6), unless
-        they are long."""
-        if self.epochs is not None:
-            return self.epochs
-        wanted, affordable = self.min_steps / epoch.steps, FEW_TOKENS / epoch.tokens
-        return min(MAX_EPOCHS, max(EPOCHS, min(wanted, affordable)))
+def num_steps(epochs: float | None, min_steps: int, epoch: Epoch) -> int:
+    return max(1, math.ceil(num_epochs(epochs, min_steps, epoch) * epoch.steps))
 
-    def num_steps(self, epoch: Epoch) -> int:
-        return max(1, math.ceil(self.num_epochs(epoch) * epoch.steps))
 
-    def log(self, epoch: Epoch) -> None:
-        """Log the length, if it is not three epochs; as a warning if it is far too short."""
-        default = replace(self, epochs=None)
-        steps, default_steps = self.num_steps(epoch), default.num_steps(epoch)
-        default_epochs = default.num_epochs(epoch)
-        if self.epochs is None:
-            if default_epochs > EPOCHS:
-                logger.info(
-                    f"{default_epochs:.3g} epochs of {format_count(epoch.steps, 'step')}, as there are few "
-                    "examples (--epochs)"
-                )
-            return
-        verb = "epoch is" if self.epochs == 1 else "epochs are"
-        usual = f"the default is {default_steps:,} ({default_epochs:.3g} epochs)"
-        text = f"{self.epochs:g} {verb} {format_count(steps, 'step')}; {usual}"
-        if steps < self.min_steps and 2 * steps <= default_steps:
-            logger.warning(f"{text}; after so few steps a model has often learned little")
-        elif steps != default_steps:
-            logger.info(text)
+def log_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> None:
+    """Log the length, if it is not three epochs; as a warning if it is far too short."""
+    default_epochs, default_steps = num_epochs(None, min_steps, epoch), num_steps(None, min_steps, epoch)
+    if epochs is None:
+        if default_epochs > EPOCHS:
+            logger.info(
+                f"{default_epochs:.3g} epochs of {format_count(epoch.steps, 'step')}, as there are few "
+                "examples (--epochs)"
+            )
+        return
+    steps = num_steps(epochs, min_steps, epoch)
+    verb = "epoch is" if epochs == 1 else "epochs are"
+    usual = f"the default is {default_steps:,} ({default_epochs:.3g} epochs)"
+    text = f"{epochs:g} {verb} {format_count(steps, 'step')}; {usual}"
+    if steps < min_steps and 2 * steps <= default_steps:
+        logger.warning(f"{text}; after so few steps a model has often learned little")
+    elif steps != default_steps:
+        logger.info(text)
 
 
 def evaluation_interval(steps: int, epoch: Epoch, dev_tokens: int) -> int:
@@ -117,45 +104,3 @@ def layer_learning_rates(model: Model, peak: float, layer_decay: float) -> list[
 def format_learning_rates(rates: Sequence[tuple[str, float, int]]) -> str:
     rows = [f"  {name:12} {f'{rate:.2e}' if rate else 'frozen'}" for name, rate, _ in rates]
     return "\n".join(["peak learning rates", *rows])
-
-
-# --- transforms
-
-
-@dataclass(frozen=True)
-class AddAdapter(Transform):
-    """Only an adapter and the head are trained."""
-
-    spec: AdapterSpec
-    family: FamilySpec
-    seed: int
-
-    @staticmethod
-    def of(settings: FineTune, pretrained: Checkpoint) -> "AddAdapter":
-        """InputError if the model cannot have the adapter."""
-        assert settings.adapter is not None
-        base = str(settings.model)
-        spec = AdapterSpec(
-            settings.adapter,
-            rank=settings.rank,
-            alpha=2.0 * settings.rank if settings.lora_alpha is None else settings.lora_alpha,
-            maps=settings.lora_maps or LORA_MAPS,
-            size=settings.adapter_size or 0,
-            places=settings.bottlenecks,
-            rows=settings.added_rows,
-            base=str(Path(base).resolve()) if Path(base).exists() else base,
-        )
-        family = FAMILIES[pretrained.model_type]
-        check_supported(spec, pretrained.model.config, family.model_type)
-        return AddAdapter(spec, family, settings.seed)
-
-    def apply(self, model: Model) -> None:
-        install(model, self.spec, self.family, self.seed)
-
-
-# What changes the model for training, by setting: a new one is one entry. None: not requested.
-TRANSFORMS: dict[str, Callable[[FineTune, Checkpoint], Transform | None]] = {
-    "freeze": lambda settings, pretrained: Freeze(settings.freeze) if settings.freeze else None,
-    "quantize": lambda settings, pretrained: FakeInt8() if settings.quantize else None,
-    "adapter": lambda settings, pretrained: AddAdapter.of(settings, pretrained) if settings.adapter else None,
-}

@@ -7,9 +7,10 @@ from typing import Any
 
 from bothways import metrics
 from bothways import report as page
-from bothways.finetuning.baselines import BaselineScore, Comparison
-from bothways.finetuning.cross_validation import FOLDS, CrossValidation
-from bothways.finetuning.setup import FineTuneSetup
+from bothways.finetuning.baselines import BaselineScore
+from bothways.finetuning.compare import Comparison
+from bothways.finetuning.plan import Plan
+from bothways.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
 from bothways.log import logger
 from bothways.model.model import Model
 from bothways.report import plot
@@ -25,62 +26,49 @@ NOT_SHOWN = ("baseline", "best_step", "loss", "queries", "rows")
 MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 
 
-def write_report(
-    setup: FineTuneSetup,
-    run: Run,
-    model: Model,
-    metrics_by_seed: MetricsBySeed,
-    *,
-    kept: int,
-    failed: Sequence[int],
-    folds: CrossValidation | None = None,
-    comparison: Comparison | None = None,
-    teacher: Mapping[str, BaselineScore],
-    delivered: Mapping[str, Predictions] | None,
-    result: Mapping[str, Any],
-) -> None:
+def write_report(plan: Plan, run: Run, selection: Selection, comparison: Comparison, result: Mapping[str, Any]) -> None:
     """Write curves.png, report.html and predictions.csv.
 
-    model: that of the kept seed. failed: seeds no better than the trivial baseline. With folds, the page shows the
-    cross-validation. teacher: its own scores by split; empty without a teacher. delivered: predictions by split of the
-    baseline that is delivered instead of the model. result: that of the run.
+    The scores are those of the model that is delivered; with folds, the page shows the cross-validation. result: that
+    of the run.
     """
-    task, rows = setup.task, run.metrics()
-    levels = {"baseline": metrics_by_seed[kept]["dev"]["baseline"]}
+    task, rows, model, shown = plan.task, run.metrics(), selection.model.model, comparison.delivered(selection.scores)
+    teacher, folds = selection.kept.teacher, shown.folds
+    levels = {"baseline": shown.by_split["dev"]["baseline"]}
     file = run.directory / "curves.png"
     plot.draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, file=file)
-    unit, window = metric_unit(task.metric), min(setup.window, model.config.max_position_embeddings)
     if folds:
         content = folds_content(task, folds)
     else:
-        by_split = delivered or predict_splits(task, setup.inference_copy(model), metrics_by_seed[kept])
-        content = seeds_content(task, by_split, metrics_by_seed, kept=kept, failed=failed)
+        by_split = shown.predictions or predict_splits(task, plan.inference_copy(model), shown.by_split)
+        content = seeds_content(task, by_split, shown)
     issues = page.LabelIssues(
         task.view.label_issues(content.unseen), len(content.unseen.where), content.note, task.view.label_issue_criterion
     )
     log_label_issues(issues)
+    window = min(plan.window, model.config.max_position_embeddings)
     sections: list[page.Section] = [
         *([content.table] if len(content.table.seeds) > 1 else []),
-        *([compare(task, content.scores[0], comparison, teacher, result)] if comparison else []),
-        page.TrainingCurves(rows, task.metric, task.metric, unit),
+        *([compare(task, content.scores[0], comparison, teacher, result)] if comparison.baselines else []),
+        page.TrainingCurves(rows, task.metric, task.metric, metric_unit(task.metric)),
         *task.view.sections(content.predictions),
         *([issues] if task.view.label_issue_criterion else []),
-        page.TokenLengths("train", task.summary.lengths("train"), window, setup.truncates),
-        page.LearningRates(setup.learning_rates(model)),
+        page.TokenLengths("train", task.summary.lengths("train"), window, plan.truncates),
+        page.LearningRates(plan.learning_rates(model)),
     ]
-    warnings = [*(comparison.warnings if comparison else []), *content.warnings, *task.summary.warnings]
-    if setup.unscored:
-        content, warnings = replace(content, scores=[]), [setup.unscored, *task.summary.warnings]
+    warnings = [*(comparison.warnings if comparison.baselines else []), *content.warnings, *task.summary.warnings]
+    if plan.unscored:
+        content, warnings = replace(content, scores=[]), [plan.unscored, *task.summary.warnings]
     columns = task.view.columns(content.predictions)
     rows_of = "every row, by the model of the other folds" if folds else f"each row of {result['split']}"
-    train = setup.sources["train"]
+    train, delivered = plan.sources["train"], result.get("delivered")
     report = page.Page(
         f"{run.directory.name}: {task.name}",
-        f"{result['delivered']} fitted to {train}" if delivered else f"{setup.sources['model']} fine-tuned on {train}",
+        f"{delivered} fitted to {train}" if delivered else f"{plan.sources['model']} fine-tuned on {train}",
         content.scores,
         sections,
         warnings,
-        [*teacher_facts(task, teacher), *run_facts(setup.defaults, run)],
+        [*teacher_facts(task, teacher), *run_facts(plan.defaults, run)],
         files=[(PREDICTIONS, f"the prediction for {rows_of}, as a table")] if columns else [],
     )
     page.write(report, run.directory / "report.html")
@@ -112,7 +100,7 @@ def compare(
         encoder = result["encoder"]
         interval = None if is_interval_pooled else encoder["interval"]
         models.append(page.ModelScore("fine-tuned encoder (not delivered)", encoder["mean"], interval))
-    others = [*([teacher[score.split]] if score.split in teacher else []), *comparison.scores]
+    others = [*([teacher[score.split]] if score.split in teacher else []), *comparison.baselines]
     models += [page.ModelScore(other.name, other.value, other.interval) for other in others if other.name != delivered]
     return page.BaselineComparison(task.metric, models, comparison.verdict, metric_unit(task.metric))
 
@@ -133,27 +121,22 @@ class Content:
     warnings: list[str]
 
 
-def seeds_content(
-    task: TrainingTask,
-    by_split: Mapping[str, Predictions],
-    metrics_by_seed: MetricsBySeed,
-    *,
-    kept: int,
-    failed: Sequence[int],
-) -> Content:
+def seeds_content(task: TrainingTask, by_split: Mapping[str, Predictions], model: ModelScores) -> Content:
     """by_split: predictions of the model."""
-    values, unit = metrics_by_seed[kept], metric_unit(task.metric)
+    values, unit, failed, kept = model.by_split, metric_unit(task.metric), model.failed, model.kept
     splits = sorted(values, key=lambda split: split != "test")  # the reported one first
     unseen, note = Predictions.joined(by_split.values()), "--folds 5 examines all rows"
     if kept in failed:
         unseen, note = Predictions.joined([]), "the model is no better than the trivial baseline"
     seeds = [
-        page.SeedScores(seed, {split: scores[split][task.metric] for split in splits}, seed in failed, seed == kept)
-        for seed, scores in metrics_by_seed.items()
+        page.SeedScores(
+            seed, {split: scores[split][task.metric] for split in splits}, seed in failed, seed == model.kept
+        )
+        for seed, scores in model.metrics_by_seed.items()
     ]
     warning = metrics.few_rows_warning(values[splits[0]]["rows"], "rows", splits[0])
     return Content(
-        [*main_scores(task, metrics_by_seed, splits, unit), *other_scores(task, values, splits)],
+        [*main_scores(task, model.metrics_by_seed, splits, unit), *other_scores(task, values, splits)],
         page.SeedTable(task.metric, seeds, unit),
         by_split[splits[0]],
         unseen,
@@ -163,7 +146,7 @@ def seeds_content(
 
 
 def folds_content(task: TrainingTask, folds: CrossValidation) -> Content:
-    failed = folds.failed
+    failed = folds.failed(task.metric)
     rows = [
         page.SeedScores(fold + 1, {FOLDS: score}, fold in failed)
         for fold, score in enumerate(folds.values(task.metric))

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint, check_not_int8
+from bothways.checkpoint.contents import Checkpoint
 from bothways.finetuning.baselines import BaselineScore
 from bothways.log import logger
 from bothways.tasks.training_task import Examples, TrainingTask
 
 
 @dataclass(frozen=True)
-class TaughtExamples:
+class SoftLabelledExamples:
     """Examples with the teacher's output for each. ragged: outputs have a row per token and are concatenated."""
 
     examples: Examples
@@ -36,8 +35,8 @@ class TaughtExamples:
 
 
 @dataclass(frozen=True)
-class Lessons:
-    """What a teacher says about the training examples.
+class TeacherOutputs:
+    """A teacher's outputs for the training examples.
 
     task: the student's task; its training examples include those without labels. soft_labels: the teacher's output for
     each of them; empty if it has no weight. scores: the teacher's own metric by split, for reference.
@@ -51,7 +50,7 @@ class Lessons:
         """The examples of one epoch."""
         examples = self.task.training_examples(seed, epoch)
         return (
-            TaughtExamples(examples, self.soft_labels, self.task.scoring.ragged_outputs)
+            SoftLabelledExamples(examples, self.soft_labels, self.task.scoring.ragged_outputs)
             if self.soft_labels
             else examples
         )
@@ -75,7 +74,7 @@ class Teacher:
     def checkpoint(self) -> Checkpoint:
         return self.reader.pretrained
 
-    def teach(self) -> Lessons:
+    def teach(self) -> TeacherOutputs:
         """Compute its outputs for the training examples, and its scores on dev and test."""
         student, reader, settings = self.student, self.reader, self.student.settings
         model = student.inference_copy(self.checkpoint.model)
@@ -87,16 +86,7 @@ class Teacher:
         scores = {split: score_teacher(reader, split, reader.scoring.outputs(model, split)) for split in splits}
         values = ", ".join(f"{split} {student.metric} {score.value:.4f}" for split, score in scores.items())
         logger.info(f"teacher: {values}")
-        return Lessons(student, soft_labels, scores)
-
-
-def load_teacher(task: TrainingTask) -> Teacher | None:
-    """The teacher of the settings, if there is one. InputError if it cannot teach this task."""
-    if task.settings.teacher is None:
-        return None
-    model = checkpoint.load(task.settings.teacher)
-    check_not_int8(model.model)
-    return Teacher.of(task, model)
+        return TeacherOutputs(student, soft_labels, scores)
 
 
 def score_teacher(reader: TrainingTask, split: str, outputs: object) -> BaselineScore:

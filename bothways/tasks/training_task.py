@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from bothways import metrics, report
+from bothways import report
 from bothways.batch import Batch
 from bothways.batching import chunked, divide_evenly, epoch_order, sort_by_length, token_batches
 from bothways.errors import InputError, location_columns
@@ -45,7 +45,6 @@ BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more fo
 INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 TEACHER = "teacher"  # name of the loss of a teacher's outputs
 UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
-RESAMPLES = "resamples"  # key of the bootstrap resamples of the metric, among the metrics of a split
 
 
 class Examples(Protocol):
@@ -272,7 +271,7 @@ class TrainingTask(ABC):
     tasks whose examples have independent losses; a longer example forms its own. freeze_below: the encoder stays frozen
     if train and dev together have fewer examples, unless epochs are given. min_step_examples, min_step_tokens: minimum
     size of a step in examples of average length and in tokens, unless its size is set. min_steps: of a training, unless
-    epochs are given (see EpochCount). initial_model: the model before the first step; "" if it is not worth evaluating.
+    epochs are given (`num_epochs`). initial_model: the model before the first step; "" if it is not worth evaluating.
     """
 
     name: ClassVar[str]
@@ -376,18 +375,6 @@ class TrainingTask(ABC):
         return {}
 
 
-def metrics_with_intervals(scoring: Scoring, split: str, outputs: Any) -> Metrics:
-    """Metrics of a split with their 95 % intervals, the number of `rows`, and the RESAMPLES of the metric."""
-    values, predictions = scoring.compute_metrics(split, outputs), scoring.predictions(split, outputs)
-    scores = scoring.score_predictions(predictions)
-    intervals = {name: scores[f"{name}_interval"] for name in values if f"{name}_interval" in scores}
-    return {
-        **metrics.with_intervals(values, intervals),
-        "rows": len(predictions.where),
-        RESAMPLES: resamples_of(scores, scoring.metric),
-    }
-
-
 def baseline_metrics(values: Metrics, scores: Scores) -> Metrics:
     """The metrics of a baseline that a model has too. values: of the model, on the same rows."""
     return {
@@ -412,12 +399,6 @@ def label_issue(error: LabelError, where: str, text: str, **more: Any) -> report
     """A likely label error in the text at `where`. more: its second text, or the part of it that the label is of."""
     found = error.label, error.suggested, error.label_probability, error.suggested_probability
     return report.LabelIssue(where, text, *found, **more)
-
-
-def resamples_of(scores: Scores, metric: str) -> dict[str, Any]:
-    """{"values": the metric in each bootstrap resample, "units": number of units}, as JSON."""
-    assert scores.intervals is not None
-    return {"values": scores.intervals.resamples[metric].tolist(), "units": scores.intervals.num_units}
 
 
 def describe_lengths(lengths: Sequence[int], of: str = "tokens") -> str:

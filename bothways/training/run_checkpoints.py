@@ -95,6 +95,11 @@ class Checkpoints:
         self.best: dict[str, Any] | None = None
         self.last: Path | None = None
 
+    @property
+    def exist(self) -> bool:
+        """Whether anything was saved."""
+        return self.folder is not None and self.folder.exists()
+
     def save(
         self, progress: TrainingState, tensors: Mapping[str, Tensor], heldout: float | None, dtype: torch.dtype
     ) -> None:

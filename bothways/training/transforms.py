@@ -12,7 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from bothways.adapters.install import install
+from bothways.adapters.spec import AdapterSpec
 from bothways.errors import InputError
+from bothways.families import FamilySpec
 from bothways.model.heads import ClassificationHead
 from bothways.model.int8_training import deploy_fake_int8, fake_layers, install_fake_int8
 from bothways.model.model import Model
@@ -59,6 +62,18 @@ class Freeze(Transform):
         for name, value in model.named_parameters():
             if depths[name] < self.num_blocks:
                 value.requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class AddAdapter(Transform):
+    """Only an adapter and the head are trained."""
+
+    spec: AdapterSpec
+    family: FamilySpec
+    seed: int
+
+    def apply(self, model: Model) -> None:
+        install(model, self.spec, self.family, self.seed)
 
 
 @dataclass(frozen=True)
