@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.finetune_scores import minilm
-from bothways.finetuning.cross_validation import OUT_OF_FOLD
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
+from bothways.finetuning.select import OUT_OF_FOLD
 from bothways.metrics.label_errors import label_errors
 from bothways.settings import Classify
 

@@ -14,6 +14,8 @@ import argparse
 from collections import Counter
 from pathlib import Path
 from statistics import fmean, stdev
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,15 +23,15 @@ import torch
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import glue, rows_of, sample_rows
 from bothways import metrics
-from bothways.finetuning import baselines
+from bothways.finetuning import compare
 from bothways.finetuning.baselines import BaselineScore, Resamples
-from bothways.finetuning.tasks import TASKS, load_initial_model
+from bothways.finetuning.plan import load_start
 from bothways.linear import linear_head, tfidf
 from bothways.linear.tfidf import Rows
 from bothways.settings import Classify
+from bothways.tasks import task_of
 from bothways.tasks.class_decoding import fit_calibration
 from bothways.tasks.classify import Classification
-from bothways.tasks.training_task import resamples_of
 
 OTHERS, FEWEST, MOST = 5000, 100, 1000
 COVERAGE, CALIBRATION_ROWS = 0.9, (50, 100, 500, 1000)
@@ -39,7 +41,7 @@ def build_task(name: str) -> Classification:
     """All rows as the test split, whose features and texts are then divided by each draw."""
     rows = sample_rows(rows_of(glue(name).arguments, "train"), OTHERS + MOST, seed=0)
     settings = Classify(model=minilm(), train=rows[:100], dev=rows[:100], test=rows, out=Path("unused"), epochs=1.0)
-    task = TASKS[Classify].build(settings, load_initial_model(settings.model), None)
+    task = task_of(settings).train(settings, load_start(settings), None)
     assert isinstance(task, Classification)
     return task
 
@@ -78,14 +80,13 @@ def verdict(task: Classification, own: torch.Tensor, other: torch.Tensor, rows: 
     for scores_NC in (own, other):
         predicted = [task.names[index] for index in scores_NC.argmax(-1).tolist()]
         scored = task.scoring.evaluator.compare(gold, predicted, table.units)
-        results.append((scored["accuracy"], Resamples.from_json(resamples_of(scored, "accuracy"))))
+        results.append((scored["accuracy"], Resamples.of(scored, "accuracy")))
     (value, resamples), (base, base_resamples) = results
     name = "TF-IDF + logistic regression"
-    result = {
-        "mean": value, "rows": len(rows), "frozen": True, "baselines": {name: base},
-        "differences": {name: BaselineScore(name, base, None, base_resamples).difference(value, resamples)},
-    }  # fmt: skip
-    said = baselines.verdict(result, model="")
+    baseline = BaselineScore(name, base, None, base_resamples)
+    score: Any = SimpleNamespace(mean=value, rows=len(rows), frozen=True)
+    plan: Any = SimpleNamespace(measured="", stays_frozen=False, sources={"model": ""})
+    said = compare.verdict(score, [baseline], {name: baseline.difference(value, resamples)}, plan)
     return "cannot tell" if said.startswith("cannot") else said.partition(" ")[0]
 
 

@@ -12,8 +12,8 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.device import available_devices, choose_device, describe_hardware
 from bothways.errors import UsageError
-from bothways.finetuning import finetune, setup
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning import plan
+from bothways.finetuning.finetune import run as run_task
 from bothways.verbs import VERBS
 
 GROWING = """
@@ -148,7 +148,7 @@ def test_fine_tuning_uses_only_the_device_of_its_settings(make_model, tokenizer,
     checkpoint.save(Checkpoint(make_model("bert"), tokenizer), tmp_path / "model")
     table = [{"text": f"{'cat dog'.split()[row % 2]} {row}", "label": "xy"[row % 2]} for row in range(60)]
     names = set()
-    for module in (finetune, setup, device):
+    for module in (plan, device):
         monkeypatch.setattr(module, "choose_device", lambda name: (names.add(name), choose_device(name))[1])
     result = run_task(
         settings.Classify(

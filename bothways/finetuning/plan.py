@@ -192,8 +192,8 @@ class Rows:
 
     settings: FineTune
     task: TrainingTask
-    fold_settings: FineTune
-    build_fold: Callable[[int], TrainingTask]
+    fold_settings: FineTune | None = None
+    build_fold: Callable[[int], TrainingTask] | None = None
     measured: str = ""
     unscored: str = ""
 
@@ -230,7 +230,10 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> Rows:
 
 def plan_of(rows: Rows, teacher: Checkpoint | None = None, fold: int | None = None) -> Plan:
     """The plan of a run, or of a fold of its rows."""
-    settings, task = (rows.settings, rows.task) if fold is None else (rows.fold_settings, rows.build_fold(fold))
+    settings, task = rows.settings, rows.task
+    if fold is not None:
+        assert rows.fold_settings and rows.build_fold
+        settings, task = rows.fold_settings, rows.build_fold(fold)
     rate, frozen = settings.learning_rate, task.stays_frozen
     has_start = settings.linear_start and task.initial_model != ""
     averages = has_start and not settings.is_distilled and not settings.freeze and task.scoring.has_row_losses

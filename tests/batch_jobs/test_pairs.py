@@ -16,7 +16,7 @@ from bothways.checkpoint.description import Description
 from bothways.checkpoint.formats.tfidf import write_tfidf
 from bothways.cli import main
 from bothways.errors import InputError
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.linear import tfidf
 from bothways.settings import Classify
 

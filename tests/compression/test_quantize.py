@@ -19,7 +19,7 @@ from bothways.compression.quantize import halves
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.evaluation.before_after import Drop, measure_drop, read_evaluation_rows
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
 from bothways.model import int8_training as calibrate
 from bothways.pretraining import pretrain

@@ -16,7 +16,7 @@ from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Embed, Evaluate, Predict, Regress, Tag, TrainEmbed
 from bothways.verbs import train

@@ -13,7 +13,7 @@ import matplotlib.pyplot  # noqa: F401 (so that no child has to)
 import sklearn.linear_model  # noqa: F401
 
 from bothways.finetuning import baselines
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.linear import linear_head
 from bothways.settings import Classify
 from bothways.training.run import Run

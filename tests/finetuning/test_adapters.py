@@ -227,7 +227,7 @@ def test_verbs_that_change_weights_refuse_adapters_that_cannot_be_merged(run, ta
     for settings, function in (
         (Quantize(model=run.result.model, texts=texts, out=tmp_path / "q"), "compression.quantize:run"),
         (Export(model=run.result.model, out=tmp_path / "e"), "export.export:run"),
-        (Classify(model=run.result.model, train=texts, out=tmp_path / "c"), "finetuning.tasks:run"),
+        (Classify(model=run.result.model, train=texts, out=tmp_path / "c"), "finetuning.finetune:run"),
     ):
         module, name = function.split(":")
         with pytest.raises(InputError, match=f"adapter of kind {run.settings.adapter}"):

@@ -12,7 +12,7 @@ from bothways.checkpoint import checkpoint
 from bothways.data.examples import read_tagged
 from bothways.errors import InputError
 from bothways.evaluation import before_after, evaluate
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.settings import Evaluate, Predict, Tag
 from bothways.settings.tables_in_memory import as_source
 from bothways.tasks import tag, tag_examples

@@ -15,7 +15,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Answer, Evaluate
 from bothways.tasks import answer, losses

@@ -20,10 +20,11 @@ from bothways.data.splits import selection_folds
 from bothways.data.squad import Question
 from bothways.data.tags import Sentence
 from bothways.errors import InputError
-from bothways.finetuning import baselines, cross_validation, finetune, report
-from bothways.finetuning.baselines import BaselineScore
-from bothways.finetuning.setup import build_setup
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning import compare, report, select
+from bothways.finetuning.baselines import BaselineScore, Resamples
+from bothways.finetuning.finetune import run as run_task
+from bothways.finetuning.plan import Rows, plan_of
+from bothways.finetuning.seeds import SeedResult
 from bothways.inference.predictor import Predictor
 from bothways.linear import (
     linear_head,  # fmt: skip
@@ -36,7 +37,7 @@ from bothways.tasks import classify, embed, linear_baselines, regress, tag
 from bothways.tasks.classify import ClassEvaluator
 from bothways.tasks.scores import Predictions
 from bothways.tasks.tag_examples import read_splits
-from bothways.tasks.training_task import Baseline, resamples_of
+from bothways.tasks.training_task import Baseline
 
 FROZEN = "frozen vectors + logistic regression"
 CONSTANT, TFIDF, RIDGE = "most frequent answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"
@@ -111,7 +112,7 @@ def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files
     low, high = recorded["baseline_intervals"][TFIDF]
     assert low < result.baselines[TFIDF] <= high + 1e-9 and CONSTANT not in recorded["baseline_intervals"]
     assert facts["rows"] == {"train": 150, "dev": 60, "test": 90}
-    assert {*facts["seconds"]} == {"baselines", "linear_start", "rehearsal"} and min(facts["seconds"].values()) > 0
+    assert {*facts["seconds"]} == {"baselines", "linear_start", "trial"} and min(facts["seconds"].values()) > 0
     assert facts["steps"] == max(1, round(0.1 * facts["steps_per_epoch"]))
 
 
@@ -201,10 +202,7 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
         mock.patch.object(classify.Classification, "baselines", baselines_of),
     ):
         result = run_task(replace(settings, dev=None, test=None, folds=2))
-    held = [
-        json.loads(line)
-        for line in (settings.out / cross_validation.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()
-    ]
+    held = [json.loads(line) for line in (settings.out / select.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()]
     texts = read(files["train"])[0]
     for fold, (train, dev) in enumerate(seen[:2]):
         own = {texts[row["row"]] for row in held if row["fold"] == fold}
@@ -382,22 +380,21 @@ def test_folds_are_scored_by_the_kind_of_model_that_is_delivered(settings, files
 @pytest.mark.parametrize("option", [{"adapter": "lora"}, {"quantize": "int8"}, {"teacher": Path("teacher")}, {}])
 def test_who_asks_for_a_kind_of_encoder_gets_it(option, settings, files):
     """Whatever the scores: TF-IDF is far better on dev."""
-    task = mock.Mock(metric="accuracy", scoring=mock.Mock(score_predictions=scores_of))
+    scoring = mock.Mock(score_predictions=scores_of)
+    task = mock.Mock(metric="accuracy", scoring=scoring, data={"test": ()})
     task.baselines.return_value = iter([Baseline(TFIDF, one_sided(300, 300), mock.Mock())])
     real = classify.Classification.build(settings, checkpoint.load(settings.model), split_tables.read_tables(settings))
-    setup = replace(build_setup(replace(settings, **option), real), task=task)
-    own = scores_of(one_sided(300, 150))
-    dev = {"accuracy": 0.5, "resamples": resamples_of(own, "accuracy"), "rows": 300}
-    rival = BaselineScore(TFIDF, 1.0, (0.99, 1.0), baselines.Resamples(np.ones(50), 300), one_sided(300, 300))
+    plan = replace(plan_of(Rows(replace(settings, **option), real)), task=task)
+    resamples = Resamples.of(scores_of(one_sided(300, 150)), "accuracy")
+    rival = BaselineScore(TFIDF, 1.0, (0.99, 1.0), Resamples(np.ones(50), 300), one_sided(300, 300))
     facts = {"accuracy": 0.5, "accuracy_interval": [0.4, 0.6], "rows": 300, "baseline": 0.5, "best_step": 1}
-    encoder = finetune.Outcome(task, "test", {0: {"dev": facts, "test": facts}}, 0, None)
-    encoder.compare([rival], baselines.Resamples.from_json(dev["resamples"]))
-    run = mock.Mock(directory=settings.out, origin={})
-    with mock.patch.object(finetune, "write_tfidf") as write:
-        outcome = finetune.choose_model(setup, encoder, [rival], dev, checkpoint.load(settings.model), run)
-    assert (outcome is encoder) == bool(option)
-    assert write.call_args.args[2] == settings.out / ("tfidf" if option else "model")
-    assert write.call_args.args[1].metadata["result"]["mean"] == 1.0
+    kept = SeedResult(0, None, {"dev": facts, "test": facts}, {"dev": resamples}, None, None, {}, [])
+    encoder = select.ModelScores(task, "test", {0: kept.metrics}, 0, resamples)
+    selection = select.Selection(mock.Mock(), kept, encoder, [rival], None)
+    comparison = compare.compare(plan, selection, mock.MagicMock(directory=settings.out))
+    assert (comparison.delivered(encoder) is encoder) == bool(option)
+    assert comparison.tfidf.scores.score.mean == 1.0
+    assert ("delivered" in comparison.verdict) == (not option) and "delivered" not in comparison.encoder_verdict
 
 
 def scores_of(predictions):
@@ -416,8 +413,9 @@ def test_a_lead_on_a_few_rows_of_dev_is_not_clear(number, is_clear):
     """Of 12 rows the rival has 3 more right; of 300, 75."""
     task = mock.Mock(metric="accuracy", scoring=mock.Mock(score_predictions=scores_of))
     own = scores_of(one_sided(number, number // 2))
-    dev = {"accuracy": own["accuracy"], "resamples": resamples_of(own, "accuracy")}
-    low, high = baselines.lead_on_dev(task, Baseline(TFIDF, one_sided(number, 3 * number // 4)), dev)
+    dev = {"dev": {"accuracy": own["accuracy"]}}
+    seed = SeedResult(0, None, dev, {"dev": Resamples.of(own, "accuracy")}, None, None, {}, [])
+    low, high = compare.lead_on_dev(task, Baseline(TFIDF, one_sided(number, 3 * number // 4)), seed)
     assert (low > 0) == is_clear and low < 0.25 < high
 
 
@@ -503,6 +501,14 @@ def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowe
     assert chosen(lambda scores_NC, gold: 1.0) == chosen()
 
 
+def verdict_of(scores, differences, *, frozen=False, mean=0.8, rows=100, saved=None, few=False):
+    """The verdict on a model, beside baselines with these scores."""
+    score = mock.Mock(frozen=frozen, mean=mean, rows=rows)
+    plan = mock.Mock(measured="", stays_frozen=few, sources={"model": "start"})
+    rivals = [BaselineScore(name, value, None) for name, value in scores.items()]
+    return compare.verdict(score, rivals, differences, plan, saved)
+
+
 @pytest.mark.parametrize(
     ("best", "frozen", "way"),
     [
@@ -517,8 +523,7 @@ def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowe
 )
 def test_the_verdict_names_the_best_baseline_and_how_to_keep_it(best, frozen, way):
     scores = {CONSTANT: 0.5, TFIDF: 0.8, FROZEN: 0.8, best: 0.9}
-    result = {"baselines": scores, "frozen": frozen, "mean": 0.8, "rows": 100, "differences": {best: (-0.16, -0.04)}}
-    line = baselines.verdict(result, Path("runs/tfidf"), model="start")
+    line = verdict_of(scores, {best: (-0.16, -0.04)}, frozen=frozen, saved=Path("runs/tfidf"))
     assert line.startswith(f"worse than {best}: 80.00%") and line.endswith(
         way or "-16.0 to -4.0 points (95 % interval)"
     )
@@ -529,8 +534,8 @@ def test_the_verdict_names_the_best_baseline_and_how_to_keep_it(best, frozen, wa
 def test_of_few_examples_the_verdict_names_the_head_on_the_whole_encoder():
     """Which is another model than the frozen one with fewer layers, or with the distance of a pair."""
     scores = {CONSTANT: 0.5, FROZEN: 0.9}
-    result = {"baselines": scores, "frozen": True, "mean": 0.8, "rows": 100, "differences": {FROZEN: (-0.2, -0.1)}}
-    assert baselines.verdict(result, model="start", few=True).endswith(": --learning-rate 0 --pooling mean --epochs 1")
+    line = verdict_of(scores, {FROZEN: (-0.2, -0.1)}, frozen=True, few=True)
+    assert line.endswith(": --learning-rate 0 --pooling mean --epochs 1")
 
 
 @pytest.mark.parametrize(
@@ -547,8 +552,7 @@ def test_of_few_examples_the_verdict_names_the_head_on_the_whole_encoder():
 )
 def test_a_difference_within_its_interval_decides_nothing(difference, beginning):
     scores = {CONSTANT: 0.5, TFIDF: 0.8, FROZEN: 0.7}
-    result = {"baselines": scores, "frozen": False, "mean": 0.8, "rows": 50, "differences": {TFIDF: difference}}
-    line = baselines.verdict(result, Path("runs/tfidf"), model="start")
+    line = verdict_of(scores, {TFIDF: difference}, rows=50, saved=Path("runs/tfidf"))
     assert line.startswith(beginning)
     assert ("predict runs/tfidf FILE" in line) == (not line.startswith("better"))
 
@@ -561,17 +565,10 @@ def test_an_exact_tie_is_never_better_in_any_order_of_the_sums():
         values = rng.integers(1, num_rows, num_scores) / num_rows
         mean, score = float(np.mean(values)), float(sum(values[::-1]) / num_scores)
         resamples = mean + rng.standard_normal(19) * 0.1
-        baseline = baselines.BaselineScore(TFIDF, score, None, baselines.Resamples(resamples + (score - mean), 30))
-        difference = baseline.difference(mean, baselines.Resamples(resamples, 30))
-        result = {
-            "baselines": {TFIDF: score},
-            "frozen": False,
-            "mean": mean,
-            "rows": 9,
-            "differences": {TFIDF: difference},
-        }
-        assert not baselines.is_clearly_better(result, TFIDF)
-        assert baselines.verdict(result, model="start").startswith("cannot tell")
+        baseline = BaselineScore(TFIDF, score, None, Resamples(resamples + (score - mean), 30))
+        difference = baseline.difference(mean, Resamples(resamples, 30))
+        assert not compare.is_clearly_better(difference)
+        assert verdict_of({TFIDF: score}, {TFIDF: difference}, mean=mean, rows=9).startswith("cannot tell")
 
 
 @pytest.mark.parametrize(
@@ -586,15 +583,14 @@ def test_an_exact_tie_is_never_better_in_any_order_of_the_sums():
     ],
 )
 def test_the_rows_that_would_show_a_difference(difference, interval, rows, expected):
-    assert baselines.rows_needed(difference, interval, rows) == expected
+    assert compare.rows_needed(difference, interval, rows) == expected
 
 
 @pytest.mark.parametrize(("num_rows", "beginning"), [(1, "cannot tell"), (3, "cannot tell"), (12, "better than")])
 def test_a_few_rows_on_which_one_model_is_always_right_decide_nothing(num_rows, beginning):
-    right, wrong = (baselines.Resamples(np.full(200, value), num_rows) for value in (1.0, 0.0))
-    difference = baselines.BaselineScore(TFIDF, 0.0, None, wrong).difference(1.0, right)
-    result = {"baselines": {TFIDF: 0.0}, "differences": {TFIDF: difference}, "frozen": False, "mean": 1.0, "rows": 9}
-    assert baselines.verdict(result, model="start").startswith(beginning)
+    right, wrong = (Resamples(np.full(200, value), num_rows) for value in (1.0, 0.0))
+    difference = BaselineScore(TFIDF, 0.0, None, wrong).difference(1.0, right)
+    assert verdict_of({TFIDF: 0.0}, {TFIDF: difference}, mean=1.0, rows=9).startswith(beginning)
 
 
 def test_differences_are_paired_by_row():
@@ -607,8 +603,8 @@ def test_differences_are_paired_by_row():
     scores = [
         ClassEvaluator().compare(gold, ["yes" if one else "no" for one in rows]) for rows in (right, also)
     ]  # fmt: skip
-    parts = [baselines.Resamples.from_json(resamples_of(one, "accuracy")) for one in scores]
-    baseline = baselines.BaselineScore(FROZEN, scores[1]["accuracy"], None, parts[1])
+    parts = [Resamples.of(one, "accuracy") for one in scores]
+    baseline = BaselineScore(FROZEN, scores[1]["accuracy"], None, parts[1])
     low, high = baseline.difference(scores[0]["accuracy"], parts[0])
     assert scores[1]["accuracy_interval"][1] > scores[0]["accuracy_interval"][0]
     error = np.sqrt(14 / 400 * (1 - 14 / 400) / 400)

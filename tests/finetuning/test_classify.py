@@ -22,13 +22,13 @@ from bothways.data.quality import empty_text_warnings
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning import finetune, recipe
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning import recipe, seeds
+from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate
 from bothways.tasks import classify, forward
 from bothways.tasks.text_examples import TextExamples
-from bothways.tasks.training_task import metrics_with_intervals, window_policy
+from bothways.tasks.training_task import window_policy
 from bothways.training.losses import forward_losses
 
 FILLERS = "the and on a b mat ran".split()
@@ -132,20 +132,16 @@ def test_numbers_as_labels_are_for_regression(settings, tmp_path, table):
 @pytest.mark.slow
 @pytest.mark.parametrize("good", [0, 1, 2])
 def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path, monkeypatch):
-    train_and_score = finetune.train_and_score
+    train = seeds.train
 
-    def spoiled(setup, model, seed, run, lessons):
+    def spoiled(plan, model, seed, run, directory):
         if seed == good:
-            return train_and_score(setup, model, seed, run, lessons)
-        scoring = setup.task.scoring
+            return train(plan, model, seed, run, directory)
         run.log_metrics(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
         torch.nn.init.zeros_(model.heads["classes"].output.weight)
-        return {
-            split: metrics_with_intervals(scoring, split, scoring.outputs(model.eval(), split))
-            for split in ("dev", "test")
-        }
+        return 1
 
-    monkeypatch.setattr(finetune, "train_and_score", spoiled)
+    monkeypatch.setattr(seeds, "train", spoiled)
     result = run_task(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"))
     scores = evaluate.run(Evaluate(model=result.directory, file=(settings.test,), dtype="float32"))
     assert scores["accuracy"] == result.scores[good] == max(result.scores) > scores["majority"]
@@ -624,10 +620,10 @@ def test_predicting_no_label_is_the_baseline_if_most_texts_have_none(settings, t
 def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, changes, steps, settings, tmp_path, table):
     """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
     changed = replace(settings, **{"epochs": None, "batch_size": 10, **changes})
-    length = recipe.EpochCount(changed.epochs, classify.Classification.min_steps)
-    assert length.num_steps(recipe.Epoch(rows // 10, rows, 10 * rows)) == steps
-    assert length.num_epochs(recipe.Epoch(30, 300, 6000)) == (5 if not changes else 2)
-    assert length.num_epochs(recipe.Epoch(15, 240, 30_000)) == (5 if not changes else 2)  # long
+    requested = changed.epochs, classify.Classification.min_steps
+    assert recipe.num_steps(*requested, recipe.Epoch(rows // 10, rows, 10 * rows)) == steps
+    assert recipe.num_epochs(*requested, recipe.Epoch(30, 300, 6000)) == (5 if not changes else 2)
+    assert recipe.num_epochs(*requested, recipe.Epoch(15, 240, 30_000)) == (5 if not changes else 2)  # long
     if not changes and rows == 30:
         messages = []
         files = {"train": table(rows_of(0, rows), "t.csv"), "dev": settings.dev, "test": None}

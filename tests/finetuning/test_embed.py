@@ -13,7 +13,7 @@ from bothways import metrics
 from bothways.checkpoint import checkpoint
 from bothways.data.pairs import NO_NEGATIVES, read_pair_file, read_pairs
 from bothways.errors import InputError
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
 from bothways.settings import TrainEmbed
 from bothways.tasks import embed, forward

@@ -20,9 +20,10 @@ import bothways
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.errors import InputError, MissingFile
-from bothways.finetuning import finetune, recipe
+from bothways.finetuning import deliver, recipe, seeds
+from bothways.finetuning.finetune import run as run_task
 from bothways.finetuning.recipe import default_learning_rate, layer_learning_rates
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.select import select_seed
 from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.tasks import classify, forward, regress
@@ -161,7 +162,7 @@ def test_an_exception_in_a_callback_ends_the_run_which_can_be_resumed(settings, 
 def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch, expected):
     messages = []
     with messages_to(messages.append):
-        recipe.EpochCount(epochs, 150).log(recipe.Epoch(an_epoch, 16 * an_epoch, 160 * an_epoch))
+        recipe.log_epochs(epochs, 150, recipe.Epoch(an_epoch, 16 * an_epoch, 160 * an_epoch))
     assert len(messages) == bool(expected)
     assert all(part in message for part in expected for message in messages)
 
@@ -202,9 +203,9 @@ def test_rates_name_the_parts_of_a_model_without_a_head(make_model):
 
 def test_the_best_or_the_middle_seed_is_kept():
     scores = {3: 0.7, 4: 0.9, 5: 0.8, 6: 0.9}
-    assert finetune.select_seed(scores, "best") == 4
-    assert finetune.select_seed(scores, "median") == 5
-    assert finetune.select_seed({7: 0.1, 8: 0.2}, "median") == 7
+    assert select_seed(scores, "best") == 4
+    assert select_seed(scores, "median") == 5
+    assert select_seed({7: 0.1, 8: 0.2}, "median") == 7
 
 
 @pytest.mark.slow
@@ -426,7 +427,7 @@ def test_one_process_fine_tunes(settings, monkeypatch):
 def test_a_run_that_is_done_gives_its_result_again_but_not_with_other_settings(settings, monkeypatch):
     done = run_task(replace(settings, epochs=0.1))
     messages = []
-    monkeypatch.setattr(finetune, "run_seed", None)  # nothing is trained again
+    monkeypatch.setattr(seeds, "train_seed", None)  # nothing is trained again
     with messages_to(messages.append):
         assert run_task(replace(settings, epochs=0.1, resume=True)) == done
     assert messages[-1].startswith(f"{done.directory}: ") and "done" in messages[-1]
@@ -462,7 +463,7 @@ def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
     """For example, the disk is full and the report cannot be written: a resumed run saves a model."""
     changed = replace(settings, epochs=0.2)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
-        patch.setattr(finetune, "write_report", mock.Mock(side_effect=OSError("full")))
+        patch.setattr(deliver, "write_report", mock.Mock(side_effect=OSError("full")))
         run_task(changed)
     assert not (changed.out / "model").exists()
     result = run_task(replace(changed, resume=True))
@@ -521,7 +522,7 @@ def test_a_disk_that_is_full_at_a_seeds_end_loses_no_seed(settings, small_disk, 
 @pytest.mark.slow
 def test_unwritable_weights_are_a_disk_error_and_the_run_can_be_resumed(settings, undisturbed, monkeypatch):
     """Whatever the cause: here, a limit on the size of files."""
-    limits, write = resource.getrlimit(resource.RLIMIT_FSIZE), finetune.write_weights
+    limits, write = resource.getrlimit(resource.RLIMIT_FSIZE), seeds.write_weights
 
     def limited(*arguments):
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
@@ -531,7 +532,7 @@ def test_unwritable_weights_are_a_disk_error_and_the_run_can_be_resumed(settings
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="model.safetensors could not be written"):
-        patch.setattr(finetune, "write_weights", limited)
+        patch.setattr(seeds, "write_weights", limited)
         run_task(resumable(settings))
     assert json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["status"] == "failed"
     result = run_task(resumable(settings, resume=True))
@@ -559,16 +560,16 @@ def test_a_run_does_not_resume_with_other_dev_or_test_rows(split, settings, trai
     for file in files.values():
         file.write_text("\n".join(lines[:30]), encoding="utf-8")
     changed = replace(settings, epochs=0.2, seeds=2, **files)
-    train_and_score, done = finetune.train_and_score, []
+    train, done = seeds.train, []
 
     def dies(*arguments):
         if done:
             raise Killed
         done.append(arguments)
-        return train_and_score(*arguments)
+        return train(*arguments)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(finetune, "train_and_score", dies)
+        patch.setattr(seeds, "train", dies)
         run_task(changed)
     files[split].write_text("\n".join(lines[30:70]), encoding="utf-8")
     with pytest.raises(InputError, match=f"examples of {split}"):

@@ -18,7 +18,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.export import export
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.linear import linear_head
 from bothways.log import messages_to
 from bothways.settings import Classify, Export, Regress, Tag

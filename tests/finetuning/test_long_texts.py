@@ -14,8 +14,8 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning.rehearsal import Rehearsal
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
+from bothways.finetuning.trial import Trial
 from bothways.settings import Classify, Evaluate
 from bothways.tasks import classify, forward, text_examples
 from bothways.tasks import training_task as batch_plan
@@ -84,7 +84,7 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
             read.update(train=read["train"] + len(batch)) or losses(self, model, batch, scores)
         ),
     )  # fmt: skip
-    monkeypatch.setattr(Rehearsal, "run", lambda self, steps, rate: (self.model, 0.0))  # which reads some, too
+    monkeypatch.setattr(Trial, "run", lambda self, steps, rate: (self.model, 0.0))  # which reads some, too
     changed = replace(settings, epochs=1.0, linear_start=False)
     run_task(changed)
     assert read["train"] == sum(min(changed.train_windows, len(parts)) for parts in task.data["train"].windows)

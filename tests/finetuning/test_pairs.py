@@ -16,7 +16,7 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.export import export
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate, Export, Quantize, Regress
 from bothways.tasks import texts as text_task

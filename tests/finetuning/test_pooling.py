@@ -20,7 +20,7 @@ from bothways.config import unit_scale
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.export import export
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.inference.predictor import Predictor
 from bothways.model.heads import SLOPE, build_pooler, initialize_near_identity
 from bothways.pretraining import pretrain

@@ -11,7 +11,7 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.inference.predictor import Predictor
 from bothways.settings import Regress
 from bothways.tasks import regress

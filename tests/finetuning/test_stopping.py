@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from bothways.batch import Batch
-from bothways.finetuning import averaging, rehearsal
-from bothways.finetuning.finetune import PLAN
-from bothways.finetuning.recipe import EpochCount, evaluation_interval
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning import averaging, trial
+from bothways.finetuning.finetune import run as run_task
+from bothways.finetuning.phase import STEPS
+from bothways.finetuning.recipe import evaluation_interval, num_epochs
 from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.tasks.training_task import Epoch
@@ -105,7 +105,7 @@ def test_a_run_that_is_stopped_in_the_cooldown_ends_as_if_it_had_not_been(tmp_pa
     ],
 )
 def test_few_examples_are_read_more_often_unless_they_are_long(epoch, epochs):
-    assert EpochCount(None, 150).num_epochs(epoch) == pytest.approx(epochs)
+    assert num_epochs(None, 150, epoch) == pytest.approx(epochs)
 
 
 @pytest.mark.parametrize(("dev_tokens", "interval"), [(1000, 25), (30_000, 42), (10**6, 100)])
@@ -131,7 +131,7 @@ def settings(checkpoint_of, rows, tmp_path):
 
 @pytest.mark.slow
 def test_minutes_bound_the_steps_and_a_resumed_run_keeps_them(settings, monkeypatch):
-    monkeypatch.setattr(rehearsal.Rehearsal, "run", lambda self, steps, rate: (self.model, 0.5))
+    monkeypatch.setattr(trial.Trial, "run", lambda self, steps, rate: (self.model, 0.5))
     bounded = replace(settings, minutes=0.1, checkpoint_every=2)
     log = Run.log_metrics
 
@@ -145,16 +145,16 @@ def test_minutes_bound_the_steps_and_a_resumed_run_keeps_them(settings, monkeypa
         patch.setattr(Run, "log_metrics", stops)
         run_task(bounded)
     assert any("0.1 minutes: 12 steps of 500 ms" in line for line in messages)
-    plan = json.loads((settings.out / "seeds/0" / PLAN).read_text(encoding="utf-8"))
-    assert plan["steps"] == 12
-    monkeypatch.setattr(rehearsal.Rehearsal, "run", lambda self, steps, rate: (self.model, 100.0))
+    chosen = json.loads((settings.out / "seeds/0" / STEPS).read_text(encoding="utf-8"))
+    assert chosen["steps"] == 12
+    monkeypatch.setattr(trial.Trial, "run", lambda self, steps, rate: (self.model, 100.0))
     run_task(replace(bounded, resume=True))
     assert max(row["step"] for row in read_metrics(settings.out)) == 12
 
 
 @pytest.mark.slow
 def test_the_expected_minutes_are_announced_before_the_first_step(settings, monkeypatch):
-    monkeypatch.setattr(rehearsal.Rehearsal, "run", lambda self, steps, rate: (self.model, 1.5))
+    monkeypatch.setattr(trial.Trial, "run", lambda self, steps, rate: (self.model, 1.5))
     messages, first = [], []
     with messages_to(messages.append):
         run_task(settings, callbacks=[lambda row: first.append(len(messages)) if not first else None])
@@ -167,7 +167,7 @@ def test_steps_of_unequal_sizes_are_timed_by_their_tokens():
     sizes, seconds = [50, 100, 400, 700, 200], [9.0, 0.05, 0.4, 0.7, 0.2]
     tokens, times = np.cumsum([0, *sizes]).tolist(), np.cumsum([5.0, *seconds]).tolist()
     steps = [*zip(times, tokens, strict=True), (times[-1] + 0.001, tokens[-1])]
-    assert rehearsal.seconds_per_token(steps) == pytest.approx(0.001)
+    assert trial.seconds_per_token(steps) == pytest.approx(0.001)
 
 
 @pytest.mark.slow
@@ -192,8 +192,8 @@ def test_a_trial_lowers_a_learning_rate_that_destroys_the_model(high, low, rates
     def row_losses(self, model):
         return torch.full((20,), {1: high, 2: low}.get(model, 1.0) if isinstance(model, int) else 1.0)
 
-    monkeypatch.setattr(rehearsal.Rehearsal, "run", run)
-    monkeypatch.setattr(rehearsal.Rehearsal, "row_losses", row_losses)
+    monkeypatch.setattr(trial.Trial, "run", run)
+    monkeypatch.setattr(trial.Trial, "row_losses", row_losses)
     messages = []
     with messages_to(messages.append):
         run_task(replace(settings, epochs=20.0, learning_rate=None))
@@ -245,6 +245,6 @@ def test_the_point_between_two_models_with_the_lowest_loss_on_few_rows_is_kept(n
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.ones_(model.weight)
     task = SimpleNamespace(scoring=FakeScoring(numbers), initial_model="the start")
-    setup = SimpleNamespace(task=task, inference_copy=lambda model: model)
-    assert averaging.select_fraction(setup, model, {"weight": torch.zeros(1, 1)}) == fraction
+    plan = SimpleNamespace(task=task, inference_copy=lambda model: model)
+    assert averaging.select_fraction(plan, model, {"weight": torch.zeros(1, 1)}) == fraction
     assert model.weight.item() == fraction

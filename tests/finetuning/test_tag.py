@@ -13,7 +13,7 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning.tasks import run as run_task
+from bothways.finetuning.finetune import run as run_task
 from bothways.inference.predictor import Predictor
 from bothways.log import messages_to
 from bothways.metrics.entities import entity_scores

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from bothways.checkpoint import checkpoint
-from bothways.finetuning import recipe
+from bothways.finetuning import plan
 from bothways.settings import Classify
 from bothways.training.transforms import Freeze, ScaleOutputs, Transform, apply_all, finalize_all
 
@@ -51,7 +51,7 @@ def test_an_adapter_is_one_entry(monkeypatch, table, checkpoint_of, finetuned):
     ]
     start = checkpoint_of()
     options = {"model": start, "train": table(rows), "linear_start": False, "epochs": 10.0}
-    monkeypatch.setitem(recipe.TRANSFORMS, "adapter", lambda settings, pretrained: LowRankOutputs())
+    monkeypatch.setitem(plan.TRANSFORMS, "adapter", lambda settings, pretrained: LowRankOutputs())
     run = finetuned(Classify, **options)
     assert run.metadata["result"]["mean"] > 0.9
     saved = checkpoint.load(run.result.model)
