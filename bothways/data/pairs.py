@@ -51,19 +51,16 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextP
         raise InputError(
             f"negative_column ({settings.negative_column}) is for pairs; leave it out, or use --objective pairs"
         )
-    on_error = settings.on_error
-    train = read_pair_file(settings.train, settings, settings.objective, settings.negative_column, on_error)
-    if train.scores is None and len(set(train.texts[1])) < 2:
-        raise InputError(f"{settings.train}: a single pair has no negatives; add pairs")
-    objective: PairObjective = "pairs" if train.scores is None else "scores"
-    files = {"dev": settings.dev, "test": settings.test}
-    negative = settings.negative_column
-    pairs_by_split = {
-        name: read_pair_file(path, settings, objective, negative, on_error) for name, path in files.items() if path
-    }
-    pairs_by_split = {"train": train, **pairs_by_split}
-    if settings.dev:
+    objective, pairs_by_split = settings.objective, dict[str, TextPairs]()
+    for name, path in settings.sources.items():  # train is the first
+        pairs = read_pair_file(path, settings, objective, settings.negative_column, settings.on_error)
+        if name == "train" and pairs.scores is None and len(set(pairs.texts[1])) < 2:
+            raise InputError(f"{path}: a single pair has no negatives; add pairs")
+        objective = "pairs" if pairs.scores is None else "scores"
+        pairs_by_split[name] = pairs
+    if "dev" in pairs_by_split:
         return pairs_by_split
+    train = pairs_by_split["train"]
     rows = divide_rows(settings, [*map(text_key, train.texts[0])], parts_for(pairs_by_split), fold)
     return {**pairs_by_split, **{name: train.take(split_rows) for name, split_rows in rows.items()}}
 
@@ -80,8 +77,8 @@ def read_pair_file(
     objective: auto means scores if the table has a label column and no negative column is named. negative: the
     column of negatives; None: `negative` if present; NO_NEGATIVES: read none. on_error: see `read_table`.
     """
-    columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
-    scored, errors, encoding = objective == "scores", RowErrors(on_error), settings.encoding
+    columns, encoding = settings.columns, settings.encoding
+    scored, errors = objective == "scores", RowErrors(on_error)
     check = check_score if objective != "pairs" else None
     table = glue_table(
         path, **columns, need_labels=check is not None, on_row_error=errors, check=check, encoding=encoding
@@ -92,23 +89,19 @@ def read_pair_file(
     columns_in_file = list(dict.fromkeys(name for _, row in rows for name in row))
     if objective == "auto" and negative in (None, NO_NEGATIVES):
         scored = find_column(path, columns_in_file, "label", columns["label"], ["label"], LABEL_NAMES) is not None
-    negatives = (
-        {}
-        if scored or negative == NO_NEGATIVES or not rows
-        else read_negatives(path, rows, columns_in_file, negative, errors)
-    )
+    negatives: dict[RowLocation, str] = {}
+    if rows and not scored and negative != NO_NEGATIVES:
+        negatives = read_negatives(path, rows, columns_in_file, negative, errors)
     kept_rows = [(where, row) for where, row in rows if not negatives or where in negatives]
     if not kept_rows:
         errors.notes(0)
     table = build_table(
         path, kept_rows, **columns, need_labels=scored, on_row_error=errors, check=check_score if scored else None
     )
-    notes = errors.notes(len(table))
-    if scored:
-        return TextPairs(text_columns(table), pair_scores(table), notes)
-    return TextPairs(
-        [*text_columns(table), *([[negatives[where] for where in table.where]] if negatives else [])], None, notes
-    )
+    notes, texts = errors.notes(len(table)), text_columns(table)
+    if negatives:
+        texts.append([negatives[where] for where in table.where])
+    return TextPairs(texts, pair_scores(table) if scored else None, notes)
 
 
 def text_columns(table: Table) -> list[list[str]]:

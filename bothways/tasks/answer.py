@@ -456,11 +456,9 @@ def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None
 
     skipped: counts questions that are left out. fold: the test fold in cross-validation.
     """
-    sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     splits = {
         split: read_squad(source, on_error=settings.on_error, skipped=skipped, encoding=settings.encoding)
-        for split, source in sources.items()
-        if source
+        for split, source in settings.sources.items()
     }
     if "dev" in splits:
         return splits

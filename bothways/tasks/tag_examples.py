@@ -187,14 +187,12 @@ def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None
     errors: collects rows that cannot be read; InputError if there are any and they must not be skipped. fold: the test
     fold in cross-validation.
     """
-    sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
     scheme: Scheme = "iob2" if settings.scheme == "auto" else settings.scheme
     errors = errors or RowErrors(settings.on_error)
     splits = {
         split: read_tagged(source, **columns, scheme=scheme, errors=errors)
-        for split, source in sources.items()
-        if source
+        for split, source in settings.sources.items()
     }
     errors.notes(len(splits["train"]))
     if "dev" in splits:
