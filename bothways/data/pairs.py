@@ -11,13 +11,9 @@ from bothways.data.columns import LABEL_NAMES, Table, build_table, find_column, 
 from bothways.data.datasets import read_rows
 from bothways.data.glue import glue_table
 from bothways.data.labels import numeric_labels, parse_number
-from bothways.data.near_duplicates import text_key
-from bothways.data.split_tables import divide_rows
-from bothways.data.splits import parts_for
 from bothways.data.tables import OnError, RowErrorHandler, RowErrors, TableRow, match_columns
 from bothways.errors import InputError, RowLocation, no_such_column
 from bothways.settings.base import TextColumns
-from bothways.settings.finetune import TrainEmbed
 from bothways.settings.tables_in_memory import TableSource
 
 NO_NEGATIVES = ""  # as negative_column: read no negatives
@@ -41,43 +37,19 @@ class TextPairs:
         return TextPairs(texts, None if self.scores is None else self.scores[rows], self.notes)
 
 
-def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextPairs]:
-    """The pairs by split: train, dev and possibly test.
-
-    Without a dev file, a tenth of the training table becomes dev; without dev and test files, another tenth becomes
-    test. Pairs with the same or a near-duplicate first text stay together. fold: the test fold in cross-validation.
-    """
-    if settings.objective == "scores" and settings.negative_column is not None:
-        raise InputError(
-            f"negative_column ({settings.negative_column}) is for pairs; leave it out, or use --objective pairs"
-        )
-    objective, pairs_by_split = settings.objective, dict[str, TextPairs]()
-    for name, path in settings.sources.items():  # train is the first
-        pairs = read_pair_file(path, settings, objective, settings.negative_column, settings.on_error)
-        if name == "train" and pairs.scores is None and len(set(pairs.texts[1])) < 2:
-            raise InputError(f"{path}: a single pair has no negatives; add pairs")
-        objective = "pairs" if pairs.scores is None else "scores"
-        pairs_by_split[name] = pairs
-    if "dev" in pairs_by_split:
-        return pairs_by_split
-    train = pairs_by_split["train"]
-    rows = divide_rows(settings, [*map(text_key, train.texts[0])], parts_for(pairs_by_split), fold)
-    return {**pairs_by_split, **{name: train.take(split_rows) for name, split_rows in rows.items()}}
-
-
 def read_pair_file(
     path: TableSource,
-    settings: TextColumns,
+    named: TextColumns,
     objective: PairObjective,
     negative: str | None = None,
     on_error: OnError | None = None,
 ) -> TextPairs:
     """The pairs of one file or dataset.
 
-    objective: auto means scores if the table has a label column and no negative column is named. negative: the
-    column of negatives; None: `negative` if present; NO_NEGATIVES: read none. on_error: see `read_table`.
+    named: the columns. objective: auto means scores if the table has a label column and no negative column is named.
+    negative: the column of negatives; None: `negative` if present; NO_NEGATIVES: read none. on_error: see `read_table`.
     """
-    columns, encoding = settings.columns, settings.encoding
+    columns, encoding = named.columns, named.encoding
     scored, errors = objective == "scores", RowErrors(on_error)
     check = check_score if objective != "pairs" else None
     table = glue_table(

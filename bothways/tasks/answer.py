@@ -433,17 +433,9 @@ class Answering(TrainingTask):
         name = "no_answer_threshold"
         return {name: metrics_by_split["dev"][name]} if name in metrics_by_split["dev"] else {}
 
-    @cached_property
-    def scoring(self) -> SpanScoring:
-        return SpanScoring(self)
-
-    @property
-    def view(self) -> AnswerView:
-        return AnswerView(self)
-
-    @property
-    def summary(self) -> QuestionSummary:
-        return QuestionSummary(self)
+    scoring = cached_property(SpanScoring)
+    view = cached_property(AnswerView)
+    summary = cached_property(QuestionSummary)
 
 
 def has_impossible(questions: Mapping[str, list[Question]]) -> bool:

@@ -465,17 +465,9 @@ class Tagging(TrainingTask):
         outputs = self.scoring.outputs(self.inference_copy(model), split)
         yield Baseline("frozen states + logistic regression", self.scoring.predictions(split, outputs))
 
-    @cached_property
-    def scoring(self) -> TagScoring:
-        return TagScoring(self)
-
-    @property
-    def view(self) -> TagView:
-        return TagView(self)
-
-    @property
-    def summary(self) -> TagSummary:
-        return TagSummary(self)
+    scoring = cached_property(TagScoring)
+    view = cached_property(TagView)
+    summary = cached_property(TagSummary)
 
 
 def confusion_sections(gold: Sequence[str], predicted: Sequence[str]) -> list[report.Section]:

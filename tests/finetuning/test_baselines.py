@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline, make_union
 import bothways
 from bothways.checkpoint import checkpoint
 from bothways.cli import main
-from bothways.data import pairs, split_tables
+from bothways.data import split_tables
 from bothways.data.splits import selection_folds
 from bothways.data.squad import Question
 from bothways.data.tags import Sentence
@@ -459,7 +459,7 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
     settings = TrainEmbed(
         model=start, train=write_rows(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
     )
-    task = embed.Embedding.build(settings, checkpoint.load(start), pairs.read_pairs(settings))
+    task = embed.Embedding.build(settings, checkpoint.load(start), embed.read_pairs(settings))
     (baseline,) = task.baselines("dev")
     first, second = task.pairs["dev"].texts[:2]
     fitted = make_union(*peer_parts()).fit([*task.pairs["train"].texts[0], *task.pairs["train"].texts[1]])
