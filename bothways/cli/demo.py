@@ -23,7 +23,7 @@ from bothways.inference.predictor import Predictor
 from bothways.log import command_name, messages_to, muted, print_lines
 from bothways.pretrained import DEFAULT
 from bothways.pretraining import pretrain
-from bothways.report import page
+from bothways.report import Section, page
 from bothways.report.demo import DemoComparison, Gaps, NextSentences, SearchHits, SenseMap, WordSenses
 from bothways.report.scores import ScoreSummary
 from bothways.rng import Purpose, generator
@@ -44,7 +44,7 @@ Rows = list[dict[str, Any]]
 class Results:
     """Results of the steps: for the page, and as figures for bothways.json."""
 
-    sections: list[page.Section] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
     comparison: list[tuple[str, str, float, tuple[float, float] | None]] = field(default_factory=list)
     scores: list[ScoreSummary] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
@@ -329,7 +329,7 @@ def write_page(settings: Demo, results: Results, seconds: float) -> None:
         ),
         ("seconds", f"{seconds:.0f} for all steps"),
     )
-    sections: Sequence[page.Section] = [
+    sections: Sequence[Section] = [
         results.sections[1],
         DemoComparison(results.comparison),
         *results.sections[2:],
