@@ -7,7 +7,7 @@ from itertools import chain
 from bothways.data.columns import Table
 from bothways.data.labels import labels_by_row
 from bothways.data.near_duplicates import find_conflicts, spelling_variants
-from bothways.data.splits import overlap_warning
+from bothways.data.splits import overlap_warnings
 
 LISTED = 5  # examples in a warning
 LabelReader = Callable[[Table], Sequence[Hashable]]
@@ -17,7 +17,8 @@ def table_warnings(tables: Mapping[str, Table], read_labels: LabelReader) -> lis
     """Warnings about rows left out, empty texts, texts shared by splits, and conflicting labels. read_labels: the
     labels of a table, which are compared."""
     notes = dict.fromkeys(chain.from_iterable(table.notes for table in tables.values()))
-    return [*notes, *empty_text_warnings(tables), *overlap_warnings(tables), *conflict_warnings(tables, read_labels)]
+    overlap = overlap_warnings({name: table.keys for name, table in tables.items()})
+    return [*notes, *empty_text_warnings(tables), *overlap, *conflict_warnings(tables, read_labels)]
 
 
 def empty_text_warnings(tables: Mapping[str, Table]) -> list[str]:
@@ -30,11 +31,6 @@ def empty_text_warnings(tables: Mapping[str, Table]) -> list[str]:
                 f"{len(empty):,} of {len(table):,} examples of {name} have an empty text, the first at {first}"
             )
     return warnings
-
-
-def overlap_warnings(tables: Mapping[str, Table]) -> list[str]:
-    line = overlap_warning({name: table.keys for name, table in tables.items()})
-    return [line] if line else []
 
 
 def conflict_warnings(tables: Mapping[str, Table], read_labels: LabelReader) -> list[str]:

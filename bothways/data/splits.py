@@ -227,8 +227,8 @@ def overlaps(splits: Mapping[str, Sequence[Hashable]]) -> dict[tuple[str, str], 
     }
 
 
-def overlap_warning(splits: Mapping[str, Sequence[Hashable]]) -> str:
-    """A warning about examples that splits share; '' if there are none.
+def overlap_warnings(splits: Mapping[str, Sequence[Hashable]]) -> list[str]:
+    """A warning about examples that splits share, if there are any.
 
     splits: keys of the examples, see near_duplicates.text_key.
     """
@@ -237,4 +237,4 @@ def overlap_warning(splits: Mapping[str, Sequence[Hashable]]) -> str:
         for (earlier, later), count in overlaps(splits).items()
         if count
     )
-    return shared and f"{shared} (apart from case, spaces and punctuation)"
+    return [f"{shared} (apart from case, spaces and punctuation)"] if shared else []

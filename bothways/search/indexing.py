@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.log import LINE_EVERY, ProgressBar, draws_bars, logger, show_progress, working
+from bothways.log import LINE_EVERY, ProgressBar, logger, show_progress, working
 from bothways.search.database import DATABASE, check_is_store
 from bothways.search.folder import FoundFile, find_documents
 from bothways.search.passages import split_passages
@@ -255,31 +255,21 @@ def _index_vectors(writer: StoreWriter, encoder: EncoderVectors, state: str) -> 
             progress.show(first, "")
 
 
-class _Progress:
+class _Progress(ProgressBar):
     """Shows how much is done, with speed and time left: a bar on a terminal, a line every half minute elsewhere."""
 
     def __init__(self, title: str, unit: str, total: int, *, done: int = 0) -> None:
-        self.title, self.unit, self.total, self.first = title, unit, total, done
-        self.bar = ProgressBar(title, total, done=done) if draws_bars() else None
+        super().__init__(title, total, done=done)
+        self.unit, self.number, self.first = unit, total, done
         self.start = self.logged = time.monotonic()
-
-    def __enter__(self) -> "_Progress":
-        if self.bar:
-            self.bar.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.bar:
-            self.bar.__exit__(*error)
 
     def show(self, done: int, detail: str) -> None:
         now = time.monotonic()
         speed = (done - self.first) / max(now - self.start, 1e-9)
         text = f"{speed:,.0f} {self.unit}/s{'  ' + detail if detail else ''}"
-        if self.bar:
-            self.bar.update(done, text)
+        if self.is_drawn:
+            self.update(done, text)
         elif now - self.logged >= LINE_EVERY:
             self.logged = now
-            show_progress(
-                f"{self.title}: {done:,} of {self.total:,}, {text}, {(self.total - done) / speed:,.0f} s left"
-            )
+            left = f"{(self.number - done) / speed:,.0f} s left"
+            show_progress(f"{self.title}: {done:,} of {self.number:,}, {text}, {left}")

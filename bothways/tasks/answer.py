@@ -23,7 +23,7 @@ from bothways.batch import Batch
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows
-from bothways.data.splits import overlap_warning, parts_for
+from bothways.data.splits import overlap_warnings, parts_for
 from bothways.data.squad import Question, read_squad
 from bothways.data.stream import ModelInput, read_questions
 from bothways.data.tables import iter_rows
@@ -312,8 +312,7 @@ class QuestionSummary(Summary):
             split: [(text_key(question.question), key_by_passage[question.context]) for question in questions]
             for split, questions in self.task.questions.items()
         }
-        overlap = overlap_warning(keys)
-        return [*([f"left out: {skipped}"] if skipped else []), *([overlap] if overlap else [])]
+        return [*([f"left out: {skipped}"] if skipped else []), *overlap_warnings(keys)]
 
     def lengths(self, split: str) -> Sequence[int]:
         return [*map(whole_length, self.task.windows[split])]

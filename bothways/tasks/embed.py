@@ -23,7 +23,7 @@ from bothways.data.beir import read_qrels, read_ranking
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.pairs import NO_NEGATIVES, TextPairs, read_pair_file
 from bothways.data.split_tables import divide_rows, read_unlabelled
-from bothways.data.splits import overlap_warning, parts_for
+from bothways.data.splits import overlap_warnings, parts_for
 from bothways.data.stream import resolve_columns
 from bothways.errors import InputError
 from bothways.families import FAMILIES
@@ -229,9 +229,9 @@ class PairSummary(Summary):
 
     @property
     def warnings(self) -> list[str]:
-        overlap = overlap_warning({split: self.task.scoring.text_keys(split) for split in self.task.pairs})
+        keys = {split: self.task.scoring.text_keys(split) for split in self.task.pairs}
         notes = dict.fromkeys(note for part in self.task.pairs.values() for note in part.notes)
-        warnings = [*notes, *([overlap] if overlap else [])]
+        warnings = [*notes, *overlap_warnings(keys)]
         for split, part in self.task.pairs.items():
             num_empty = sum(not all(map(str.strip, texts)) for texts in zip(*part.texts, strict=True))
             if num_empty:

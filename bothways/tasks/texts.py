@@ -165,14 +165,18 @@ class TextTask(TrainingTask):
                 f"pooling (pair) is for pairs of texts, but {self.settings.train} has single ones; --pair-column names "
                 "the column of the second texts"
             )
-        separate, (tokenizer, policy) = self.pair_features is not None, self.reader(self.pretrained)
-        data = {
-            split: TextExamples.encode(
-                table, targets[split], tokenizer, policy, separate=separate, phrase=self.settings.cloze
-            )
+        data = self.encode(self.pretrained, targets, self.pair_features is not None, self.settings.cloze)
+        return replace(self, data=data)  # type: ignore[type-var]
+
+    def encode(
+        self, model: Checkpoint, targets: Mapping[str, np.ndarray], separate: bool, phrase: str | None
+    ) -> dict[str, TextExamples]:
+        """The texts of all splits as a model reads them. separate, phrase: see `TextExamples.encode`."""
+        tokenizer, policy = self.reader(model)
+        return {
+            split: TextExamples.encode(table, targets[split], tokenizer, policy, separate=separate, phrase=phrase)
             for split, table in self.tables.items()
         }
-        return replace(self, data=data)  # type: ignore[type-var]
 
     @cached_property
     def separate(self) -> Self | None:
@@ -201,13 +205,8 @@ class TextTask(TrainingTask):
             raise InputError(
                 f"{self.settings.teacher}: compares the two texts of a pair, but {self.settings.train} has single texts"
             )
-        (tokenizer, policy), phrase = self.reader(teacher), cloze_phrase(teacher.metadata)
-        return {
-            split: TextExamples.encode(
-                table, self.data[split].targets, tokenizer, policy, separate=separate, phrase=phrase
-            )
-            for split, table in self.tables.items()
-        }
+        targets = {split: examples.targets for split, examples in self.data.items()}
+        return self.encode(teacher, targets, separate, cloze_phrase(teacher.metadata))
 
     def with_unlabelled(self) -> Self:
         train, examples = self.tables["train"], self.data["train"]
