@@ -6,7 +6,7 @@ One function per verb, named after the verb's first word, called with the settin
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import format_count
@@ -268,15 +268,11 @@ def _table(name: str, rows: dict[str, dict[str, Any]]) -> list[str]:
     return [head, *(f"  {key:22} {' '.join(f'{cell:>10}' for cell in row)}" for key, row in cells.items())]
 
 
-def quantize(settings: "Quantize", result: "Quantized") -> None:
+def prune(settings: "Prune | Quantize | Shrink", result: "Pruned | Quantized | Shrunk") -> None:
     print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
 
 
-def prune(settings: "Prune | Shrink", result: "Pruned | Shrunk") -> None:
-    print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
-
-
-shrink = prune
+quantize = shrink = prune
 
 
 def pack(settings: "Pack | Unpack", result: dict[str, Any]) -> None:
@@ -324,15 +320,8 @@ def without_defaults(verb: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 def cache(settings: "Cache", contents: "CacheContents") -> None:
     if settings.json:
-        deleted, stores = (
-            [{**asdict(store), "path": str(store.path)} for store in column]
-            for column in (contents.deleted, contents.stores)
-        )
-        deleted_indexes, indexes = (
-            [{**vars(index), "path": str(index.path)} for index in column]
-            for column in (contents.deleted_indexes, contents.indexes)
-        )
-        listed = {"deleted": deleted, "stores": stores, "deleted_indexes": deleted_indexes, "indexes": indexes}
+        columns = ("deleted", "stores", "deleted_indexes", "indexes")
+        listed = {name: [{**vars(one), "path": str(one.path)} for one in getattr(contents, name)] for name in columns}
         print_json({"directory": str(contents.directory), **listed})
         return
     for store in contents.deleted or contents.stores:
