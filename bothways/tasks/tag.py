@@ -19,8 +19,8 @@ from bothways.batch import Batch
 from bothways.data.annotations import is_annotation_file
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.examples import read_table, read_tagged
-from bothways.data.split_tables import read_unlabelled
-from bothways.data.splits import overlap_warnings
+from bothways.data.split_tables import divide_rows, read_unlabelled
+from bothways.data.splits import overlap_warnings, parts_for
 from bothways.data.stream import ModelInput
 from bothways.data.tables import RowErrors
 from bothways.data.tags import (
@@ -52,7 +52,6 @@ from bothways.tasks.tag_examples import (
     documents_of,
     group_sentences,
     read_sentences,
-    read_splits,
     read_tagset,
     sentence_key,
     to_iob2,
@@ -471,6 +470,31 @@ class Tagging(TrainingTask):
     scoring = cached_property(TagScoring)
     view = cached_property(TagView)
     summary = cached_property(TagSummary)
+
+
+def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None = None) -> dict[str, list[Sentence]]:
+    """Sentences by split. A file is split by whole documents, or by groups of near-duplicate sentences if documents are
+    not marked or have one sentence each.
+
+    errors: collects rows that cannot be read; InputError if there are any and they must not be skipped. fold: the test
+    fold in cross-validation.
+    """
+    columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
+    scheme: Scheme = "iob2" if settings.scheme == "auto" else settings.scheme
+    errors = errors or RowErrors(settings.on_error)
+    splits = {
+        split: read_tagged(source, **columns, scheme=scheme, errors=errors)
+        for split, source in settings.sources.items()
+    }
+    errors.notes(len(splits["train"]))
+    if "dev" in splits:
+        return splits
+    sentences = splits["train"]
+    documents = [sentence.document for sentence in sentences]
+    are_single = None in documents or len(set(documents)) == len(documents)
+    groups = [*map(sentence_key, sentences)] if are_single else documents
+    rows_by_split = divide_rows(settings, groups, parts_for(splits), fold, of="documents")
+    return {**splits, **{split: [sentences[row] for row in rows] for split, rows in rows_by_split.items()}}
 
 
 def confusion_sections(gold: Sequence[str], predicted: Sequence[str]) -> list[report.Section]:

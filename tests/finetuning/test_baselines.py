@@ -35,7 +35,6 @@ from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks import classify, embed, linear_baselines, regress, tag
 from bothways.tasks.classify import ClassEvaluator
 from bothways.tasks.scores import Predictions
-from bothways.tasks.tag_examples import read_splits
 from bothways.tasks.training_task import Baseline, resamples_of
 
 FROZEN = "frozen vectors + logistic regression"
@@ -483,7 +482,7 @@ def test_frozen_states_beat_the_most_frequent_tag_on_ambiguous_words(start, tmp_
         lines.append({"words": words, "tags": tags})
     file = write_rows(tmp_path / "tags.jsonl", lines)
     settings = Tag(model=start, train=file, out=tmp_path / "run", scheme="plain", context=False, dtype="float32")
-    task = tag.Tagging.build(settings, checkpoint.load(start), read_splits(settings))
+    task = tag.Tagging.build(settings, checkpoint.load(start), tag.read_splits(settings))
     commonest, frozen = (task.scoring.score_predictions(one.predictions)["accuracy"] for one in task.baselines("test"))
     assert frozen > commonest + 0.05
 
@@ -647,7 +646,7 @@ def test_folds_that_choose_penalties_and_intervals_keep_near_duplicates_together
     tasks = [
         classify.Classification.build(classes, loaded, tables[0]),
         regress.Regression.build(numbers, loaded, tables[1]),
-        tag.Tagging.build(tags, loaded, read_splits(tags)),
+        tag.Tagging.build(tags, loaded, tag.read_splits(tags)),
     ]
     for task in tasks:
         calls = []

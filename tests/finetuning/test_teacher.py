@@ -22,9 +22,9 @@ from bothways.tasks.classify import Classification
 from bothways.tasks.embed import Embedding, read_pairs, reduce_dimensions
 from bothways.tasks.losses import multi_label_distance, span_distance
 from bothways.tasks.regress import Regression
-from bothways.tasks.tag import Tagging
+from bothways.tasks.tag import Tagging, read_splits
 from bothways.tasks.tag_decoding import Tagset, label_windows
-from bothways.tasks.tag_examples import read_splits, transfer_scores
+from bothways.tasks.tag_examples import transfer_scores
 from bothways.tasks.training_task import Distilled
 from bothways.tasks.windows import WindowPolicy
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
