@@ -52,10 +52,8 @@ def fit(
     parts = [((x_NF[selected], targets[selected]), dev)] if has_dev else _fold_parts(train, selected, groups)
 
     def criterion(strength: float) -> tuple[float, float]:
-        results = [
-            (scores(held_out[0], *solve(fitted, kind, num_outputs, strength, balanced)), held_out[1])
-            for fitted, held_out in parts
-        ]
+        solved = (solve(fitted, kind, num_outputs, strength, balanced) for fitted, _ in parts)
+        results = [(scores(x_nF, *layer), y) for layer, (_, (x_nF, y)) in zip(solved, parts, strict=True)]
         total = sum(loss(scores_NC, targets, kind) for scores_NC, targets in results)
         scores_NC, targets = (np.concatenate(column) for column in zip(*results, strict=True))
         return -score(scores_NC, targets) if score else 0.0, total
