@@ -31,7 +31,7 @@ from bothways import metrics
 from bothways.checkpoint import checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.finetuning.finetune import follow
-from bothways.finetuning.plan import Rows, plan_of
+from bothways.finetuning.plan import ScoredRows, plan_of
 from bothways.settings import Answer, Classify, FineTune, Tag
 from bothways.tasks import answer, classify, tag, tag_examples
 from bothways.tasks.training_task import TrainingTask
@@ -74,7 +74,7 @@ def ours(settings: FineTune, task: TrainingTask, seed: int) -> tuple[float, floa
     """(score on dev, seconds of training)."""
     settings = dataclasses.replace(settings, seed=seed, out=settings.out / f"ours-{seed}")
     with Run(settings.out, "finetune", settings) as run:
-        result = follow(plan_of(Rows(settings, task)), run)
+        result = follow(plan_of(ScoredRows(settings, task)), run)
     seconds = max(row["seconds"] for row in read_metrics(settings.out) if row["split"] == "train")
     return result.mean, seconds
 

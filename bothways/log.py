@@ -24,7 +24,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, Self
 
 from bothways.errors import for_caller
 from bothways.io import to_json
@@ -302,15 +302,16 @@ class ProgressBar:
     """A progress bar with count and remaining time: in the output of a notebook's cell, else on standard error. Draws
     nothing if `draws_bars()` is false.
 
-    done: the count at the start, for example of a resumed job.
+    done: the count at the start, for example of a resumed job. draw: whether a bar may be drawn.
     """
 
-    def __init__(self, title: str, total: int | None, *, done: int = 0) -> None:
-        self.is_drawn = draws_bars()
+    def __init__(self, title: str, total: int | None, *, done: int = 0, draw: bool = True) -> None:
+        self.title, self.total = title, total
+        self.is_drawn = draw and draws_bars()
         kind = _NotebookBar if in_notebook() else _TerminalBar
         self.bar = kind(escape_controls(title), total, done) if self.is_drawn else None
 
-    def __enter__(self) -> "ProgressBar":
+    def __enter__(self) -> Self:
         if self.bar:
             self.bar.start()
         return self

@@ -14,6 +14,8 @@ from bothways.log import working
 from bothways.tasks import TASKS, TaskName, load_name
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bothways.finetuning.deliver import FineTuneResult
     from bothways.pretraining.result import PretrainingResult
     from bothways.settings.distill import Distill
@@ -173,8 +175,6 @@ def finetune(
     settings of the task's class in bothways.settings, such as epochs=3 or multi_label=True. InputError for an option
     that the task does not have.
     """
-    from pathlib import Path
-
     trained = {name: entry for name, entry in TASKS.items() if entry.is_trained}
     if task not in trained:
         raise InputError(f"task ({task!r}) must be one of {', '.join(trained)}")
@@ -184,8 +184,7 @@ def finetune(
     columns = {"text_column": text, "label_column": label, "pair_column": pair}
     given = {name: value for name, value in {**columns, "model": model, **options}.items() if value is not None}
     _check_names(given, cls, task)
-    if out is None:
-        out = next(path for number in count(1) if not (path := Path(f"{task}-{number}")).exists())
+    out = _new_directory(task) if out is None else out
     try:
         result: FineTuneResult = _train(cls(train=train, out=out, **given), callbacks=callbacks)
     except InputError as error:
@@ -193,6 +192,12 @@ def finetune(
         error.args = (re.sub(r"(?<!['\w])(text|label|pair)_column\b=?", r"\1=", str(error)),)
         raise
     return result
+
+
+def _new_directory(task: str) -> "Path":
+    from pathlib import Path
+
+    return next(path for number in count(1) if not (path := Path(f"{task}-{number}")).exists())
 
 
 def _check_names(options: Iterable[str], settings_class: type[Any], verb: str) -> None:

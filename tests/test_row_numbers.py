@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 import bothways
-from bothways.batch_jobs.jobs import predict, predict_blocks
-from bothways.batch_jobs.label_next import choose_rows
+from bothways.batch_jobs.jobs import choose_rows, predict, predict_blocks
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.examples import read_table

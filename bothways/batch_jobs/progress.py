@@ -7,7 +7,7 @@ from bothways.inference.reading import Progress
 from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, show_progress
 
 
-class JobProgress:
+class JobProgress(ProgressBar):
     """Shows the rows done, rows/s and the time left: a bar if `draws_bars()`, else a log line every half minute.
 
     total: number of rows, which may be an estimate; None if unknown. done: rows at the start, of a resumed job. bar:
@@ -23,20 +23,11 @@ class JobProgress:
         bar: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.title, self.total, self.clock = title, total, clock
-        self.bar = ProgressBar(title, total, done=done) if bar else None
+        super().__init__(title, total, done=done, draw=bar)
+        self.clock = clock
         self.logs = not draws_bars()
         self.first = self.done = done
         self.start = self.logged = clock()
-
-    def __enter__(self) -> "JobProgress":
-        if self.bar:
-            self.bar.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.bar:
-            self.bar.__exit__(*error)
 
     def within_block(self, rows: int) -> Progress:
         """The option `progress` of a Predictor's methods, for the next block of this many rows."""
@@ -50,8 +41,7 @@ class JobProgress:
         """Show that this many rows of the input are done."""
         now = self.clock()
         speed = (done - self.first) / max(now - self.start, 1e-9)
-        if self.bar:
-            self.bar.update(done, f"{done:,} rows  {_format_speed(speed)}")
+        self.update(done, f"{done:,} rows  {_format_speed(speed)}")
         if self.logs and now - self.logged >= LINE_EVERY:
             self.logged = now
             total, left = "", ""

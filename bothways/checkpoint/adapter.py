@@ -34,40 +34,13 @@ TABLE = "encoder.embeddings.words.weight"
 
 def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
     """Write the adapter of a checkpoint's model and its head into a directory."""
-    model, family = checkpoint.model, FAMILIES[checkpoint.model_type]
-    spec: AdapterSpec = model.adapter
+    model, spec = checkpoint.model, checkpoint.model.adapter
     config: dict[str, Any] = {"base_model_name_or_path": spec.base}
     state = {name: value.detach().float().cpu().contiguous() for name, value in own_state(model).items()}
     if spec.kind == "lora":
-        stored = _head_names(checkpoint)
-        prefix = PREFIX if stored and model.num_outputs else PREFIX + family.prefix
-        tensors, targets = {}, []
-        for name, part in model.named_modules():
-            if isinstance(part, LoraLinear):
-                hf_names = family.hf_names(f"{name}.weight", ())
-                downs = state.pop(f"{name}.lora_down").chunk(len(part.adapted))
-                for index, down, up in zip(part.adapted, downs, state.pop(f"{name}.lora_up"), strict=True):
-                    module = hf_names[index].removesuffix(".weight")
-                    targets.append(module.removeprefix(family.prefix))
-                    tensors[f"{PREFIX}{module}.lora_A.weight"] = down
-                    tensors[f"{PREFIX}{module}.lora_B.weight"] = up
-        tensors |= {f"{PREFIX}{hf_name}": state.pop(name) for name, hf_name in stored.items()}
-        modules = sorted({hf_name.removeprefix(family.prefix).split(".")[0] for hf_name in stored.values()})
-        if prefix != PREFIX:
-            tensors = {f"{PREFIX}{name.removeprefix(prefix)}": value for name, value in tensors.items()}
+        tensors, peft_config = _take_peft(checkpoint, state)
         write_weights({name: value.contiguous().clone() for name, value in tensors.items()}, directory / PEFT_WEIGHTS)
-        heads = [TASK_TYPES[head] for head in model.num_outputs if head in TASK_TYPES and stored]
-        config |= {
-            "peft_type": "LORA",
-            "task_type": heads[0] if heads else "FEATURE_EXTRACTION",
-            "r": spec.rank,
-            "lora_alpha": spec.alpha,
-            "lora_dropout": 0.0,
-            "target_modules": targets,
-            "modules_to_save": modules or None,
-            "bias": "none",
-            "inference_mode": True,
-        }
+        config |= peft_config
     else:
         config["adapter_type"] = spec.kind
     if line := unread(checkpoint):
@@ -86,6 +59,39 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
     }
     write_json(directory / ADAPTER_CONFIG, config)
     write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata, "adapter": described})
+
+
+def _take_peft(checkpoint: Checkpoint, state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of peft's file, by its names, and what its configuration says of them. They are taken from `state`,
+    the adapter and the head by our names."""
+    model, family = checkpoint.model, FAMILIES[checkpoint.model_type]
+    stored = _head_names(checkpoint)
+    tensors, targets = dict[str, Tensor](), []
+    for name, part in model.named_modules():
+        if isinstance(part, LoraLinear):
+            hf_names = family.hf_names(f"{name}.weight", ())
+            downs = state.pop(f"{name}.lora_down").chunk(len(part.adapted))
+            for index, down, up in zip(part.adapted, downs, state.pop(f"{name}.lora_up"), strict=True):
+                module = hf_names[index].removesuffix(".weight")
+                targets.append(module.removeprefix(family.prefix))
+                tensors |= {f"{PREFIX}{module}.lora_A.weight": down, f"{PREFIX}{module}.lora_B.weight": up}
+    tensors |= {f"{PREFIX}{hf_name}": state.pop(name) for name, hf_name in stored.items()}
+    if not (stored and model.num_outputs):  # a bare encoder
+        prefix = PREFIX + family.prefix
+        tensors = {f"{PREFIX}{name.removeprefix(prefix)}": value for name, value in tensors.items()}
+    modules = sorted({hf_name.removeprefix(family.prefix).split(".")[0] for hf_name in stored.values()})
+    heads = [TASK_TYPES[head] for head in model.num_outputs if head in TASK_TYPES and stored]
+    return tensors, {
+        "peft_type": "LORA",
+        "task_type": heads[0] if heads else "FEATURE_EXTRACTION",
+        "r": model.adapter.rank,
+        "lora_alpha": model.adapter.alpha,
+        "lora_dropout": 0.0,
+        "target_modules": targets,
+        "modules_to_save": modules or None,
+        "bias": "none",
+        "inference_mode": True,
+    }
 
 
 def unread(checkpoint: Checkpoint) -> str | None:
@@ -312,14 +318,20 @@ def _check_pair(files: AdapterFiles, names: list[str], down: Tensor, up: Tensor,
             )
 
 
+def _stored_heads(stored: Mapping[str, Tensor], family: FamilySpec, architecture: str) -> dict[str, int]:
+    """The heads in a file, and their numbers of outputs."""
+    sizes: dict[str, int] = {}
+    for head in family.find_heads(stored, architecture):
+        last = stored.get(f"{family.head_names[head].get('output')}.weight")
+        sizes[head] = NUM_OUTPUTS.get(head, 0 if last is None or not last.numel() or not last.ndim else len(last))
+    return sizes
+
+
 def _with_stored_head(
     files: AdapterFiles, base: Checkpoint, stored: Mapping[str, Tensor], family: FamilySpec, *, is_bare: bool
 ) -> tuple[Model, tuple[str, ...]]:
     """The base with the heads in the file, or if there are none, its heads; and the names of the classes."""
-    sizes: dict[str, int] = {}
-    for head in family.find_heads(stored, _architecture(files, base)):
-        last = stored.get(f"{family.head_names[head].get('output')}.weight")
-        sizes[head] = NUM_OUTPUTS.get(head, 0 if last is None or not last.numel() or not last.ndim else len(last))
+    sizes = _stored_heads(stored, family, _architecture(files, base))
     heads = base.model.num_outputs
     keeps_heads = all(heads.get(head) == size for head, size in sizes.items())
     if is_bare and any(name.startswith(family.hf_names(TABLE, ())[0].removesuffix("weight")) for name in stored):

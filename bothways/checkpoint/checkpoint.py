@@ -150,11 +150,8 @@ def _fill(model: Model, files: ModelFiles) -> None:
             continue
         for name, rows in zip(names, target.chunk(len(names)), strict=True):
             value = torch.from_numpy(tensors[name])
-            if value.shape != rows.shape:
-                misshapen.append(f"{name} is {list(value.shape)}, config.json requires {list(rows.shape)}")
-                continue
-            if not value.is_floating_point():
-                misshapen.append(f"{name} is {value.dtype}, not floating point")
+            if misfit := _misfit(value, rows):
+                misshapen.append(f"{name} is {misfit}")
                 continue
             rows.copy_(value)
             if not all_finite(rows):
@@ -168,11 +165,18 @@ def _fill(model: Model, files: ModelFiles) -> None:
         )
     if broken:
         raise not_finite_error(file, broken)
-    unused = [name for name in tensors if name not in used and not name.endswith(DERIVED)]
-    if unused:
-        files.directory.warn(f"{file}: ignored, since no part of the model uses them: {shorten(unused)}")
+    unused = [name for name in tensors if name not in used]
+    if ignored := [name for name in unused if not name.endswith(DERIVED)]:
+        files.directory.warn(f"{file}: ignored, since no part of the model uses them: {shorten(ignored)}")
     if "masked_words" in model.num_outputs:
-        _refuse_untied(model, [name for name in tensors if name not in used], tensors, file)
+        _refuse_untied(model, unused, tensors, file)
+
+
+def _misfit(value: torch.Tensor, rows: torch.Tensor) -> str:
+    """The shape or type of a stored tensor that does not fit its rows in the model; "" if it fits."""
+    if value.shape != rows.shape:
+        return f"{list(value.shape)}, config.json requires {list(rows.shape)}"
+    return "" if value.is_floating_point() else f"{value.dtype}, not floating point"
 
 
 def _refuse_untied(model: Model, unused: list[str], tensors: Mapping[str, Array], file: Path) -> None:

@@ -141,11 +141,13 @@ def commit_of(snapshot: Path) -> str | None:
     return None
 
 
-def commits(settings: Mapping[str, object]) -> dict[str, str]:
-    """OWNER/NAME@COMMIT of each setting that names a model of the hub; the models have been located before."""
+def commits(values: Mapping[str, object]) -> dict[str, str]:
+    """OWNER/NAME@COMMIT of each setting that names a model of the hub; the models have been located before.
+
+    values: of settings, by name."""
     result = {}
     for name in SETTINGS:
-        value = settings.get(name)
+        value = values.get(name)
         if isinstance(value, Path) and not value.exists():
             model = HubModel.parse(value.as_posix())
             snapshot = model.snapshot() if model else None

@@ -115,9 +115,9 @@ def _list_modules(files: Files) -> list[Module]:
     return modules
 
 
-def _check(file: Path, settings: Mapping[str, Any], values: Values) -> None:
+def _check(file: Path, content: Mapping[str, Any], values: Values) -> None:
     """InputError for a setting of a file that is unknown, or that has a value which is not computed."""
-    for key, value in settings.items():
+    for key, value in content.items():
         computed = values.get(key, ())
         if value and computed is not ANY and value not in computed:
             known = f"only {computed[0]!r}" if computed else "remove it to leave it out of account"
@@ -126,9 +126,9 @@ def _check(file: Path, settings: Mapping[str, Any], values: Values) -> None:
 
 def _read(files: Files, name: str, values: Values) -> dict[str, Any]:
     """The settings in a file, none if it does not exist."""
-    settings = files.json(name)
-    _check(files.path / name, settings, values)
-    return settings
+    content = files.json(name)
+    _check(files.path / name, content, values)
+    return content
 
 
 def normalizes(files: Files) -> bool:
@@ -139,8 +139,8 @@ def normalizes(files: Files) -> bool:
 
 def lowers_texts(files: Files) -> bool:
     """Whether texts are lower-cased before the tokenizer reads them."""
-    file, settings = _read_limits(files)
-    flag = settings.get("do_lower_case") or False
+    file, content = _read_limits(files)
+    flag = content.get("do_lower_case") or False
     if not isinstance(flag, bool):
         raise InputError(f"{file}: do_lower_case ({flag!r:.60}) must be true or false; correct or remove it")
     return flag
@@ -149,10 +149,10 @@ def lowers_texts(files: Files) -> bool:
 def _read_limits(files: Files) -> tuple[Path, dict[str, Any]]:
     """The file with the settings of the Transformer module, and its content."""
     name = next((name for name in LIMITS if files.has(name)), LIMITS[0])
-    file, settings = files.path / name, _read(files, name, LIMIT_VALUES)
+    file, content = files.path / name, _read(files, name, LIMIT_VALUES)
     for key in ARGUMENT_KEYS:
-        _check(file, get_object(settings, key, file), ARGUMENTS)
-    return file, settings
+        _check(file, get_object(content, key, file), ARGUMENTS)
+    return file, content
 
 
 def check_settings(files: Files, hidden_size: int, warn: Callable[[str], None]) -> None:
@@ -199,9 +199,9 @@ def _read_length(files: Files) -> int | None:
     """The number of tokens after which sentence-transformers cuts a text off; None if no file sets it."""
     if not files.has(MODULES):
         return None
-    file, settings = _read_limits(files)
-    values = [get_object(settings, key, file).get("model_max_length") for key in ARGUMENT_KEYS]
-    values += [settings.get("max_seq_length"), files.json("tokenizer_config.json").get("model_max_length")]
+    file, content = _read_limits(files)
+    values = [get_object(content, key, file).get("model_max_length") for key in ARGUMENT_KEYS]
+    values += [content.get("max_seq_length"), files.json("tokenizer_config.json").get("model_max_length")]
     return next((value for value in values if type(value) is int and value > 0), None)
 
 

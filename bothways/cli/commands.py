@@ -48,10 +48,10 @@ def vocab(settings: Vocab) -> int:
 
 def predict(settings: Predict) -> "Journal | Iterator[list[dict[str, Any]]]":
     """Write predictions, or rows to label, to a file; without an output file, yield rows block by block."""
-    from bothways.batch_jobs import jobs, label_next
+    from bothways.batch_jobs import jobs
 
     if settings.label_next is not None:
-        return label_next.choose_rows(settings)
+        return jobs.choose_rows(settings)
     return jobs.predict_blocks(settings) if settings.out is None else jobs.predict(settings)
 
 

@@ -23,7 +23,7 @@ from bothways.inference.predictor import Predictor
 from bothways.log import command_name, messages_to, muted, print_lines
 from bothways.pretrained import DEFAULT
 from bothways.pretraining import pretrain
-from bothways.report import page
+from bothways.report import Section, page
 from bothways.report.demo import DemoComparison, Gaps, NextSentences, SearchHits, SenseMap, WordSenses
 from bothways.report.scores import ScoreSummary
 from bothways.rng import Purpose, generator
@@ -44,7 +44,7 @@ Rows = list[dict[str, Any]]
 class Results:
     """Results of the steps: for the page, and as figures for bothways.json."""
 
-    sections: list[page.Section] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
     comparison: list[tuple[str, str, float, tuple[float, float] | None]] = field(default_factory=list)
     scores: list[ScoreSummary] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
@@ -271,15 +271,13 @@ def train_and_report(
 def pretrain_small(settings: Demo, results: Results) -> None:
     """A two-layer BERT from scratch: its vocabulary, then masked words for some minutes."""
     write(f"8. Pre-train a small BERT from scratch on the included novels (--minutes {settings.minutes:g})")
-    books, folder = sample(), settings.out / "text"
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {}
-    for split in ("train", "test"):
-        texts[split] = folder / f"{split}_books.jsonl"
-        lines = [json.dumps({"text": book["text"]}) + "\n" for book in books if book["split"] == split]
-        texts[split].write_text("".join(lines), encoding="utf-8")
+    novels = {split: [book["text"] for book in sample() if book["split"] == split] for split in ("train", "test")}
+    texts = {split: settings.out / "text" / f"{split}_books.jsonl" for split in novels}
+    texts["train"].parent.mkdir(parents=True, exist_ok=True)
+    for split, file in texts.items():
+        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in novels[split]), encoding="utf-8")
     with muted():
-        tokenizer = Tokenizer.learn((book["text"] for book in books if book["split"] == "train"), size=5000)
+        tokenizer = Tokenizer.learn(novels["train"], size=5000)
     tokenizer.save(settings.out / "tokenizer")
     write(f"   learned a vocabulary of {len(tokenizer):,} entries")
     # Small steps and short texts give more steps in a minute, and learn faster (docs/LOG.md).
@@ -331,7 +329,7 @@ def write_page(settings: Demo, results: Results, seconds: float) -> None:
         ),
         ("seconds", f"{seconds:.0f} for all steps"),
     )
-    sections: Sequence[page.Section] = [
+    sections: Sequence[Section] = [
         results.sections[1],
         DemoComparison(results.comparison),
         *results.sections[2:],

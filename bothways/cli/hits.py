@@ -11,39 +11,35 @@ from bothways.search.commands import SearchResult, hit_json
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit
 from bothways.search.words import Span, matching_sentence, matching_words
-from bothways.settings.search import Search
 
 # ANSI styles, with the colours of grep.
 PATH, LINE, DIM, SENTENCE, WORD = "35", "32", "2", "1", "1;31"
 Segment = tuple[str, str]  # a text and its style
 
 
-def print_hits(settings: Search, result: SearchResult) -> None:
-    color = {"always": True, "never": False}.get(settings.color, sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
-    if settings.json:
-        print_json(*(hit_json(hit) | {"match": [*_sentence(settings, result, hit)]} for hit in result.hits))
+def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool, color: str) -> None:
+    """Print the hits as JSON, as the names of their files, or as text. color: always, never, or auto."""
+    if json:
+        print_json(*(hit_json(hit) | {"match": [*_sentence(result, hit, query)]} for hit in result.hits))
         if result.answers is not None:
             print_json(
                 {"answers": [{**vars(answer), "hit": result.hits.index(answer.hit)} for answer in result.answers]}
             )
         return
-    if settings.files_with_matches:
+    if only_files:
         print_lines(*dict.fromkeys(_name(hit.path) for hit in result.hits))
         return
+    colors = {"always": True, "never": False}.get(color, sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
     for answer in result.answers or ():
-        print_styled([(answer.text, SENTENCE), (f"  {answer.score:.2f}  ", DIM), *_place(answer.hit)], color=color)
+        print_styled([(answer.text, SENTENCE), (f"  {answer.score:.2f}  ", DIM), *_place(answer.hit)], color=colors)
     if result.answers:
         print_lines("")
     for number, hit in enumerate(result.hits):
         before, after = result.around[number] if result.around else ([], [])
-        print_styled(
-            [*_place(hit), (f"  {hit.heading}" if hit.heading else "", ""), (f"  {hit.score:.3f}", DIM)], color=color
-        )
-        for other in before:
-            print_styled(*_plain(other), color=color)
-        print_styled(*_marked(settings, result, hit), color=color)
-        for other in after:
-            print_styled(*_plain(other), color=color)
+        heading = f"  {hit.heading}" if hit.heading else ""
+        print_styled([*_place(hit), (heading, ""), (f"  {hit.score:.3f}", DIM)], color=colors)
+        for lines in (*map(_plain, before), _marked(result, hit, query), *map(_plain, after)):
+            print_styled(*lines, color=colors)
         print_lines("")
 
 
@@ -59,19 +55,19 @@ def _place(hit: Hit) -> list[Segment]:
     return [(_name(hit.path), PATH), *page, *line]
 
 
-def _sentence(settings: Search, result: SearchResult, hit: Hit) -> Span:
+def _sentence(result: SearchResult, hit: Hit, query: str) -> Span:
     static = open_vectors("static", result.store.database.get("static_model"))
-    return matching_sentence(hit.text, settings.query, result.store.analyzer, static)
+    return matching_sentence(hit.text, query, result.store.analyzer, static)
 
 
 def _plain(hit: Hit) -> list[list[Segment]]:
     return [[(f"  {line}", DIM)] for line in hit.text.split("\n")]
 
 
-def _marked(settings: Search, result: SearchResult, hit: Hit) -> list[list[Segment]]:
+def _marked(result: SearchResult, hit: Hit, query: str) -> list[list[Segment]]:
     """The lines of a passage: its matching sentence in bold, the words of the query coloured."""
-    start, end = _sentence(settings, result, hit)
-    words = matching_words(hit.text, settings.query, result.store.analyzer)
+    start, end = _sentence(result, hit, query)
+    words = matching_words(hit.text, query, result.store.analyzer)
     bounds = sorted({0, start, end, len(hit.text), *(bound for span in words for bound in span)})
     lines: list[list[Segment]] = [[("  ", "")]]
     for first, last in pairwise(bounds):

@@ -45,8 +45,8 @@ def describe_run(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
         facts["trained"] = describe_progress(totals, metadata) + seeds
     if checkpoints := sorted((path / FOLDER).glob("step-*")):
         facts["checkpoints"] = ", ".join(folder.name for folder in checkpoints) + describe_best(checkpoints[-1])
-    settings = metadata.get("settings") or {}
-    facts["settings"] = {key: value for key, value in settings.items() if value not in (None, [], "")}
+    run_settings = (metadata.get("settings") or {}).items()
+    facts["settings"] = {key: value for key, value in run_settings if value not in (None, [], "")}
     facts["files"] = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
     return facts
 

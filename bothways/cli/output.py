@@ -6,7 +6,7 @@ One function per verb, named after the verb's first word, called with the settin
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import format_count
@@ -33,6 +33,15 @@ if TYPE_CHECKING:
     from bothways.settings.tools import Cache, Demo, Info, Vocab
     from bothways.tasks.fill import Guess
     from bothways.tasks.scores import Scores
+
+
+# The attributes of a FineTuneResult in its JSON, besides n, and for some of them what they need.
+FINETUNED = (
+    *("task", "metric", "mean", "std", "n", "failed", "scores", "measured", "split", "model", "interval", "rows"),
+    *("pooled", "baselines", "verdict", "frozen", "dtype", "delivered", "encoder", "teacher", "readers"),
+)
+OPTIONAL = {name: name for name in ("measured", "pooled", "dtype", "delivered", "teacher", "readers")}
+OPTIONAL["encoder"] = "delivered"
 
 
 def print_result(verb: str, settings: Any, result: Any) -> None:
@@ -98,59 +107,50 @@ def distill(settings: "Distill", result: "PretrainingResult | dict[str, Any]") -
 def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
     from bothways.finetuning.compare import format_table
 
-    n = len(result.scores)
     if settings.json:
-        print_json(
-            {
-                "task": result.task,
-                "metric": result.metric,
-                "mean": result.mean if n else None,
-                "std": result.std if n else None,
-                "n": n,
-                "failed": result.failed,
-                "scores": result.scores,
-                **({"measured": result.measured} if result.measured else {}),
-                "split": result.split,
-                "model": str(result.model),
-                "interval": result.interval,
-                "rows": result.rows,
-                **({} if result.pooled is None else {"pooled": result.pooled}),
-                "baselines": result.baselines,
-                "verdict": result.verdict,
-                "frozen": result.frozen,
-                **({"dtype": result.dtype} if result.dtype else {}),
-                **({"delivered": result.delivered, "encoder": result.encoder} if result.delivered else {}),
-                **({"teacher": result.teacher} if result.teacher else {}),
-                **({"readers": result.readers} if result.readers else {}),
-            }
-        )
+        n = len(result.scores)
+        facts = {**vars(result), "n": n, "model": str(result.model)}
+        facts |= {} if n else {"mean": None, "std": None}
+        absent = {name for name, needed in OPTIONAL.items() if facts[needed] in ("", None, {})}
+        print_json({name: facts[name] for name in FINETUNED if name not in absent})
         return
-    if not n:
+    if not result.scores:
         print_lines(f"model in {result.model}", result.verdict)
         return
-    name, unit = ("cross-validated", "folds") if result.split == "folds" else (result.split, "seeds")
-    if result.measured:
-        name = "out-of-fold"
-    spread = f" +- {result.std:.2%} over {n} {unit}" if n > 1 else ", one seed (no standard deviation)"
-    if result.delivered:
-        spread = f"{spread if n > 1 else ''}, {result.delivered}"
-    if result.measured:
-        spread = f" ({result.measured})" + (f", {result.delivered}" if result.delivered else "")
-    pooled = "" if result.pooled is None or result.measured else f"; all rows together {result.pooled:.2%}"
-    low, high = result.interval or (None, None)
-    rows = format_count(result.rows or 0, "row")
-    interval = "" if low is None else f"{pooled} (95 % interval {low:.2%} to {high:.2%}, {rows})"
+    name = "cross-validated" if result.split == "folds" else result.split
+    name = "out-of-fold" if result.measured else name
+    delivered = f", {result.delivered}" if result.delivered else ""
     failed = f"; {result.failed} no better than the simplest baseline" if result.failed else ""
     selected = " (the model was selected on this set, so new text may score lower)" if result.split == "dev" else ""
     computed = f", computed in {result.dtype}" if result.dtype else ""
     print_lines(
-        f"{name} {result.metric} {result.mean:.2%}{spread}{interval}{failed}{computed}{selected}",
+        f"{name} {result.metric} {result.mean:.2%}{format_spread(result, delivered)}{format_interval(result)}{failed}"
+        f"{computed}{selected}",
         *format_encoder(result),
         *format_teacher(result),
         *format_table(result.metric, name, result.baselines),
-        f"model in {result.model}{f', {result.delivered}' if result.delivered else ''}",
+        f"model in {result.model}{delivered}",
         *filter(None, (result.readers, result.verdict)),
     )
+
+
+def format_spread(result: "FineTuneResult", delivered: str) -> str:
+    """How the mean was measured: its standard deviation over seeds or folds, if there are several."""
+    n, unit = len(result.scores), "folds" if result.split == "folds" else "seeds"
+    if result.measured:
+        return f" ({result.measured}){delivered}"
+    if n > 1:
+        return f" +- {result.std:.2%} over {n} {unit}{delivered}"
+    return delivered or ", one seed (no standard deviation)"
+
+
+def format_interval(result: "FineTuneResult") -> str:
+    """The 95 % interval, with the score of all rows together in cross-validation."""
+    low, high = result.interval or (None, None)
+    if low is None:
+        return ""
+    pooled = "" if result.pooled is None or result.measured else f"; all rows together {result.pooled:.2%}"
+    return f"{pooled} (95 % interval {low:.2%} to {high:.2%}, {format_count(result.rows or 0, 'row')})"
 
 
 def format_encoder(result: "FineTuneResult") -> list[str]:
@@ -237,7 +237,8 @@ def mcp(settings: "Mcp", result: None) -> None:
 def search(settings: "Search", result: "SearchResult") -> None:
     from bothways.cli.hits import print_hits
 
-    print_hits(settings, result)
+    only_files = settings.files_with_matches
+    print_hits(result, settings.query, json=settings.json, only_files=only_files, color=settings.color)
     if not result.hits:
         sys.exit(1)  # as grep
 
@@ -267,15 +268,11 @@ def _table(name: str, rows: dict[str, dict[str, Any]]) -> list[str]:
     return [head, *(f"  {key:22} {' '.join(f'{cell:>10}' for cell in row)}" for key, row in cells.items())]
 
 
-def quantize(settings: "Quantize", result: "Quantized") -> None:
+def prune(settings: "Prune | Quantize | Shrink", result: "Pruned | Quantized | Shrunk") -> None:
     print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
 
 
-def prune(settings: "Prune | Shrink", result: "Pruned | Shrunk") -> None:
-    print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
-
-
-shrink = prune
+quantize = shrink = prune
 
 
 def pack(settings: "Pack | Unpack", result: dict[str, Any]) -> None:
@@ -323,15 +320,8 @@ def without_defaults(verb: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 def cache(settings: "Cache", contents: "CacheContents") -> None:
     if settings.json:
-        deleted, stores = (
-            [{**asdict(store), "path": str(store.path)} for store in column]
-            for column in (contents.deleted, contents.stores)
-        )
-        deleted_indexes, indexes = (
-            [{**vars(index), "path": str(index.path)} for index in column]
-            for column in (contents.deleted_indexes, contents.indexes)
-        )
-        listed = {"deleted": deleted, "stores": stores, "deleted_indexes": deleted_indexes, "indexes": indexes}
+        columns = ("deleted", "stores", "deleted_indexes", "indexes")
+        listed = {name: [{**vars(one), "path": str(one.path)} for one in getattr(contents, name)] for name in columns}
         print_json({"directory": str(contents.directory), **listed})
         return
     for store in contents.deleted or contents.stores:

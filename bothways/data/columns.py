@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from bothways.data.near_duplicates import first_locations, text_key
 from bothways.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
@@ -100,6 +100,45 @@ class Table:
         return first_locations(self.groups or self.keys, self.where)
 
 
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of the texts, second texts, labels and groups of a table."""
+
+    text: Columns
+    pair: Columns | None
+    label: str | None
+    group: str | None
+
+    def read(
+        self, where: RowLocation, row: TableRow, need_label: bool, check: LabelCheck | None
+    ) -> tuple[str, str, str | None, RowLocation, str]:
+        """The text, second text, label, location and group of a row; "" without a second text or group.
+
+        InputError if one of them cannot be read, or `check` refuses the label.
+        """
+        text = read_text(where, row, self.text)
+        pair = read_text(where, row, self.pair) if self.pair else ""
+        label = None if self.label is None else _read_optional_label(where, row, self.label, need_label)
+        if check and label is not None:
+            check(where, label)
+        group = "" if self.group is None else read_text(where, row, (self.group,), "group")
+        if self.group is not None and not group.strip():
+            raise InputError(f"{where}: {self.group!r} is empty; fill it in or drop the row")
+        return text, pair, label, where, group
+
+    def table(self, rows: Sequence[tuple[str, str, str | None, RowLocation, str]]) -> Table:
+        """The table of rows that `read` has read; without labels if one of them has none."""
+        texts, pairs, labels, where, groups = map(list, zip(*rows, strict=True)) if rows else ([] for _ in range(5))
+        has_labels = self.label is not None and None not in labels
+        return Table(
+            texts,
+            pairs if self.pair else None,
+            labels if has_labels else None,
+            where,
+            groups=None if self.group is None else groups,
+        )
+
+
 def build_table(
     path: TableSource,
     located_rows: Sequence[tuple[RowLocation, TableRow]],
@@ -121,39 +160,19 @@ def build_table(
     """
     if not located_rows:
         raise InputError(f"{path}: empty; a table has a header and at least one row")
-    columns = list(dict.fromkeys(label_value for _, row in located_rows for label_value in row))
-    text_columns, pair_columns = find_text_columns(path, columns, text, None if pair == "pair" else pair)
-    label = find_column(path, columns, "label", label, ["label"], LABEL_NAMES if need_labels else ())
+    names = list(dict.fromkeys(name for _, row in located_rows for name in row))
+    texts = find_text_columns(path, names, text, None if pair == "pair" else pair)
+    label = find_column(path, names, "label", label, ["label"], LABEL_NAMES if need_labels else ())
     if need_labels and label is None:
-        raise column_not_found(path, columns, "label")
-    group = find_column(path, columns, "group", group, (), ())
-    texts, pairs, labels, locations, groups = [], [], [], [], []
+        raise column_not_found(path, names, "label")
+    columns = TableColumns(*texts, label, find_column(path, names, "group", group, (), ()))
+    rows = []
     for where, row in located_rows:
         try:
-            first_text = read_text(where, row, text_columns)
-            second_text = read_text(where, row, pair_columns) if pair_columns else ""
-            label_value = None if label is None else _read_optional_label(where, row, label, need_labels)
-            if check and label_value is not None:
-                check(where, label_value)
-            group_value = "" if group is None else read_text(where, row, (group,), "group")
-            if group is not None and not group_value.strip():
-                raise InputError(f"{where}: {group!r} is empty; fill it in or drop the row")
+            rows.append(columns.read(where, row, need_labels, check))
         except InputError as error:
             on_row_error(error.with_traceback(None))
-            continue
-        texts.append(first_text)
-        pairs.append(second_text)
-        labels.append(label_value)
-        locations.append(where)
-        groups.append(group_value)
-    has_labels = label is not None and None not in labels
-    return Table(
-        texts,
-        pairs if pair_columns else None,
-        cast(list[str], labels) if has_labels else None,
-        locations,
-        groups=None if group is None else groups,
-    )
+    return columns.table(rows)
 
 
 def _read_optional_label(where: str, row: TableRow, column: str, needed: bool) -> str | None:

@@ -1,6 +1,8 @@
 """Labelled examples from files, datasets and tables: texts with labels, and words with tags."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from bothways.data.annotations import (
     accepted_rows,
@@ -61,13 +63,20 @@ def read_table(
         table = build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=errors, check=check)
     if table is not None:
         return replace(table, notes=errors.notes(len(table)))
-    if need_labels:
-        raise InputError(
-            f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns "
-            f"{text or 'text'!r} and {label or 'label'!r}"
-        )
     assert not isinstance(path, MemoryTable)  # whose rows have columns
-    refuse_column_names(path, text, pair)
+    return read_text_lines(path, columns, need_labels=need_labels, encoding=encoding)
+
+
+def read_text_lines(
+    path: Path, columns: Mapping[str, str | None], *, need_labels: bool, encoding: str | None = None
+) -> Table:
+    """A table of the lines of a file. InputError if it is empty, or if labels or columns are wanted."""
+    if need_labels:
+        text, label = (columns[use] or use for use in ("text", "label"))
+        raise InputError(
+            f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns {text!r} and {label!r}"
+        )
+    refuse_column_names(path, columns["text"], columns["pair"])
     numbered_lines = list(read_lines(path, encoding))
     if not numbered_lines:
         raise InputError(f"{path}: empty; a file of texts has one per line")

@@ -11,13 +11,9 @@ from bothways.data.columns import LABEL_NAMES, Table, build_table, find_column, 
 from bothways.data.datasets import read_rows
 from bothways.data.glue import glue_table
 from bothways.data.labels import numeric_labels, parse_number
-from bothways.data.near_duplicates import text_key
-from bothways.data.split_tables import divide_rows
-from bothways.data.splits import parts_for
 from bothways.data.tables import OnError, RowErrorHandler, RowErrors, TableRow, match_columns
 from bothways.errors import InputError, RowLocation, no_such_column
 from bothways.settings.base import TextColumns
-from bothways.settings.finetune import TrainEmbed
 from bothways.settings.tables_in_memory import TableSource
 
 NO_NEGATIVES = ""  # as negative_column: read no negatives
@@ -41,47 +37,20 @@ class TextPairs:
         return TextPairs(texts, None if self.scores is None else self.scores[rows], self.notes)
 
 
-def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextPairs]:
-    """The pairs by split: train, dev and possibly test.
-
-    Without a dev file, a tenth of the training table becomes dev; without dev and test files, another tenth becomes
-    test. Pairs with the same or a near-duplicate first text stay together. fold: the test fold in cross-validation.
-    """
-    if settings.objective == "scores" and settings.negative_column is not None:
-        raise InputError(
-            f"negative_column ({settings.negative_column}) is for pairs; leave it out, or use --objective pairs"
-        )
-    on_error = settings.on_error
-    train = read_pair_file(settings.train, settings, settings.objective, settings.negative_column, on_error)
-    if train.scores is None and len(set(train.texts[1])) < 2:
-        raise InputError(f"{settings.train}: a single pair has no negatives; add pairs")
-    objective: PairObjective = "pairs" if train.scores is None else "scores"
-    files = {"dev": settings.dev, "test": settings.test}
-    negative = settings.negative_column
-    pairs_by_split = {
-        name: read_pair_file(path, settings, objective, negative, on_error) for name, path in files.items() if path
-    }
-    pairs_by_split = {"train": train, **pairs_by_split}
-    if settings.dev:
-        return pairs_by_split
-    rows = divide_rows(settings, [*map(text_key, train.texts[0])], parts_for(pairs_by_split), fold)
-    return {**pairs_by_split, **{name: train.take(split_rows) for name, split_rows in rows.items()}}
-
-
 def read_pair_file(
     path: TableSource,
-    settings: TextColumns,
+    named: TextColumns,
     objective: PairObjective,
     negative: str | None = None,
     on_error: OnError | None = None,
 ) -> TextPairs:
     """The pairs of one file or dataset.
 
-    objective: auto means scores if the table has a label column and no negative column is named. negative: the
-    column of negatives; None: `negative` if present; NO_NEGATIVES: read none. on_error: see `read_table`.
+    named: the columns. objective: auto means scores if the table has a label column and no negative column is named.
+    negative: the column of negatives; None: `negative` if present; NO_NEGATIVES: read none. on_error: see `read_table`.
     """
-    columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
-    scored, errors, encoding = objective == "scores", RowErrors(on_error), settings.encoding
+    columns, encoding = named.columns, named.encoding
+    scored, errors = objective == "scores", RowErrors(on_error)
     check = check_score if objective != "pairs" else None
     table = glue_table(
         path, **columns, need_labels=check is not None, on_row_error=errors, check=check, encoding=encoding
@@ -92,23 +61,19 @@ def read_pair_file(
     columns_in_file = list(dict.fromkeys(name for _, row in rows for name in row))
     if objective == "auto" and negative in (None, NO_NEGATIVES):
         scored = find_column(path, columns_in_file, "label", columns["label"], ["label"], LABEL_NAMES) is not None
-    negatives = (
-        {}
-        if scored or negative == NO_NEGATIVES or not rows
-        else read_negatives(path, rows, columns_in_file, negative, errors)
-    )
+    negatives: dict[RowLocation, str] = {}
+    if rows and not scored and negative != NO_NEGATIVES:
+        negatives = read_negatives(path, rows, columns_in_file, negative, errors)
     kept_rows = [(where, row) for where, row in rows if not negatives or where in negatives]
     if not kept_rows:
         errors.notes(0)
     table = build_table(
         path, kept_rows, **columns, need_labels=scored, on_row_error=errors, check=check_score if scored else None
     )
-    notes = errors.notes(len(table))
-    if scored:
-        return TextPairs(text_columns(table), pair_scores(table), notes)
-    return TextPairs(
-        [*text_columns(table), *([[negatives[where] for where in table.where]] if negatives else [])], None, notes
-    )
+    notes, texts = errors.notes(len(table)), text_columns(table)
+    if negatives:
+        texts.append([negatives[where] for where in table.where])
+    return TextPairs(texts, pair_scores(table) if scored else None, notes)
 
 
 def text_columns(table: Table) -> list[list[str]]:

@@ -1,25 +1,24 @@
 """Data quality warnings: empty or shared texts, conflicting, rare or misspelled labels."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from itertools import chain
 
 from bothways.data.columns import Table
-from bothways.data.labels import label_sets, labels_by_row, numeric_labels
+from bothways.data.labels import labels_by_row
 from bothways.data.near_duplicates import find_conflicts, spelling_variants
-from bothways.data.splits import overlap_warning
-from bothways.settings.finetune import Classify, Regress
+from bothways.data.splits import overlap_warnings
 
 LISTED = 5  # examples in a warning
+LabelReader = Callable[[Table], Sequence[Hashable]]
 
 
-def table_warnings(settings: Classify | Regress, tables: Mapping[str, Table]) -> list[str]:
-    """Warnings about rows left out, empty texts, texts shared by splits, and doubtful labels."""
+def table_warnings(tables: Mapping[str, Table], read_labels: LabelReader) -> list[str]:
+    """Warnings about rows left out, empty texts, texts shared by splits, and conflicting labels. read_labels: the
+    labels of a table, which are compared."""
     notes = dict.fromkeys(chain.from_iterable(table.notes for table in tables.values()))
-    warnings = [*notes, *empty_text_warnings(tables), *overlap_warnings(tables), *conflict_warnings(settings, tables)]
-    if isinstance(settings, Classify):
-        warnings += [*label_warnings(tables, settings.multi_label), *coverage_warnings(settings, tables)]
-    return warnings
+    overlap = overlap_warnings({name: table.keys for name, table in tables.items()})
+    return [*notes, *empty_text_warnings(tables), *overlap, *conflict_warnings(tables, read_labels)]
 
 
 def empty_text_warnings(tables: Mapping[str, Table]) -> list[str]:
@@ -34,28 +33,17 @@ def empty_text_warnings(tables: Mapping[str, Table]) -> list[str]:
     return warnings
 
 
-def overlap_warnings(tables: Mapping[str, Table]) -> list[str]:
-    line = overlap_warning({name: table.keys for name, table in tables.items()})
-    return [line] if line else []
-
-
-def conflict_warnings(settings: Classify | Regress, tables: Mapping[str, Table]) -> list[str]:
+def conflict_warnings(tables: Mapping[str, Table], read_labels: LabelReader) -> list[str]:
     """A warning about texts with different labels in different rows of any split, with examples."""
     keys = [*chain.from_iterable(table.keys for table in tables.values())]
     where = [*chain.from_iterable(table.where for table in tables.values())]
-    labels = [*chain.from_iterable(_comparable(settings, table) for table in tables.values())]
+    labels = [*chain.from_iterable(map(read_labels, tables.values()))]
     conflicts = find_conflicts(keys, labels)
     if not conflicts:
         return []
     shown = [" but ".join(f"{_shown(labels[row])} at {where[row]}" for row in rows[:3]) for rows in conflicts[:LISTED]]
     texts = f"{len(conflicts):,} text{'s' if len(conflicts) > 1 else ''} with different labels"
     return [f"{texts} (apart from case, spaces and punctuation): {_listed(shown, len(conflicts))}"]
-
-
-def _comparable(settings: Classify | Regress, table: Table) -> Sequence[Hashable]:
-    if isinstance(settings, Regress):
-        return numeric_labels(table)
-    return label_sets(table) if settings.multi_label else table.labels or []
 
 
 def _shown(label: Hashable) -> str:
@@ -84,14 +72,13 @@ def label_warnings(tables: Mapping[str, Table], several: bool) -> list[str]:
     return warnings
 
 
-def coverage_warnings(settings: Classify, tables: Mapping[str, Table]) -> list[str]:
-    """A warning about classes that the split that is scored has no rows of, if it was divided off the training file."""
+def coverage_warnings(tables: Mapping[str, Table], sources: Collection[str], several: bool) -> list[str]:
+    """A warning about classes that the split that is scored has no rows of, if it was divided off the training file.
+    sources: the splits with their own files."""
     split = "test" if "test" in tables else "dev"
-    if settings.folds or settings.group_column or getattr(settings, split) is not None:
+    if split in sources:
         return []
-    train, scored = (
-        set(chain.from_iterable(labels_by_row(tables[name], settings.multi_label))) for name in ("train", split)
-    )
+    train, scored = (set(chain.from_iterable(labels_by_row(tables[name], several))) for name in ("train", split))
     if not (missing := sorted(train - scored)):
         return []
     return [

@@ -22,22 +22,18 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     test. Splits are stratified by class. Rows of a group stay together, or without groups near-duplicate texts. fold:
     the test fold in cross-validation.
     """
-    columns = {"text": settings.text_column, "pair": settings.pair_column, "label": settings.label_column}
-    group = settings.group_column
-    sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     tables = {
         name: read_table(
             path,
-            **columns,
-            group=group,
+            **settings.columns,
+            group=settings.group_column,
             need_group=name == "train",
             need_labels=True,
             encoding=settings.encoding,
             on_error=settings.on_error,
             check=label_check(settings),
         )
-        for name, path in sources.items()
-        if path
+        for name, path in settings.sources.items()
     }
     check_pairs(tables)
     if isinstance(settings, Classify) and not settings.multi_label:
@@ -53,7 +49,7 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     else:
         rows = split(*arguments, seed=settings.seed, parts=parts_for(tables), source=settings.train)
     splits = {name: whole.take(split_rows) for name, split_rows in rows.items()}
-    if group is not None:
+    if settings.group_column is not None:
         note = groups_note(settings, splits)
         splits["train"] = replace(splits["train"], notes=(*splits["train"].notes, note))
     return {**tables, **splits}

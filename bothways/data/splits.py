@@ -45,12 +45,8 @@ def split(
     """
     if labels is None:
         labels = [""] * num_rows
-    classes: dict[Hashable, list[list[int]]] = {label: [] for label in labels}
     members = _members(range(num_rows) if groups is None else groups)
-    for row in np.argsort(make_keys(seed, Purpose.HELD_OUT, np.arange(num_rows)), kind="stable").tolist():
-        if row in members:
-            [(label, _)] = Counter(labels[member] for member in members[row]).most_common(1)
-            classes[label].append(members[row])
+    classes = _groups_by_class(labels, members, seed)
     rows_by_split: dict[str, list[int]] = {name: [] for name in parts}
     room = Counter[str]()  # rows each split may still take; excess from large groups is compensated in later classes
     sizes = _Sizes(parts)
@@ -77,6 +73,18 @@ def _members(groups: Sequence[Hashable]) -> dict[int, list[int]]:
     for row, group in enumerate(groups):
         rows_by_group.setdefault(group, []).append(row)
     return {rows[0]: rows for rows in rows_by_group.values()}
+
+
+def _groups_by_class(
+    labels: Sequence[Hashable], members: Mapping[int, list[int]], seed: int
+) -> dict[Hashable, list[list[int]]]:
+    """The rows of the groups whose most frequent class it is, in random order, by class. members: see `_members`."""
+    classes: dict[Hashable, list[list[int]]] = {label: [] for label in labels}
+    for row in np.argsort(make_keys(seed, Purpose.HELD_OUT, np.arange(len(labels))), kind="stable").tolist():
+        if row in members:
+            [(label, _)] = Counter(labels[member] for member in members[row]).most_common(1)
+            classes[label].append(members[row])
+    return classes
 
 
 class _Sizes:
@@ -219,8 +227,8 @@ def overlaps(splits: Mapping[str, Sequence[Hashable]]) -> dict[tuple[str, str], 
     }
 
 
-def overlap_warning(splits: Mapping[str, Sequence[Hashable]]) -> str:
-    """A warning about examples that splits share; '' if there are none.
+def overlap_warnings(splits: Mapping[str, Sequence[Hashable]]) -> list[str]:
+    """A warning about examples that splits share, if there are any.
 
     splits: keys of the examples, see near_duplicates.text_key.
     """
@@ -229,4 +237,4 @@ def overlap_warning(splits: Mapping[str, Sequence[Hashable]]) -> str:
         for (earlier, later), count in overlaps(splits).items()
         if count
     )
-    return shared and f"{shared} (apart from case, spaces and punctuation)"
+    return [f"{shared} (apart from case, spaces and punctuation)"] if shared else []

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from bothways.data.stream import first_columns, first_rows, resolve_columns
 from bothways.data.text_files import file_type
 from bothways.errors import InputError
 from bothways.evaluation.before_after import selected_on
-from bothways.evaluation.predictions import score_file
+from bothways.evaluation.predictions import gold_kind
 from bothways.evaluation.retrieval import evaluate_retrieval
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
@@ -75,11 +76,34 @@ def measure(settings: Evaluate) -> Scores:
             raise InputError(f"{option} is for {other.evaluate_data}; leave it out, or name such data")
     match settings.file:
         case [Path() as directory] if is_beir_dataset(directory):
-            scores = evaluate_retrieval(model, directory, settings)
+            reranker = partial(load, settings.rerank or "", dtype=settings.dtype, device=settings.device)
+            scores = evaluate_retrieval(
+                model,
+                directory,
+                how=settings.how,
+                language=settings.language,
+                dimensions=settings.dimensions,
+                rounds=settings.round == "int8",
+                rerank=reranker if settings.rerank else None,
+            )
         case _:
             scores = task.evaluate(model, settings)
     counts = {**scores.counts, **selected_on(model, settings.file)}
     return replace(scores, counts=counts, dtype=str(model.dtype).removeprefix("torch."))
+
+
+def score_file(settings: Evaluate) -> Scores:
+    """The scores of `predictions` by the metrics of the gold file's task, `model`. InputError if the two files do not
+    match. If a scheme or a column of words or tags is named, both files are read as tags, whatever their names."""
+    named = any(column is not None for column in (*settings.columns.values(), settings.group_column))
+    labelled = named or bool(settings.multi_label or settings.positive)
+    is_tagged = settings.scheme != "auto" or settings.words_column or settings.tags_column
+    kind = "tags" if is_tagged else gold_kind(settings.model, labelled, settings.encoding)
+    if settings.on_error == "skip" and kind != "answers":
+        raise InputError("on_error skip is for gold answers; every row of these files counts, so fix the broken ones")
+    assert settings.predictions is not None
+    task = next(task for entry in TASKS.values() if (task := entry.load()).gold == kind)
+    return task.score_file(settings.predictions, settings.model, settings)
 
 
 def choose_task(model: Predictor, settings: Evaluate) -> Task:

@@ -3,7 +3,7 @@
 Letters: Q queries, D documents, H vector size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,51 +11,61 @@ import numpy as np
 
 from bothways.batching import chunked
 from bothways.data.beir import BeirDataset
-from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Rows
 from bothways.search.ranking import RERANKED, fuse, pair_relevance
 from bothways.search.words import Analyzer, Bm25, invert
-from bothways.settings.predict import Evaluate
+from bothways.settings.base import How
 from bothways.tasks.arrays import top_k
 from bothways.tasks.embed import COMPARE_CHUNK, TOP, embed_chunks, ranking_scores
 from bothways.tasks.scores import Scores
 
 
-def evaluate_retrieval(model: Predictor, directory: Path, settings: Evaluate) -> Scores:
-    """nDCG, MRR and recall at TOP of the documents for each query."""
+def evaluate_retrieval(
+    model: Predictor,
+    directory: Path,
+    *,
+    how: How,
+    language: str,
+    dimensions: int | None,
+    rounds: bool,
+    rerank: Callable[[], Predictor] | None,
+) -> Scores:
+    """nDCG, MRR and recall at TOP of the documents for each query.
+
+    rounds: round the vectors of documents to 8 bits. rerank: loads the model that orders the best documents anew.
+    """
     dataset = BeirDataset.read(directory)
     queries, documents = dataset.queries, dataset.documents
     vectors: tuple[Rows, Rows] | None = None
-    if settings.how != "words":
-        queries_QH, documents_DH = (
-            embed_chunks(model, [*part.values()], settings.dimensions) for part in (queries, documents)
-        )
-        vectors = queries_QH, rounded_to_int8(documents_DH) if settings.round == "int8" else documents_DH
-    if settings.how == "vectors" and not settings.rerank and vectors is not None:
+    if how != "words":
+        queries_QH, documents_DH = (embed_chunks(model, [*part.values()], dimensions) for part in (queries, documents))
+        vectors = queries_QH, rounded_to_int8(documents_DH) if rounds else documents_DH
+    if how == "vectors" and not rerank and vectors is not None:
         ranking = nearest_documents(*vectors, [*queries], [*documents])
     else:
-        ranking = ranked_documents(dataset, vectors, settings)
-    if settings.rerank:
-        ranking = rerank_documents(dataset, ranking, settings)
+        words = Analyzer(language) if how != "vectors" else None
+        ranking = ranked_documents(dataset, vectors, words, RERANKED if rerank else TOP)
+    if rerank:
+        ranking = rerank_documents(dataset, ranking, rerank())
     measured = ranking_scores(dataset.qrels, ranking, k=TOP)
     return replace(measured, counts={"documents": len(documents)})
 
 
 def ranked_documents(
-    dataset: BeirDataset, vectors: tuple[Rows, Rows] | None, settings: Evaluate
+    dataset: BeirDataset, vectors: tuple[Rows, Rows] | None, words: Analyzer | None, number: int
 ) -> dict[str, list[str]]:
-    """{query: documents, best first}: TOP of them, or RERANKED to be ordered anew. vectors: of the queries and of the
-    documents; None for words alone."""
-    names, number = [*dataset.documents], RERANKED if settings.rerank else TOP
-    analyzer = Analyzer(settings.language)
-    lists, lengths = invert([analyzer.terms(text) for text in dataset.documents.values()])
-    bm25, by_term = Bm25(lengths, np.ones(len(names), bool)), {term: [one] for term, one in lists.items()}
+    """{query: documents, best first}. vectors: of the queries and of the documents; None for words alone. words: None
+    for vectors alone. number: of documents for each query."""
+    names = [*dataset.documents]
+    if words is not None:
+        lists, lengths = invert([words.terms(text) for text in dataset.documents.values()])
+        bm25, by_term = Bm25(lengths, np.ones(len(names), bool)), {term: [one] for term, one in lists.items()}
     allowed_D, ranking = np.ones(len(names), bool), {}
     for row, (query, text) in enumerate(dataset.queries.items()):
         scores, above = [], []
-        if settings.how != "vectors":
-            scores.append(bm25.scores(analyzer.terms(text), by_term))
+        if words is not None:
+            scores.append(bm25.scores(words.terms(text), by_term))
             above.append(0.0)
         if vectors is not None:
             scores.append(vectors[1] @ vectors[0][row])
@@ -79,12 +89,8 @@ def nearest_documents(
     return ranking
 
 
-def rerank_documents(
-    dataset: BeirDataset, ranking: Mapping[str, list[str]], settings: Evaluate
-) -> dict[str, list[str]]:
+def rerank_documents(dataset: BeirDataset, ranking: Mapping[str, list[str]], model: Predictor) -> dict[str, list[str]]:
     """The documents of each query in the order of a model's scores of (query, document)."""
-    assert settings.rerank is not None
-    model = load(settings.rerank, dtype=settings.dtype, device=settings.device)
     result = {}
     for query, names in ranking.items():
         scores = pair_relevance(model, dataset.queries[query], [dataset.documents[name] for name in names])

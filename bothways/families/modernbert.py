@@ -27,8 +27,8 @@ CLASSES = {"output": "classifier", "pooler.dense": "head.dense", "pooler.norm": 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
 
 
-def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
-    """The layers with windows are a list or a period, the rotary bases a table or two numbers."""
+def read_rotary_bases(hf_config: Mapping[str, Any]) -> tuple[float, float]:
+    """The bases of layers with full attention and of those with windows. InputError for scaled ones."""
     rope = hf_config.get("rope_parameters") or {}
     for kind, parameters in rope.items():
         if isinstance(parameters, dict) and parameters.get("rope_type", "default") != "default":
@@ -36,6 +36,15 @@ def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
     if hf_config.get("rope_scaling"):
         raise InputError(f"rope_scaling {hf_config['rope_scaling']!r:.60} is not supported (null is)")
     full, sliding = (rope.get(kind) or {} for kind in ("full_attention", "sliding_attention"))
+    return (
+        full.get("rope_theta") or hf_config.get("global_rope_theta") or THETA,
+        sliding.get("rope_theta") or hf_config.get("local_rope_theta") or THETA_WINDOW,
+    )
+
+
+def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The layers with windows are a list or a period, the rotary bases a table or two numbers."""
+    theta, theta_window = read_rotary_bases(hf_config)
     every = hf_config.get("global_attn_every_n_layers") or DEFAULT_EVERY
     if kinds := hf_config.get("layer_types"):
         full_layers = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
@@ -58,8 +67,8 @@ def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "attention_window": window // 2,
         "full_attention_every": every,
-        "rotary_theta": full.get("rope_theta") or hf_config.get("global_rope_theta") or THETA,
-        "rotary_theta_window": sliding.get("rope_theta") or hf_config.get("local_rope_theta") or THETA_WINDOW,
+        "rotary_theta": theta,
+        "rotary_theta_window": theta_window,
         "linear_bias": biases.pop(),
         "pooling": POOLINGS[pooling],
         "pooler_act": ACTIVATIONS.get(activation, activation),

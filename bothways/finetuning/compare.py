@@ -35,7 +35,7 @@ MODEL, SAVED = "model", "tfidf"  # directories of a run: what it delivers, and a
 
 
 @dataclass(frozen=True)
-class Tfidf:
+class SavedTfidf:
     """A TF-IDF model that is saved, with what was measured of it. lead: 95 % interval of its lead over the encoder on
     dev, by which it is delivered instead; None: it is only beside the encoder."""
 
@@ -53,7 +53,7 @@ class Comparison:
     baselines: Sequence[BaselineScore] = ()
     encoder_verdict: str = ""
     verdict: str = ""
-    tfidf: Tfidf | None = None
+    tfidf: SavedTfidf | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -93,7 +93,7 @@ def differences(scores: ModelScores, baselines: Sequence[BaselineScore]) -> dict
     return {baseline.name: baseline.difference(mean, scores.resamples) for baseline in baselines}
 
 
-def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[BaselineScore]) -> Tfidf | None:
+def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[BaselineScore]) -> SavedTfidf | None:
     """The TF-IDF model that is saved, if any."""
     task, encoder = plan.task, selection.scores
     score = next((score for score in scores if score.name.startswith(TFIDF)), None)
@@ -106,7 +106,7 @@ def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[BaselineScor
     if not is_delivered and is_clearly_better(differences(encoder, [score])[score.name]):
         return None
     measured = encoder.of_baseline(score, baseline.predictions)
-    return Tfidf(score.name, baseline.model, measured, lead if is_delivered else None)
+    return SavedTfidf(score.name, baseline.model, measured, lead if is_delivered else None)
 
 
 def format_table(metric: str, split: str, baselines: Mapping[str, float]) -> list[str]:

@@ -186,7 +186,7 @@ def load_start(settings: FineTune) -> Checkpoint:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ScoredRows:
     """The rows of a run, and how they are scored: the task of all rows, and that of a fold. measured, unscored: see
     Plan."""
 
@@ -198,11 +198,11 @@ class Rows:
     unscored: str = ""
 
 
-def choose_rows(settings: FineTune, build_task: BuildTask) -> Rows:
+def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
     """How to score a run. If a test split divided off the training table would have fewer than MIN_TEST_ROWS rows
     (ENOUGH_TEST_ROWS, if the encoder stays frozen), every row is scored by a linear head on frozen vectors that was
     fitted to the other folds; without such a head, or with too few rows for folds, there is no score."""
-    rows = Rows(settings, build_task(settings, None), settings, partial(build_task, settings))
+    rows = ScoredRows(settings, build_task(settings, None), settings, partial(build_task, settings))
     task = rows.task
     is_split = not (settings.folds or settings.dev or settings.test or settings.teacher or settings.seeds > 1)
     num_test = task.summary.num_rows("test") if is_split else 0
@@ -225,10 +225,10 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> Rows:
         few = f"it takes about {max(MIN_FOLDED_ROWS, task.min_folded_rows):g}, or a file for --test"
         return replace(rows, unscored=f"no score: {reason}; {few}")
     measured = f"out-of-fold, {num_rows} rows, {SMALL_FOLDS} folds, frozen vectors"
-    return Rows(folded, full_task, fold_settings, folds.__getitem__, measured)
+    return ScoredRows(folded, full_task, fold_settings, folds.__getitem__, measured)
 
 
-def plan_of(rows: Rows, teacher: Checkpoint | None = None, fold: int | None = None) -> Plan:
+def plan_of(rows: ScoredRows, teacher: Checkpoint | None = None, fold: int | None = None) -> Plan:
     """The plan of a run, or of a fold of its rows."""
     settings, task = rows.settings, rows.task
     if fold is not None:

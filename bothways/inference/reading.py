@@ -55,13 +55,13 @@ def run_options(options: ReadOptions) -> dict[str, Any]:
     return {"batch_tokens": batch_tokens, "progress": progress}
 
 
-def trained_window_policy(settings: Mapping[str, Any], max_length: int, window: int | None) -> WindowPolicy:
-    """The window policy recorded by fine-tuning; or windows of `window` tokens with the default overlap."""
-    size, overlap = settings.get("window") or WINDOW, settings.get("overlap")
+def trained_window_policy(trained: Mapping[str, Any], max_length: int, window: int | None) -> WindowPolicy:
+    """The window policy recorded by fine-tuning, in its settings (`trained`); or windows of `window` tokens."""
+    size, overlap = trained.get("window") or WINDOW, trained.get("overlap")
     policy = WindowPolicy(
         size=size,
         overlap=size // 4 if overlap is None else overlap,
-        long="truncate" if settings.get("long") == "truncate" else "windows",
+        long="truncate" if trained.get("long") == "truncate" else "windows",
         max_length=max_length,
     )
     changed = policy.changed(size=window)

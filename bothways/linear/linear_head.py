@@ -72,12 +72,7 @@ def fit(
     Deterministic: equal arguments give equal bits, whatever the number of threads.
     """
     with single_thread():
-        sampled = sample_rows(len(train[1]), MAX_ROWS, seed)
-        sample = take(train, sampled)
-        if dev is not None and len(dev[1]) >= MIN_DEV_ROWS:
-            parts = [(sample, take(dev, sample_rows(len(dev[1]), MAX_ROWS, seed)))]
-        else:
-            parts = split_folds(sample, None if groups is None else [groups[row] for row in sampled], seed)
+        parts = selection_parts(train, dev, groups, seed)
         solvers = [(_Solver(rows, loss, num_outputs), held_out) for rows, held_out in parts]
         targets = torch.cat([y for _, (_, y) in solvers])
         best_strength, best, best_scores = strengths[0], (-np.inf, -np.inf), torch.zeros(0)
@@ -95,6 +90,17 @@ def fit(
         scale = best_scale(best_scores, targets, loss) if score else 1.0
         weight_CH, bias_C = solver.solution
         return LinearHead(weight_CH * scale, bias_C * scale, best_strength, -best[1])
+
+
+def selection_parts(
+    train: Rows, dev: Rows | None, groups: Sequence[Hashable] | None, seed: int
+) -> list[tuple[Rows, Rows]]:
+    """(rows to fit, rows to score) for choosing the strength: train and dev, or folds of train if dev is small."""
+    sampled = sample_rows(len(train[1]), MAX_ROWS, seed)
+    sample = take(train, sampled)
+    if dev is not None and len(dev[1]) >= MIN_DEV_ROWS:
+        return [(sample, take(dev, sample_rows(len(dev[1]), MAX_ROWS, seed)))]
+    return split_folds(sample, None if groups is None else [groups[row] for row in sampled], seed)
 
 
 def best_scale(scores_NC: Tensor, targets: Tensor, loss: RowLoss) -> float:

@@ -44,25 +44,16 @@ def fit(
     from threadpoolctl import threadpool_limits
 
     x_NF, targets = train
-    num_values = x_NF.size  # of a sparse array those that it stores
-    row_cost = max(1.0, num_values / len(targets) * (1 if num_outputs == 2 and kind == "classes" else num_outputs))
+    # The size of a sparse array is the number of values that it stores.
+    row_cost = max(1.0, x_NF.size / len(targets) * (1 if num_outputs == 2 and kind == "classes" else num_outputs))
     rows = random_order(len(targets))[: int(MAX_PRODUCTS / row_cost)]
-    selection_rows = rows[: min(MAX_SELECTION_ROWS, int(MAX_SELECTION_PRODUCTS / row_cost))]
-    parts = [((x_NF[selection_rows], targets[selection_rows]), dev)]
-    if len(dev[1]) < MIN_DEV_ROWS:
-        selected_groups = None if groups is None else [groups[row] for row in selection_rows.tolist()]
-        folds = selection_folds(targets[selection_rows], selected_groups, seed=0, folds=NUM_FOLDS)
-        parts = [
-            ((x_NF[others], targets[others]), (x_NF[rows_of_fold], targets[rows_of_fold]))
-            for fold in folds
-            for others, rows_of_fold in [(np.delete(selection_rows, fold), selection_rows[fold])]
-        ]
+    selected = rows[: min(MAX_SELECTION_ROWS, int(MAX_SELECTION_PRODUCTS / row_cost))]
+    has_dev = len(dev[1]) >= MIN_DEV_ROWS
+    parts = [((x_NF[selected], targets[selected]), dev)] if has_dev else _fold_parts(train, selected, groups)
 
     def criterion(strength: float) -> tuple[float, float]:
-        results = [
-            (scores(held_out[0], *solve(fitted, kind, num_outputs, strength, balanced)), held_out[1])
-            for fitted, held_out in parts
-        ]
+        solved = (solve(fitted, kind, num_outputs, strength, balanced) for fitted, _ in parts)
+        results = [(scores(x_nF, *layer), y) for layer, (_, (x_nF, y)) in zip(solved, parts, strict=True)]
         total = sum(loss(scores_NC, targets, kind) for scores_NC, targets in results)
         scores_NC, targets = (np.concatenate(column) for column in zip(*results, strict=True))
         return -score(scores_NC, targets) if score else 0.0, total
@@ -71,6 +62,17 @@ def fit(
     with threadpool_limits(1):
         strength = min(strengths, key=criterion)
         return *solve((x_NF[rows], targets[rows]), kind, num_outputs, strength, balanced), strength
+
+
+def _fold_parts(train: Data, rows: np.ndarray, groups: Sequence[Hashable] | None) -> list[tuple[Data, Data]]:
+    """(the other rows, the rows) of each fold of some training rows."""
+    x_NF, targets = train
+    row_groups = None if groups is None else [groups[row] for row in rows.tolist()]
+    folds = [
+        (np.delete(rows, fold), rows[fold])
+        for fold in selection_folds(targets[rows], row_groups, seed=0, folds=NUM_FOLDS)
+    ]
+    return [((x_NF[others], targets[others]), (x_NF[held_out], targets[held_out])) for others, held_out in folds]
 
 
 def scores(x_NF: Features, weight_CF: np.ndarray, bias_C: np.ndarray) -> np.ndarray:

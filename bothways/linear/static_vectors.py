@@ -214,10 +214,10 @@ def _table(file: Path, tensors: dict[str, np.ndarray]) -> VectorTable:
 
 def _has_normalize(path: Path) -> bool:
     """Whether modules.json scales vectors to length 1. InputError for other modules, or vectors that are cut."""
-    file, settings = path / MODULES, path / "config_sentence_transformers.json"
-    size = read_json(settings).get("truncate_dim") if settings.is_file() else None
+    file, config = path / MODULES, path / "config_sentence_transformers.json"
+    size = read_json(config).get("truncate_dim") if config.is_file() else None
     if size is not None:
-        raise InputError(f"{settings}: truncate_dim ({size!r:.60}) is not supported; remove it for whole vectors")
+        raise InputError(f"{config}: truncate_dim ({size!r:.60}) is not supported; remove it for whole vectors")
     modules = read_json_value(file) if file.is_file() else []
     try:
         kinds = [str(module["type"]).rpartition(".")[2] for module in modules]

@@ -54,20 +54,18 @@ def label_set_errors(labels: Sequence[Collection[str]], probabilities: Sequence[
 
     `label` and `suggested` of a result are "x" and "not x", or the reverse.
     """
-    names = sorted({name for row_probabilities in probabilities for name in row_probabilities})
     with_label, without = Counter[str](), Counter[str]()
     for row_labels, row_probabilities in zip(labels, probabilities, strict=True):
         for name, probability in row_probabilities.items():
             (with_label if name in row_labels else without)[name] += probability  # type: ignore[assignment]
     counts = Counter(name for row_labels in labels for name in row_labels)
-    mean_if_present = {name: with_label[name] / counts[name] if counts[name] else np.inf for name in names}
-    # Missing probabilities count as 0.
-    mean_if_absent = {name: 1 - without[name] / max(1, len(labels) - counts[name]) for name in names}
     errors = []
     for row, (row_labels, row_probabilities) in enumerate(zip(labels, probabilities, strict=True)):
         for name, probability in row_probabilities.items():
-            has, is_likely = name in row_labels, probability >= mean_if_present[name]
-            is_unlikely = 1 - probability >= mean_if_absent[name]
+            mean_if_present = with_label[name] / counts[name] if counts[name] else np.inf
+            mean_if_absent = 1 - without[name] / max(1, len(labels) - counts[name])  # missing probabilities count as 0
+            has, is_likely = name in row_labels, probability >= mean_if_present
+            is_unlikely = 1 - probability >= mean_if_absent
             if not has and is_likely and not (is_unlikely and probability < 0.5):
                 errors.append(LabelError(row, f"not {name}", name, 1 - probability, probability))
             elif has and is_unlikely and not (is_likely and probability >= 0.5):

@@ -5,6 +5,7 @@ from bothways.report.confusion import ConfusionMatrix, LabelScore, LabelScores
 from bothways.report.curves import LearningRates, ReliabilityDiagram, ScatterPlot, TokenLengths, TrainingCurves
 from bothways.report.entities import AnswerMistake, AnswerMistakes, TagMistake, TagMistakes
 from bothways.report.highlight import Highlight
+from bothways.report.markup import Section
 from bothways.report.mistakes import (
     CONFIDENT_LEARNING,
     LabelIssue,
@@ -14,7 +15,7 @@ from bothways.report.mistakes import (
     NumberMistake,
     NumberMistakes,
 )
-from bothways.report.page import Page, Section, render, write, write_predictions
+from bothways.report.page import Page, render, write, write_predictions
 from bothways.report.scores import BaselineComparison, FoldTable, ModelScore, ScoreSummary, SeedScores, SeedTable
 
 __all__ = [

@@ -4,22 +4,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 from bothways.metrics.intervals import wilson_interval
-from bothways.report.markup import Html, data_element, element, isolate, join, scroll_frame, table
+from bothways.report.markup import Html, Section, data_element, element, isolate, join, scroll_frame, table
 
 MAX_LABELS = 20  # beyond that a matrix is hard to read
 MAX_PAIRS = 10
 
 
 @dataclass(frozen=True)
-class ConfusionMatrix:
+class ConfusionMatrix(Section):
     """counts: number of texts by (gold, predicted) label indices. Sparse, since with many labels most pairs are 0."""
 
     labels: Sequence[str]
     counts: Mapping[tuple[int, int], int]
-    heading: ClassVar[str] = "Confusion matrix"
+    heading = "Confusion matrix"
 
     @staticmethod
     def from_indices(labels: Sequence[str], gold: Iterable[int], predicted: Iterable[int]) -> "ConfusionMatrix":
@@ -127,12 +126,12 @@ class LabelScore:
 
 
 @dataclass(frozen=True)
-class LabelScores:
+class LabelScores(Section):
     """Precision, recall and F1 of every label."""
 
     scores: Sequence[LabelScore]
-    heading: ClassVar[str] = "Labels"
-    wide: ClassVar[bool] = False
+    heading = "Labels"
+    wide = False
 
     def body(self) -> Html:
         rows = [

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Any, ClassVar
+from typing import Any
 
 from bothways.errors import format_count
 from bothways.metrics.classification import Bin
 from bothways.report.chart import CHARACTER_WIDTH, bar, build_axis, dot, figure, label, line, line_series, plot
-from bothways.report.markup import Html, Unit, data_element, element, format_number, isolate, join, table
+from bothways.report.markup import Html, Section, Unit, data_element, element, format_number, isolate, join, table
 
 SIZE = (340, 236)  # size of a chart
 X_RANGE, Y_RANGE = (46.0, 320.0), (196.0, 24.0)  # ranges of its axes
@@ -24,7 +24,7 @@ MAX_SCATTERED = 2000
 
 
 @dataclass(frozen=True)
-class TrainingCurves:
+class TrainingCurves(Section):
     """Loss and metric over steps. rows: of metrics.jsonl, with step, split ("train" or "heldout"), loss, perhaps seed
     or fold, and the metric on held-out rows. metric: its key; name: its title; heldout: the name of that split."""
 
@@ -33,8 +33,7 @@ class TrainingCurves:
     name: str
     unit: Unit = "share"
     heldout: str = "dev"
-    heading: ClassVar[str] = "Training"
-    wide: ClassVar[bool] = True
+    heading = "Training"
 
     def body(self) -> Html:
         panels: tuple[tuple[str, str, str, Unit], ...] = (
@@ -90,12 +89,12 @@ def downsample(points: Points) -> Points:
 
 
 @dataclass(frozen=True)
-class LearningRates:
+class LearningRates(Section):
     """The peak learning rate of each part of the model: (name, rate, number of parameters). Rate 0 means frozen."""
 
     rates: Sequence[tuple[str, float, int]]
-    heading: ClassVar[str] = "Learning rates"
-    wide: ClassVar[bool] = False
+    heading = "Learning rates"
+    wide = False
 
     def body(self) -> Html:
         rows = [
@@ -107,7 +106,7 @@ class LearningRates:
 
 
 @dataclass(frozen=True)
-class TokenLengths:
+class TokenLengths(Section):
     """A histogram of the number of tokens per text, special tokens included. Longer texts than `window` are split into
     windows, or truncated if `truncated`."""
 
@@ -115,8 +114,8 @@ class TokenLengths:
     sizes: Sequence[int]
     window: int
     truncated: bool = False
-    heading: ClassVar[str] = "Lengths"
-    wide: ClassVar[bool] = False
+    heading = "Lengths"
+    wide = False
 
     def body(self) -> Html:
         if not self.sizes:
@@ -162,13 +161,13 @@ def histogram(sizes: Sequence[int]) -> tuple[int, list[int]]:
 
 
 @dataclass(frozen=True)
-class ReliabilityDiagram:
+class ReliabilityDiagram(Section):
     """Accuracy by confidence (Guo 2017). ece: expected calibration error over the bins."""
 
     bins: Sequence[Bin]
     ece: float
-    heading: ClassVar[str] = "Reliability"
-    wide: ClassVar[bool] = False
+    heading = "Reliability"
+    wide = False
 
     def body(self) -> Html:
         rows = [
@@ -205,13 +204,13 @@ class ReliabilityDiagram:
 
 
 @dataclass(frozen=True)
-class ScatterPlot:
+class ScatterPlot(Section):
     """Gold and predicted numbers, in the same order."""
 
     gold: Sequence[float]
     predicted: Sequence[float]
-    heading: ClassVar[str] = "Predicted and gold"
-    wide: ClassVar[bool] = False
+    heading = "Predicted and gold"
+    wide = False
 
     def body(self) -> Html:
         all_pairs = list(zip(self.gold, self.predicted, strict=True))

@@ -2,37 +2,35 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from bothways.report.chart import build_axis, dot, figure, label, plot
-from bothways.report.markup import Html, element, format_number, isolate, join, table
+from bothways.report.markup import Html, Section, element, format_number, isolate, join, table
 
 WIDTH, HEIGHT = 520, 320
 
 
 @dataclass(frozen=True)
-class Gaps:
+class Gaps(Section):
     """Gaps with the first guesses. rows: (text, guesses, note)."""
 
     rows: Sequence[tuple[str, str, str]]
     summary: str
-    heading: ClassVar[str] = "Masked words"
-    wide: ClassVar[bool] = True
+    heading = "Masked words"
 
     def body(self) -> Html:
         return join((element("p", self.summary), table("First guesses.", ["Text", "Guesses", ""], self.rows, words=3)))
 
 
 @dataclass(frozen=True)
-class NextSentences:
+class NextSentences(Section):
     """Which of two sentences follows. rows: (first, the one that follows, its probability, another, its
     probability)."""
 
     rows: Sequence[tuple[str, str, float, str, float]]
-    heading: ClassVar[str] = "Which sentence follows?"
-    wide: ClassVar[bool] = True
+    heading = "Which sentence follows?"
 
     def body(self) -> Html:
         cells = [[first, f"{right} ({p:.0%})", f"{wrong} ({q:.0%})"] for first, right, p, wrong, q in self.rows]
@@ -41,13 +39,12 @@ class NextSentences:
 
 
 @dataclass(frozen=True)
-class SearchHits:
+class SearchHits(Section):
     """Questions with the best passage by vectors and by shared words. rows: dicts with question, by_vectors, by_words,
     right and words_right."""
 
     rows: Sequence[Mapping[str, Any]]
-    heading: ClassVar[str] = "Search by meaning"
-    wide: ClassVar[bool] = True
+    heading = "Search by meaning"
 
     def body(self) -> Html:
         right, by_words = (sum(row[key] for row in self.rows) for key in ("right", "words_right"))
@@ -69,12 +66,11 @@ def _marked(text: str, right: bool) -> Html:
 
 
 @dataclass(frozen=True)
-class DemoComparison:
+class DemoComparison(Section):
     """Scores of fine-tuned models beside simple models. rows: (task, name of the model, score, interval or None)."""
 
     rows: Sequence[tuple[str, str, float, tuple[float, float] | None]]
-    heading: ClassVar[str] = "Beside simple models"
-    wide: ClassVar[bool] = True
+    heading = "Beside simple models"
 
     def body(self) -> Html:
         cells = [
@@ -119,12 +115,11 @@ class WordSenses:
 
 
 @dataclass(frozen=True)
-class SenseMap:
+class SenseMap(Section):
     """Maps of some words, with the sentences below."""
 
     words: Sequence[WordSenses]
-    heading: ClassVar[str] = "One word, several senses"
-    wide: ClassVar[bool] = True
+    heading = "One word, several senses"
 
     def body(self) -> Html:
         note = element(

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from bothways.report.highlight import Highlight, SpansByRole, annotation, render_legend, render_passage, render_text
-from bothways.report.markup import Html, element, isolate, join
+from bothways.report.markup import Html, Section, element, isolate, join
 from bothways.report.mistakes import render_location, render_mistakes
 
 RegionKind = Literal["right", "missed", "spurious", "wrong type", "wrong boundaries"]
@@ -69,14 +69,13 @@ class TagMistake:
 
 
 @dataclass(frozen=True)
-class TagMistakes:
+class TagMistakes(Section):
     """All texts with mistakes among `num_examined`. Shows the `max_shown` with the most mistakes."""
 
     cases: Sequence[TagMistake]
     num_examined: int
     max_shown: int = 20
-    heading: ClassVar[str] = "Entity mistakes"
-    wide: ClassVar[bool] = True
+    heading = "Entity mistakes"
 
     def body(self) -> Html:
         grouped = [(case, group_regions(case.gold, case.predicted)) for case in self.cases]
@@ -147,14 +146,13 @@ class AnswerMistake:
 
 
 @dataclass(frozen=True)
-class AnswerMistakes:
+class AnswerMistakes(Section):
     """All wrong answers to `num_examined` questions. Shows the `max_shown` with the lowest F1."""
 
     cases: Sequence[AnswerMistake]
     num_examined: int
     max_shown: int = 20
-    heading: ClassVar[str] = "Wrong answers"
-    wide: ClassVar[bool] = True
+    heading = "Wrong answers"
 
     def body(self) -> Html:
         counts = Counter(case.kind for case in self.cases)

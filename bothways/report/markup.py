@@ -1,6 +1,7 @@
 """HTML builder: every element is closed, and strings are escaped unless they are `Html`."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Literal
@@ -72,3 +73,17 @@ def scroll_frame(caption: str, content: Html) -> Html:
     """Wide content in a frame that scrolls horizontally, by keyboard too. The caption stays in view."""
     frame = element("div.scroll", content, attributes={"role": "region", "tabindex": 0, "aria-label": caption})
     return join((element("p.caption", caption), frame))
+
+
+class Section(ABC):
+    """A section of the page. Wide ones take the full width; two others may share a row."""
+
+    heading: str
+
+    @property
+    def wide(self) -> bool:
+        return True
+
+    @abstractmethod
+    def body(self) -> Html:
+        """The content below the heading."""

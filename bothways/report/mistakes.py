@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from bothways.errors import short_locations
 from bothways.report.highlight import Highlight, render_opening, render_passage, render_text
-from bothways.report.markup import Html, element, format_number, isolate, join
+from bothways.report.markup import Html, Section, element, format_number, isolate, join
 
 CONFIDENT_LEARNING = (
     "it gives another label at least the average probability of the rows with that label (confident learning, "
@@ -46,14 +45,13 @@ class LabelMistake:
 
 
 @dataclass(frozen=True)
-class LabelMistakes:
+class LabelMistakes(Section):
     """All texts with a wrong label among `num_examined`. Shows the `max_shown` most confident ones."""
 
     cases: Sequence[LabelMistake]
     num_examined: int
     max_shown: int = 20
-    heading: ClassVar[str] = "Worst mistakes"
-    wide: ClassVar[bool] = True
+    heading = "Worst mistakes"
 
     def body(self) -> Html:
         worst = sorted(self.cases, key=lambda case: -case.probability)[: self.max_shown]
@@ -85,13 +83,12 @@ class NumberMistake:
 
 
 @dataclass(frozen=True)
-class NumberMistakes:
+class NumberMistakes(Section):
     """All predictions of a regression. Shows the `max_shown` with the largest errors."""
 
     cases: Sequence[NumberMistake]
     max_shown: int = 20
-    heading: ClassVar[str] = "Largest errors"
-    wide: ClassVar[bool] = True
+    heading = "Largest errors"
 
     def body(self) -> Html:
         worst = sorted(self.cases, key=lambda case: -abs(case.gold - case.predicted))[: self.max_shown]
@@ -133,7 +130,7 @@ class LabelIssue:
 
 
 @dataclass(frozen=True)
-class LabelIssues:
+class LabelIssues(Section):
     """All suspicious rows among `num_examined` rows that the model was not trained on, the most suspicious first.
 
     note: the rows that were not examined, with the reason. criterion: the condition for a label issue. Shows
@@ -145,8 +142,7 @@ class LabelIssues:
     note: str = ""
     criterion: str = CONFIDENT_LEARNING
     max_shown: int = 30
-    heading: ClassVar[str] = "Likely label errors"
-    wide: ClassVar[bool] = True
+    heading = "Likely label errors"
 
     @property
     def are_credible(self) -> bool:

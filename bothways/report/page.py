@@ -5,11 +5,11 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from bothways.io import SURROGATES, to_json, write_atomic
-from bothways.report.markup import Html, element, isolate, join
+from bothways.report.markup import Html, Section, element, isolate, join
 from bothways.report.scores import ScoreSummary, ScoreTable, render_headline
 from bothways.report.style import STYLE
 
@@ -21,18 +21,6 @@ META = Html(
     '<meta name="color-scheme" content="light dark">'
 )
 BYTE_ORDER_MARK = "\ufeff"  # without it Excel reads UTF-8 as another encoding
-
-
-class Section(Protocol):
-    """A section of the page. Wide ones take the full width; two others may share a row."""
-
-    @property
-    def heading(self) -> str: ...
-
-    @property
-    def wide(self) -> bool: ...
-
-    def body(self) -> Html: ...
 
 
 @dataclass(frozen=True)
@@ -97,13 +85,12 @@ def _render_section(name: str, section: Section) -> Html:
 
 
 @dataclass(frozen=True)
-class Provenance:
+class Provenance(Section):
     """Facts about the run, and the command to reproduce it."""
 
     facts: Sequence[tuple[str, str]]
     command: str
     heading: str
-    wide: ClassVar[bool] = True
 
     def body(self) -> Html:
         rows = (cell for name, value in self.facts for cell in (element("dt", name), element("dd", isolate(value))))

@@ -51,23 +51,8 @@ def draw_curves(
     if not panels:
         raise InputError(f"{title}: no metrics to plot")
     figure = Figure(figsize=(5.2 * len(panels), 3.6))
-    for axis, (name, key, level) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        for steps, values in points_by_seed(rows, "train", key):
-            axis.plot(steps, values, color="0.75", linewidth=1, label="train")
-            if key == "loss":
-                axis.plot(steps, smooth(values), color="tab:blue", linewidth=1.5, label="train, smoothed", zorder=3)
-        for steps, values in points_by_seed(rows, "heldout", key):
-            axis.plot(steps, values, color="tab:orange", linewidth=1, marker="o", markersize=3, label="held out")
-        if level and level in levels:
-            axis.axhline(levels[level], color="tab:green", linestyle="--", linewidth=1, label=level.replace("_", " "))
-        if key == "perplexity":
-            set_log_scale(axis)
-        axis.set_title(name, fontsize=10)
-        axis.set_xlabel("step")
-        axis.grid(alpha=0.3)
-        handles, names = axis.get_legend_handles_labels()
-        handle_by_name = dict(zip(names, handles, strict=True))  # one entry for all seeds
-        axis.legend(handle_by_name.values(), handle_by_name.keys(), fontsize=8)
+    for axis, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw_panel(axis, panel, rows, levels)
     figure.suptitle(title, fontsize=11)
     figure.tight_layout()
     # IPython shows only figures of pyplot by itself.
@@ -78,6 +63,26 @@ def draw_curves(
         except ValueError as error:  # a suffix without a format
             raise InputError(f"{file}: {error}") from None
     return figure
+
+
+def _draw_panel(axis: Any, panel: Panel, rows: MetricRows, levels: Mapping[str, float]) -> None:
+    name, key, level = panel
+    for steps, values in points_by_seed(rows, "train", key):
+        axis.plot(steps, values, color="0.75", linewidth=1, label="train")
+        if key == "loss":
+            axis.plot(steps, smooth(values), color="tab:blue", linewidth=1.5, label="train, smoothed", zorder=3)
+    for steps, values in points_by_seed(rows, "heldout", key):
+        axis.plot(steps, values, color="tab:orange", linewidth=1, marker="o", markersize=3, label="held out")
+    if level and level in levels:
+        axis.axhline(levels[level], color="tab:green", linestyle="--", linewidth=1, label=level.replace("_", " "))
+    if key == "perplexity":
+        set_log_scale(axis)
+    axis.set_title(name, fontsize=10)
+    axis.set_xlabel("step")
+    axis.grid(alpha=0.3)
+    handles, names = axis.get_legend_handles_labels()
+    handle_by_name = dict(zip(names, handles, strict=True))  # one entry for all seeds
+    axis.legend(handle_by_name.values(), handle_by_name.keys(), fontsize=8)
 
 
 def encode_png(figure: "Figure") -> bytes:

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from bothways.errors import format_count
 from bothways.metrics import Interval
 from bothways.report.chart import build_axis, dot, figure, label, line
-from bothways.report.markup import Html, Unit, data_element, element, format_number, isolate, join, table
+from bothways.report.markup import Html, Section, Unit, data_element, element, format_number, isolate, join, table
 
 WIDTH, ROW_HEIGHT, TOP = 340, 34, 14
 
@@ -68,12 +68,12 @@ def render_headline(scores: Sequence[ScoreSummary]) -> Html:
 
 
 @dataclass(frozen=True)
-class ScoreTable:
+class ScoreTable(Section):
     """All metrics by split, in the order given."""
 
     scores: Sequence[ScoreSummary]
-    heading: ClassVar[str] = "Scores"
-    wide: ClassVar[bool] = False
+    heading = "Scores"
+    wide = False
 
     def body(self) -> Html:
         by_metric_and_split = {(score.metric, score.split): score for score in self.scores}
@@ -140,14 +140,14 @@ class SeedScores:
 
 
 @dataclass(frozen=True)
-class SeedTable:
+class SeedTable(Section):
     """The metric of every seed."""
 
     metric: str
     seeds: Sequence[SeedScores]
     unit: Unit = "share"
-    heading: ClassVar[str] = "Seeds"
-    wide: ClassVar[bool] = False
+    heading = "Seeds"
+    wide = False
 
     def body(self) -> Html:
         splits = list(dict.fromkeys(split for seed in self.seeds for split in seed.scores))
@@ -168,7 +168,7 @@ class SeedTable:
 class FoldTable(SeedTable):
     """The metric of every fold, from the model that was not trained on it."""
 
-    heading: ClassVar[str] = "Folds"
+    heading = "Folds"
 
 
 def _render_badges(seed: SeedScores) -> Html:
@@ -186,15 +186,15 @@ class ModelScore:
 
 
 @dataclass(frozen=True)
-class BaselineComparison:
+class BaselineComparison(Section):
     """models: the fine-tuned model first, then the baselines, all scored on the same rows."""
 
     metric: str
     models: Sequence[ModelScore]
     verdict: str
     unit: Unit = "share"
-    heading: ClassVar[str] = "Baselines on the same rows"
-    wide: ClassVar[bool] = False
+    heading = "Baselines on the same rows"
+    wide = False
 
     def body(self) -> Html:
         return figure(self._chart(), f"{self.verdict[0].upper()}{self.verdict[1:]}. Lines: 95 % intervals.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bothways.corpus.cache import cache_directory
 from bothways.errors import InputError, MissingFile
@@ -19,6 +19,9 @@ from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store
 from bothways.search.writing import writer_lock
 from bothways.settings.search import Index, Search
+
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,19 @@ def run_search(settings: Search) -> SearchResult:
         globs=settings.glob,
         condition=settings.filter,
     )
-    if settings.rerank:
-        hits = rerank(settings.query, hits, model_name(settings.rerank), settings)[: settings.top]
+    if settings.rerank and hits:
+        hits = rerank(settings.query, hits, load_model(settings, settings.rerank))[: settings.top]
     around = [store.neighbours(hit, settings.context) for hit in hits] if settings.context else []
-    answers = find_answers(settings.query, hits, model_name(settings.answer), settings) if settings.answer else None
+    answers = None
+    if settings.answer:
+        answers = find_answers(settings.query, hits, load_model(settings, settings.answer)) if hits else []
     return SearchResult(store, hits, around, answers)
+
+
+def load_model(settings: Search, path: Path) -> "Predictor":
+    from bothways.inference.load import load
+
+    return load(model_name(path), dtype=settings.dtype, device=settings.device)
 
 
 def check_folders(folders: Sequence[Path]) -> None:
@@ -126,26 +137,16 @@ def summary(result: Indexed) -> str:
     )
 
 
-def rerank(query: str, hits: Sequence[Hit], model: str, settings: Search) -> list[Hit]:
+def rerank(query: str, hits: Sequence[Hit], model: "Predictor") -> list[Hit]:
     """Passages in the order of a model's scores of (query, passage)."""
-    from bothways.inference.load import load
-
-    if not hits:
-        return []
-    predictor = load(model, dtype=settings.dtype, device=settings.device)
-    scores = pair_relevance(predictor, query, [hit.text for hit in hits])
+    scores = pair_relevance(model, query, [hit.text for hit in hits])
     scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
     return sorted(scored, key=lambda hit: -hit.score)
 
 
-def find_answers(question: str, hits: Sequence[Hit], model: str, settings: Search) -> list[SourcedAnswer]:
+def find_answers(question: str, hits: Sequence[Hit], model: "Predictor") -> list[SourcedAnswer]:
     """The best answer in each passage that has one, best first."""
-    from bothways.inference.load import load
-
-    if not hits:
-        return []
-    predictor = load(model, dtype=settings.dtype, device=settings.device)
-    found = predictor.answer([question] * len(hits), [hit.text for hit in hits])
+    found = model.answer([question] * len(hits), [hit.text for hit in hits])
     answers = [
         SourcedAnswer(answer.text, answer.start, answer.end, answer.score, hit)
         for (answer, *_), hit in zip(found, hits, strict=True)

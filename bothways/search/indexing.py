@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.log import LINE_EVERY, ProgressBar, draws_bars, logger, show_progress, working
+from bothways.log import LINE_EVERY, ProgressBar, logger, show_progress, working
 from bothways.search.database import DATABASE, check_is_store
 from bothways.search.folder import FoundFile, find_documents
 from bothways.search.passages import split_passages
@@ -92,8 +92,36 @@ def _index_files(
     writer: StoreWriter, folders: Sequence[Path], globs: Sequence[str], language: str, result: Indexed
 ) -> None:
     batch = _Batch(writer)
-    todo: list[tuple[int, FoundFile, FileState | None]] = []
-    folders = _overlapping(writer, folders, result)
+    todo = _find_changes(batch, _overlapping(writer, folders, result), globs, result)
+    if not todo:  # a bar would cost more time than a search
+        batch.commit()
+        return
+    with Readers() as readers, _Progress("reading", "files", len(todo)) as progress:
+        for number, (root, found, before) in enumerate(todo, 1):
+            file = _read(root, found, before, readers, writer.count_tokens, language)
+            if before is not None and file.state.digest == before.digest:
+                writer.touch(root, found.relative, file.state)
+                result.unchanged += 1
+                if before.error:
+                    result.skipped[str(found.path)] = before.error
+            else:
+                batch.add(file)
+                result.changed += before is not None
+                result.new += before is None
+                if file.state.error:
+                    result.skipped[str(found.path)] = file.state.error
+                    logger.warning(f"{file.state.error}; skipped")
+            progress.show(number, f"{batch.total:,} passages")
+    batch.commit()
+
+
+def _find_changes(
+    batch: "_Batch", folders: Sequence[Path], globs: Sequence[str], result: Indexed
+) -> list[tuple[int, FoundFile, FileState | None]]:
+    """The files that are new or may have changed: (root, file, its state in the store).
+
+    Moves those that belong to another root, and has the batch remove those that are gone."""
+    writer, todo = batch.writer, []
     roots, known = {folder: writer.root(folder) for folder in folders}, writer.known_files()
     for found in find_documents(folders, glob=globs, skip=writer.directory):
         relative = "" if found.path == found.root else found.relative
@@ -117,26 +145,7 @@ def _index_files(
         files = [one[:2] for one in gone if one[0] in roots.values() or (is_inside and not path.exists())]
         batch.removed += files
         result.deleted += bool(files)
-    if not todo:  # a bar would cost more time than a search
-        batch.commit()
-        return
-    with Readers() as readers, _Progress("reading", "files", len(todo)) as progress:
-        for number, (root, found, before) in enumerate(todo, 1):
-            file = _read(root, found, before, readers, writer.count_tokens, language)
-            if before is not None and file.state.digest == before.digest:
-                writer.touch(root, found.relative, file.state)
-                result.unchanged += 1
-                if before.error:
-                    result.skipped[str(found.path)] = before.error
-            else:
-                batch.add(file)
-                result.changed += before is not None
-                result.new += before is None
-                if file.state.error:
-                    result.skipped[str(found.path)] = file.state.error
-                    logger.warning(f"{file.state.error}; skipped")
-            progress.show(number, f"{batch.total:,} passages")
-    batch.commit()
+    return todo
 
 
 def _forget(writer: StoreWriter, remove: Sequence[Path], result: Indexed) -> list[Path]:
@@ -246,31 +255,21 @@ def _index_vectors(writer: StoreWriter, encoder: EncoderVectors, state: str) -> 
             progress.show(first, "")
 
 
-class _Progress:
+class _Progress(ProgressBar):
     """Shows how much is done, with speed and time left: a bar on a terminal, a line every half minute elsewhere."""
 
     def __init__(self, title: str, unit: str, total: int, *, done: int = 0) -> None:
-        self.title, self.unit, self.total, self.first = title, unit, total, done
-        self.bar = ProgressBar(title, total, done=done) if draws_bars() else None
+        super().__init__(title, total, done=done)
+        self.unit, self.number, self.first = unit, total, done
         self.start = self.logged = time.monotonic()
-
-    def __enter__(self) -> "_Progress":
-        if self.bar:
-            self.bar.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.bar:
-            self.bar.__exit__(*error)
 
     def show(self, done: int, detail: str) -> None:
         now = time.monotonic()
         speed = (done - self.first) / max(now - self.start, 1e-9)
         text = f"{speed:,.0f} {self.unit}/s{'  ' + detail if detail else ''}"
-        if self.bar:
-            self.bar.update(done, text)
+        if self.is_drawn:
+            self.update(done, text)
         elif now - self.logged >= LINE_EVERY:
             self.logged = now
-            show_progress(
-                f"{self.title}: {done:,} of {self.total:,}, {text}, {(self.total - done) / speed:,.0f} s left"
-            )
+            left = f"{(self.number - done) / speed:,.0f} s left"
+            show_progress(f"{self.title}: {done:,} of {self.number:,}, {text}, {left}")

@@ -138,13 +138,10 @@ class Store:
                 return []
             allowed_N = self._allowed(globs, condition, snapshot.bm25.alive_N)
             # A passage without a word of the query is no hit for words; every vector is near others to some degree.
-            scores: list[tuple[np.ndarray, float]] = []
-            if how != "vectors":
-                terms = self.analyzer.terms(query)
-                scores.append((snapshot.bm25.scores(terms, self.database.inverted_lists(terms)), 0.0))
-            if how != "words":
-                scores.append((self._cosines(query, snapshot, vectors, fast), -np.inf))
-            scores = [pair for pair in scores if pair[0].any()]  # without a known word there is nothing to rank by
+            by_words = (self._bm25_scores(query, snapshot), 0.0) if how != "vectors" else None
+            by_vectors = (self._cosines(query, snapshot, vectors, fast), -np.inf) if how != "words" else None
+            # Without a known word there is nothing to rank by.
+            scores = [pair for pair in (by_words, by_vectors) if pair is not None and pair[0].any()]
             if not scores:
                 return []
             rows, above = zip(*scores, strict=True)
@@ -195,6 +192,10 @@ class Store:
         allowed_N = np.zeros(len(alive_N), bool)
         allowed_N[[slot for slot, _ in rows]] = True
         return allowed_N
+
+    def _bm25_scores(self, query: str, snapshot: Snapshot) -> np.ndarray:
+        terms = self.analyzer.terms(query)
+        return snapshot.bm25.scores(terms, self.database.inverted_lists(terms))
 
     def _cosines(
         self, query: str, snapshot: Snapshot, open_vectors: Callable[[Space, str], VectorModel] | None, fast: bool

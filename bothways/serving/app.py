@@ -62,28 +62,7 @@ def build_app(
     async def metrics_text(request: Request) -> Response:
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    posts = {**HANDLERS, "/embeddings": handlers.embeddings, "/": HANDLERS[site.root]}
-    routes = [Route(path, site.endpoint(path, handler), methods=["POST"]) for path, handler in posts.items()]
-    routes += [
-        Route(f"/models/{{model}}{path}", site.endpoint(path, handler), methods=["POST"])
-        for path, handler in HANDLERS.items()
-    ]
-    routes += [
-        Route("/info", site.info),
-        Route("/models/{model}/info", site.info),
-        Route("/v1/models", site.list_models),
-        Route("/v1/models/{model}", site.show_model),
-        Route("/health", site.health),
-        Route("/ping", site.health),
-        Route("/metrics", metrics_text),
-        Route("/openapi.json", site.openapi),
-        Route("/docs", site.docs),
-        *(Route(path, site.page_file(name)) for path, name in page_files().items()),
-    ]
-    if search is not None:
-        routes.append(Route("/search", search.respond, methods=["POST"]))
-    if "/" not in page_files():
-        routes.append(Route("/", lambda request: RedirectResponse("docs")))
+    routes = [*site.routes(), Route("/metrics", metrics_text)]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
     app.router.redirect_slashes = False
     return Guard(app, access=access, limits=limits, metrics=metrics, write_log=write_log)
@@ -106,6 +85,29 @@ class Site:
         self.default, self.limits, self.version, self.search = models[0], limits, version, search
         self.root = "/rerank" if self.default.is_ranker else TASKS[self.default.model.task].load().route
         self.document = openapi.description(version, root=self.root, has_store=search is not None)
+
+    def routes(self) -> list[Route]:
+        """All routes but that of the metrics."""
+        posts = {**HANDLERS, "/embeddings": handlers.embeddings, "/": HANDLERS[self.root]}
+        paths = [(path, path, handler) for path, handler in posts.items()]
+        paths += [(f"/models/{{model}}{path}", path, handler) for path, handler in HANDLERS.items()]
+        routes = [Route(whole, self.endpoint(path, handler), methods=["POST"]) for whole, path, handler in paths]
+        routes += [
+            Route("/info", self.info),
+            Route("/models/{model}/info", self.info),
+            Route("/v1/models", self.list_models),
+            Route("/v1/models/{model}", self.show_model),
+            Route("/health", self.health),
+            Route("/ping", self.health),
+            Route("/openapi.json", self.openapi),
+            Route("/docs", self.docs),
+            *(Route(path, self.page_file(name)) for path, name in page_files().items()),
+        ]
+        if self.search is not None:
+            routes.append(Route("/search", self.search.respond, methods=["POST"]))
+        if "/" not in page_files():
+            routes.append(Route("/", lambda request: RedirectResponse("docs")))
+        return routes
 
     def choose(self, name: Any) -> ServedModel:
         """The model of a name; None: the default. Refusal with all names if there is none."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from bothways.inference.predictor import Predictor
+    from bothways.serving.inference_queue import Limits
     from bothways.serving.served_model import ServedModel
     from bothways.serving.workers import Workers
 
@@ -82,28 +83,13 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
     from bothways.search.store import Store
     from bothways.serving.app import build_app
     from bothways.serving.guard import Access, Metrics
-    from bothways.serving.inference_queue import Limits
     from bothways.serving.served_model import ServedModel
     from bothways.serving.workers import Workers
 
-    limits = Limits(
-        max_requests=settings.max_requests,
-        queue_tokens=settings.queue_tokens,
-        batch_tokens=settings.batch_tokens,
-        max_body=settings.max_body,
-        max_texts=settings.max_texts,
-        max_text_tokens=settings.max_text_tokens,
-        read_timeout=settings.read_timeout,
-        max_wait=settings.max_wait / 1000,
-    )
+    limits = limits_of(settings)
     places = model_names(settings.models)
-    loaded = load_models(
-        places,
-        dtype=settings.dtype,
-        device=settings.device,
-        window=settings.window,
-        batch_tokens=settings.batch_tokens,
-    )
+    options = {"dtype": settings.dtype, "device": settings.device, "window": settings.window}
+    loaded = load_models(places, **options, batch_tokens=limits.batch_tokens)
     for name, model in loaded.items():
         if isinstance(model.backend, StaticBackend):
             raise InputError(f"models ({name}) is static vectors, which the server does not serve; name an encoder")
@@ -124,6 +110,21 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
         store=store,
     )
     return Serving(app, models, workers)
+
+
+def limits_of(settings: Serve) -> "Limits":
+    from bothways.serving.inference_queue import Limits
+
+    return Limits(
+        max_requests=settings.max_requests,
+        queue_tokens=settings.queue_tokens,
+        batch_tokens=settings.batch_tokens,
+        max_body=settings.max_body,
+        max_texts=settings.max_texts,
+        max_text_tokens=settings.max_text_tokens,
+        read_timeout=settings.read_timeout,
+        max_wait=settings.max_wait / 1000,
+    )
 
 
 def load_models(places: Mapping[str, str], **options: Any) -> "dict[str, Predictor]":

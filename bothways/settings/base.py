@@ -281,6 +281,11 @@ class TextColumns(Encoded):
     label_column: str | None = None
     """Column with the labels. [label, class, score, ...]"""
 
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """The named columns, by what they hold."""
+        return {"text": self.text_column, "pair": self.pair_column, "label": self.label_column}
+
 
 @settings
 class TagColumns:

@@ -63,7 +63,13 @@ def _converted(value: Any, declared: Any) -> Any:
             return tuple(_converted(part, item) for part in value)
     elif declared is tuple:  # of texts
         return _converted(value, tuple[str, ...])
-    elif get_origin(declared) is Literal:
+    else:
+        return _converted_scalar(value, declared)
+    raise TypeError
+
+
+def _converted_scalar(value: Any, declared: Any) -> Any:
+    if get_origin(declared) is Literal:
         if value in get_args(declared) and isinstance(value, str | int) and not isinstance(value, bool):
             return value
     elif declared is str and isinstance(value, str | PathLike):

@@ -25,6 +25,7 @@ from bothways.settings.base import (
     settings,
 )
 from bothways.settings.fields import Several, default
+from bothways.settings.tables_in_memory import TableSource
 
 
 @settings
@@ -149,6 +150,12 @@ class FineTune(Adapters, Encoded, Recipe):
     def is_distilled(self) -> bool:
         """Whether a teacher's outputs are part of the loss."""
         return self.teacher is not None and self.alpha > 0
+
+    @property
+    def sources(self) -> dict[str, TableSource]:
+        """The labelled data by split, without the splits that are divided off train."""
+        sources = {"train": self.train, "dev": self.dev, "test": self.test}
+        return {split: source for split, source in sources.items() if source}
 
 
 @settings

@@ -23,7 +23,7 @@ from bothways.batch import Batch
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.near_duplicates import text_key
 from bothways.data.split_tables import divide_rows
-from bothways.data.splits import overlap_warning, parts_for
+from bothways.data.splits import overlap_warnings, parts_for
 from bothways.data.squad import Question, read_squad
 from bothways.data.stream import ModelInput, read_questions
 from bothways.data.tables import iter_rows
@@ -312,8 +312,7 @@ class QuestionSummary(Summary):
             split: [(text_key(question.question), key_by_passage[question.context]) for question in questions]
             for split, questions in self.task.questions.items()
         }
-        overlap = overlap_warning(keys)
-        return [*([f"left out: {skipped}"] if skipped else []), *([overlap] if overlap else [])]
+        return [*([f"left out: {skipped}"] if skipped else []), *overlap_warnings(keys)]
 
     def lengths(self, split: str) -> Sequence[int]:
         return [*map(whole_length, self.task.windows[split])]
@@ -433,17 +432,9 @@ class Answering(TrainingTask):
         name = "no_answer_threshold"
         return {name: metrics_by_split["dev"][name]} if name in metrics_by_split["dev"] else {}
 
-    @cached_property
-    def scoring(self) -> SpanScoring:
-        return SpanScoring(self)
-
-    @property
-    def view(self) -> AnswerView:
-        return AnswerView(self)
-
-    @property
-    def summary(self) -> QuestionSummary:
-        return QuestionSummary(self)
+    scoring = cached_property(SpanScoring)
+    view = cached_property(AnswerView)
+    summary = cached_property(QuestionSummary)
 
 
 def has_impossible(questions: Mapping[str, list[Question]]) -> bool:
@@ -456,11 +447,9 @@ def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None
 
     skipped: counts questions that are left out. fold: the test fold in cross-validation.
     """
-    sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     splits = {
         split: read_squad(source, on_error=settings.on_error, skipped=skipped, encoding=settings.encoding)
-        for split, source in sources.items()
-        if source
+        for split, source in settings.sources.items()
     }
     if "dev" in splits:
         return splits

@@ -20,6 +20,7 @@ from bothways.data.columns import Table, has_text_column
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.examples import read_table
 from bothways.data.labels import class_indices, label_sets, numeric_labels
+from bothways.data.quality import coverage_warnings, label_warnings, table_warnings
 from bothways.data.split_tables import read_tables
 from bothways.data.stream import ModelInput
 from bothways.data.text_files import file_type, read_lines
@@ -426,13 +427,16 @@ class Classification(TextTask):
         for name, scores_NC, model in baselines:
             yield Baseline(name, self.scoring.predictions(split, scores_NC), model)
 
-    @cached_property
-    def scoring(self) -> ClassScoring:
-        return ClassScoring(self)
+    scoring = cached_property(ClassScoring)
+    view = cached_property(ClassView)
 
-    @property
-    def view(self) -> ClassView:
-        return ClassView(self)
+    def find_warnings(self) -> list[str]:
+        several = self.settings.multi_label
+        warnings = table_warnings(self.tables, lambda table: label_sets(table) if several else table.labels or [])
+        warnings += label_warnings(self.tables, several)
+        if not self.settings.folds and not self.settings.group_column:
+            warnings += coverage_warnings(self.tables, self.settings.sources, several)
+        return warnings
 
     def describe_targets(self, split: str) -> str:
         targets = self.data[split].targets

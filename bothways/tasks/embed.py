@@ -21,9 +21,9 @@ from bothways.batching import chunked
 from bothways.checkpoint.formats.hugging_face import POOLER
 from bothways.data.beir import read_qrels, read_ranking
 from bothways.data.near_duplicates import first_locations, text_key
-from bothways.data.pairs import NO_NEGATIVES, TextPairs, read_pair_file, read_pairs
-from bothways.data.split_tables import read_unlabelled
-from bothways.data.splits import overlap_warning
+from bothways.data.pairs import NO_NEGATIVES, TextPairs, read_pair_file
+from bothways.data.split_tables import divide_rows, read_unlabelled
+from bothways.data.splits import overlap_warnings, parts_for
 from bothways.data.stream import resolve_columns
 from bothways.errors import InputError
 from bothways.families import FAMILIES
@@ -229,9 +229,9 @@ class PairSummary(Summary):
 
     @property
     def warnings(self) -> list[str]:
-        overlap = overlap_warning({split: self.task.scoring.text_keys(split) for split in self.task.pairs})
+        keys = {split: self.task.scoring.text_keys(split) for split in self.task.pairs}
         notes = dict.fromkeys(note for part in self.task.pairs.values() for note in part.notes)
-        warnings = [*notes, *([overlap] if overlap else [])]
+        warnings = [*notes, *overlap_warnings(keys)]
         for split, part in self.task.pairs.items():
             num_empty = sum(not all(map(str.strip, texts)) for texts in zip(*part.texts, strict=True))
             if num_empty:
@@ -365,13 +365,8 @@ class Embedding(TrainingTask):
         steps = plan.step_rows(self.settings.seed, 0, sizes)
         return sum(len(part) == 1 for rows in steps for part in plan.micro_batches(rows, sizes))
 
-    @cached_property
-    def scoring(self) -> PairScoring:
-        return PairScoring(self)
-
-    @cached_property
-    def summary(self) -> PairSummary:
-        return PairSummary(self)
+    scoring = cached_property(PairScoring)
+    summary = cached_property(PairSummary)
 
 
 def reduce_dimensions(vectors_RNH: Tensor, size: int) -> Tensor:
@@ -472,6 +467,30 @@ def ranking_scores(
     """nDCG, MRR and recall at k of search results."""
     bounds = metrics.ranking_intervals(qrels, ranking, k=k)
     return Scores.with_intervals(f"ndcg@{k}", metrics.ranking_scores(qrels, ranking, k=k), bounds)
+
+
+def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextPairs]:
+    """The pairs by split: train, dev and possibly test.
+
+    Without a dev file, a tenth of the training table becomes dev; without dev and test files, another tenth becomes
+    test. Pairs with the same or a near-duplicate first text stay together. fold: the test fold in cross-validation.
+    """
+    if settings.objective == "scores" and settings.negative_column is not None:
+        raise InputError(
+            f"negative_column ({settings.negative_column}) is for pairs; leave it out, or use --objective pairs"
+        )
+    objective, pairs_by_split = settings.objective, dict[str, TextPairs]()
+    for name, path in settings.sources.items():  # train is the first
+        pairs = read_pair_file(path, settings, objective, settings.negative_column, settings.on_error)
+        if name == "train" and pairs.scores is None and len(set(pairs.texts[1])) < 2:
+            raise InputError(f"{path}: a single pair has no negatives; add pairs")
+        objective = "pairs" if pairs.scores is None else "scores"
+        pairs_by_split[name] = pairs
+    if "dev" in pairs_by_split:
+        return pairs_by_split
+    train = pairs_by_split["train"]
+    rows = divide_rows(settings, [*map(text_key, train.texts[0])], parts_for(pairs_by_split), fold)
+    return {**pairs_by_split, **{name: train.take(split_rows) for name, split_rows in rows.items()}}
 
 
 def read_trained_pairs(file: TableSource, settings: Evaluate, trained: Mapping[str, Any]) -> TextPairs:

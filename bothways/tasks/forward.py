@@ -140,15 +140,6 @@ def split_batch(batch: Batch, max_tokens: int) -> Iterator[Batch]:
         )
 
 
-def target_rows(batch: Batch) -> Tensor:
-    """The tokens that have a tag, or one from a teacher, [M]."""
-    assert batch.labels is not None
-    is_target_T = batch.labels != NO_LABEL
-    if batch.soft_labels is not None:
-        is_target_T = is_target_T | ~batch.soft_labels[:, 0].isnan()
-    return is_target_T.nonzero()[:, 0]
-
-
 def labelled_token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
     """Scores of the labelled tokens of each window, [M, C]."""
     assert batch.labels is not None

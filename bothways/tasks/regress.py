@@ -13,6 +13,7 @@ from bothways import metrics, report
 from bothways.batch import Batch
 from bothways.data.columns import Table
 from bothways.data.labels import numeric_labels
+from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables
 from bothways.data.stream import ModelInput
 from bothways.errors import InputError
@@ -230,13 +231,8 @@ class Regression(TextTask):
 
         return ScaleOutputs(self.mean, self.deviation)
 
-    @cached_property
-    def scoring(self) -> NumberScoring:
-        return NumberScoring(self)
-
-    @property
-    def view(self) -> NumberView:
-        return NumberView(self)
+    scoring = cached_property(NumberScoring)
+    view = cached_property(NumberView)
 
     def describe_targets(self, split: str) -> str:
         low, median, high = np.percentile(numeric_labels(self.tables[split]), [0, 50, 100])
@@ -245,7 +241,7 @@ class Regression(TextTask):
     def find_warnings(self) -> list[str]:
         """Warnings about the rows, and about numbers that float32 rounds."""
         train_N = np.array(numeric_labels(self.tables["train"]))
-        warnings = super().find_warnings()
+        warnings = table_warnings(self.tables, numeric_labels)
         if float32_spacing(train_N) > COARSE * float(train_N.std()):
             hint = "predictions are rounded to that; to avoid it, subtract a constant from all numbers"
             warnings = [*warnings, f"{describe_rounding(train_N)}: {hint}"]

@@ -19,8 +19,8 @@ from bothways.batch import Batch
 from bothways.data.annotations import is_annotation_file
 from bothways.data.datasets import has_named_columns, read_rows
 from bothways.data.examples import read_table, read_tagged
-from bothways.data.split_tables import read_unlabelled
-from bothways.data.splits import overlap_warning
+from bothways.data.split_tables import divide_rows, read_unlabelled
+from bothways.data.splits import overlap_warnings, parts_for
 from bothways.data.stream import ModelInput
 from bothways.data.tables import RowErrors
 from bothways.data.tags import (
@@ -41,7 +41,7 @@ from bothways.metrics.label_errors import label_errors
 from bothways.settings.finetune import Tag
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
-from bothways.tasks.arrays import Floats
+from bothways.tasks.arrays import NO_LABEL, Floats
 from bothways.tasks.linear_baselines import most_frequent_tags
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.tag_decoding import Tagset, decode_word_tags, word_probabilities
@@ -52,7 +52,6 @@ from bothways.tasks.tag_examples import (
     documents_of,
     group_sentences,
     read_sentences,
-    read_splits,
     read_tagset,
     sentence_key,
     to_iob2,
@@ -88,6 +87,15 @@ MIN_TAGGED_TEXTS = 64  # made of sentences, if there are that many sentences
 ENTITY_METRICS = ("precision", "recall", "f1", "f1_macro", "accuracy")
 
 
+def target_rows(batch: Batch) -> Tensor:
+    """The tokens that have a tag, or one from a teacher, [M]."""
+    assert batch.labels is not None
+    is_target_T = batch.labels != NO_LABEL
+    if batch.soft_labels is not None:
+        is_target_T = is_target_T | ~batch.soft_labels[:, 0].isnan()
+    return is_target_T.nonzero()[:, 0]
+
+
 @dataclass(frozen=True)
 class TagObjective(LabelObjective):
     """Cross-entropy of the tags, at the first piece of each word."""
@@ -96,26 +104,20 @@ class TagObjective(LabelObjective):
     target = "tags"
 
     def num_targets(self, batch: Batch) -> int:
-        from bothways.tasks.forward import target_rows
-
         return len(target_rows(batch))
 
     def forward(self, module: Any, batch: Batch) -> Tensor:
         """Scores of the first pieces, [M, C]."""
-        from bothways.tasks.forward import target_rows
-
         scores_MC: Tensor = module.token_scores("tokens", module(batch)[target_rows(batch)])
         return scores_MC
 
     def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        from bothways.tasks.forward import target_rows
         from bothways.training.losses import classification_loss
 
         assert batch.labels is not None
         return classification_loss(outputs, batch.labels[target_rows(batch)])
 
     def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        from bothways.tasks.forward import target_rows
         from bothways.training.losses import logits_loss
 
         assert batch.soft_labels is not None
@@ -333,8 +335,8 @@ class TagSummary(Summary):
     @property
     def warnings(self) -> list[str]:
         sentences = {split: tagged.sentences for split, tagged in self.task.texts.items()}
-        overlap = overlap_warning({split: [*map(sentence_key, rows)] for split, rows in sentences.items()})
-        warnings = [*self.task.notes, *([overlap] if overlap else [])]
+        keys = {split: [*map(sentence_key, rows)] for split, rows in sentences.items()}
+        warnings = [*self.task.notes, *overlap_warnings(keys)]
         for split, rows in sentences.items():
             if unknown := Counter(tag for row in rows for tag in row.tags if tag not in self.task.tagset.names):
                 examples = ", ".join([*unknown][:9])
@@ -465,17 +467,34 @@ class Tagging(TrainingTask):
         outputs = self.scoring.outputs(self.inference_copy(model), split)
         yield Baseline("frozen states + logistic regression", self.scoring.predictions(split, outputs))
 
-    @cached_property
-    def scoring(self) -> TagScoring:
-        return TagScoring(self)
+    scoring = cached_property(TagScoring)
+    view = cached_property(TagView)
+    summary = cached_property(TagSummary)
 
-    @property
-    def view(self) -> TagView:
-        return TagView(self)
 
-    @property
-    def summary(self) -> TagSummary:
-        return TagSummary(self)
+def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None = None) -> dict[str, list[Sentence]]:
+    """Sentences by split. A file is split by whole documents, or by groups of near-duplicate sentences if documents are
+    not marked or have one sentence each.
+
+    errors: collects rows that cannot be read; InputError if there are any and they must not be skipped. fold: the test
+    fold in cross-validation.
+    """
+    columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
+    scheme: Scheme = "iob2" if settings.scheme == "auto" else settings.scheme
+    errors = errors or RowErrors(settings.on_error)
+    splits = {
+        split: read_tagged(source, **columns, scheme=scheme, errors=errors)
+        for split, source in settings.sources.items()
+    }
+    errors.notes(len(splits["train"]))
+    if "dev" in splits:
+        return splits
+    sentences = splits["train"]
+    documents = [sentence.document for sentence in sentences]
+    are_single = None in documents or len(set(documents)) == len(documents)
+    groups = [*map(sentence_key, sentences)] if are_single else documents
+    rows_by_split = divide_rows(settings, groups, parts_for(splits), fold, of="documents")
+    return {**splits, **{split: [sentences[row] for row in rows] for split, rows in rows_by_split.items()}}
 
 
 def confusion_sections(gold: Sequence[str], predicted: Sequence[str]) -> list[report.Section]:

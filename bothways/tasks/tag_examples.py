@@ -19,10 +19,7 @@ from bothways.data.columns import Table
 from bothways.data.datasets import has_named_columns
 from bothways.data.examples import read_tagged
 from bothways.data.near_duplicates import first_locations, text_key
-from bothways.data.split_tables import divide_rows
-from bothways.data.splits import parts_for
 from bothways.data.stream import resolve_columns
-from bothways.data.tables import RowErrors
 from bothways.data.tags import (
     OUTSIDE,
     Scheme,
@@ -35,7 +32,6 @@ from bothways.data.tags import (
     word_starts,
 )
 from bothways.errors import InputError
-from bothways.settings.finetune import Tag
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.offsets import BertWords, align_words, bert_words
@@ -178,33 +174,6 @@ def bert_word_starts(windows: Sequence[Encoding], words: Sequence[str]) -> tuple
     places = bert.source.token_spans
     own_W = np.array([places[first].start for first in bert.first_W.tolist()], np.int64)
     return bert, np.where(is_first_W, starts[word_W], own_W).tolist()
-
-
-def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None = None) -> dict[str, list[Sentence]]:
-    """Sentences by split. A file is split by whole documents, or by groups of near-duplicate sentences if documents are
-    not marked or have one sentence each.
-
-    errors: collects rows that cannot be read; InputError if there are any and they must not be skipped. fold: the test
-    fold in cross-validation.
-    """
-    sources = {"train": settings.train, "dev": settings.dev, "test": settings.test}
-    columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
-    scheme: Scheme = "iob2" if settings.scheme == "auto" else settings.scheme
-    errors = errors or RowErrors(settings.on_error)
-    splits = {
-        split: read_tagged(source, **columns, scheme=scheme, errors=errors)
-        for split, source in sources.items()
-        if source
-    }
-    errors.notes(len(splits["train"]))
-    if "dev" in splits:
-        return splits
-    sentences = splits["train"]
-    documents = [sentence.document for sentence in sentences]
-    are_single = None in documents or len(set(documents)) == len(documents)
-    groups = [*map(sentence_key, sentences)] if are_single else documents
-    rows_by_split = divide_rows(settings, groups, parts_for(splits), fold, of="documents")
-    return {**splits, **{split: [sentences[row] for row in rows] for split, rows in rows_by_split.items()}}
 
 
 def sentence_key(sentence: Sentence) -> str:

@@ -7,30 +7,22 @@ Letters: N texts, W windows of them, H hidden size, C outputs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bothways.batch import Batch
 from bothways.data.columns import Table
-from bothways.log import logger
 from bothways.rng import Purpose, generator
 from bothways.tasks.training_task import describe_lengths
 from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 
-if TYPE_CHECKING:
-    from bothways.checkpoint.contents import Checkpoint
-
 MAX_TOKENS = 1024  # of texts whose activations are kept; the windows of larger batches are recomputed
 MAX_PAIR_TOKENS = 8192  # of pairs, whose losses need the whole batch
-KEPT_LAYERS = 2 / 3  # fraction of layers to keep for few examples (docs/LOG.md, "Few examples")
 FEW_TEXTS = 100  # with fewer texts, dev is too small to show whether training helps
-PAIR_FEATURES = {"distance": "|u - v|", "pair": "u, v, |u - v| and u * v"}  # of their vectors u and v
 MIN_STEP_TEXTS = 16  # a step of fewer texts, even long ones, has a noisy gradient
 
 
@@ -125,51 +117,3 @@ class TextExamples:
         lengths, num_long = self.lengths, sum(len(windows) > 1 for windows in self.windows)
         kind = "pairs" if self.second else "texts"
         return f"{len(lengths):,} {kind}, {describe_lengths(lengths)}; {num_long:,} read in windows"
-
-
-def add_text_head(
-    pretrained: Checkpoint,
-    labels: tuple[str, ...],
-    *,
-    seed: int,
-    pooling: str,
-    dropout: float,
-    near_identity: bool,
-    multi_label: bool = False,
-    few: bool = False,
-    pair_features: str | None = None,
-) -> Checkpoint:
-    """The encoder with a new head for classes, or for a number if there are no labels.
-
-    pooling: "auto", "cls", "mean" or "pair". near_identity: a pooler that starts near the identity, for a linear start.
-    few: keep only the first KEPT_LAYERS of an encoder that was trained for sentence vectors. Its last layers represent
-    the topic of a text, and few examples do not suffice to learn anything else from them.
-    pair_features: what the head reads of the vectors of a pair's two texts, "pair" or "distance" (model/heads.py);
-    all layers are kept.
-    """
-    from bothways.checkpoint.new_head import with_head
-
-    means = pretrained.pooling == "mean"
-    kind: str | None = pooling
-    if pooling == "auto":
-        kind = "mean" if means else None
-    if kind == "mean" and means and pretrained.normalized:
-        kind = "unit"
-    layers, depth = None, pretrained.model.config.num_hidden_layers
-    if pair_features:
-        logger.info(f"texts of a pair are encoded separately; the head reads {PAIR_FEATURES[pair_features]}")
-    elif few and means and pooling != "cls":
-        layers = math.ceil(KEPT_LAYERS * depth)
-        logger.info(f"few examples: the classifier reads the first {layers} of {depth} layers")
-    return with_head(
-        pretrained,
-        "classes",
-        labels,
-        seed=seed,
-        num_outputs=len(labels) or 1,
-        multi_label=multi_label,
-        dropout=dropout,
-        pooling=pair_features or kind,
-        near_identity=near_identity,
-        layers=layers,
-    )

@@ -5,6 +5,7 @@ Letters: N texts, W windows of them, T tokens, H hidden size.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +17,11 @@ import numpy as np
 from bothways.checkpoint.description import cloze_phrase
 from bothways.config import encodes_separately
 from bothways.data.columns import Table
-from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_unlabelled, text_columns, texts_by_location
 from bothways.errors import InputError
-from bothways.log import muted
+from bothways.log import logger, muted
 from bothways.settings.finetune import Classify, Regress
-from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples, add_text_head
+from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples
 from bothways.tasks.training_task import Metrics, ReportView, Summary, TrainingTask, sample_rows
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_SEPARATE = 10_000  # training pairs above which reading both texts together is better (docs/LOG.md)
 MAX_PAIRS = 10_000  # training pairs of the baseline, if the model itself reads both texts together
+KEPT_LAYERS = 2 / 3  # fraction of layers to keep for few examples (docs/LOG.md, "Few examples")
+PAIR_FEATURES = {"distance": "|u - v|", "pair": "u, v, |u - v| and u * v"}  # of their vectors u and v
 
 
 @dataclass(frozen=True)
@@ -80,30 +82,51 @@ class TextTask(TrainingTask):
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
 
-    @cached_property
-    def summary(self) -> TextSummary:
-        return TextSummary(self)
+    summary = cached_property(TextSummary)
 
     @abstractmethod
     def describe_targets(self, split: str) -> str:
         """A line about the targets of a split."""
 
+    @abstractmethod
     def find_warnings(self) -> list[str]:
         """Warnings about the rows."""
-        return table_warnings(self.settings, self.tables)
 
-    def with_text_head(self, labels: tuple[str, ...], seed: int, **options: bool) -> Checkpoint:
-        """The pre-trained encoder with a new head. options: those of `add_text_head` for classes."""
-        settings = self.settings
-        return add_text_head(
+    def with_text_head(
+        self, labels: tuple[str, ...], seed: int, *, multi_label: bool = False, few: bool = False
+    ) -> Checkpoint:
+        """The pre-trained encoder with a new head for classes, or for a number if there are no labels.
+
+        With a linear start, the pooler starts near the identity. few: keep only the first KEPT_LAYERS of an encoder
+        that was trained for sentence vectors. Its last layers represent the topic of a text, and few examples do not
+        suffice to learn anything else from them. All layers are kept if the texts of a pair are encoded separately.
+        """
+        from bothways.checkpoint.new_head import with_head
+
+        means, pooling = self.pretrained.pooling == "mean", self.settings.pooling
+        kind: str | None = pooling
+        if pooling == "auto":
+            kind = "mean" if means else None
+        if kind == "mean" and means and self.pretrained.normalized:
+            kind = "unit"
+        layers, depth = None, self.pretrained.model.config.num_hidden_layers
+        if self.pair_features:
+            features = PAIR_FEATURES[self.pair_features]
+            logger.info(f"texts of a pair are encoded separately; the head reads {features}")
+        elif few and means and pooling != "cls":
+            layers = math.ceil(KEPT_LAYERS * depth)
+            logger.info(f"few examples: the classifier reads the first {layers} of {depth} layers")
+        return with_head(
             self.pretrained,
+            "classes",
             labels,
             seed=seed,
-            pooling=settings.pooling,
-            dropout=settings.dropout,
-            near_identity=settings.linear_start,
-            pair_features=self.pair_features,
-            **options,
+            num_outputs=len(labels) or 1,
+            multi_label=multi_label,
+            dropout=self.settings.dropout,
+            pooling=self.pair_features or kind,
+            near_identity=self.settings.linear_start,
+            layers=layers,
         )
 
     @cached_property
@@ -142,14 +165,18 @@ class TextTask(TrainingTask):
                 f"pooling (pair) is for pairs of texts, but {self.settings.train} has single ones; --pair-column names "
                 "the column of the second texts"
             )
-        separate, (tokenizer, policy) = self.pair_features is not None, self.reader(self.pretrained)
-        data = {
-            split: TextExamples.encode(
-                table, targets[split], tokenizer, policy, separate=separate, phrase=self.settings.cloze
-            )
+        data = self.encode(self.pretrained, targets, self.pair_features is not None, self.settings.cloze)
+        return replace(self, data=data)  # type: ignore[type-var]
+
+    def encode(
+        self, model: Checkpoint, targets: Mapping[str, np.ndarray], separate: bool, phrase: str | None
+    ) -> dict[str, TextExamples]:
+        """The texts of all splits as a model reads them. separate, phrase: see `TextExamples.encode`."""
+        tokenizer, policy = self.reader(model)
+        return {
+            split: TextExamples.encode(table, targets[split], tokenizer, policy, separate=separate, phrase=phrase)
             for split, table in self.tables.items()
         }
-        return replace(self, data=data)  # type: ignore[type-var]
 
     @cached_property
     def separate(self) -> Self | None:
@@ -178,13 +205,8 @@ class TextTask(TrainingTask):
             raise InputError(
                 f"{self.settings.teacher}: compares the two texts of a pair, but {self.settings.train} has single texts"
             )
-        (tokenizer, policy), phrase = self.reader(teacher), cloze_phrase(teacher.metadata)
-        return {
-            split: TextExamples.encode(
-                table, self.data[split].targets, tokenizer, policy, separate=separate, phrase=phrase
-            )
-            for split, table in self.tables.items()
-        }
+        targets = {split: examples.targets for split, examples in self.data.items()}
+        return self.encode(teacher, targets, separate, cloze_phrase(teacher.metadata))
 
     def with_unlabelled(self) -> Self:
         train, examples = self.tables["train"], self.data["train"]

@@ -302,6 +302,23 @@ def _config(splitter: Splitter, max_length: int, segments: int, added: list[dict
     }
 
 
+def _template(vocab: Mapping[str, int], second_segment: int) -> dict[str, Any]:
+    """The post_processor of a tokenizer.json: the special tokens around a text and a pair."""
+
+    def special(token: str, segment: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": token, "type_id": segment}}
+
+    single = [special("[CLS]", 0), {"Sequence": {"id": "A", "type_id": 0}}, special("[SEP]", 0)]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, {"Sequence": {"id": "B", "type_id": second_segment}}, special("[SEP]", second_segment)],
+        "special_tokens": {
+            token: {"id": token, "ids": [vocab[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")
+        },
+    }
+
+
 def _json(
     tokens: Sequence[str],
     splitter: Splitter,
@@ -310,12 +327,6 @@ def _json(
     added: Sequence[AddedToken],
 ) -> dict[str, Any]:
     vocab = {token: index for index, token in enumerate(tokens)}
-    ids = {token: vocab[token] for token in SPECIAL_TOKENS}
-
-    def special(token: str, segment: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": token, "type_id": segment}}
-
-    single = [special("[CLS]", 0), {"Sequence": {"id": "A", "type_id": 0}}, special("[SEP]", 0)]
     return {
         "version": "1.0",
         "truncation": None,
@@ -329,14 +340,7 @@ def _json(
             "lowercase": splitter.lowercase,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": single,
-            "pair": [*single, {"Sequence": {"id": "B", "type_id": second_segment}}, special("[SEP]", second_segment)],
-            "special_tokens": {
-                token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")
-            },
-        },
+        "post_processor": _template(vocab, second_segment),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {
             "type": "WordPiece",

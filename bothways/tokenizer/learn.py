@@ -200,22 +200,11 @@ def merge_pieces(
             f"a vocabulary of {size} entries is too small for {len(special_tokens)} special tokens and "
             f"{len(line.pieces) - 1} characters; use at least {len(vocabulary)}, or an alphabet below {alphabet_limit}"
         )
-    pairs = _PairQueue(min_count)
-    for piece in line.pieces[1:]:
-        for right, count in line.followers(piece):
-            pairs.add(piece, right, count)
+    pairs = _PairQueue(line, min_count)
     while len(vocabulary) < size and (pair := pairs.pop()):
         left, right = pair
         joined = left + right.removeprefix(CONTINUATION)
-        before, after, num_touching = line.merge(left, right, joined)
-        for piece, count in before:
-            pairs.subtract(piece, left, count)
-            pairs.add(piece, joined, count)
-        for piece, count in after:
-            pairs.subtract(right, piece, count)
-            pairs.add(joined, piece, count)
-        pairs.subtract(right, left, num_touching)
-        pairs.add(joined, joined, num_touching)
+        pairs.merge(left, right, joined)
         vocabulary[joined] = None
     return list(vocabulary)
 
@@ -324,10 +313,25 @@ class _SymbolLine:
 class _PairQueue:
     """A priority queue of pairs of adjacent pieces by count. Counts can only decrease."""
 
-    def __init__(self, min_count: int) -> None:
-        self.min_count = min_count
+    def __init__(self, line: _SymbolLine, min_count: int) -> None:
+        self.line, self.min_count = line, min_count
         self.counts: dict[tuple[str, str], int] = {}
         self.queue: list[tuple[int, tuple[str, str]]] = []  # a heap of (-count when added, pair)
+        for piece in line.pieces[1:]:
+            for right, count in line.followers(piece):
+                self.add(piece, right, count)
+
+    def merge(self, left: str, right: str, joined: str) -> None:
+        """Merge a pair in the line, and count the pairs with the new piece instead of those with its parts."""
+        before, after, num_touching = self.line.merge(left, right, joined)
+        for piece, count in before:
+            self.subtract(piece, left, count)
+            self.add(piece, joined, count)
+        for piece, count in after:
+            self.subtract(right, piece, count)
+            self.add(joined, piece, count)
+        self.subtract(right, left, num_touching)
+        self.add(joined, joined, num_touching)
 
     def add(self, left: str, right: str, count: int) -> None:
         if count >= self.min_count:

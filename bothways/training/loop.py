@@ -64,7 +64,7 @@ def fit(
             began = time.perf_counter()
             micro_batches = next(batches)
             progress, row, stop = train_step(trainer, progress, micro_batches, stop_requested)
-            if not (math.isfinite(row["loss"]) and (math.isfinite(row["norm"]) or row.get("skipped"))):
+            if not _is_finite(row):
                 names = ", ".join(chain(*processes.gather([fingerprint(batch) for batch in micro_batches])))
                 raise InputError(
                     f"step {progress.step}: loss {row['loss']}, gradient norm {row['norm']}, batch {names}; last good "
@@ -72,9 +72,9 @@ def fit(
                 )
             progress = replace(progress, seconds=progress.seconds + time.perf_counter() - began)
             write({**progress.row, "split": "train", **row})
-            last, save_due = not trainer.has_more(progress), _due(progress.step, options.checkpoint_every)
+            last, save_due = not trainer.has_more(progress), options.saves_at(progress.step)
             metrics: Mapping[str, float] = {}
-            if last or (save_due and not options.best_by) or _due(progress.step, options.evaluate_every):
+            if last or options.evaluates_at(progress.step):
                 progress, metrics = trainer.evaluate_and_record(progress, evaluate, write)
                 progress = trainer.stop_early(progress)
                 last = not trainer.has_more(progress)
@@ -88,8 +88,17 @@ def fit(
     return progress
 
 
-def _due(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0
+def _is_finite(row: Mapping[str, Any]) -> bool:
+    """Whether a step has a loss and a gradient, or was skipped to lower the scale of the loss."""
+    return math.isfinite(row["loss"]) and bool(math.isfinite(row["norm"]) or row.get("skipped"))
+
+
+def _memory_error(device: torch.device, step: int, micro_batches: Sequence[Batch]) -> InputError:
+    most = max(batch.num_tokens for batch in micro_batches)
+    return InputError(
+        f"out of memory on {device} at step {step:,}, whose largest micro-batch has {most:,} tokens; lower "
+        "--batch-tokens, or raise --gradient-accumulation, which computes the same in smaller parts"
+    )
 
 
 def train_step(
@@ -113,11 +122,7 @@ def train_step(
             processes=trainer.processes,
         )
     except torch.OutOfMemoryError:
-        most = max(batch.num_tokens for batch in micro_batches)
-        raise InputError(
-            f"out of memory on {options.device} at step {progress.step + 1:,}, whose largest micro-batch has {most:,} "
-            "tokens; lower --batch-tokens, or raise --gradient-accumulation, which computes the same in smaller parts"
-        ) from None
+        raise _memory_error(options.device, progress.step + 1, micro_batches) from None
     norm = trainer.optimizer.step(lr_factor, options.max_grad_norm, scale.value)
     values = read_losses(losses)  # after the optimizer, so that a GPU has its work while they are waited for
     tokens = sum(batch.num_tokens for batch in micro_batches)

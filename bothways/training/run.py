@@ -210,18 +210,18 @@ def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[
         raise InputError(
             f"{directory}: contains a run of {old['verb']}, not of {new['verb']}; choose another directory"
         )
-    old_settings, settings = (
+    old_settings, new_settings = (
         {key: value for key, value in metadata["settings"].items() if key not in CHANGEABLE_SETTINGS}
         for metadata in (old, new)
     )
-    longer = settings.get("steps") or 0
+    longer = new_settings.get("steps") or 0
     if "steps" in old and longer > old["steps"] and longer != old_settings.get("steps"):
         logger.info(
             f"steps: {old['steps']:,} -> {longer:,}; from here on the learning rate follows the longer schedule"
         )
-        settings |= {key: old_settings[key] for key in ("steps", "minutes") if key in old_settings}
+        new_settings |= {key: old_settings[key] for key in ("steps", "minutes") if key in old_settings}
         old = {**old, "steps": longer}
-    if changed := differences({key: old_settings.get(key, value) for key, value in settings.items()}, settings):
+    if changed := differences({key: old_settings.get(key, value) for key, value in new_settings.items()}, new_settings):
         raise InputError(
             f"{directory}: started with other settings ({changed}); use the same, or choose a new directory"
         )

@@ -120,3 +120,12 @@ class TrainingOptions:
     dtype: torch.dtype = torch.float32
     shard: bool = False
     compile_warmup: bool = False
+
+    def saves_at(self, step: int) -> bool:
+        """Whether a checkpoint is due after this step."""
+        return self.checkpoint_every > 0 and step % self.checkpoint_every == 0
+
+    def evaluates_at(self, step: int) -> bool:
+        """Whether an evaluation is due: also at every checkpoint, unless evaluations select the weights."""
+        is_due = self.evaluate_every > 0 and step % self.evaluate_every == 0
+        return is_due or (self.saves_at(step) and not self.best_by)

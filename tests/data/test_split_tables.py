@@ -11,6 +11,7 @@ from bothways.batch_jobs import jobs
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.examples import read_table
+from bothways.data.labels import numeric_labels
 from bothways.data.near_duplicates import label_key, text_key
 from bothways.data.quality import table_warnings
 from bothways.data.split_tables import read_tables
@@ -19,6 +20,7 @@ from bothways.evaluation import evaluate
 from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Embed, Evaluate, Predict, Regress, Tag, TrainEmbed
+from bothways.tasks.classify import Classification
 from bothways.verbs import train
 
 RUNS = {"classify": run_task, "regress": run_task, "tag": run_task, "embed": run_task}
@@ -29,6 +31,11 @@ def write(file, rows):
         out = csv.writer(opened)
         out.writerows([("text", "label"), *rows])
     return file
+
+
+def warnings_of(settings, tables):
+    """The warnings of a classification of these tables, which needs no model."""
+    return Classification(settings, None, (), tables, {}).find_warnings()
 
 
 @pytest.fixture
@@ -92,7 +99,7 @@ def test_near_duplicates_are_never_in_two_splits(settings):
         keys = [{text_key(text) for text in table.texts} for table in tables.values()]
         assert len(set.union(*keys)) == sum(map(len, keys)) == 50
         assert [len(table) for table in tables.values()] == [120, 15, 15]
-        assert table_warnings(settings, tables) == []
+        assert warnings_of(settings, tables) == []
 
 
 def grouped(settings, **changes):
@@ -115,7 +122,7 @@ def test_rows_of_one_group_stay_on_one_side_of_every_split_and_fold(folds, setti
         for table in tables.values():
             assert table.labels.count("a") == table.labels.count("b") == len(table) // 2
         numbers = ", ".join(f"{len(own)} in {split}" for split, own in authors.items())
-        assert any(numbers in line for line in table_warnings(options, tables))
+        assert any(numbers in line for line in warnings_of(options, tables))
         tested.append(authors["test"])
     if folds:
         assert sum(map(len, tested)) == len(set.union(*tested)) == 40
@@ -151,7 +158,7 @@ def test_contradicting_labels_of_one_text_are_counted_and_listed_over_all_splits
     write(settings.train, [*rows, ("TEXT 1.", "a"), ("text 2", "a"), ("text 3!", "c"), ("text 3", "c")])
     test = write(tmp_path / "test.csv", [("text 4", "b"), ("new", "a")])
     options = replace(settings, test=test)
-    warnings = table_warnings(options, read_tables(options))
+    warnings = warnings_of(options, read_tables(options))
     (line,) = [line for line in warnings if "different labels" in line]
     assert line.startswith("3 texts with different labels")
     assert f"'b' at {settings.train}: row 1 (line 3) but 'a' at {settings.train}: row 40 (line 42)" in line
@@ -162,12 +169,12 @@ def test_contradictions_of_several_labels_and_of_numbers_compare_values(settings
     rows = [(f"text {n}", "a;b") for n in range(30)]
     write(settings.train, [*rows, ("text 1", "b;a"), ("text 2", "a")])
     several = replace(settings, multi_label=True)
-    (line,) = table_warnings(several, read_tables(several))
+    (line,) = warnings_of(several, read_tables(several))
     assert line.startswith("1 text with different labels") and "'a', 'b' at" in line
     rows = [(f"text {n}", n) for n in range(30)]
     write(settings.train, [*rows, ("text 1", "1.0"), ("text 2", 2.5)])
     numbers = Regress(model=settings.model, train=settings.train, out=settings.out)
-    (line,) = table_warnings(numbers, read_tables(numbers))
+    (line,) = table_warnings(read_tables(numbers), numeric_labels)
     assert line.startswith("1 text with different labels") and "2 at" in line and "2.5 at" in line
 
 
@@ -176,14 +183,14 @@ ALIKE = [*["sport"] * 20, *["sport "] * 6, *["SPORT"] * 3, *["art"] * 20, "once"
 
 def test_similar_labels_are_reported_and_merged_only_on_request(settings):
     write(settings.train, [(f"text {n}", label) for n, label in enumerate(ALIKE)])
-    alike, once, missing = table_warnings(settings, read_tables(settings))
+    alike, once, missing = warnings_of(settings, read_tables(settings))
     assert missing.startswith("test has rows of ") and "'once'" in missing
     assert "'sport' (20), 'sport ' (6), 'SPORT' (3)" in alike and "--merge-labels" in alike
     assert f"'once' at {settings.train}: row 49 (line 51)" in once
     options = replace(settings, merge_labels=True)
     tables = read_tables(options)
     assert {label for table in tables.values() for label in table.labels} == {"sport", "art", "once"}
-    note, *_ = table_warnings(options, tables)
+    note, *_ = warnings_of(options, tables)
     assert "'SPORT' into 'sport', 'sport ' into 'sport'" in note
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bothways.data.splits import (
     fold_groups,
-    overlap_warning,
+    overlap_warnings,
     overlaps,
     parts_for,
     rarest_labels,
@@ -179,11 +179,12 @@ def test_several_labels_are_divided_by_the_rarest():
 def test_examples_in_two_splits_are_counted():
     splits = {"train": ["a", "b", "b", "c"], "dev": ["b", "x", "b", "A"], "test": ["c", "x", "y"]}
     assert overlaps(splits) == {("train", "dev"): 2, ("train", "test"): 1, ("dev", "test"): 1}
-    assert overlap_warning(splits) == (
+    (line,) = overlap_warnings(splits)
+    assert line == (
         "2 of 4 examples of dev are also in train; 1 of 3 examples of test are also in train; "
         "1 of 3 examples of test are also in dev (apart from case, spaces and punctuation)"
     )
-    assert overlap_warning({"train": ["a"], "dev": ["b"]}) == "" == overlap_warning({"train": ["a"]})
+    assert overlap_warnings({"train": ["a"], "dev": ["b"]}) == [] == overlap_warnings({"train": ["a"]})
 
 
 def test_a_pair_is_shared_only_as_a_whole():

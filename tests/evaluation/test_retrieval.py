@@ -10,7 +10,6 @@ import torch
 from bothways import metrics
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
-from bothways.data.pairs import read_pairs
 from bothways.errors import InputError
 from bothways.evaluation import evaluate, retrieval
 from bothways.inference.predictor import Predictor
@@ -77,7 +76,7 @@ def test_pairs_are_measured_as_in_training(model, tmp_path, scored):
     settings = TrainEmbed(
         model=model, train=tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl", out=tmp_path / "run", dtype="float32"
     )
-    task = embed.Embedding.build(settings, checkpoint.load(model), read_pairs(settings))
+    task = embed.Embedding.build(settings, checkpoint.load(model), embed.read_pairs(settings))
     expected = task.scoring.untrained_metrics["dev"]
     actual = measured(model, tmp_path / "dev.jsonl")
     names = ("pearson", "spearman") if scored else ("ndcg@10", "mrr@10", "recall@10")

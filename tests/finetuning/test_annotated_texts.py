@@ -15,7 +15,7 @@ from bothways.evaluation import before_after, evaluate
 from bothways.finetuning.finetune import run as run_task
 from bothways.settings import Evaluate, Predict, Tag
 from bothways.settings.tables_in_memory import as_source
-from bothways.tasks import tag, tag_examples
+from bothways.tasks import tag
 
 LABELS = {"cat": "FELINE", "a dog": "CANINE"}
 UNITS = [*LABELS, "the", "on", "mat", "ran", "b"]
@@ -111,9 +111,7 @@ def test_texts_give_the_same_examples_as_their_words(run, table):
         for split in ("train", "dev", "test")
     }
     settings = replace(run.settings, context=False)
-    tasks = [
-        tag.Tagging.build(one, start, tag_examples.read_splits(one)) for one in (settings, replace(settings, **words))
-    ]
+    tasks = [tag.Tagging.build(one, start, tag.read_splits(one)) for one in (settings, replace(settings, **words))]
     for split in words:
         windows = [task.data[split].windows for task in tasks]
         for ours, theirs in zip(*windows, strict=True):
@@ -122,7 +120,7 @@ def test_texts_give_the_same_examples_as_their_words(run, table):
 
 
 def test_a_text_is_read_as_it_is_written_and_alone(run):
-    sentences = tag_examples.read_splits(run.settings)
+    sentences = tag.read_splits(run.settings)
     task = tag.Tagging.build(run.settings, checkpoint.load(run.settings.model), sentences)
     texts = task.texts["train"]
     assert [len(text) for text in texts.texts] == [1] * 150
@@ -144,7 +142,7 @@ def test_reported_spans_are_characters_of_the_text(run):
 def test_equal_texts_stay_in_one_split_and_are_not_read_together(run, table):
     rows = annotated_rows(7, 40)
     settings = replace(run.settings, train=table(rows + rows, "twice.jsonl"), dev=None, test=None)
-    splits = tag_examples.read_splits(settings)
+    splits = tag.read_splits(settings)
     texts = {split: {one.words.text for one in sentences} for split, sentences in splits.items()}
     assert not texts["train"] & texts["dev"] and not texts["train"] & texts["test"]
 

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline, make_union
 import bothways
 from bothways.checkpoint import checkpoint
 from bothways.cli import main
-from bothways.data import pairs, split_tables
+from bothways.data import split_tables
 from bothways.data.splits import selection_folds
 from bothways.data.squad import Question
 from bothways.data.tags import Sentence
@@ -23,7 +23,7 @@ from bothways.errors import InputError
 from bothways.finetuning import compare, report, select
 from bothways.finetuning.baselines import BaselineScore, Resamples
 from bothways.finetuning.finetune import run as run_task
-from bothways.finetuning.plan import Rows, plan_of
+from bothways.finetuning.plan import ScoredRows, plan_of
 from bothways.finetuning.seeds import SeedResult
 from bothways.inference.predictor import Predictor
 from bothways.linear import (
@@ -36,7 +36,6 @@ from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks import classify, embed, linear_baselines, regress, tag
 from bothways.tasks.classify import ClassEvaluator
 from bothways.tasks.scores import Predictions
-from bothways.tasks.tag_examples import read_splits
 from bothways.tasks.training_task import Baseline
 
 FROZEN = "frozen vectors + logistic regression"
@@ -384,7 +383,7 @@ def test_who_asks_for_a_kind_of_encoder_gets_it(option, settings, files):
     task = mock.Mock(metric="accuracy", scoring=scoring, data={"test": ()})
     task.baselines.return_value = iter([Baseline(TFIDF, one_sided(300, 300), mock.Mock())])
     real = classify.Classification.build(settings, checkpoint.load(settings.model), split_tables.read_tables(settings))
-    plan = replace(plan_of(Rows(replace(settings, **option), real)), task=task)
+    plan = replace(plan_of(ScoredRows(replace(settings, **option), real)), task=task)
     resamples = Resamples.of(scores_of(one_sided(300, 150)), "accuracy")
     rival = BaselineScore(TFIDF, 1.0, (0.99, 1.0), Resamples(np.ones(50), 300), one_sided(300, 300))
     facts = {"accuracy": 0.5, "accuracy_interval": [0.4, 0.6], "rows": 300, "baseline": 0.5, "best_step": 1}
@@ -457,7 +456,7 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
     settings = TrainEmbed(
         model=start, train=write_rows(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
     )
-    task = embed.Embedding.build(settings, checkpoint.load(start), pairs.read_pairs(settings))
+    task = embed.Embedding.build(settings, checkpoint.load(start), embed.read_pairs(settings))
     (baseline,) = task.baselines("dev")
     first, second = task.pairs["dev"].texts[:2]
     fitted = make_union(*peer_parts()).fit([*task.pairs["train"].texts[0], *task.pairs["train"].texts[1]])
@@ -481,7 +480,7 @@ def test_frozen_states_beat_the_most_frequent_tag_on_ambiguous_words(start, tmp_
         lines.append({"words": words, "tags": tags})
     file = write_rows(tmp_path / "tags.jsonl", lines)
     settings = Tag(model=start, train=file, out=tmp_path / "run", scheme="plain", context=False, dtype="float32")
-    task = tag.Tagging.build(settings, checkpoint.load(start), read_splits(settings))
+    task = tag.Tagging.build(settings, checkpoint.load(start), tag.read_splits(settings))
     commonest, frozen = (task.scoring.score_predictions(one.predictions)["accuracy"] for one in task.baselines("test"))
     assert frozen > commonest + 0.05
 
@@ -643,7 +642,7 @@ def test_folds_that_choose_penalties_and_intervals_keep_near_duplicates_together
     tasks = [
         classify.Classification.build(classes, loaded, tables[0]),
         regress.Regression.build(numbers, loaded, tables[1]),
-        tag.Tagging.build(tags, loaded, read_splits(tags)),
+        tag.Tagging.build(tags, loaded, tag.read_splits(tags)),
     ]
     for task in tasks:
         calls = []

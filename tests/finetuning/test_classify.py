@@ -14,12 +14,12 @@ import bothways
 from bothways.checkpoint import checkpoint, new_head
 from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import info, main
-from bothways.data import quality
 from bothways.data import split_tables as tables
 from bothways.data.columns import Table
 from bothways.data.examples import read_table
 from bothways.data.quality import empty_text_warnings
 from bothways.data.split_tables import read_tables
+from bothways.data.splits import overlap_warnings
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning import recipe, seeds
@@ -269,16 +269,15 @@ def test_without_files_of_their_own_dev_and_test_are_a_tenth_of_each_class(setti
 
 
 def test_texts_that_splits_share_are_counted():
-    (warning,) = quality.overlap_warnings(
-        {"train": table_of(["a"] * 5), "dev": table_of(["b"] * 3), "test": table_of(["a"])}
-    )
+    tables = {"train": table_of(["a"] * 5), "dev": table_of(["b"] * 3), "test": table_of(["a"])}
+    (warning,) = overlap_warnings({name: table.keys for name, table in tables.items()})
     assert re.findall(r"(\d of \d) .*? of (\w+) .*? in (\w+)", warning) == [
         ("3 of 3", "dev", "train"),
         ("1 of 1", "test", "train"),
         ("1 of 1", "test", "dev"),
     ]
     other = Table(["text 0"], ["another"], ["a"], ["f:0"])
-    assert quality.overlap_warnings({"train": table_of(["a"] * 5), "dev": other}) == []
+    assert overlap_warnings({"train": table_of(["a"] * 5).keys, "dev": other.keys}) == []
 
 
 def test_pairs_in_one_split_alone_are_refused():

@@ -189,7 +189,7 @@ def test_a_head_is_made_of_a_checkpoint(make_model, tokenizer):
 
 
 def test_rows_to_label_are_chosen_without_training(checkpoint_of, tmp_path):
-    from bothways.batch_jobs.label_next import choose_rows
+    from bothways.batch_jobs.jobs import choose_rows
 
     file, out = tmp_path / "texts.jsonl", tmp_path / "next.csv"
     file.write_text("\n".join(json.dumps({"text": row["text"]}) for row in rows(12)), encoding="utf-8")

@@ -11,12 +11,13 @@ import transformers
 import bothways
 from bothways import metrics
 from bothways.checkpoint import checkpoint
-from bothways.data.pairs import NO_NEGATIVES, read_pair_file, read_pairs
+from bothways.data.pairs import NO_NEGATIVES, read_pair_file
 from bothways.errors import InputError
 from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
 from bothways.settings import TrainEmbed
 from bothways.tasks import embed, forward
+from bothways.tasks.embed import read_pairs
 from bothways.tasks.forward import text_vectors
 from bothways.tasks.losses import ranking_loss
 from bothways.tasks.pair_examples import PairExamples

@@ -10,7 +10,6 @@ import torch
 import bothways
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
-from bothways.data.pairs import read_pairs
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
@@ -20,12 +19,12 @@ from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Evaluate, Regress, Tag, TrainEmbed
 from bothways.tasks.answer import Answering
 from bothways.tasks.classify import Classification
-from bothways.tasks.embed import Embedding, reduce_dimensions
+from bothways.tasks.embed import Embedding, read_pairs, reduce_dimensions
 from bothways.tasks.losses import multi_label_distance, span_distance
 from bothways.tasks.regress import Regression
-from bothways.tasks.tag import Tagging
+from bothways.tasks.tag import Tagging, read_splits
 from bothways.tasks.tag_decoding import Tagset, label_windows
-from bothways.tasks.tag_examples import read_splits, transfer_scores
+from bothways.tasks.tag_examples import transfer_scores
 from bothways.tasks.training_task import Distilled
 from bothways.tasks.windows import WindowPolicy
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer

@@ -307,14 +307,7 @@ class EncoderBackend(Backend):
             yield np.zeros((0, num_outputs), np.float32), np.zeros((0, self.module.config.hidden_size), np.float32)
             return
         is_bi_encoder = head == "classes" and encodes_separately(self.module.config)
-        if is_bi_encoder and pairs is None:
-            raise InputError("the model compares pairs of texts; give pairs too")
-        if is_bi_encoder and len(texts) != len(pairs or ()):
-            raise InputError(
-                f"{format_count(len(texts), 'text')} but {format_count(len(pairs or ()), 'pair')}: give one pair "
-                "per text"
-            )
-        inputs = [(texts, None), (pairs or (), None)] if is_bi_encoder else [(texts, pairs)]
+        inputs = _compared_texts(texts, pairs) if is_bi_encoder else [(texts, pairs)]
         phrase = cloze_phrase(self.description.metadata)
         if phrase is None:
             windows = [parts for firsts, seconds in inputs for parts in self.encode(firsts, seconds, options)]
@@ -335,6 +328,18 @@ class EncoderBackend(Backend):
                 moved_nH = torch.from_numpy(states_nH).to(self.device, self.dtype)
                 scores_nC = self.module.text_scores(head, moved_nH).float().cpu().numpy()
             yield scores_nC, states_nH.reshape(len(states_nH), -1)
+
+
+def _compared_texts(
+    texts: Sequence[str], pairs: Sequence[str] | None
+) -> list[tuple[Sequence[str], Sequence[str] | None]]:
+    """Both texts of each pair as single texts. InputError unless there is a second text for each."""
+    if pairs is None:
+        raise InputError("the model compares pairs of texts; give pairs too")
+    if len(texts) != len(pairs):
+        counts = f"{format_count(len(texts), 'text')} but {format_count(len(pairs), 'pair')}"
+        raise InputError(f"{counts}: give one pair per text")
+    return [(texts, None), (pairs, None)]
 
 
 def _text_rows(windows: Sequence[Sequence[Encoding]]) -> NDArray[np.int64]:
