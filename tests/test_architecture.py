@@ -193,7 +193,7 @@ def file_or_room(name: str) -> tuple[Path, Path]:
 def test_the_check_of_imports_sees_them():
     assert "tokenizer/basic" in imports_of(PACKAGE / "tokenizer" / "fast.py")
     assert "tokenizer/learn" in imports_of(PACKAGE / "tokenizer" / "tokenizer.py")  # inside a function
-    assert "metrics/__init__" in imports_of(PACKAGE / "finetuning" / "finetune.py")
+    assert "metrics/__init__" in imports_of(PACKAGE / "finetuning" / "seeds.py")
 
 
 def test_no_family_has_widened_a_layers_signature():
