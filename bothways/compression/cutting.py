@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.batching import token_batches
+from bothways.checkpoint.changes.vocabulary import reduce_vocabulary
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.config import EncoderConfig
-from bothways.distillation.vocabulary import reduce_vocabulary
 from bothways.errors import InputError
 from bothways.model.layer import Layer
 from bothways.model.model import Model

@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.new_head import check_head_supported
 from bothways.checkpoint.contents import Checkpoint, check_plain
-from bothways.checkpoint.new_head import check_head_supported
-from bothways.distillation.student import copy_layers
 from bothways.errors import InputError
 from bothways.finetuning import finetune
 from bothways.finetuning.finetune import FineTuneResult
 from bothways.log import logger
 from bothways.model.model import Model
+from bothways.pretraining.distillation.student import copy_layers
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
 from bothways.training.run import Callbacks

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
+from bothways.checkpoint.changes.lengthen import lengthened_model_type
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.config import SIZES, Direction, EncoderConfig
 from bothways.device import choose_device
 from bothways.errors import InputError, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
-from bothways.pretraining.lengthen import lengthened_model_type
 from bothways.pretraining.objectives import build_objective
 from bothways.settings.base import Family
 from bothways.settings.pretrain import Pretrain

@@ -15,6 +15,7 @@ from torch import nn
 from bothways.batch import Batch
 from bothways.batching import build_in_processes, prefetch
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.lengthen import lengthen
 from bothways.checkpoint.contents import Checkpoint, encoder_only
 from bothways.config import NO_POOLER, SIZES, EncoderConfig
 from bothways.corpus.arrays import digest
@@ -35,7 +36,6 @@ from bothways.pretraining.initial_model import (
     module_to_train,
     new_model,
 )
-from bothways.pretraining.lengthen import lengthen
 from bothways.pretraining.objectives import PretrainingObjective, build_objective
 from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_settings, summary
 from bothways.pretraining.text_data import PretrainingData

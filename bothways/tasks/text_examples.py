@@ -147,7 +147,7 @@ def add_text_head(
     pair_features: what the head reads of the vectors of a pair's two texts, "pair" or "distance" (model/heads.py);
     all layers are kept.
     """
-    from bothways.checkpoint.new_head import with_head
+    from bothways.checkpoint.changes.new_head import with_head
 
     means = pretrained.pooling == "mean"
     kind: str | None = pooling

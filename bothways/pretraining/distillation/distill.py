@@ -13,21 +13,21 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.vocabulary import TeacherIds, check_word_pieces, reduce_vocabulary
+from bothways.checkpoint.changes.width import principal_directions
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.checkpoint.weights import write_weights
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import MixedSampler, StepSampler
 from bothways.corpus.sentence_pairs import PairTask
 from bothways.device import choose_device
-from bothways.distillation.losses import default_relation_heads
-from bothways.distillation.objective import Distillation, DistillationTeacher, Weights, pool
-from bothways.distillation.projection import principal_directions
-from bothways.distillation.states import plain_encoder
-from bothways.distillation.student import StudentPlan, build_student, plan_student, with_heads
-from bothways.distillation.texts import with_teacher_ids
-from bothways.distillation.vocabulary import TeacherIds, check_word_pieces, reduce_vocabulary
 from bothways.errors import InputError
 from bothways.log import logger
+from bothways.model.states import plain_encoder
+from bothways.pretraining.distillation.losses import default_relation_heads
+from bothways.pretraining.distillation.objective import Distillation, DistillationTeacher, Weights, pool
+from bothways.pretraining.distillation.student import StudentPlan, build_student, plan_student, with_heads
+from bothways.pretraining.distillation.texts import with_teacher_ids
 from bothways.pretraining.heldout import HeldOut
 from bothways.pretraining.initial_model import init_bias_from_frequencies
 from bothways.pretraining.objectives import PretrainingObjective, example_batch
@@ -68,7 +68,7 @@ def run(
     data: the text as token stores, instead of the files of the settings. change: called with the complete set-up.
     """
     if settings.static:
-        from bothways.distillation.static_run import run_static  # needs SciPy
+        from bothways.pretraining.distillation.static_run import run_static  # needs SciPy
 
         return run_static(settings)
     text, teacher = open_text(settings) if data is None else None, load_teacher(settings)

@@ -16,13 +16,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.batch import Batch
+from bothways.checkpoint.changes.vocabulary import TeacherIds
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepRows
 from bothways.corpus.sentence_pairs import PairTask
 from bothways.corpus.store import TokenStore
-from bothways.distillation import losses
-from bothways.distillation.states import States, compute_states, queries_keys_values
-from bothways.distillation.texts import (
+from bothways.model.heads import mean_pool
+from bothways.model.model import Model
+from bothways.model.states import States, compute_states, queries_keys_values
+from bothways.pretraining import objectives as objective
+from bothways.pretraining.distillation import losses
+from bothways.pretraining.distillation.texts import (
     DistillationBatch,
     cut_texts,
     student_and_teacher_texts,
@@ -30,10 +34,6 @@ from bothways.distillation.texts import (
     with_teacher_ids,
     with_texts,
 )
-from bothways.distillation.vocabulary import TeacherIds
-from bothways.model.heads import mean_pool
-from bothways.model.model import Model
-from bothways.pretraining import objectives as objective
 from bothways.pretraining.objectives import Predictions, PretrainingObjective
 from bothways.rng import Purpose, derive_seed
 from bothways.training.losses import Loss, logits_loss, vector_distance

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from bothways.batch import Batch
 from bothways.config import EncoderConfig
-from bothways.distillation.states import compute_states, plain_encoder
-from bothways.distillation.texts import with_teacher_ids
 from bothways.errors import InputError
 from bothways.model.layer import Layer
 from bothways.model.model import Model
+from bothways.model.states import compute_states, plain_encoder
+from bothways.pretraining.distillation.texts import with_teacher_ids
 
 RIDGE = 1e-4  # of the mean square of the inputs
 

@@ -9,9 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from bothways.batch import Batch
+from bothways.checkpoint.changes.vocabulary import TeacherIds
 from bothways.corpus.sampler import StepRows
 from bothways.corpus.store import TokenStore
-from bothways.distillation.vocabulary import TeacherIds
 from bothways.rng import Purpose, make_keys, uniform
 from bothways.tokenizer.tokenizer import Tokenizer
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
+from bothways.checkpoint.changes.width import check_can_project, project
 from bothways.checkpoint.contents import Checkpoint
 from bothways.config import EncoderConfig
-from bothways.distillation.projection import check_can_project, project
 from bothways.errors import InputError
 from bothways.log import logger
 from bothways.model.heads import MaskedLMHead
