@@ -16,7 +16,8 @@ from bothways.batch import Batch
 from bothways.batching import build_in_processes, prefetch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.changes.lengthen import lengthen
-from bothways.checkpoint.contents import Checkpoint, encoder_only
+from bothways.checkpoint.changes.new_head import encoder_only
+from bothways.checkpoint.contents import Checkpoint
 from bothways.config import NO_POOLER, SIZES, EncoderConfig
 from bothways.corpus.arrays import digest
 from bothways.corpus.masking import MaskRule

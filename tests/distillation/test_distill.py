@@ -16,7 +16,7 @@ import transformers
 from bothways.batch import Batch
 from bothways.batching import build_in_processes
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.vocabulary import TeacherIds, reduce_vocabulary
+from bothways.checkpoint.changes.vocabulary import reduce_vocabulary
 from bothways.checkpoint.contents import Checkpoint
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sentence_pairs import NO_PAIR
@@ -28,7 +28,13 @@ from bothways.pretraining.distillation import distill
 from bothways.pretraining.distillation.distill import choose_weights, load_teacher
 from bothways.pretraining.distillation.objective import WHOLE_TEXTS, Distillation, DistillationTeacher, Weights
 from bothways.pretraining.distillation.student import StudentPlan, build_student, plan_student
-from bothways.pretraining.distillation.texts import cut_texts, teacher_passages, with_teacher_ids, with_texts
+from bothways.pretraining.distillation.texts import (
+    TeacherIds,
+    cut_texts,
+    teacher_passages,
+    with_teacher_ids,
+    with_texts,
+)
 from bothways.pretraining.pretrain import build_steps
 from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer

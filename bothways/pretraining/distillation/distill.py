@@ -13,7 +13,8 @@ from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.vocabulary import TeacherIds, check_word_pieces, reduce_vocabulary
+from bothways.checkpoint.changes.new_head import with_heads
+from bothways.checkpoint.changes.vocabulary import check_word_pieces, reduce_vocabulary
 from bothways.checkpoint.changes.width import principal_directions
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.checkpoint.weights import write_weights
@@ -26,8 +27,8 @@ from bothways.log import logger
 from bothways.model.states import plain_encoder
 from bothways.pretraining.distillation.losses import default_relation_heads
 from bothways.pretraining.distillation.objective import Distillation, DistillationTeacher, Weights, pool
-from bothways.pretraining.distillation.student import StudentPlan, build_student, plan_student, with_heads
-from bothways.pretraining.distillation.texts import with_teacher_ids
+from bothways.pretraining.distillation.student import StudentPlan, build_student, plan_student
+from bothways.pretraining.distillation.texts import TeacherIds, with_teacher_ids
 from bothways.pretraining.heldout import HeldOut
 from bothways.pretraining.initial_model import init_bias_from_frequencies
 from bothways.pretraining.objectives import PretrainingObjective, example_batch
@@ -291,7 +292,10 @@ def initial_student(
     heads = PretrainingObjective(settings.pairs).heads if weights.words else {}
     ids_V, tokenizer = torch.from_numpy(ids.ids_V), ids.student
     if settings.student:
-        initial = with_heads(checkpoint.load(settings.student), tokenizer, heads, settings.dropout, settings.seed)
+        start = checkpoint.load(settings.student)
+        if start.need_tokenizer().vocab != tokenizer.vocab:
+            raise InputError("the student's vocabulary differs from the teacher's; leave out --student")
+        initial = with_heads(start, heads, dropout=settings.dropout, seed=settings.seed)
         basis_HS = None
     else:
         initial, basis_HS = build_student(

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.batch import Batch
-from bothways.checkpoint.changes.vocabulary import TeacherIds
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepRows
 from bothways.corpus.sentence_pairs import PairTask
@@ -28,6 +27,7 @@ from bothways.pretraining import objectives as objective
 from bothways.pretraining.distillation import losses
 from bothways.pretraining.distillation.texts import (
     DistillationBatch,
+    TeacherIds,
     cut_texts,
     student_and_teacher_texts,
     teacher_passages,
