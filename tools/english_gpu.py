@@ -49,8 +49,8 @@ from bothways.errors import InputError
 from bothways.io import read_json, read_text, write_atomic
 from bothways.pretraining.distillation import distill
 from bothways.pretraining.pretrain import build_steps
-from bothways.pretraining.setup import Length, PretrainingSetup
-from bothways.pretraining.text_data import PretrainingData, open_text, read_data
+from bothways.pretraining.setup import Length, PretrainingSetup, open_text
+from bothways.pretraining.text_data import PretrainingData, read_data
 from bothways.rng import Purpose, generator
 from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import Tokenizer

@@ -331,10 +331,7 @@ def test_texts_are_cut_at_sentences_and_do_not_depend_on_the_micro_batch(setting
     held, weights = load_teacher(settings), choose_weights(settings, checkpoint.load(teacher))
     text = distill.open_text(settings)
     data = distill.read_data(text, words, new_vocabulary=False)
-    sampler = distill.StepSampler(
-        data.store, data.training, length=32, pairs="next", seed=7, batch_tokens=256,
-        separators=words.backend.num_separators,
-    )  # fmt: skip
+    sampler = data.sampler(32, "next", seed=7, batch_tokens=256)
     step = next(sampler.steps())
     rows = [*step.rows]
     whole = cut_texts(data.store, step, rows, seed=7, fraction=WHOLE_TEXTS)

@@ -8,7 +8,7 @@ Letters: T tokens, M masked positions, N texts, H hidden size of the teacher, S 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -41,6 +41,9 @@ from bothways.training.losses import Loss, logits_loss, vector_distance
 WHOLE_TEXTS = 0.25  # fraction of the texts that are also read whole, if words are learned too
 
 
+OF_PASSAGES = ("relations", "hidden_states", "attention", "last_state", "logits")  # losses on masked passages
+
+
 @dataclass(frozen=True)
 class Weights:
     """Weight of each loss from the teacher; that of masked words is 1, or 0 without `words`."""
@@ -57,8 +60,7 @@ class Weights:
     @property
     def of_passages(self) -> dict[str, float]:
         """Losses for which the teacher reads the masked passages."""
-        names = [field.name for field in fields(self) if field.name not in ("words", "vectors", "passage_vectors")]
-        return {name: getattr(self, name) for name in names if getattr(self, name)}
+        return {name: getattr(self, name) for name in OF_PASSAGES if getattr(self, name)}
 
     def describe(self) -> str:
         own = ["masked words"] if self.words else []
