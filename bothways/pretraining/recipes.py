@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
-from bothways.checkpoint.changes.lengthen import lengthened_model_type
+from bothways.checkpoint.changes.lengthen import LONG, longer_config
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.config import SIZES, EncoderConfig
 from bothways.corpus.sentence_pairs import PairTask
@@ -140,7 +140,8 @@ class Choice:
             check_plain(start.model)
         family = FAMILIES[start.model_type if start else settings.family or DEFAULT_MODEL_TYPE]
         if start and settings.lengthen:
-            family = FAMILIES[lengthened_model_type(start, settings.max_length, settings.lengthen)]
+            longer_config(start, settings.max_length, settings.lengthen)  # checks that it can be
+            family = FAMILIES[LONG]
         objective, pairs = settings.objective, settings.pairs
         if objective == "auto":
             objective = default_objective(start, family)

@@ -3,10 +3,9 @@
 What remains has the same weights, so a cut model equals the whole one in which the removed parts give 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from bothways.checkpoint.contents import Checkpoint, check_plain
@@ -83,22 +82,15 @@ def cut(
         changes["intermediate_size"] = len(neurons[0])
     with no_init(old.encoder.embeddings.words.weight.dtype):
         model = Model(config.replace(**changes), old.num_outputs, pooler=old.pooler is not None)
-    state = old.state_dict()
-    kept = {}
-    for name in model.state_dict():
-        parts = name.split(".")
-        if parts[:2] != ["encoder", "layers"]:
-            kept[name] = state[name]
-            continue
-        index = int(parts[2])
-        value = state[".".join([*parts[:2], str(layers[index]), *parts[3:]])]
-        module = ".".join(parts[3:5])
-        if heads is not None:
-            value = _cut_heads(value, module, parts[-1], heads[index], config.head_size)
-        if neurons is not None:
-            value = _cut_neurons(value, module, parts[-1], neurons[index], gated=config.feed_forward == "gated")
-        kept[name] = value
-    model.load_state_dict(kept)
+    for name, layer, value, kept in _matched(old, model, layers):
+        if layer is not None:
+            _, _, _, *module, kind = name.split(".")
+            if heads is not None:
+                kept = _cut_heads(kept, ".".join(module), kind, heads[layer], config.head_size)
+            if neurons is not None:
+                gated = config.feed_forward == "gated"
+                kept = _cut_neurons(kept, ".".join(module), kind, neurons[layer], gated=gated)
+        value.copy_(kept)
     return replace(source, model=model.eval())
 
 
@@ -122,17 +114,22 @@ def copy_weights(source: Model, target: Model, layers: Sequence[int], ids_V: Ten
     """Copy embeddings, these layers, the pooler, and the heads that both have.
 
     layers: of the source, one for each layer of the target. ids_V: the source's id of each word of the target."""
+    for name, _, value, kept in _matched(source, target, layers):
+        kept = kept[ids_V] if name in BY_WORD else kept
+        if kept.shape == value.shape:
+            value.copy_(kept)
+
+
+def _matched(source: Model, target: Model, layers: Sequence[int]) -> Iterator[tuple[str, int | None, Tensor, Tensor]]:
+    """The parameters that both have: name in the target, index of its layer, if any, value in target and source."""
     old = source.state_dict()
-    with torch.no_grad():
-        for name, value in target.state_dict().items():
-            parts = name.split(".")
-            if parts[:2] == ["encoder", "layers"]:
-                parts[2] = str(layers[int(parts[2])])
-            kept = old.get(".".join(parts))
-            if name in BY_WORD and kept is not None:
-                kept = kept[ids_V]
-            if kept is not None and kept.shape == value.shape:
-                value.copy_(kept)
+    for name, value in target.state_dict().items():
+        parts, layer = name.split("."), None
+        if parts[:2] == ["encoder", "layers"]:
+            layer = int(parts[2])
+            parts[2] = str(layers[layer])
+        if (kept := old.get(".".join(parts))) is not None:
+            yield name, layer, value, kept
 
 
 def fill_heads(checkpoint: Checkpoint) -> Checkpoint:

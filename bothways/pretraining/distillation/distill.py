@@ -52,7 +52,7 @@ STUDENT, BASIS = "student", "basis.safetensors"
 
 
 @dataclass(frozen=True)
-class Plan:
+class DistillationPlan:
     """What a run distills: the teacher, the weights of its losses, and the sizes of the student. positions: longest
     input of both, in tokens."""
 
@@ -93,7 +93,7 @@ def run(
         return train(change(setup, data), data, run, processes)
 
 
-def make_plan(settings: Distill) -> Plan:
+def make_plan(settings: Distill) -> DistillationPlan:
     """Read the teacher, and check that the settings fit it (InputError)."""
     teacher = load_teacher(settings)
     weights = choose_weights(settings, teacher)
@@ -110,7 +110,7 @@ def make_plan(settings: Distill) -> Plan:
     for name in ("max_length", "long_length"):
         if (value := getattr(settings, name) or 0) > positions:
             raise InputError(f"{name} ({value}) is more than the {positions} positions of teacher and student")
-    return Plan(teacher, weights, student, positions)
+    return DistillationPlan(teacher, weights, student, positions)
 
 
 def load_teacher(settings: Distill) -> Checkpoint:
@@ -180,7 +180,7 @@ def build_cycle(long_examples: float) -> list[int]:
 
 def build_setup(
     settings: Distill,
-    plan: Plan,
+    plan: DistillationPlan,
     data: PretrainingData,
     initial: Checkpoint,
     basis_HS: Tensor,
@@ -215,7 +215,9 @@ def build_setup(
     )
 
 
-def start_once(settings: Distill, plan: Plan, data: PretrainingData, run: Run, processes: Processes) -> Tensor:
+def start_once(
+    settings: Distill, plan: DistillationPlan, data: PretrainingData, run: Run, processes: Processes
+) -> Tensor:
     """Write the student before training, which a resumed run keeps, to the run directory. Returns the basis."""
     if processes.is_main_process and not (run.directory / BASIS).exists():
         initial, basis_HS = initial_student(settings, plan, data)
@@ -236,7 +238,7 @@ def sample_batches(sampler: MixedSampler, data: PretrainingData) -> list[Batch]:
     return batches
 
 
-def initial_student(settings: Distill, plan: Plan, data: PretrainingData) -> tuple[Checkpoint, Tensor]:
+def initial_student(settings: Distill, plan: DistillationPlan, data: PretrainingData) -> tuple[Checkpoint, Tensor]:
     """The student before training, and the directions [H, S] of the teacher's vectors that its own will follow."""
     teacher, weights, tokenizer = plan.teacher, plan.weights, data.tokenizer
     ids_V = torch.from_numpy(TeacherIds(tokenizer, teacher.need_tokenizer()).ids_V)

@@ -38,6 +38,7 @@ from bothways.pretraining.objectives import Predictions, PretrainingObjective
 from bothways.rng import Purpose, derive_seed
 from bothways.training.losses import Loss, logits_loss, vector_distance
 
+COSINES = {"vectors": "vector_cosine", "passage_vectors": "passage_cosine"}  # figures by loss
 WHOLE_TEXTS = 0.25  # fraction of the texts that are also read whole, if words are learned too
 
 
@@ -257,9 +258,8 @@ class Distillation(PretrainingObjective):
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
         """Mean cosine of the student's and the teacher's vectors: of texts, and of passages that only the student
         reads with masks."""
-        weights = {"vector_cosine": self.weights.vectors, "passage_cosine": self.weights.passage_vectors}
-        losses_by_name = {"vector_cosine": "vectors", "passage_cosine": "passage_vectors"}
-        return {name: 1 - means[losses_by_name[name]] / weight for name, weight in weights.items() if weight}
+        weights = {"vectors": self.weights.vectors, "passage_vectors": self.weights.passage_vectors}
+        return {COSINES[name]: 1 - means[name] / weight for name, weight in weights.items() if weight}
 
     def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
         assert isinstance(module, Student)
