@@ -69,7 +69,7 @@ def ours(kind: str, model: Path, batches: Sequence[list[str]]) -> tuple[float, l
     from bothways.batch import Batch
     from bothways.batching import token_batches
     from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.new_head import with_head
+    from bothways.checkpoint.changes.new_head import with_head
     from bothways.device import choose_dtype, retain_freed_memory
     from bothways.families import FAMILIES
     from bothways.tasks.texts import MAX_TOKENS as MICRO_BATCH

@@ -24,7 +24,8 @@ import torch
 import bothways
 from bothways.corpus.documents import mark_held_out
 from bothways.inference.predictor import Predictor
-from bothways.pretraining.text_data import HELD_OUT_EVERY, open_text, read_data
+from bothways.pretraining.setup import open_text
+from bothways.pretraining.text_data import HELD_OUT_EVERY, read_data
 from bothways.settings import Classify, FineTune, Pretrain, Regress
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import read_metrics

@@ -28,7 +28,8 @@ from transformers import (
 
 from bothways.checkpoint import checkpoint
 from bothways.pretraining.heldout import HeldOut
-from bothways.pretraining.text_data import PretrainingData, open_text, read_data
+from bothways.pretraining.setup import open_text
+from bothways.pretraining.text_data import PretrainingData, read_data
 from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import read_metrics

@@ -68,7 +68,11 @@ VERBS: dict[str, Verb] = {
     "vocab": Verb("tools:Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
     "pretrain": Verb("pretrain:Pretrain", "pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True),
     "distill": Verb(
-        "distill:Distill", "distillation.distill:run", "distill a smaller BERT from a teacher", TRAIN, trains=True
+        "distill:Distill",
+        "pretraining.distillation.distill:run",
+        "distill a smaller BERT from a teacher",
+        TRAIN,
+        trains=True,
     ),
     **{
         f"finetune {name}": Verb(task.settings, "finetuning.finetune:run", task.help, TRAIN, trains=True)
@@ -100,9 +104,9 @@ VERBS: dict[str, Verb] = {
     "prune": Verb(
         "compress:Prune", "compression.prune:run", "prune a fine-tuned model, with training between cuts", DEPLOY
     ),
-    "merge": Verb("deploy:Merge", "compression.pack:merge", "merge an adapter into its model", DEPLOY),
-    "pack": Verb("deploy:Pack", "compression.pack:pack", "pack a model into few bits, for shipping", DEPLOY),
-    "unpack": Verb("deploy:Unpack", "compression.pack:unpack", "unpack a model for other libraries", DEPLOY),
+    "merge": Verb("deploy:Merge", "checkpoint.changes.pack:merge", "merge an adapter into its model", DEPLOY),
+    "pack": Verb("deploy:Pack", "checkpoint.changes.pack:pack", "pack a model into few bits, for shipping", DEPLOY),
+    "unpack": Verb("deploy:Unpack", "checkpoint.changes.pack:unpack", "unpack a model for other libraries", DEPLOY),
     "export": Verb("deploy:Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
     "serve": Verb(
         "deploy:Serve", "serving.server:run", "serve models over HTTP, with batching and limits", DEPLOY, waits=True

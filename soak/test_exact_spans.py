@@ -12,7 +12,8 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes import new_head
 from bothways.inference.predictor import Predictor
 
 pytestmark = pytest.mark.timeout(3600)

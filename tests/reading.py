@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 import bothways
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes import new_head
 from bothways.config import SIZES
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepSampler

@@ -22,11 +22,11 @@ from bothways.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bothways"
-# A room imports only rooms above it, its `__init__` included.
+# A room imports only rooms above it, its `__init__` included. A subfolder in this list is a room of its own.
 ROOMS = (
     "errors", "pretrained", "io", "log", "rng", "settings", "device", "config",
     "tokenizer", "batch", "batching", "data", "metrics", "corpus", "model", "families", "adapters", "linear",
-    "report", "checkpoint", "training", "pretraining", "tasks", "inference", "search", "distillation",
+    "report", "checkpoint", "training", "pretraining", "tasks", "inference", "search", "pretraining/distillation",
     "evaluation", "finetuning", "verbs", "compression", "export", "batch_jobs", "serving", "cli",
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
@@ -44,7 +44,7 @@ def parse(file: Path) -> ast.Module:
 
 
 def room(name: str) -> str:
-    return name.split("/")[0]
+    return next((inner for inner in ROOMS if "/" in inner and name.startswith(f"{inner}/")), name.split("/")[0])
 
 
 def test_every_file_is_in_a_room():
@@ -144,7 +144,7 @@ def tree(reading: dict[str, list[str]]) -> str:
         inside = {key: path for key, path in modules().items() if room(key) == name}
         head = inside.pop(name, None) or inside.pop(f"{name}/__init__")
         lines.append(f"{name + ('/' if inside else '.py'):28}{mark(name)}{summary(head)}")
-        files = {key.removesuffix("/__init__").partition("/")[2]: (key, path) for key, path in inside.items()}
+        files = {key.removesuffix("/__init__").removeprefix(f"{name}/"): (key, path) for key, path in inside.items()}
         for short, (key, path) in sorted(files.items()):
             shown = short + ("/" if key.endswith("__init__") else ".py")
             lines.append(f"    {shown:24}{mark(key)}{summary(path)}")

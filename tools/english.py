@@ -26,8 +26,8 @@ import torch
 
 import bothways
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.pack import save_packed
 from bothways.checkpoint.contents import Checkpoint
-from bothways.compression.pack import save_packed
 from bothways.settings import Distill
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))

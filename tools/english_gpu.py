@@ -38,19 +38,19 @@ from safetensors.torch import load_file
 
 import bothways
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.pack import save_packed
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats.packed import PACKED_WEIGHTS
 from bothways.checkpoint.weights import WEIGHTS, write_weights
-from bothways.compression.pack import save_packed
 from bothways.corpus.sentence_pairs import ranges
 from bothways.corpus.store import TokenStore
 from bothways.device import choose_device
-from bothways.distillation import distill
 from bothways.errors import InputError
 from bothways.io import read_json, read_text, write_atomic
+from bothways.pretraining.distillation import distill
 from bothways.pretraining.pretrain import build_steps
-from bothways.pretraining.setup import Length, PretrainingSetup
-from bothways.pretraining.text_data import PretrainingData, open_text, read_data
+from bothways.pretraining.setup import Length, PretrainingSetup, open_text
+from bothways.pretraining.text_data import PretrainingData, read_data
 from bothways.rng import Purpose, generator
 from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import Tokenizer

@@ -20,9 +20,15 @@ from scipy.stats import spearmanr
 from sentencex import segment
 
 import bothways
-from bothways.distillation.static_run import count_matrix, fit_rows, sif_weights, vocabulary_vectors, zipf_frequencies
 from bothways.inference.fingerprint import vector_space
 from bothways.linear.static_vectors import StaticVectors, VectorTable, packed_table, unknown_ids, write_static
+from bothways.pretraining.distillation.static_run import (
+    count_matrix,
+    fit_rows,
+    sif_weights,
+    vocabulary_vectors,
+    zipf_frequencies,
+)
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 BLOCK = 4096  # texts that are encoded together

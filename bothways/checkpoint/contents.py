@@ -1,16 +1,13 @@
 """What a checkpoint holds: a model with its tokenizer, labels and metadata."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from bothways.checkpoint.description import Description
-from bothways.config import NO_POOLER, EncoderConfig
 from bothways.errors import InputError, format_count
-from bothways.families import FAMILIES
 from bothways.model.int8 import int8_error, is_int8
 from bothways.model.model import Model
-from bothways.model.parameters import no_init
 from bothways.tokenizer.tokenizer import Tokenizer
 
 
@@ -61,48 +58,3 @@ def check_no_adapter(model: Model) -> None:
             f"the model has an adapter of kind {model.adapter.kind}, which is not part of its weights: it can be used "
             "but not changed; use the model that it was trained on"
         )
-
-
-def encoder_only(checkpoint: Checkpoint) -> Checkpoint:
-    """The same encoder without heads, labels, pooling and metadata."""
-    with no_init():
-        model = Model(pooling_config(checkpoint.model.config, checkpoint.model_type, None))
-    model.encoder = checkpoint.model.encoder
-    return replace(checkpoint, model=model, labels=(), multi_label=False, pooling=None, metadata={})
-
-
-def pooling_config(config: EncoderConfig, model_type: str, pooling: str | None) -> EncoderConfig:
-    """The config with a classification head that reads this pooling ("cls", "mean", "unit", "distance",
-    "pair"); None: the family's own."""
-    family = FAMILIES[model_type]
-    if config.pooler_act in NO_POOLER:  # back to the family's own
-        config = config.replace(pooling="first", pooler_act=family.defaults.get("pooler_act", "tanh"))
-    if pooling is None:
-        return config
-    if pooling in ("distance", "pair") or (pooling != "cls" and not family.supports_mean_pooling):
-        return config.replace(pooling="mean", pooler_act="none" if pooling == "mean" else pooling)
-    return config.replace(pooling="first" if pooling == "cls" else "mean")
-
-
-def fill_heads(checkpoint: Checkpoint) -> Checkpoint:
-    """The same function in the Hugging Face layout: removed heads are there again, with weights of 0."""
-    model, config = checkpoint.model, checkpoint.model.config
-    if config.attention_head_size is None:
-        return checkpoint
-    full = Model(
-        config.replace(attention_head_size=None, num_attention_heads=config.hidden_size // config.head_size),
-        model.num_outputs,
-        pooler=model.pooler is not None,
-    )
-    state = model.state_dict()
-    for name, value in full.state_dict().items():
-        stored = state[name]
-        value.zero_()
-        if name.endswith(("attention.qkv.weight", "attention.qkv.bias")):
-            for rows, kept in zip(value.chunk(3), stored.chunk(3), strict=True):
-                rows[: len(kept)] = kept
-        elif name.endswith("attention.output.weight"):
-            value[:, : stored.shape[1]] = stored
-        else:
-            value.copy_(stored)
-    return replace(checkpoint, model=full.eval())

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bothways.checkpoint.contents import Checkpoint, pooling_config
+from bothways.checkpoint.changes.new_head import pooling_config
+from bothways.checkpoint.contents import Checkpoint
 from bothways.config import unit_scale
 from bothways.families import FAMILIES
 from bothways.model.heads import ClassificationHead

@@ -15,20 +15,14 @@ from typing import Any
 import torch
 
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.cut import check_can_cut, cut
+from bothways.checkpoint.changes.vocabulary import check_word_pieces, cut_vocabulary
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.checkpoint.description import METADATA_FILE
-from bothways.compression.cutting import (
-    Importance,
-    check_can_cut,
-    cut,
-    cut_vocabulary,
-    encoder_weights,
-    measure_importance,
-)
+from bothways.compression.cutting import Importance, encoder_weights, measure_importance
 from bothways.config import EncoderConfig
 from bothways.corpus.documents import Corpus
 from bothways.device import choose_device, choose_dtype
-from bothways.distillation.vocabulary import check_word_pieces
 from bothways.errors import InputError, format_count
 from bothways.evaluation.before_after import spread_evenly
 from bothways.finetuning import finetune

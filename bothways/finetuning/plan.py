@@ -15,13 +15,13 @@ from typing import Any, Literal
 from bothways.adapters.spec import LORA_MAPS, AdapterSpec, check_supported
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.cut import with_layers
+from bothways.checkpoint.changes.new_head import check_head_supported
 from bothways.checkpoint.contents import Checkpoint, check_not_int8, check_plain
-from bothways.checkpoint.new_head import check_head_supported
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError, format_count
 from bothways.families import FAMILIES
 from bothways.finetuning.recipe import ADAPTER_RATES, default_learning_rate, layer_learning_rates
-from bothways.finetuning.tasks import with_layers
 from bothways.finetuning.teacher import Teacher, TeacherOutputs
 from bothways.log import muted, working
 from bothways.model.model import Model

@@ -53,16 +53,9 @@ class HeldOut:
         """
         self.pairs: PairTask = "none" if pairs == "next" and len(documents) < 2 else pairs
         self.objective = objective(self.pairs) if callable(objective) else build_objective(objective, self.pairs)
-        documents = sample_documents(store, documents)
+        documents, separators = sample_documents(store, documents), tokenizer.backend.num_separators
         examples = make_examples(
-            store,
-            documents,
-            others=documents,
-            length=length,
-            pairs=self.pairs,
-            seed=0,
-            epoch=0,
-            separators=tokenizer.backend.num_separators,
+            store, documents, others=documents, length=length, pairs=self.pairs, seed=0, epoch=0, separators=separators
         )
         rows = generator(0, Purpose.HELD_OUT).permutation(len(examples))[:most].tolist()
         sizes = examples.sizes.tolist()
@@ -78,8 +71,7 @@ class HeldOut:
             raise InputError(f"held-out text of {tokens} tokens is too short: no token was masked; add held-out text")
         self.unigram_perplexity = float("nan")
         if frequencies is not None and targets:
-            loss = metrics.unigram_loss(frequencies, np.concatenate(targets))
-            self.unigram_perplexity = metrics.perplexity(loss)
+            self.unigram_perplexity = metrics.perplexity(metrics.unigram_loss(frequencies, np.concatenate(targets)))
 
     def measure(self, module: nn.Module) -> dict[str, Any]:
         """Metrics: losses, perplexity of masked words, and accuracy on sentence pairs or replaced tokens with its 95 %

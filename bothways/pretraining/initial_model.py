@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from bothways import metrics
+from bothways.checkpoint.changes.lengthen import global_projections_are_copies
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats.hugging_face import POOLER
 from bothways.config import EncoderConfig, GlobalTokensConfig
@@ -15,7 +16,6 @@ from bothways.log import logger
 from bothways.model.heads import MaskedLMHead
 from bothways.model.local_init import initialize_locally
 from bothways.model.model import Model, initialize
-from bothways.pretraining.lengthen import global_projections_are_copies
 from bothways.pretraining.modules import ReplacedTokenModel
 from bothways.pretraining.objectives import PretrainingObjective
 from bothways.pretraining.text_data import PretrainingData

@@ -74,9 +74,9 @@ class PretrainingObjective(Objective):
 
     def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
         """Predicted and gold labels of binary tasks, for held-out accuracy."""
-        assert isinstance(module, Model)
-        if "next_sentence" not in module.heads or self.pairs == "none" or batch.labels is None:
+        if self.pairs == "none" or batch.labels is None:
             return {}
+        assert isinstance(module, Model)
         scores_N2 = module.text_scores("next_sentence", module.text_states(outputs, batch))
         return {PAIR_TASK_NAMES[self.pairs]: (scores_N2.argmax(-1), batch.labels)}
 
@@ -107,9 +107,6 @@ class SpanBoundary(PretrainingObjective):
         assert isinstance(head, MaskedLMHead)
         return {**losses, "boundary": masked_lm_loss(x_ME, table_VE, head.bias, batch.masked_labels)}
 
-    def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
-        return {}
-
 
 class EnhancedDecoder(PretrainingObjective):
     """DeBERTa: masked words predicted by a decoder with absolute positions (He 2021, section 3.2)."""
@@ -120,9 +117,6 @@ class EnhancedDecoder(PretrainingObjective):
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
         assert isinstance(module, EnhancedMaskDecoder)
         return losses_from_hidden(module.model, batch, outputs)
-
-    def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
-        return {}
 
 
 class ReplacedOutputs(NamedTuple):
@@ -210,9 +204,6 @@ class OneWay(PretrainingObjective):
             "next_word": loss(torch.cat([forward_MH, zeros], -1)),
             "previous_word": loss(torch.cat([zeros, backward_MH], -1)),
         }
-
-    def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
-        return {}
 
 
 def build_objective(name: ObjectiveName, pairs: PairTask = "none") -> PretrainingObjective:

@@ -11,14 +11,21 @@ from torch import Tensor, nn
 from bothways.batch import Batch
 from bothways.batching import batch_fingerprint, divide_evenly
 from bothways.corpus.sampler import StepRows
-from bothways.device import choose_device
 from bothways.pretraining.objectives import example_batch
 from bothways.pretraining.recipes import resolve_settings
 from bothways.pretraining.result import PretrainingResult, finish, warn_on_plateau
-from bothways.pretraining.setup import PretrainingSetup, build_setup, built_ahead, load_start
-from bothways.pretraining.text_data import PretrainingData, choose_vocabulary, open_text, prepare_tokenizer, read_data
+from bothways.pretraining.setup import (
+    PretrainingSetup,
+    build_setup,
+    built_ahead,
+    choose_vocabulary,
+    load_start,
+    open_run,
+    open_text,
+)
+from bothways.pretraining.text_data import PretrainingData, prepare_tokenizer, read_data
 from bothways.settings.pretrain import Pretrain
-from bothways.training.distributed import SINGLE_PROCESS, Processes, process_group
+from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.loop import Steps, fit, train_step
 from bothways.training.losses import Counts, Losses, forward_losses
 from bothways.training.progress import track_progress
@@ -35,22 +42,11 @@ def run(settings: Pretrain, *, callbacks: Callbacks = ()) -> PretrainingResult:
     text = open_text(settings)  # before the run directory exists: a mistyped path leaves nothing behind
     start = load_start(settings)
     settings = resolve_settings(settings, start)
-    vocabulary, device = choose_vocabulary(settings, start), choose_device(settings.device)
-    with (
-        process_group(device) as processes,
-        Run(
-            settings.out,
-            "pretrain",
-            settings,
-            resume=settings.resume,
-            is_main_process=processes.is_main_process,
-            device=processes.device(device),
-            callbacks=callbacks,
-        ) as run,
-    ):
+    vocabulary = choose_vocabulary(settings, start)
+    with open_run("pretrain", settings, callbacks) as (run, processes, device):
         tokenizer = prepare_tokenizer(text, vocabulary, run.directory, processes)
         data = read_data(text, tokenizer, new_vocabulary=start is None)
-        return train(build_setup(settings, start, data, processes.device(device)), data, run, processes)
+        return train(build_setup(settings, start, data, device), data, run, processes)
 
 
 def train(setup: PretrainingSetup, data: PretrainingData, run: Run, processes: Processes) -> PretrainingResult:

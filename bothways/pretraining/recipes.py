@@ -4,18 +4,21 @@ The recipe "measured" has the values that learned fastest in short trials (docs/
 recipe "paper" has those of Devlin 2018, appendix A.2.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
+from bothways.checkpoint.changes.lengthen import LONG, longer_config
 from bothways.checkpoint.contents import Checkpoint, check_plain
-from bothways.config import SIZES, Direction, EncoderConfig
+from bothways.config import SIZES, EncoderConfig
+from bothways.corpus.sentence_pairs import PairTask
 from bothways.device import choose_device
 from bothways.errors import InputError, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
-from bothways.pretraining.lengthen import lengthened_model_type
-from bothways.pretraining.objectives import build_objective
+from bothways.families.spec import FamilySpec
+from bothways.pretraining.objectives import ObjectiveName, build_objective
 from bothways.settings.base import Family
 from bothways.settings.pretrain import Pretrain
 
@@ -25,11 +28,11 @@ FAMILY_OF_OBJECTIVE: Mapping[str, Family] = {
     "forward": "bert",
     "halves": "bert",
 }
-PAPER: Mapping[str, Any] = {
-    "learning_rate": 1e-4,
-    "warmup": 0.01,
+PAPER: Mapping[str, Any] = {  # all that a recipe sets
     "mask_rate": 0.15,
     "dropout": 0.1,
+    "learning_rate": 1e-4,
+    "warmup": 0.01,
     "beta2": 0.999,
     "local_init": False,
     "word_vectors": False,
@@ -47,6 +50,8 @@ ONE_WAY = ("forward", "halves")
 class CompleteSettings(Pretrain):  # type: ignore[misc]  # its base is frozen too; settings/base.py has why mypy sees not
     """Settings in which all values are set."""
 
+    objective: ObjectiveName
+    pairs: PairTask
     mask_rate: float
     dropout: float
     learning_rate: float
@@ -116,56 +121,111 @@ def summary(settings: Pretrain, recipe: CompleteSettings, config: EncoderConfig)
     return f"recipe ({settings.recipe}): {model}; {', '.join(chosen) or 'all set'}"
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What a run trains, by which objective. settings: with this objective and these pairs. start: the checkpoint to
+    continue, if any. family: of the trained model."""
+
+    settings: Pretrain
+    start: Checkpoint | None
+    family: FamilySpec
+    objective: ObjectiveName
+    pairs: PairTask
+
+    @classmethod
+    def of(cls, settings: Pretrain, start: Checkpoint | None) -> "Choice":
+        """The settings with the family's defaults in place of "auto"."""
+        settings = with_family(settings)
+        if start:
+            check_plain(start.model)
+        family = FAMILIES[start.model_type if start else settings.family or DEFAULT_MODEL_TYPE]
+        if start and settings.lengthen:
+            longer_config(start, settings.max_length, settings.lengthen)  # checks that it can be
+            family = FAMILIES[LONG]
+        objective, pairs = settings.objective, settings.pairs
+        if objective == "auto":
+            objective = default_objective(start, family)
+        if pairs == "auto":
+            pairs = family.pairs if objective == "masked" else "none"
+        return cls(replace(settings, objective=objective, pairs=pairs), start, family, objective, pairs)
+
+    @property
+    def named(self) -> str:
+        """The objective, as messages begin."""
+        return f"objective ({self.objective})"
+
+
+def default_objective(start: Checkpoint | None, family: FamilySpec) -> ObjectiveName:
+    """The objective of a checkpoint by its direction and its heads, else that of the family."""
+    if start is None:
+        return family.objective
+    direction = start.model.config.direction
+    if direction == "forward" or direction == "halves":
+        return direction
+    return "masked" if "masked_words" in start.model.heads else family.objective
+
+
 def resolve_settings(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     """Replace "auto" by the family's defaults and check that the settings fit together (InputError)."""
-    settings = with_family(settings)
-    if start:
-        check_plain(start.model)
-    family = FAMILIES[start.model_type if start else settings.family or DEFAULT_MODEL_TYPE]
-    if start and settings.lengthen:
-        family = FAMILIES[lengthened_model_type(start, settings.max_length, settings.lengthen)]
-    direction: Direction = start.model.config.direction if start else "both"
-    objective, pairs, one_way = settings.objective, settings.pairs, direction != "both"
-    if objective == "auto":
-        has_words = start is not None and "masked_words" in start.model.heads
-        objective = "masked" if has_words else family.objective
-        if direction == "forward" or direction == "halves":
-            objective = direction
-    if pairs == "auto":
-        pairs = family.pairs if objective == "masked" else "none"
-    if not start and settings.max_length > family.max_length:
-        raise InputError(
-            f"max_length ({settings.max_length}) is more than the {family.max_length} tokens of {settings.family}"
-        )
+    choice = Choice.of(settings, start)
+    rules = (length_errors, direction_errors, head_errors, masking_errors, machine_errors)
+    if message := next(chain.from_iterable(rule(choice) for rule in rules), None):
+        raise InputError(message)
+    return choice.settings
+
+
+def length_errors(choice: Choice) -> Iterator[str]:
+    settings, start = choice.settings, choice.start
+    wanted = f"max_length ({settings.max_length}) is more than the"
+    if not start and settings.max_length > choice.family.max_length:
+        yield f"{wanted} {choice.family.max_length} tokens of {settings.family}"
     if start and not settings.lengthen and settings.max_length > (most := start.model.config.max_position_embeddings):
-        raise InputError(
-            f"max_length ({settings.max_length}) is more than the {most} positions of {settings.from_checkpoint}"
-        )
-    prefix = f"objective ({objective})"
-    if start and (one_way or objective in ONE_WAY) and objective != direction:
-        raise InputError(f"{prefix}: {settings.from_checkpoint} has direction {direction}; leave out --objective")
-    if objective in ONE_WAY and not start and settings.family != "bert":
-        raise InputError(f"{prefix} is for a new bert; leave out --objective or --family")
+        yield f"{wanted} {most} positions of {settings.from_checkpoint}"
+
+
+def direction_errors(choice: Choice) -> Iterator[str]:
+    """A checkpoint keeps its direction; a new model of another one than both is a BERT."""
+    settings, objective = choice.settings, choice.objective
+    if choice.start:
+        direction = choice.start.model.config.direction
+        if (direction != "both" or objective in ONE_WAY) and objective != direction:
+            yield f"{choice.named}: {settings.from_checkpoint} has direction {direction}; leave out --objective"
+    elif objective in ONE_WAY and settings.family != "bert":
+        yield f"{choice.named} is for a new bert; leave out --objective or --family"
+
+
+def head_errors(choice: Choice) -> Iterator[str]:
+    """The family has the heads of the objective, and what they need."""
+    objective, pairs, family = choice.objective, choice.pairs, choice.family
     if pairs != "none" and objective != "masked":
-        raise InputError(f"{prefix} does not use sentence pairs; use --pairs none")
+        yield f"{choice.named} does not use sentence pairs; use --pairs none"
     if frozenset(build_objective(objective, pairs).heads) not in family.architectures:
         pairless = frozenset({"masked_words"}) in family.architectures
         way_out = "use --pairs none" if pairs != "none" and pairless else "choose another --family or --objective"
-        raise InputError(f"{prefix}, pairs ({pairs}): {family.model_type} has no such head; {way_out}")
-    has_distances = (
-        start.model.config.relative_positions is not None if start else "relative_positions" in family.defaults
-    )
+        yield f"{choice.named}, pairs ({pairs}): {family.model_type} has no such head; {way_out}"
+    if choice.start:
+        has_distances = choice.start.model.config.relative_positions is not None
+    else:
+        has_distances = "relative_positions" in family.defaults
     if objective == "enhanced" and not has_distances:
-        raise InputError(f"{prefix} needs relative positions; use --family deberta")
-    if (settings.masking == "spans") < (objective == "boundary"):
-        raise InputError(f"{prefix} predicts spans from their boundaries; add --masking spans")
+        yield f"{choice.named} needs relative positions; use --family deberta"
+
+
+def masking_errors(choice: Choice) -> Iterator[str]:
+    settings = choice.settings
+    if choice.objective == "boundary" and settings.masking != "spans":
+        yield f"{choice.named} predicts spans from their boundaries; add --masking spans"
     masks = (settings.masking, settings.mask_rate, settings.final_mask_rate)
-    if objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate, Pretrain.final_mask_rate):
-        raise InputError(f"{prefix} masks nothing; leave out --masking and --mask-rate")
+    if choice.objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate, Pretrain.final_mask_rate):
+        yield f"{choice.named} masks nothing; leave out --masking and --mask-rate"
+
+
+def machine_errors(choice: Choice) -> Iterator[str]:
+    """What this machine, its packages, or several processes cannot do."""
+    settings, objective = choice.settings, choice.objective
     if objective in ("replaced", "enhanced") and settings.shard:
-        raise InputError(f"{prefix} shares weights between two modules, which cannot be sharded; leave out --shard")
+        yield f"{choice.named} shares weights between two modules, which cannot be sharded; leave out --shard"
     if settings.tensorboard and find_spec("tensorboard") is None:
-        raise InputError("tensorboard: needs the package tensorboard; pip install 'bothways[tensorboard]'")
+        yield "tensorboard: needs the package tensorboard; pip install 'bothways[tensorboard]'"
     if objective == "replaced" and settings.deterministic and choose_device(settings.device).type == "cuda":
-        raise InputError(f"{prefix} is not deterministic on a GPU; leave out --deterministic")
-    return replace(settings, objective=objective, pairs=pairs)
+        yield f"{choice.named} is not deterministic on a GPU; leave out --deterministic"

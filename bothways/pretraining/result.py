@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.lengthen import copy_to_global_projections
 from bothways.log import logger
 from bothways.pretraining.heldout import HeldOut, on_plateau
-from bothways.pretraining.lengthen import copy_to_global_projections
 from bothways.pretraining.modules import ReplacedTokenModel
 from bothways.pretraining.setup import PretrainingSetup
 from bothways.report import plot

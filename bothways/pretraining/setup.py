@@ -6,7 +6,9 @@ fast (docs/LOG.md).
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,12 +17,16 @@ from torch import nn
 from bothways.batch import Batch
 from bothways.batching import build_in_processes, prefetch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint, encoder_only
+from bothways.checkpoint.changes.lengthen import lengthen
+from bothways.checkpoint.changes.new_head import encoder_only
+from bothways.checkpoint.contents import Checkpoint
 from bothways.config import NO_POOLER, SIZES, EncoderConfig
 from bothways.corpus.arrays import digest
+from bothways.corpus.documents import Corpus
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import MixedSampler, StepRows, StepSampler
-from bothways.device import choose_dtype, retain_freed_memory
+from bothways.corpus.sentence_pairs import PairTask
+from bothways.device import choose_device, choose_dtype, retain_freed_memory
 from bothways.errors import InputError, format_count
 from bothways.families import DEFAULT_MODEL_TYPE, FAMILIES
 from bothways.log import logger
@@ -35,15 +41,16 @@ from bothways.pretraining.initial_model import (
     module_to_train,
     new_model,
 )
-from bothways.pretraining.lengthen import lengthen
 from bothways.pretraining.objectives import PretrainingObjective, build_objective
-from bothways.pretraining.recipes import STEPS, CompleteSettings, complete_settings, summary
-from bothways.pretraining.text_data import PretrainingData
+from bothways.pretraining.recipes import PAPER, STEPS, CompleteSettings, complete_settings, summary
+from bothways.pretraining.text_data import PretrainingData, Text, Vocabulary, hold_out
 from bothways.settings.distill import Distill
 from bothways.settings.pretrain import Pretrain
+from bothways.settings.tables_in_memory import TableSource
+from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.tokenizer.workers import num_cores
-from bothways.training.distributed import Processes
-from bothways.training.run import Run
+from bothways.training.distributed import Processes, process_group
+from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
 from bothways.training.schedule import TrainingOptions
 
@@ -71,20 +78,31 @@ class Length:
         return min(in_time, self.steps or in_time)
 
 
-@dataclass(frozen=True)
-class PretrainingSetup:
-    """What a run trains, on which examples, and how.
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What a run trains, on which examples.
 
-    module: what is trained, the model of `initial` or a module that contains it. gradient_accumulation: micro-batches
-    of a step, in each process. has_untrained_globals: see the function in initial_model.py. title: of the curves.
-    recipe: hyperparameters by name. watts: power of one processor thread, or of the GPU. builders: processes that build
-    batches ahead for a GPU; 0: a thread.
+    module: the model of `initial` or a module that contains it. title: of the curves. recipe: hyperparameters by name.
+    has_untrained_globals: see the function in initial_model.py.
     """
 
     initial: Checkpoint
     module: nn.Module
     objective: PretrainingObjective
     sampler: StepSampler | MixedSampler
+    title: str
+    recipe: Mapping[str, Any]
+    has_untrained_globals: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingSetup(Trained):
+    """What a run trains, and how.
+
+    gradient_accumulation: micro-batches of a step, in each process. watts: power of one processor thread, or of the
+    GPU. builders: processes that build batches ahead for a GPU; 0: a thread.
+    """
+
     rule: MaskRule
     heldout: HeldOut
     options: TrainingOptions
@@ -93,9 +111,6 @@ class PretrainingSetup:
     keep_checkpoints: int
     resume: bool
     tensorboard: bool
-    has_untrained_globals: bool
-    title: str
-    recipe: Mapping[str, Any]
     watts: float
     builders: int = 0
 
@@ -115,6 +130,39 @@ class PretrainingSetup:
         return checkpoints, saved
 
 
+def open_text(settings: Pretrain | Distill) -> Text:
+    """The text named by the settings. InputError if files are missing or overlap."""
+
+    def corpus(paths: tuple[TableSource, ...]) -> Corpus:
+        opened = Corpus(paths, settings.documents, settings.text_column, settings.on_error, settings.encoding)
+        opened.files()
+        return opened
+
+    text, other = corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
+    how = settings.token_store, settings.language, settings.processes, settings.drop_duplicates
+    return hold_out(Text(text, other, *how))
+
+
+@contextmanager
+def open_run(
+    verb: str, settings: Pretrain | Distill, callbacks: Callbacks
+) -> Iterator[tuple[Run, Processes, torch.device]]:
+    """The run directory, the processes that share the run, and the device of this one."""
+    with (
+        process_group(chosen := choose_device(settings.device)) as processes,
+        Run(
+            settings.out,
+            verb,
+            settings,
+            resume=settings.resume,
+            is_main_process=processes.is_main_process,
+            device=(device := processes.device(chosen)),
+            callbacks=callbacks,
+        ) as run,
+    ):
+        yield run, processes, device
+
+
 def load_start(settings: Pretrain) -> Checkpoint | None:
     """The checkpoint to continue from, if any, without heads that pre-training cannot keep."""
     if settings.from_checkpoint is None:
@@ -125,6 +173,12 @@ def load_start(settings: Pretrain) -> Checkpoint | None:
     return encoder_only(start) if start.model.config.pooler_act in NO_POOLER else start
 
 
+def choose_vocabulary(settings: Pretrain, start: Checkpoint | None) -> Vocabulary:
+    """The vocabulary of the named tokenizer or of the checkpoint to continue from, else one to be learned."""
+    tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
+    return Vocabulary(tokenizer, settings.vocab_size, settings.lowercase, settings.strip_accents, settings.extend_vocab)
+
+
 def build_setup(
     settings: Pretrain, start: Checkpoint | None, data: PretrainingData, device: torch.device
 ) -> PretrainingSetup:
@@ -132,7 +186,9 @@ def build_setup(
     config = start.model.config if start else new_config(settings)
     complete = complete_settings(settings, config, data.num_tokens)
     logger.info(summary(settings, complete, config))
-    objective, initialization = objective_from_settings(complete), build_initialization(complete)
+    build = partial(build_objective, complete.objective)
+    objective = build(complete.pairs)
+    initialization = Initialization(**{field.name: getattr(complete, field.name) for field in fields(Initialization)})
     if start is None:
         initial = new_model(config, settings.family or DEFAULT_MODEL_TYPE, objective, initialization, data)
     else:
@@ -141,33 +197,49 @@ def build_setup(
     module = module_to_train(initial.model, objective, initialization, data)
     if complete.compile:
         compile_layers(initial.model)
-    title = f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}"
-    recipe = {name: getattr(complete, name) for name in CompleteSettings.__annotations__}
-    return PretrainingSetup(
+    sampler = data.sampler(complete.max_length, objective.pairs, seed=complete.seed, batch_tokens=complete.batch_tokens)
+    trained = Trained(
         initial=initial,
         module=module,
         objective=objective,
-        sampler=StepSampler(
-            data.store,
-            data.training,
-            length=complete.max_length,
-            pairs=objective.pairs,
-            seed=complete.seed,
-            batch_tokens=complete.batch_tokens,
-            separators=data.tokenizer.backend.num_separators,
-        ),
-        rule=MaskRule.from_tokenizer(data.tokenizer, complete.mask_rate, complete.masking, complete.final_mask_rate),
-        heldout=build_heldout(complete, data),
-        options=build_options(complete, device),
-        length=Length(complete.steps, complete.minutes),
-        gradient_accumulation=complete.gradient_accumulation,
-        keep_checkpoints=complete.keep_checkpoints,
-        resume=complete.resume,
-        tensorboard=complete.tensorboard,
+        sampler=sampler,
+        title=f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}",
+        recipe={name: getattr(complete, name) for name in PAPER},
         has_untrained_globals=has_untrained_globals(initial, None if settings.lengthen else start),
-        title=title,
-        recipe=recipe,
-        watts=complete.watts,
+    )
+    return complete_setup(complete, trained, data, device, build)
+
+
+def complete_setup(
+    settings: CompleteSettings | Distill,
+    trained: Trained,
+    data: PretrainingData,
+    device: torch.device,
+    build_heldout: Callable[[PairTask], PretrainingObjective],
+) -> PretrainingSetup:
+    """How it is trained and measured, of pre-training and of distillation. build_heldout: the objective on held-out
+    text."""
+    final_rate = settings.final_mask_rate if isinstance(settings, Pretrain) else None
+    return PretrainingSetup(
+        **vars(trained),
+        rule=MaskRule.from_tokenizer(data.tokenizer, settings.mask_rate, settings.masking, final_rate),
+        heldout=HeldOut(
+            data.unseen,
+            data.heldout,
+            data.tokenizer,
+            settings.max_length,
+            pairs=settings.pairs,
+            objective=build_heldout,
+            frequencies=data.frequencies,
+            most=settings.heldout_examples,
+        ),
+        options=build_options(settings, device),
+        length=Length(settings.steps, settings.minutes),
+        gradient_accumulation=settings.gradient_accumulation,
+        keep_checkpoints=settings.keep_checkpoints,
+        resume=settings.resume,
+        tensorboard=settings.tensorboard,
+        watts=settings.watts,
         builders=num_builders(device),
     )
 
@@ -184,35 +256,6 @@ def new_config(settings: Pretrain) -> EncoderConfig:
     if settings.objective == "halves":
         return config.replace(direction="halves", embedding_size=config.hidden_size // 2)
     return config
-
-
-def objective_from_settings(settings: Pretrain) -> PretrainingObjective:
-    assert settings.objective != "auto" and settings.pairs != "auto"
-    return build_objective(settings.objective, settings.pairs)
-
-
-def build_heldout(settings: Pretrain, data: PretrainingData) -> HeldOut:
-    assert settings.objective != "auto" and settings.pairs != "auto"
-    return HeldOut(
-        data.unseen,
-        data.heldout,
-        data.tokenizer,
-        settings.max_length,
-        pairs=settings.pairs,
-        objective=settings.objective,
-        frequencies=data.frequencies,
-        most=settings.heldout_examples,
-    )
-
-
-def build_initialization(settings: CompleteSettings) -> Initialization:
-    return Initialization(
-        seed=settings.seed,
-        dropout=settings.dropout,
-        frequency_bias=settings.frequency_bias,
-        word_vectors=settings.word_vectors,
-        local_init=settings.local_init,
-    )
 
 
 def build_options(settings: CompleteSettings | Distill, device: torch.device) -> TrainingOptions:

@@ -11,20 +11,17 @@ from typing import Any
 import numpy as np
 
 from bothways.batching import token_batches
-from bothways.checkpoint.contents import Checkpoint
 from bothways.corpus import cache
 from bothways.corpus.copies import copied_documents
 from bothways.corpus.documents import SHORT, TAIL, Corpus, mark_held_out, skipped_summary
-from bothways.corpus.sampler import sample_documents
-from bothways.corpus.sentence_pairs import ranges
+from bothways.corpus.sampler import StepSampler, sample_documents
+from bothways.corpus.sentence_pairs import PairTask, ranges
 from bothways.corpus.store import DocumentReader, TokenStore, open_or_build
 from bothways.data.datasets import HUB_PREFIX
 from bothways.errors import InputError, format_count
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
 from bothways.rng import Purpose, generator
-from bothways.settings.distill import Distill
-from bothways.settings.pretrain import Pretrain
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words
@@ -63,6 +60,18 @@ class PretrainingData:
                 counts_V -= _count_ids(self.store.ids[where], len(self.tokenizer))
         return counts_V
 
+    def sampler(self, length: int, pairs: PairTask, *, seed: int, batch_tokens: int) -> StepSampler:
+        """Steps of training examples of up to `length` tokens, about `batch_tokens` in each."""
+        return StepSampler(
+            self.store,
+            self.training,
+            length=length,
+            pairs=pairs,
+            seed=seed,
+            batch_tokens=batch_tokens,
+            separators=self.tokenizer.backend.num_separators,
+        )
+
     @property
     def num_tokens(self) -> int:
         """Tokens of training text."""
@@ -85,18 +94,19 @@ def _count_ids(ids: np.ndarray, vocab_size: int) -> np.ndarray:
 class Text:
     """The text of a run, and how it becomes a token store.
 
-    heldout: None holds out every HELD_OUT_EVERY-th training document. held_out: what it is, in words; "" for that.
-    is_named: whether the user named it. token_store: None for the user's cache. processes: None for one per core.
+    heldout: None holds out every HELD_OUT_EVERY-th training document. token_store: None for the user's cache.
+    processes: None for one per core. held_out: the held-out text in words; "" for every HELD_OUT_EVERY-th document.
+    is_named: whether the user named it.
     """
 
     training: Corpus
     heldout: Corpus | None
-    held_out: str
-    is_named: bool
     token_store: Path | None
     language: str
     processes: int | None
     drop_duplicates: bool
+    held_out: str = "the text that was named as held out"
+    is_named: bool = True
 
 
 @dataclass(frozen=True)
@@ -113,50 +123,33 @@ class Vocabulary:
     extend_by: int
 
 
-def open_text(settings: Pretrain | Distill) -> Text:
-    """The text named by the settings. InputError if files are missing or overlap."""
+def hold_out(text: Text) -> Text:
+    """The text, of which a part is held out if no other text is named: whole files, or of fewer than 20, every 20th
+    document (`heldout` is None), or if that were more than a tenth of the text, the end of each document.
 
-    def corpus(paths: tuple[TableSource, ...]) -> Corpus:
-        opened = Corpus(paths, settings.documents, settings.text_column, settings.on_error, settings.encoding)
-        opened.files()
-        return opened
-
-    text, other = corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
-    held_out = "the text that was named as held out"
-    if other:
-        known = text.sources()
-        if both := [source for key, source in other.sources().items() if key in known]:
+    InputError if text that is named as held out is also training text."""
+    by_key = text.training.sources()
+    if text.heldout:
+        if both := [source for key, source in text.heldout.sources().items() if key in by_key]:
             raise InputError(f"{both[0]}: is also training text; use other text for --heldout")
-    else:
-        text, other, held_out = _hold_out(text, settings.drop_duplicates)
-    return Text(
-        text,
-        other,
-        held_out,
-        bool(settings.heldout),
-        settings.token_store,
-        settings.language,
-        settings.processes,
-        settings.drop_duplicates,
-    )
+        return text
 
+    def divided(held_out: str, chosen: Sequence[Path] = ()) -> Text:
+        training, heldout = (
+            replace(text.training, part=part, held_out=tuple(chosen)) for part in ("training", "heldout")
+        )
+        return replace(text, training=training, heldout=heldout, held_out=held_out, is_named=False)
 
-def _hold_out(text: Corpus, drop_duplicates: bool) -> tuple[Corpus, Corpus | None, str]:
-    """Training and held-out text, and the latter in words: whole files, or of fewer than 20, every 20th
-    document (None, ""), or if that were more than a tenth of the text, the end of each document."""
-    sources = [*text.sources().values()]
-    files = [source for source in sources if isinstance(source, Path)]
-    if len(files) == len(sources) and (chosen := _choose_files(files)):
+    files = [source for source in by_key.values() if isinstance(source, Path)]
+    if len(files) == len(by_key) and (chosen := _choose_files(files)):
         names = ", ".join(file.name for file in chosen[:3]) + (", ..." if len(chosen) > 3 else "")
-        parts = (replace(text, part=part, held_out=tuple(chosen)) for part in ("training", "heldout"))
-        return next(parts), next(parts), f"{len(chosen)} of {len(files)} files ({names})"
-    documents = DocumentReader(text.documents(), drop_duplicates, quiet=True)
+        return divided(f"{len(chosen)} of {len(files)} files ({names})", chosen)
+    documents = DocumentReader(text.training.documents(), text.drop_duplicates, quiet=True)
     sizes = np.array([len(document) for document in islice(documents, FEW_DOCUMENTS)])
     is_uneven = 1 < len(sizes) < FEW_DOCUMENTS and sizes[_are_held_out(len(sizes))].sum() > MOST * sizes.sum()
     if is_uneven and sizes[sizes >= SHORT].sum() * TAIL >= SHORT:
-        parts = (replace(text, part=part) for part in ("training", "heldout"))
-        return next(parts), next(parts), f"the last {TAIL:.0%} of each document{SAME_SOURCES}"
-    return text, None, ""
+        return divided(f"the last {TAIL:.0%} of each document{SAME_SOURCES}")
+    return replace(text, held_out="", is_named=False)
 
 
 def _choose_files(files: Sequence[Path]) -> list[Path]:
@@ -172,12 +165,6 @@ def _choose_files(files: Sequence[Path]) -> list[Path]:
     return [files[index] for index in sorted(chosen)] if sum(chosen.values()) >= LEAST * sum(sizes) else []
 
 
-def choose_vocabulary(settings: Pretrain, start: Checkpoint | None) -> Vocabulary:
-    """The vocabulary of the named tokenizer or of the checkpoint to continue from, else one to be learned."""
-    tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
-    return Vocabulary(tokenizer, settings.vocab_size, settings.lowercase, settings.strip_accents, settings.extend_vocab)
-
-
 def read_data(text: Text, tokenizer: Tokenizer, *, new_vocabulary: bool = True) -> PretrainingData:
     """The corpus as token ids, from the token store if nothing has changed.
 
@@ -186,17 +173,15 @@ def read_data(text: Text, tokenizer: Tokenizer, *, new_vocabulary: bool = True) 
     corpus, other = text.training, text.heldout
     store, facts = _open_store(text, corpus, tokenizer)
     unseen, unseen_facts = (store, facts) if other is None else _open_store(text, other, tokenizer)
-    numbers = np.arange(store.num_documents)
+    training, heldout = np.arange(store.num_documents), np.arange(unseen.num_documents)
     if other is None:
-        heldout = numbers[_are_held_out(len(numbers))]
-        training = numbers[~_are_held_out(len(numbers))]
-    else:
-        training, heldout = numbers, np.arange(unseen.num_documents)
+        are_held_out = _are_held_out(store.num_documents)
+        training, heldout = training[~are_held_out], heldout[are_held_out]
     for one in filter(None, (corpus, other if text.is_named else None)):
         if left_out := one.left_out():
             logger.info(left_out)
     tokens, unseen_tokens = _tokens(store, training), _tokens(unseen, heldout)
-    every = f"every {HELD_OUT_EVERY}th" if len(numbers) >= HELD_OUT_EVERY else "the last"
+    every = f"every {HELD_OUT_EVERY}th" if store.num_documents >= HELD_OUT_EVERY else "the last"
     share = "" if text.is_named else f"{unseen_tokens / max(1, tokens + unseen_tokens):.1%} of the text, "
     measured_on = share + (text.held_out or f"{every} document{SAME_SOURCES}")
     logger.info(
@@ -207,19 +192,29 @@ def read_data(text: Text, tokenizer: Tokenizer, *, new_vocabulary: bool = True) 
         "train": {**facts, "documents": len(training), "tokens": tokens},
         "heldout": {**unseen_facts, "documents": len(heldout), "tokens": unseen_tokens, "measured_on": measured_on},
     }
-    copies = copied_documents(store, training, unseen, sample_documents(unseen, heldout), len(tokenizer))
-    if len(copies):
-        record["heldout"]["copies"] = len(copies)
-        advice = "give other text with --heldout" if other else "drop duplicates (--drop-duplicates), or give --heldout"
-        logger.warning(
-            f"{len(copies):,} of {len(heldout):,} held-out documents are also in the training text, at least half of "
-            f"each, so the held-out perplexity is too low; {advice}"
-        )
     data = PretrainingData(tokenizer, store, training, unseen, heldout, {"data": record})
+    if copies := warn_of_copies(data):
+        record["heldout"]["copies"] = copies
     if data.unknown_fraction > MAX_UNKNOWN:
         advice = "; learn one with more characters: bothways vocab --alphabet" if new_vocabulary else ""
         logger.warning(f"{data.unknown_fraction:.1%} of the training text are unknown words ([UNK]){advice}")
     return data
+
+
+def warn_of_copies(data: PretrainingData) -> int:
+    """The number of held-out documents that are also training text, of which a warning is logged."""
+    documents = sample_documents(data.unseen, data.heldout)
+    count = len(copied_documents(data.store, data.training, data.unseen, documents, len(data.tokenizer)))
+    if count:
+        is_other = data.unseen is not data.store
+        advice = (
+            "give other text with --heldout" if is_other else "drop duplicates (--drop-duplicates), or give --heldout"
+        )
+        logger.warning(
+            f"{count:,} of {len(data.heldout):,} held-out documents are also in the training text, at least half of "
+            f"each, so the held-out perplexity is too low; {advice}"
+        )
+    return count
 
 
 def _tokens(store: TokenStore, documents: np.ndarray) -> int:

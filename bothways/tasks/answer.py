@@ -372,7 +372,7 @@ class Answering(TrainingTask):
         return Answering(settings, pretrained, questions, windows, data, skipped)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        from bothways.checkpoint import new_head
+        from bothways.checkpoint.changes import new_head
 
         return new_head.with_head(self.pretrained, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout)
 

@@ -392,7 +392,7 @@ class Tagging(TrainingTask):
         return Tagging(settings, pretrained, tagset, texts, data, illegal, notes, hint)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        from bothways.checkpoint import new_head
+        from bothways.checkpoint.changes import new_head
 
         return new_head.with_head(
             self.pretrained, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout

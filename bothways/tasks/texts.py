@@ -101,7 +101,7 @@ class TextTask(TrainingTask):
         that was trained for sentence vectors. Its last layers represent the topic of a text, and few examples do not
         suffice to learn anything else from them. All layers are kept if the texts of a pair are encoded separately.
         """
-        from bothways.checkpoint.new_head import with_head
+        from bothways.checkpoint.changes.new_head import with_head
 
         means, pooling = self.pretrained.pooling == "mean", self.settings.pooling
         kind: str | None = pooling

@@ -18,8 +18,8 @@ from benchmarks.speed.peers import PEERS, Peer, PeerConfig, best_batch_size, pad
 from benchmarks.speed.result import Timing, as_json, as_table
 from benchmarks.speed.workload import MASK, QUESTION, Workload, task_method, workloads
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.pack import save_packed
 from bothways.checkpoint.contents import Checkpoint
-from bothways.compression.pack import save_packed
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.int8 import dequantize, replace_linears

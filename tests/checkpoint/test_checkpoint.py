@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 
 from bothways import io
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes import new_head
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.directory import TRIES, Directory
 from bothways.checkpoint.formats import hugging_face
@@ -687,7 +688,8 @@ def test_a_rename_that_fails_leaves_the_old_checkpoint(failing, held, directory,
 
 SAVE = """
 import resource, signal, sys
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes import new_head
 from dataclasses import replace
 held = checkpoint.load(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -16,13 +16,14 @@ import bothways
 from bothways import io
 from bothways.adapters.install import install
 from bothways.adapters.spec import AdapterSpec
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes import new_head
+from bothways.checkpoint.changes.pack import save_packed
 from bothways.checkpoint.cloze import with_cloze_head
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.description import Description
 from bothways.checkpoint.formats import FORMATS
 from bothways.checkpoint.formats.tfidf import write_tfidf
-from bothways.compression.pack import save_packed
 from bothways.families import FAMILIES
 from bothways.linear.tfidf import Tfidf, TfidfModel
 from bothways.model.int8 import Int8Linear, replace_linears

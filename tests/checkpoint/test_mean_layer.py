@@ -8,7 +8,8 @@ import sentence_transformers
 import torch
 import transformers
 
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes import new_head
 from bothways.checkpoint.checkpoint import unread_warning
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats import FORMATS, format_of

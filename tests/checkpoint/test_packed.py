@@ -10,6 +10,7 @@ import torch
 
 import bothways
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.pack import pack_codes, pack_matrix, save_packed
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats.packed import (
     CODES,
@@ -19,7 +20,6 @@ from bothways.checkpoint.formats.packed import (
     unpack_matrix,
 )
 from bothways.checkpoint.weights import open_safetensors
-from bothways.compression.pack import pack_codes, pack_matrix, save_packed
 from bothways.errors import InputError, MissingFile
 from bothways.inference.predictor import Predictor
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer

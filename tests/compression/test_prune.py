@@ -9,9 +9,11 @@ import torch
 import bothways
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.cut import cut
+from bothways.checkpoint.changes.vocabulary import cut_vocabulary
 from bothways.checkpoint.contents import Checkpoint
 from bothways.compression import prune
-from bothways.compression.cutting import cut, cut_vocabulary, encoder_weights, measure_importance
+from bothways.compression.cutting import encoder_weights, measure_importance
 from bothways.compression.prune import Structure, structure_of_share, structures_to
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
@@ -134,7 +136,7 @@ def test_a_model_without_some_heads_is_exported(made, tmp_path):
 
 
 def test_other_libraries_get_the_same_function_with_zeros(made):
-    from bothways.checkpoint.contents import fill_heads
+    from bothways.checkpoint.changes.cut import fill_heads
 
     small = cut(made(), layers=range(3), heads=HEADS)
     full = fill_heads(small)

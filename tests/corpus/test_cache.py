@@ -9,6 +9,7 @@ from bothways.cli import main
 from bothways.corpus import cache
 from bothways.log import messages_to
 from bothways.pretraining import text_data
+from bothways.pretraining.setup import open_text
 from bothways.settings import Pretrain
 
 TEXT = "\n\n".join(f"The cat sat on the mat {number} times. Then it ran away." for number in range(40))
@@ -31,7 +32,7 @@ def stores(tokenizer, tmp_path, monkeypatch):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(f"{TEXT} {name}", encoding="utf-8")
         settings = Pretrain(corpus=(tmp_path / name,), out=tmp_path / "run", tokenizer=tmp_path / "tokenizer")
-        text_data._open_store(text := text_data.open_text(settings), text.training, tokenizer)
+        text_data._open_store(text := open_text(settings), text.training, tokenizer)
     folder = tmp_path / "cache" / "stores"
     for name in ("0123456789abcdef", ".fedcba9876543210.unfinished", "thesis"):
         (folder / name).mkdir()
@@ -73,5 +74,5 @@ def test_a_run_reports_a_large_cache(stores, tokenizer, tmp_path, monkeypatch):
         settings = Pretrain(corpus=(tmp_path / "c.txt",), out=tmp_path / "run", tokenizer=tmp_path / "tokenizer")
         messages: list[str] = []
         with messages_to(messages.append):
-            text_data._open_store(text := text_data.open_text(settings), text.training, tokenizer)
+            text_data._open_store(text := open_text(settings), text.training, tokenizer)
         assert sum(str(stores) in line and "bothways cache" in line for line in messages) == expected

@@ -16,19 +16,25 @@ import transformers
 from bothways.batch import Batch
 from bothways.batching import build_in_processes
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.vocabulary import reduce_vocabulary
 from bothways.checkpoint.contents import Checkpoint
 from bothways.corpus.masking import MaskRule
 from bothways.corpus.sentence_pairs import NO_PAIR
-from bothways.distillation import distill
-from bothways.distillation.distill import choose_weights, load_teacher
-from bothways.distillation.objective import WHOLE_TEXTS, Distillation, DistillationTeacher, Weights
-from bothways.distillation.states import compute_states
-from bothways.distillation.student import StudentPlan, build_student, plan_student
-from bothways.distillation.texts import cut_texts, teacher_passages, with_teacher_ids, with_texts
-from bothways.distillation.vocabulary import TeacherIds, reduce_vocabulary
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
+from bothways.model.states import compute_states
 from bothways.pretraining import pretrain
+from bothways.pretraining.distillation import distill
+from bothways.pretraining.distillation.distill import choose_weights, load_teacher
+from bothways.pretraining.distillation.objective import WHOLE_TEXTS, Distillation, DistillationTeacher, Weights
+from bothways.pretraining.distillation.student import StudentPlan, build_student, plan_student
+from bothways.pretraining.distillation.texts import (
+    TeacherIds,
+    cut_texts,
+    teacher_passages,
+    with_teacher_ids,
+    with_texts,
+)
 from bothways.pretraining.pretrain import build_steps
 from bothways.settings import Distill
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -325,10 +331,7 @@ def test_texts_are_cut_at_sentences_and_do_not_depend_on_the_micro_batch(setting
     held, weights = load_teacher(settings), choose_weights(settings, checkpoint.load(teacher))
     text = distill.open_text(settings)
     data = distill.read_data(text, words, new_vocabulary=False)
-    sampler = distill.StepSampler(
-        data.store, data.training, length=32, pairs="next", seed=7, batch_tokens=256,
-        separators=words.backend.num_separators,
-    )  # fmt: skip
+    sampler = data.sampler(32, "next", seed=7, batch_tokens=256)
     step = next(sampler.steps())
     rows = [*step.rows]
     whole = cut_texts(data.store, step, rows, seed=7, fraction=WHOLE_TEXTS)

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bothways.distillation import losses
-from bothways.distillation.losses import attention_loss, default_relation_heads, relation_loss
+from bothways.pretraining.distillation import losses
+from bothways.pretraining.distillation.losses import attention_loss, default_relation_heads, relation_loss
 from bothways.training.losses import logits_loss, vector_distance
 
 LENGTHS = torch.tensor([5, 1, 17, 5])

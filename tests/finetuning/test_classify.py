@@ -11,7 +11,8 @@ import torch
 import transformers
 
 import bothways
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes import new_head
 from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import info, main
 from bothways.data import split_tables as tables

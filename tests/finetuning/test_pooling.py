@@ -11,7 +11,8 @@ import transformers
 
 import bothways
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes import new_head
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.sentence_transformers import DENSE, TRANSFORMER
 from bothways.cli import info

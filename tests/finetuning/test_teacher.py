@@ -9,11 +9,11 @@ import torch
 
 import bothways
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.cut import with_layers
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning.tasks import with_layers
 from bothways.finetuning.teacher import Teacher
 from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Evaluate, Regress, Tag, TrainEmbed

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 import transformers
 
 from bothways.batch import Batch
-from bothways.checkpoint import checkpoint, new_head
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes import new_head
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats import hugging_face
 from bothways.checkpoint.formats.hugging_face import hf_state_dict

@@ -9,12 +9,12 @@ import transformers
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.lengthen import copy_to_global_projections, global_projections_are_copies, lengthen
 from bothways.checkpoint.contents import Checkpoint
 from bothways.config import GlobalTokensConfig
 from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.pretraining import pretrain
-from bothways.pretraining.lengthen import copy_to_global_projections, global_projections_are_copies, lengthen
 from bothways.settings import Pretrain
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.tokenizer.wordpiece import SPECIAL_TOKENS

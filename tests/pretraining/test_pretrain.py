@@ -353,13 +353,13 @@ def test_a_run_in_half_precision_saves_float32(result, settings, tmp_path):
 
 
 def read_data(settings, tokenizer):
-    return text_data.read_data(text_data.open_text(settings), tokenizer)
+    return text_data.read_data(setup.open_text(settings), tokenizer)
 
 
 def learn_tokenizer(settings, directory):
     """The tokenizer that a run of these settings learns."""
-    vocabulary = text_data.choose_vocabulary(settings, None)
-    return text_data.prepare_tokenizer(text_data.open_text(settings), vocabulary, directory, SINGLE_PROCESS)
+    vocabulary = setup.choose_vocabulary(settings, None)
+    return text_data.prepare_tokenizer(setup.open_text(settings), vocabulary, directory, SINGLE_PROCESS)
 
 
 def initial_of(settings, data, start=None):

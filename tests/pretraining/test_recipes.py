@@ -35,7 +35,7 @@ def test_a_new_model_is_of_the_family_that_learns_fastest_unless_the_task_needs_
 
 
 def recipe(tokens=MANY, family="modernbert", **options):
-    settings = replace(PLAIN, family=family, **options)
+    settings = replace(PLAIN, family=family, objective="masked", pairs="none", **options)
     return complete_settings(settings, FAMILIES[family].new_config(SIZES[settings.model]), tokens)
 
 

@@ -56,7 +56,7 @@ class Int8Format(Format):
         }
 
     def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint":
-        from bothways.checkpoint.contents import encoder_only
+        from bothways.checkpoint.changes.new_head import encoder_only
         from bothways.model.int8 import dequantize
 
         return encoder_only(replace(checkpoint, model=dequantize(checkpoint.model)))

@@ -33,7 +33,7 @@ class LinearFormat(Format):
         return "classes" in model.num_outputs and model.config.pooler_act in NO_POOLER
 
     def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
-        from bothways.checkpoint.contents import encoder_only
+        from bothways.checkpoint.changes.new_head import encoder_only
 
         model = checkpoint.model
         (directory / TRANSFORMER).mkdir()
@@ -43,7 +43,7 @@ class LinearFormat(Format):
         return {**head_config, "model_type": self.model_type, "pooler_act": model.config.pooler_act}
 
     def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint":
-        from bothways.checkpoint.contents import encoder_only
+        from bothways.checkpoint.changes.new_head import encoder_only
 
         return encoder_only(checkpoint)
 

@@ -70,7 +70,7 @@ class MeanLayerFormat(Format):
         return {**hugging_face_config(expressed), **marker}
 
     def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint":
-        from bothways.checkpoint.contents import encoder_only
+        from bothways.checkpoint.changes.new_head import encoder_only
 
         return encoder_only(checkpoint)
 

@@ -32,7 +32,7 @@ AGAIN = "install the package, or download the model, again"
 
 
 class PackedFormat(Format):
-    """Written by compression/pack.py from the files of a checkpoint."""
+    """Written by checkpoint/changes/pack.py from the files of a checkpoint."""
 
     model_type = "bothways-packed"
 

@@ -51,7 +51,7 @@ class PrunedFormat(Format):
         return {**whole, "model_type": self.model_type, "pruning_config": pruning}
 
     def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint":
-        from bothways.checkpoint.contents import fill_heads
+        from bothways.checkpoint.changes.cut import fill_heads
 
         return fill_heads(checkpoint)
 

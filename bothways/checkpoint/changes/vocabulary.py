@@ -1,17 +1,37 @@
-"""Vocabulary of the student: the teacher's most frequent entries, and how the teacher reads the student's tokens."""
+"""Fewer entries in the vocabulary of a model: those that some texts need."""
 
 import string
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
-import numpy as np
+import torch
 
+from bothways.checkpoint.changes.cut import copy_weights
+from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
+from bothways.model.model import Model
+from bothways.model.parameters import no_init
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.tokenizer.wordpiece import CONTINUATION
 
 ALPHABET = string.ascii_letters + string.digits  # always kept, at the start and inside of words
+
+
+def cut_vocabulary(source: Checkpoint, words: Mapping[str, int]) -> Checkpoint:
+    """A checkpoint with only the entries that these words need, and all single characters; texts of these words have
+    the same pieces and the same hidden states.
+
+    InputError if the vocabulary is not WordPiece."""
+    tokenizer, old = source.need_tokenizer(), source.model
+    smaller = reduce_vocabulary(tokenizer, words)
+    ids_V = torch.tensor([tokenizer.vocab[token] for token in smaller.tokens])
+    config = old.config.replace(vocab_size=len(smaller), pad_token_id=smaller.pad_id)
+    with no_init(old.encoder.embeddings.words.weight.dtype):
+        model = Model(config, old.num_outputs, pooler=old.pooler is not None)
+    copy_weights(old, model, range(config.num_hidden_layers), ids_V)
+    return replace(source, model=model.eval(), tokenizer=smaller)
 
 
 def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int | None = None) -> Tokenizer:
@@ -45,40 +65,3 @@ def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int 
 def check_word_pieces(tokenizer: Tokenizer, setting: str) -> None:
     if not isinstance(tokenizer.backend, BertBackend):
         raise InputError(f"{setting}: only WordPiece vocabularies can be reduced; leave it out")
-
-
-class TeacherIds:
-    """The teacher's ids for the student's tokens.
-
-    ids_V: the teacher's id of each entry of the student's vocabulary. InputError if an entry is missing.
-    """
-
-    def __init__(self, student: Tokenizer, teacher: Tokenizer) -> None:
-        if missing := [token for token in student.tokens if token not in teacher.vocab]:
-            raise InputError(
-                f"the student's vocabulary has {len(missing):,} entries that the teacher lacks, such as "
-                f"{missing[0]!r:.40}; use a student with the teacher's vocabulary, or leave out --student"
-            )
-        self.student, self.teacher = student, teacher
-        self.ids_V = np.array([teacher.vocab[token] for token in student.tokens])
-        self.is_same = len(student) == len(teacher)
-        self.is_continuation_V = np.array([token.startswith(CONTINUATION) for token in student.tokens])
-        self._words: dict[tuple[int, ...], list[int]] = {}
-
-    def own(self, ids_T: np.ndarray) -> np.ndarray:
-        """The text of these ids as the teacher splits it into its own pieces; special tokens only as [UNK]."""
-        if self.is_same or not (inside_T := self.is_continuation_V[ids_T]).any():
-            plain_T: np.ndarray = self.ids_V[ids_T]
-            return plain_T
-        starts = np.flatnonzero(~inside_T | (np.arange(len(ids_T)) == 0))
-        pieces: list[int] = []
-        for word in np.split(ids_T, starts[1:]):
-            pieces += [int(self.ids_V[word[0]])] if len(word) == 1 else self._word(tuple(word.tolist()))
-        return np.array(pieces, np.int64)
-
-    def _word(self, ids: tuple[int, ...]) -> list[int]:
-        if ids not in self._words:
-            first, *rest = (self.student.tokens[index] for index in ids)
-            text = first.removeprefix(CONTINUATION) + "".join(piece.removeprefix(CONTINUATION) for piece in rest)
-            self._words[ids] = self.teacher.ids(text)
-        return self._words[ids]

@@ -66,12 +66,6 @@ def global_projections_are_copies(model: Model) -> bool:
     return all(torch.equal(state[name], value) for name, value in global_projections(state).items())
 
 
-def lengthened_model_type(checkpoint: Checkpoint, length: int, window: int) -> str:
-    """The model_type of the result of `lengthen`. InputError as in `lengthen`."""
-    longer_config(checkpoint, length, window)
-    return LONG
-
-
 def longer_config(checkpoint: Checkpoint, length: int, window: int) -> EncoderConfig:
     """The Longformer's config. InputError unless the model is a BERT or RoBERTa for shorter texts."""
     config = checkpoint.model.config

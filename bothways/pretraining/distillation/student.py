@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
+from bothways.checkpoint.changes.cut import check_layers, copy_weights
+from bothways.checkpoint.changes.width import check_can_project, project
 from bothways.checkpoint.contents import Checkpoint
 from bothways.config import EncoderConfig
-from bothways.distillation.projection import check_can_project, project
 from bothways.errors import InputError
 from bothways.log import logger
 from bothways.model.heads import MaskedLMHead
@@ -53,10 +54,7 @@ def plan_student(
 ) -> StudentPlan:
     """Check the sizes of the student and fill in those that are not set (InputError)."""
     depth = teacher.num_hidden_layers
-    if wrong := [layer for layer in keep_layers if not 0 <= layer < depth]:
-        raise InputError(f"keep_layers ({wrong[0]}): the teacher has layers 0 to {depth - 1}")
-    if list(keep_layers) != sorted({*keep_layers}):
-        raise InputError(f"keep_layers ({' '.join(map(str, keep_layers))}) must be in ascending order, each once")
+    check_layers(keep_layers, depth, "teacher")
     count = len(keep_layers) or num_layers or depth
     if count > depth:
         raise InputError(f"layers ({count}) is more than the {depth} of the teacher")
@@ -107,7 +105,7 @@ def build_student(
     if plan.random:
         logger.info("the student starts from random weights")
     elif plan.keeps_width(source.config):
-        copy_layers(source, model, plan.layers, ids_V)
+        copy_weights(source, model, plan.layers, ids_V)
         logger.info(f"the student starts from layers {', '.join(map(str, plan.layers))} of the teacher")
     else:
         basis_HS = project(source.eval(), model.eval(), plan.layers, ids_V, sample)
@@ -126,34 +124,3 @@ def start_head_at_words(model: Model) -> None:
         nn.init.eye_(head.transform.weight)
         if head.transform.bias is not None:
             nn.init.zeros_(head.transform.bias)
-
-
-def with_heads(
-    student: Checkpoint, tokenizer: Tokenizer, heads: Mapping[str, int], dropout: float, seed: int
-) -> Checkpoint:
-    """A checkpoint as a student: its encoder, and these heads, new where it lacks them. InputError if its vocabulary
-    differs from the tokenizer's."""
-    if student.need_tokenizer().vocab != tokenizer.vocab:
-        raise InputError("the student's vocabulary differs from the teacher's; leave out --student")
-    source = student.model
-    config = source.config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    model = Model(config, heads, pooler=not heads and source.pooler is not None)
-    initialize(model, config.initializer_range, torch.Generator().manual_seed(seed))
-    layers = range(config.num_hidden_layers)
-    copy_layers(source, model, layers, torch.arange(config.vocab_size))
-    return replace(student, model=model, labels=(), multi_label=False, metadata={})
-
-
-def copy_layers(source: Model, target: Model, layers: Sequence[int], ids_V: Tensor) -> None:
-    """Copy embeddings, these layers, the pooler, and the heads that both have. ids_V: rows of the word table."""
-    old, new = source.state_dict(), target.state_dict()
-    with torch.no_grad():
-        for name, value in new.items():
-            parts = name.split(".")
-            if parts[:2] == ["encoder", "layers"]:
-                parts[2] = str(layers[int(parts[2])])
-            kept = old.get(".".join(parts))
-            if name in ("encoder.embeddings.words.weight", "heads.masked_words.bias") and kept is not None:
-                kept = kept[ids_V]
-            if kept is not None and kept.shape == value.shape:
-                value.copy_(kept)

@@ -1,6 +1,5 @@
-"""Packing: a checkpoint with its matrices in few bits, to ship or to keep, and back (checkpoint/formats/packed.py).
-
-Merging writes a model with an adapter as plain weights, which every library reads.
+"""The same model with its weights written otherwise: matrices in few bits, to ship or to keep, and back
+(checkpoint/formats/packed.py); linear layers in int8; an adapter merged into plain weights, which every library reads.
 
 Letters: R rows, C columns, N numbers of a matrix, G groups, K candidates for a scale.
 """
@@ -9,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from bothways.checkpoint import checkpoint, hub
 from bothways.checkpoint.adapter import load_adapter
 from bothways.checkpoint.checkpoint import check_target
-from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.checkpoint.contents import Checkpoint, check_not_int8, check_plain
 from bothways.checkpoint.description import CONFIG, METADATA_FILE
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.packed import (
@@ -32,6 +32,7 @@ from bothways.checkpoint.weights import WEIGHTS, Array, read_weights, write_weig
 from bothways.errors import InputError
 from bothways.io import Files, atomic_directory, read_json, write_json
 from bothways.linear.static_vectors import is_static, read_static, write_static
+from bothways.model.int8 import Int8Linear, replace_linears
 from bothways.settings.deploy import Merge, Pack, Unpack
 
 SMALL = 64  # matrices with fewer rows stay in float16
@@ -173,10 +174,28 @@ def merge(settings: Merge) -> dict[str, Any]:
     """
     check_target(settings.out, holds=METADATA_FILE)
     base = checkpoint.load(settings.base) if settings.base else None
-    loaded = load_adapter(Directory(settings.adapter), base, checkpoint.load)
+    checkpoint.save(with_merged(base, settings.adapter), settings.out)
+    return sizes(settings.out)
+
+
+def with_merged(base: Checkpoint | None, adapter: Path) -> Checkpoint:
+    """The model with an adapter, a directory, merged into its weights. base: None reads the model that it names."""
+    loaded = load_adapter(Directory(adapter), base, checkpoint.load)
     if loaded.model.adapter is not None:
         kind = loaded.model.adapter.kind
-        raise InputError(f"{settings.adapter}: an adapter of kind {kind} adds layers or rows and cannot be merged")
+        raise InputError(f"{adapter}: an adapter of kind {kind} adds layers or rows and cannot be merged")
     metadata = {name: value for name, value in loaded.metadata.items() if name not in ("adapter", "status")}
-    checkpoint.save(replace(loaded, metadata=metadata), settings.out)
-    return sizes(settings.out)
+    return replace(loaded, metadata=metadata)
+
+
+def with_packed(source: Checkpoint, *, word_bits: int = 4, layer_bits: int = 6) -> Checkpoint:
+    """The checkpoint as it is read again after `save_packed`, its weights rounded."""
+    with TemporaryDirectory() as directory:
+        save_packed(source, Path(directory) / "packed", word_bits, layer_bits)
+        return checkpoint.load(Path(directory) / "packed")
+
+
+def with_int8(source: Checkpoint, linears: Mapping[str, Int8Linear]) -> Checkpoint:
+    """A checkpoint with int8 layers in place of those with the same names, and the token table as it is stored."""
+    check_not_int8(source.model)
+    return replace(source, model=replace_linears(source.model, linears))

@@ -2,49 +2,45 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.new_head import with_heads
+from bothways.checkpoint.changes.vocabulary import check_word_pieces, reduce_vocabulary
+from bothways.checkpoint.changes.width import principal_directions
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.checkpoint.weights import write_weights
-from bothways.corpus.masking import MaskRule
-from bothways.corpus.sampler import MixedSampler, StepSampler
+from bothways.corpus.sampler import MixedSampler
 from bothways.corpus.sentence_pairs import PairTask
-from bothways.device import choose_device
-from bothways.distillation.losses import default_relation_heads
-from bothways.distillation.objective import Distillation, DistillationTeacher, Weights, pool
-from bothways.distillation.projection import principal_directions
-from bothways.distillation.states import plain_encoder
-from bothways.distillation.student import StudentPlan, build_student, plan_student, with_heads
-from bothways.distillation.texts import with_teacher_ids
-from bothways.distillation.vocabulary import TeacherIds, check_word_pieces, reduce_vocabulary
 from bothways.errors import InputError
 from bothways.log import logger
-from bothways.pretraining.heldout import HeldOut
+from bothways.model.states import plain_encoder
+from bothways.pretraining.distillation.losses import default_relation_heads
+from bothways.pretraining.distillation.objective import OF_PASSAGES, Distillation, DistillationTeacher, Weights, pool
+from bothways.pretraining.distillation.student import StudentPlan, build_student, plan_student
+from bothways.pretraining.distillation.texts import TeacherIds, with_teacher_ids
 from bothways.pretraining.initial_model import init_bias_from_frequencies
 from bothways.pretraining.objectives import PretrainingObjective, example_batch
 from bothways.pretraining.pretrain import train
 from bothways.pretraining.result import PretrainingResult
-from bothways.pretraining.setup import Length, PretrainingSetup, build_options, num_builders
+from bothways.pretraining.setup import PretrainingSetup, Trained, complete_setup, open_run, open_text
 from bothways.pretraining.text_data import (
     PretrainingData,
     Text,
     count_training_words,
-    open_text,
     read_data,
     save_tokenizer_once,
 )
 from bothways.settings.distill import Distill
 from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.training.distributed import Processes, process_group
+from bothways.training.distributed import Processes
 from bothways.training.run import Callbacks, Run
 
 VECTOR_WEIGHT = 10.0  # of text vectors, beside masked words: a distance of 0.1 then counts as one nat
@@ -53,6 +49,17 @@ LONG = 512  # tokens of a long example
 BRIEF = 32  # tokens of a brief one: mostly a single sentence, as people write around a gap
 CYCLE = 20  # steps in which kinds of examples take turns
 STUDENT, BASIS = "student", "basis.safetensors"
+
+
+@dataclass(frozen=True)
+class DistillationPlan:
+    """What a run distills: the teacher, the weights of its losses, and the sizes of the student. positions: longest
+    input of both, in tokens."""
+
+    teacher: Checkpoint
+    weights: Weights
+    student: StudentPlan
+    positions: int
 
 
 def run(
@@ -68,12 +75,29 @@ def run(
     data: the text as token stores, instead of the files of the settings. change: called with the complete set-up.
     """
     if settings.static:
-        from bothways.distillation.static_run import run_static  # needs SciPy
+        from bothways.pretraining.distillation.static_run import run_static  # needs SciPy
 
         return run_static(settings)
-    text, teacher = open_text(settings) if data is None else None, load_teacher(settings)
+    text = open_text(settings) if data is None else None
+    plan = make_plan(settings)
+    with open_run("distill", settings, callbacks) as (run, processes, device):
+        if text:
+            tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else plan.teacher.need_tokenizer()
+            if settings.vocab_size:
+                make = partial(make_vocabulary, text, tokenizer, settings.vocab_size)
+                tokenizer = save_tokenizer_once(run.directory / "tokenizer", make, processes)
+            data = read_data(text, tokenizer, new_vocabulary=False)
+        assert data is not None
+        basis_HS = start_once(settings, plan, data, run, processes)
+        setup = build_setup(settings, plan, data, checkpoint.load(run.directory / STUDENT), basis_HS, device)
+        return train(change(setup, data), data, run, processes)
+
+
+def make_plan(settings: Distill) -> DistillationPlan:
+    """Read the teacher, and check that the settings fit it (InputError)."""
+    teacher = load_teacher(settings)
     weights = choose_weights(settings, teacher)
-    plan = plan_student(
+    student = plan_student(
         teacher.model.config,
         keep_layers=settings.keep_layers,
         num_layers=settings.layers,
@@ -81,29 +105,12 @@ def run(
         intermediate_size=settings.intermediate_size,
         random=settings.start == "random",
     )
-    check_length(settings, teacher)
-    device = choose_device(settings.device)
-    with (
-        process_group(device) as processes,
-        Run(
-            settings.out,
-            "distill",
-            settings,
-            resume=settings.resume,
-            is_main_process=processes.is_main_process,
-            device=processes.device(device),
-            callbacks=callbacks,
-        ) as run,
-    ):
-        if text:
-            tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else teacher.need_tokenizer()
-            if settings.vocab_size:
-                make = partial(make_vocabulary, text, tokenizer, settings.vocab_size)
-                tokenizer = save_tokenizer_once(run.directory / "tokenizer", make, processes)
-            data = read_data(text, tokenizer, new_vocabulary=False)
-        assert data is not None
-        setup = change(build_setup(settings, teacher, weights, plan, data, run, processes), data)
-        return train(setup, data, run, processes)
+    models = [teacher, *([checkpoint.load(settings.student)] if settings.student else [])]
+    positions = min(loaded.model.config.max_position_embeddings for loaded in models)
+    for name in ("max_length", "long_length"):
+        if (value := getattr(settings, name) or 0) > positions:
+            raise InputError(f"{name} ({value}) is more than the {positions} positions of teacher and student")
+    return DistillationPlan(teacher, weights, student, positions)
 
 
 def load_teacher(settings: Distill) -> Checkpoint:
@@ -132,16 +139,8 @@ def choose_weights(settings: Distill, teacher: Checkpoint) -> Weights:
     passage_vectors = settings.passage_vectors
     if passage_vectors is None:  # passages are read with masks anyway if words are learned
         passage_vectors = vectors if learns_words else 0.0
-    weights = Weights(
-        learns_words,
-        relations=settings.relations,
-        hidden_states=settings.hidden_states,
-        attention=settings.attention,
-        last_state=settings.last_state,
-        logits=settings.logits,
-        vectors=vectors,
-        passage_vectors=passage_vectors,
-    )
+    of_passages = {name: getattr(settings, name) for name in OF_PASSAGES}
+    weights = Weights(learns_words, vectors=vectors, passage_vectors=passage_vectors, **of_passages)
     if weights.logits and "masked_words" not in teacher.model.heads:
         raise InputError(f"logits ({weights.logits:g}): {settings.teacher} has no masked-word head; leave them out")
     if not learns_words and not weights.of_passages and not weights.vectors and not passage_vectors:
@@ -149,19 +148,6 @@ def choose_weights(settings: Distill, teacher: Checkpoint) -> Weights:
     if settings.pairs != "none" and not learns_words:
         raise InputError(f"pairs ({settings.pairs}) needs --for words or both")
     return weights
-
-
-def check_length(settings: Distill, teacher: Checkpoint) -> None:
-    most = longest_input(settings, teacher)
-    for name in ("max_length", "long_length"):
-        if (value := getattr(settings, name) or 0) > most:
-            raise InputError(f"{name} ({value}) is more than the {most} positions of teacher and student")
-
-
-def longest_input(settings: Distill, teacher: Checkpoint) -> int:
-    """The number of positions of the teacher, or of the student if it has fewer."""
-    models = [teacher, *([checkpoint.load(settings.student)] if settings.student else [])]
-    return min(loaded.model.config.max_position_embeddings for loaded in models)
 
 
 def build_sampler(settings: Distill, positions: int, data: PretrainingData) -> MixedSampler:
@@ -177,15 +163,7 @@ def build_sampler(settings: Distill, positions: int, data: PretrainingData) -> M
         ("none", min(short, BRIEF)),
     ]
     samplers = [
-        StepSampler(
-            data.store,
-            data.training,
-            length=length,
-            pairs=pairs,
-            seed=settings.seed + index,
-            batch_tokens=settings.batch_tokens,
-            separators=data.tokenizer.backend.num_separators,
-        )
+        data.sampler(length, pairs, seed=settings.seed + index, batch_tokens=settings.batch_tokens)
         for index, (pairs, length) in enumerate(kinds)
     ]
     return MixedSampler(samplers, build_cycle(settings.long_examples if long > short else 0.0))
@@ -202,69 +180,51 @@ def build_cycle(long_examples: float) -> list[int]:
 
 def build_setup(
     settings: Distill,
-    teacher: Checkpoint,
-    weights: Weights,
-    plan: StudentPlan,
+    plan: DistillationPlan,
     data: PretrainingData,
-    run: Run,
-    processes: Processes,
+    initial: Checkpoint,
+    basis_HS: Tensor,
+    device: torch.device,
 ) -> PretrainingSetup:
-    """Build everything that training takes."""
-    tokenizer = data.tokenizer
-    ids = TeacherIds(tokenizer, teacher.need_tokenizer())
-    sampler = build_sampler(settings, longest_input(settings, teacher), data)
-    if processes.is_main_process and not (run.directory / BASIS).exists():
-        sample = sample_batches(sampler, data)
-        initial, basis_HS = initial_student(settings, teacher, weights, plan, ids, sample, data.frequencies)
-        checkpoint.save(initial, run.directory / STUDENT)
-        write_weights({"basis": basis_HS}, run.directory / BASIS)
-    processes.barrier()
-    initial = checkpoint.load(run.directory / STUDENT)
-    basis_HS = load_file(run.directory / BASIS)["basis"]
-    model, size = initial.model, teacher.model.config.hidden_size
-    heads = settings.relation_heads or default_relation_heads(model.config.hidden_size, size)
-    if model.config.hidden_size % heads or size % heads:
-        raise InputError(f"relation_heads ({heads}) must divide the hidden sizes {model.config.hidden_size} and {size}")
+    """Everything that training takes. initial: the student; basis_HS: see `initial_student`."""
+    size, teacher_size = initial.model.config.hidden_size, plan.teacher.model.config.hidden_size
+    heads = settings.relation_heads or default_relation_heads(size, teacher_size)
+    if size % heads or teacher_size % heads:
+        raise InputError(f"relation_heads ({heads}) must divide the hidden sizes {size} and {teacher_size}")
     taught = DistillationTeacher(
-        teacher.model,
-        ids,
+        plan.teacher.model,
+        TeacherIds(data.tokenizer, plan.teacher.need_tokenizer()),
         pooling=initial.pooling or "mean",
         basis_HS=basis_HS,
         relation_heads=heads,
         layer=settings.relation_layer,
         temperature=settings.temperature,
     )
-    objective = Distillation(settings.pairs, weights, taught, data.store)
-    logger.info(f"losses: {weights.describe()}")
-    device = processes.device(choose_device(settings.device))
-    return PretrainingSetup(
+    objective = Distillation(settings.pairs, plan.weights, taught, data.store)
+    logger.info(f"losses: {plan.weights.describe()}")
+    trained = Trained(
         initial=initial,
-        module=objective.module(model, settings.seed),
+        module=objective.module(initial.model, settings.seed),
         objective=objective,
-        sampler=sampler,
-        rule=MaskRule.from_tokenizer(tokenizer, settings.mask_rate, settings.masking),
-        heldout=HeldOut(
-            data.unseen,
-            data.heldout,
-            tokenizer,
-            settings.max_length,
-            pairs=settings.pairs,
-            objective=lambda pairs: Distillation(pairs, weights, taught, data.unseen),
-            frequencies=data.frequencies,
-            most=settings.heldout_examples,
-        ),
-        options=build_options(settings, device),
-        length=Length(settings.steps, settings.minutes),
-        gradient_accumulation=settings.gradient_accumulation,
-        keep_checkpoints=settings.keep_checkpoints,
-        resume=settings.resume,
-        tensorboard=settings.tensorboard,
-        has_untrained_globals=False,
+        sampler=build_sampler(settings, plan.positions, data),
         title=f"Distillation from {settings.teacher.name}",
-        recipe={"weights": asdict(weights), "layers": plan.layers},
-        watts=settings.watts,
-        builders=num_builders(device),
+        recipe={"weights": asdict(plan.weights), "layers": plan.student.layers},
     )
+    return complete_setup(
+        settings, trained, data, device, lambda pairs: Distillation(pairs, plan.weights, taught, data.unseen)
+    )
+
+
+def start_once(
+    settings: Distill, plan: DistillationPlan, data: PretrainingData, run: Run, processes: Processes
+) -> Tensor:
+    """Write the student before training, which a resumed run keeps, to the run directory. Returns the basis."""
+    if processes.is_main_process and not (run.directory / BASIS).exists():
+        initial, basis_HS = initial_student(settings, plan, data)
+        checkpoint.save(initial, run.directory / STUDENT)
+        write_weights({"basis": basis_HS}, run.directory / BASIS)
+    processes.barrier()
+    return load_file(run.directory / BASIS)["basis"]
 
 
 def sample_batches(sampler: MixedSampler, data: PretrainingData) -> list[Batch]:
@@ -278,30 +238,26 @@ def sample_batches(sampler: MixedSampler, data: PretrainingData) -> list[Batch]:
     return batches
 
 
-def initial_student(
-    settings: Distill,
-    teacher: Checkpoint,
-    weights: Weights,
-    plan: StudentPlan,
-    ids: TeacherIds,
-    sample: Sequence[Batch],
-    frequencies: np.ndarray,
-) -> tuple[Checkpoint, Tensor]:
+def initial_student(settings: Distill, plan: DistillationPlan, data: PretrainingData) -> tuple[Checkpoint, Tensor]:
     """The student before training, and the directions [H, S] of the teacher's vectors that its own will follow."""
+    teacher, weights, tokenizer = plan.teacher, plan.weights, data.tokenizer
+    ids_V = torch.from_numpy(TeacherIds(tokenizer, teacher.need_tokenizer()).ids_V)
+    sample = sample_batches(build_sampler(settings, plan.positions, data), data)
     heads = PretrainingObjective(settings.pairs).heads if weights.words else {}
-    ids_V, tokenizer = torch.from_numpy(ids.ids_V), ids.student
     if settings.student:
-        initial = with_heads(checkpoint.load(settings.student), tokenizer, heads, settings.dropout, settings.seed)
-        basis_HS = None
+        start, basis_HS = checkpoint.load(settings.student), None
+        if start.need_tokenizer().vocab != tokenizer.vocab:
+            raise InputError("the student's vocabulary differs from the teacher's; leave out --student")
+        initial = with_heads(start, heads, dropout=settings.dropout, seed=settings.seed)
     else:
         initial, basis_HS = build_student(
-            teacher, plan, tokenizer, ids_V, heads, sample, seed=settings.seed, dropout=settings.dropout
+            teacher, plan.student, tokenizer, ids_V, heads, sample, seed=settings.seed, dropout=settings.dropout
         )
     size, teacher_size = initial.model.config.hidden_size, teacher.model.config.hidden_size
     if basis_HS is None and weights.vectors and size > teacher_size:
         raise InputError(f"vectors: the student is wider ({size}) than the teacher ({teacher_size}); use --vectors 0")
     if weights.words and not initial.model.get_parameter("heads.masked_words.bias").any():  # a new head
-        init_bias_from_frequencies(initial.model, frequencies)
+        init_bias_from_frequencies(initial.model, data.frequencies)
     pooling = (teacher.pooling or "mean") if weights.vectors else None
     initial = replace(initial, pooling=pooling, normalized=teacher.normalized)
     if basis_HS is None:

@@ -1,4 +1,4 @@
-"""Texts for learning vectors: runs of sentences cut from the passages of pre-training examples.
+"""Texts that student and teacher read: passages, and for vectors runs of sentences cut from them, each in its own ids.
 
 Half of the texts are single sentences, as in queries and sentence pairs; the other half are longer, up to the passage.
 """
@@ -11,13 +11,51 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.corpus.sampler import StepRows
 from bothways.corpus.store import TokenStore
-from bothways.distillation.vocabulary import TeacherIds
+from bothways.errors import InputError
 from bothways.rng import Purpose, make_keys, uniform
 from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.tokenizer.wordpiece import CONTINUATION
 
 MAX_TEXTS = 32  # texts of a passage; the last one has all remaining sentences
 MIN_TOKENS = 3  # shorter texts are left out
 SINGLE = 0.5  # fraction of texts that are a single sentence
+
+
+class TeacherIds:
+    """The teacher's ids for the student's tokens.
+
+    ids_V: the teacher's id of each entry of the student's vocabulary. InputError if an entry is missing.
+    """
+
+    def __init__(self, student: Tokenizer, teacher: Tokenizer) -> None:
+        if missing := [token for token in student.tokens if token not in teacher.vocab]:
+            raise InputError(
+                f"the student's vocabulary has {len(missing):,} entries that the teacher lacks, such as "
+                f"{missing[0]!r:.40}; use a student with the teacher's vocabulary, or leave out --student"
+            )
+        self.student, self.teacher = student, teacher
+        self.ids_V = np.array([teacher.vocab[token] for token in student.tokens])
+        self.is_same = len(student) == len(teacher)
+        self.is_continuation_V = np.array([token.startswith(CONTINUATION) for token in student.tokens])
+        self._words: dict[tuple[int, ...], list[int]] = {}
+
+    def own(self, ids_T: np.ndarray) -> np.ndarray:
+        """The text of these ids as the teacher splits it into its own pieces; special tokens only as [UNK]."""
+        if self.is_same or not (inside_T := self.is_continuation_V[ids_T]).any():
+            plain_T: np.ndarray = self.ids_V[ids_T]
+            return plain_T
+        starts = np.flatnonzero(~inside_T | (np.arange(len(ids_T)) == 0))
+        pieces: list[int] = []
+        for word in np.split(ids_T, starts[1:]):
+            pieces += [int(self.ids_V[word[0]])] if len(word) == 1 else self._word(tuple(word.tolist()))
+        return np.array(pieces, np.int64)
+
+    def _word(self, ids: tuple[int, ...]) -> list[int]:
+        if ids not in self._words:
+            first, *rest = (self.student.tokens[index] for index in ids)
+            text = first.removeprefix(CONTINUATION) + "".join(piece.removeprefix(CONTINUATION) for piece in rest)
+            self._words[ids] = self.teacher.ids(text)
+        return self._words[ids]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Letters: T tokens, M masked positions, N texts, H hidden size of the teacher, S 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,25 +20,29 @@ from bothways.corpus.masking import MaskRule
 from bothways.corpus.sampler import StepRows
 from bothways.corpus.sentence_pairs import PairTask
 from bothways.corpus.store import TokenStore
-from bothways.distillation import losses
-from bothways.distillation.states import States, compute_states, queries_keys_values
-from bothways.distillation.texts import (
+from bothways.model.heads import mean_pool
+from bothways.model.model import Model
+from bothways.model.states import States, compute_states, queries_keys_values
+from bothways.pretraining import objectives as objective
+from bothways.pretraining.distillation import losses
+from bothways.pretraining.distillation.texts import (
     DistillationBatch,
+    TeacherIds,
     cut_texts,
     student_and_teacher_texts,
     teacher_passages,
     with_teacher_ids,
     with_texts,
 )
-from bothways.distillation.vocabulary import TeacherIds
-from bothways.model.heads import mean_pool
-from bothways.model.model import Model
-from bothways.pretraining import objectives as objective
 from bothways.pretraining.objectives import Predictions, PretrainingObjective
 from bothways.rng import Purpose, derive_seed
 from bothways.training.losses import Loss, logits_loss, vector_distance
 
+COSINES = {"vectors": "vector_cosine", "passage_vectors": "passage_cosine"}  # figures by loss
 WHOLE_TEXTS = 0.25  # fraction of the texts that are also read whole, if words are learned too
+
+
+OF_PASSAGES = ("relations", "hidden_states", "attention", "last_state", "logits")  # losses on masked passages
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,7 @@ class Weights:
     @property
     def of_passages(self) -> dict[str, float]:
         """Losses for which the teacher reads the masked passages."""
-        names = [field.name for field in fields(self) if field.name not in ("words", "vectors", "passage_vectors")]
-        return {name: getattr(self, name) for name in names if getattr(self, name)}
+        return {name: getattr(self, name) for name in OF_PASSAGES if getattr(self, name)}
 
     def describe(self) -> str:
         own = ["masked words"] if self.words else []
@@ -255,9 +258,8 @@ class Distillation(PretrainingObjective):
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
         """Mean cosine of the student's and the teacher's vectors: of texts, and of passages that only the student
         reads with masks."""
-        weights = {"vector_cosine": self.weights.vectors, "passage_cosine": self.weights.passage_vectors}
-        losses_by_name = {"vector_cosine": "vectors", "passage_cosine": "passage_vectors"}
-        return {name: 1 - means[losses_by_name[name]] / weight for name, weight in weights.items() if weight}
+        weights = {"vectors": self.weights.vectors, "passage_vectors": self.weights.passage_vectors}
+        return {COSINES[name]: 1 - means[name] / weight for name, weight in weights.items() if weight}
 
     def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
         assert isinstance(module, Student)

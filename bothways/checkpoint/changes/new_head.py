@@ -1,15 +1,19 @@
-"""A new head on the encoder of a checkpoint, for fine-tuning."""
+"""Other heads on the encoder of a checkpoint."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 
-from bothways.checkpoint.contents import Checkpoint, check_plain, pooling_config
+from bothways.checkpoint.changes.cut import copy_weights
+from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.config import NO_POOLER, EncoderConfig
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import logger
 from bothways.model.heads import initialize_near_identity
 from bothways.model.model import Model, initialize
+from bothways.model.parameters import no_init
 
 
 def with_head(
@@ -25,7 +29,8 @@ def with_head(
     near_identity: bool = False,
     layers: int | None = None,
 ) -> Checkpoint:
-    """A checkpoint with the same encoder and one new head, initialized from the seed. New modules are logged.
+    """A checkpoint with the same encoder and one new head, for fine-tuning, initialized from the seed. New modules are
+    logged.
 
     pooling: input of a classification head: "cls" (the first token's state, through a pooler), "mean" (of all tokens,
     without a pooler unless the family's layout has one), "unit" (the mean scaled to unit length), "distance" or
@@ -63,6 +68,37 @@ def with_head(
     model.load_state_dict(state, strict=False)
     logger.info(f"newly initialized: {', '.join(new)}")
     return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={})
+
+
+def with_heads(source: Checkpoint, heads: Mapping[str, int], *, dropout: float, seed: int) -> Checkpoint:
+    """A checkpoint with the same encoder and these heads, for pre-training. Those that it lacks are initialized from
+    the seed. heads: their numbers of outputs."""
+    config = source.model.config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    model = Model(config, heads, pooler=not heads and source.model.pooler is not None)
+    initialize(model, config.initializer_range, torch.Generator().manual_seed(seed))
+    copy_weights(source.model, model, range(config.num_hidden_layers), torch.arange(config.vocab_size))
+    return replace(source, model=model, labels=(), multi_label=False, metadata={})
+
+
+def encoder_only(checkpoint: Checkpoint) -> Checkpoint:
+    """The same encoder without heads, labels, pooling and metadata."""
+    with no_init():
+        model = Model(pooling_config(checkpoint.model.config, checkpoint.model_type, None))
+    model.encoder = checkpoint.model.encoder
+    return replace(checkpoint, model=model, labels=(), multi_label=False, pooling=None, metadata={})
+
+
+def pooling_config(config: EncoderConfig, model_type: str, pooling: str | None) -> EncoderConfig:
+    """The config with a classification head that reads this pooling ("cls", "mean", "unit", "distance",
+    "pair"); None: the family's own."""
+    family = FAMILIES[model_type]
+    if config.pooler_act in NO_POOLER:  # back to the family's own
+        config = config.replace(pooling="first", pooler_act=family.defaults.get("pooler_act", "tanh"))
+    if pooling is None:
+        return config
+    if pooling in ("distance", "pair") or (pooling != "cls" and not family.supports_mean_pooling):
+        return config.replace(pooling="mean", pooler_act="none" if pooling == "mean" else pooling)
+    return config.replace(pooling="first" if pooling == "cls" else "mean")
 
 
 def check_head_supported(checkpoint: Checkpoint, head: str, source: object) -> None:

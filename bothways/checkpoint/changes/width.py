@@ -1,4 +1,5 @@
-"""A narrower student from the teacher's weights: a shared subspace, and a least-squares fit of every map.
+"""A narrower model (a student) from the weights of a wider one (its teacher): a shared subspace, and a least-squares
+fit of every map.
 
 All hidden states are projected onto their principal directions. Layer by layer, each linear map of the student is then
 the least-squares fit of the teacher's values for the same tokens, from the student's own inputs, so that later maps
@@ -9,17 +10,20 @@ Letters: T tokens, H hidden size of the teacher, S of the student, I feed-forwar
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from bothways.batch import Batch
+from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.config import EncoderConfig
-from bothways.distillation.states import compute_states, plain_encoder
-from bothways.distillation.texts import with_teacher_ids
 from bothways.errors import InputError
+from bothways.model.attention import Context
+from bothways.model.encoder import Embeddings
 from bothways.model.layer import Layer
 from bothways.model.model import Model
+from bothways.model.states import compute_states, plain_encoder
 
 RIDGE = 1e-4  # of the mean square of the inputs
 
@@ -41,6 +45,19 @@ def check_can_project(config: EncoderConfig) -> None:
         )
 
 
+def with_width(source: Checkpoint, hidden_size: int, intermediate_size: int, *, batches: Sequence[Batch]) -> Checkpoint:
+    """A checkpoint of these sizes, with heads of the same size and the same tokenizer, without heads for tasks.
+
+    batches: a sample of text, as in `project`. InputError for architectures other than BERT's."""
+    check_plain(source.model)
+    old = source.model.config
+    heads = hidden_size // old.head_size
+    sizes = {"hidden_size": hidden_size, "intermediate_size": intermediate_size, "num_attention_heads": heads}
+    model = Model(old.replace(**sizes)).eval()
+    project(source.model.eval(), model, range(old.num_hidden_layers), torch.arange(old.vocab_size), batches)
+    return replace(source, model=model, labels=(), multi_label=False, metadata={})
+
+
 @torch.inference_mode()
 def project(teacher: Model, student: Model, layers: Sequence[int], ids_V: Tensor, batches: Sequence[Batch]) -> Tensor:
     """Set the student's weights from `layers` of the teacher. Returns the basis of its hidden states, [H, S].
@@ -49,50 +66,79 @@ def project(teacher: Model, student: Model, layers: Sequence[int], ids_V: Tensor
     at least several times as many tokens as the student's feed-forward size.
     """
     check_can_project(teacher.config)
-    teacher_batches = [with_teacher_ids(batch, ids_V) for batch in batches]
+    teacher_batches = [replace(batch, input_ids=ids_V[batch.input_ids]) for batch in batches]
     states = [compute_states(teacher, batch).layers for batch in teacher_batches]
-    basis_HS = principal_directions(
-        [torch.cat(parts) for parts in zip(*states, strict=True)], student.config.hidden_size
-    )
+    basis_HS = principal_directions([torch.cat(one) for one in zip(*states, strict=True)], student.config.hidden_size)
     source, target = plain_encoder(teacher), plain_encoder(student)
-    for name in ("words", "segments", "positions"):
-        table = getattr(source.embeddings, name)
-        if isinstance(table, nn.Embedding):
-            rows = (
-                table.weight[ids_V] if name == "words" else table.weight[: len(getattr(target.embeddings, name).weight)]
-            )
-            getattr(target.embeddings, name).weight.copy_(rows @ basis_HS)
+    fit = LayerFit(
+        basis_HS,
+        [source.build_context(batch) for batch in teacher_batches],
+        [target.build_context(batch) for batch in batches],
+    )
+    project_tables(source.embeddings, target.embeddings, ids_V, basis_HS)
     sums = [_sum_of_embeddings(student, batch) for batch in batches]
     x = fit_norm(target.embeddings.norm, sums, [parts[0] @ basis_HS for parts in states])
-    contexts = [target.build_context(batch) for batch in batches]
-    teacher_contexts = [source.build_context(batch) for batch in teacher_batches]
     for layer, index in zip(target.layer_sequence, layers, strict=True):
         old = source.layer_sequence[index]
         assert isinstance(layer, Layer) and isinstance(old, Layer)
-        inputs = [parts[index] for parts in states]
+        x, middle = fit.attention(old, layer, [parts[index] for parts in states], x)
+        x = fit.feed_forward(old, layer, middle, x, [parts[index + 1] for parts in states])
+    return basis_HS.contiguous()
+
+
+def project_tables(source: Embeddings, target: Embeddings, ids_V: Tensor, basis_HS: Tensor) -> None:
+    """Set the tables of words, segments and positions."""
+    for name in ("words", "segments", "positions"):
+        old, new = getattr(source, name), getattr(target, name)
+        if isinstance(old, nn.Embedding):
+            new.weight.copy_((old.weight[ids_V] if name == "words" else old.weight[: len(new.weight)]) @ basis_HS)
+
+
+@dataclass(frozen=True)
+class LayerFit:
+    """Fits a layer of the student to one of the teacher, from both their states for the same batches.
+
+    contexts: of the batches, as the teacher and as the student read them."""
+
+    basis_HS: Tensor
+    teacher_contexts: Sequence[Context]
+    contexts: Sequence[Context]
+
+    def attention(
+        self, old: Layer, layer: Layer, inputs: Sequence[Tensor], x: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Fit the attention. inputs: the teacher's states [T, H] below the layer; x: the student's [T, S]. Returns
+        those of student and teacher after it."""
         qkv = [old.attention.qkv(x_TH) for x_TH in inputs]
         attended = [
             old.attention.attend(x_TH, qkv_TX, context)
-            for x_TH, qkv_TX, context in zip(inputs, qkv, teacher_contexts, strict=True)
+            for x_TH, qkv_TX, context in zip(inputs, qkv, self.teacher_contexts, strict=True)
         ]
         kept_S = strongest_heads(torch.cat(attended), old, layer.attention.num_heads)
         fit_linear(layer.attention.qkv, x, [part.view(len(part), 3, -1)[..., kept_S].flatten(1) for part in qkv])
-        own = [layer.attention.attend(x_TS, layer.attention.qkv(x_TS), c) for x_TS, c in zip(x, contexts, strict=True)]
+        own = [
+            layer.attention.attend(x_TS, layer.attention.qkv(x_TS), context)
+            for x_TS, context in zip(x, self.contexts, strict=True)
+        ]
         mixed = [old.attention.output(part) for part in attended]
-        fit_linear(layer.attention.output, own, [part @ basis_HS for part in mixed])
+        fit_linear(layer.attention.output, own, [part @ self.basis_HS for part in mixed])
         middle = [old.attention_norm(x_TH + part) for x_TH, part in zip(inputs, mixed, strict=True)]
         sums = [x_TS + layer.attention.output(part) for x_TS, part in zip(x, own, strict=True)]
-        x = fit_norm(layer.attention_norm, sums, [part @ basis_HS for part in middle])
-        inner = [old.feed_forward.inner(x_TH) for x_TH in middle]
-        kept_I = strongest_neurons(
-            torch.cat([old.feed_forward.activate(x_TH) for x_TH in middle]), old, layer.feed_forward.output.in_features
-        )
+        return fit_norm(layer.attention_norm, sums, [part @ self.basis_HS for part in middle]), middle
+
+    def feed_forward(
+        self, old: Layer, layer: Layer, inputs: Sequence[Tensor], x: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Fit the feed-forward part. inputs, x: as `attention` returns them; outputs: the teacher's states after it.
+        Returns those of the student."""
+        inner = [old.feed_forward.inner(x_TH) for x_TH in inputs]
+        active_TI = torch.cat([old.feed_forward.activate(x_TH) for x_TH in inputs])
+        kept_I = strongest_neurons(active_TI, old, layer.feed_forward.output.in_features)
         fit_linear(layer.feed_forward.inner, x, [part[:, kept_I] for part in inner])
         own = [layer.feed_forward.activate(x_TS) for x_TS in x]
-        fit_linear(layer.feed_forward.output, own, [old.feed_forward(x_TH) @ basis_HS for x_TH in middle])
+        fit_linear(layer.feed_forward.output, own, [old.feed_forward(x_TH) @ self.basis_HS for x_TH in inputs])
         sums = [x_TS + layer.feed_forward.output(part) for x_TS, part in zip(x, own, strict=True)]
-        x = fit_norm(layer.feed_forward_norm, sums, [parts[index + 1] @ basis_HS for parts in states])
-    return basis_HS.contiguous()
+        return fit_norm(layer.feed_forward_norm, sums, [part @ self.basis_HS for part in outputs])
 
 
 def principal_directions(states: Sequence[Tensor], size: int) -> Tensor:
