@@ -193,7 +193,7 @@ def first_parts(source: Checkpoint, structure: Structure) -> Checkpoint:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PruningPlan:
     """What the sources of `prune` and `shrink` need.
 
     original: the unchanged model. start: what is cut, which may have a smaller vocabulary. task: around the model.
@@ -256,7 +256,7 @@ def candidate(name: str, source: Checkpoint) -> Candidate:
     return Candidate(name, source, num_bytes(source.model))
 
 
-def cuts(plan: Plan, measured: Sequence[Measured]) -> Iterator[Candidate]:
+def cuts(plan: PruningPlan, measured: Sequence[Measured]) -> Iterator[Candidate]:
     """The unchanged model, and smaller ones until one loses more than the rule allows."""
     yield candidate(UNCHANGED, plan.original)
     source, whole, number_of_cuts = plan.start, Structure.of(plan.original.model.config), len(plan.targets)
@@ -287,7 +287,7 @@ def run(settings: Prune) -> Choice:
     return keep_best("prune", settings, plan(settings))
 
 
-def keep_best(verb: str, settings: Any, plan: Plan) -> Choice:
+def keep_best(verb: str, settings: Any, plan: PruningPlan) -> Choice:
     """Measure all candidates of a verb, and write the best and a picture. settings: to record.
 
     InputError if candidates must be smaller, and the first loses too much."""
@@ -320,7 +320,7 @@ def keep_best(verb: str, settings: Any, plan: Plan) -> Choice:
     return choice
 
 
-def plan(settings: Prune) -> Plan:
+def plan(settings: Prune) -> PruningPlan:
     """The model, the settings of the trainings, the task around the model, and the structures to cut to.
 
     InputError for a model that has not been fine-tuned, or cannot lose what is to be cut."""
@@ -357,7 +357,7 @@ def plan(settings: Prune) -> Plan:
         texts = Corpus((*settings.vocabulary_from, settings.texts), column=settings.text_column or "text")
         start = shrink_vocabulary(loaded, texts)
     by_importance = settings.drop_layers == "importance"
-    return Plan(task.read_by(loaded).pretrained, start, task, training, targets, Rule(limit), by_importance)
+    return PruningPlan(task.read_by(loaded).pretrained, start, task, training, targets, Rule(limit), by_importance)
 
 
 def recorded_options(kind: type[FineTune], loaded: Checkpoint, columns: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from functools import partial
 
 from bothways.checkpoint.contents import Checkpoint
 from bothways.compression.candidates import Candidate, Choice, Measured, Rule
-from bothways.compression.prune import UNCHANGED, Plan, candidate, cuts, keep_best, plan
+from bothways.compression.prune import UNCHANGED, PruningPlan, candidate, cuts, keep_best, plan
 from bothways.evaluation.before_after import spread_evenly
 from bothways.log import working
 from bothways.model.int8 import replace_linears
@@ -17,7 +17,7 @@ from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate, read_e
 from bothways.settings.compress import Shrink
 
 
-def cuts_and_int8(plan: Plan, measured: Sequence[Measured]) -> Iterator[Candidate]:
+def cuts_and_int8(plan: PruningPlan, measured: Sequence[Measured]) -> Iterator[Candidate]:
     """The unchanged model and smaller ones, each in float and in int8, until one loses too much; last, the smallest
     that does not, trained for int8, if int8 alone loses too much."""
     untrained: Candidate | None = None
@@ -33,7 +33,7 @@ def cuts_and_int8(plan: Plan, measured: Sequence[Measured]) -> Iterator[Candidat
         yield candidate(f"{untrained.name}, trained for int8", trained)
 
 
-def in_int8(plan: Plan, source: Checkpoint) -> Checkpoint:
+def in_int8(plan: PruningPlan, source: Checkpoint) -> Checkpoint:
     """All layers in int8, calibrated on training texts."""
     model, examples = source.model.float().eval(), plan.task.data["train"]
     rows = spread_evenly(range(len(examples.sizes)), CALIBRATION_EXAMPLES)

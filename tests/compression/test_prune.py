@@ -247,7 +247,7 @@ def test_nothing_is_kept_if_the_first_cut_loses_too_much(model, data, tmp_path, 
 
 def test_a_stopped_pruning_goes_on(model, data, tmp_path, monkeypatch):
     settings = Prune(model=model, texts=data, out=tmp_path / "out", size=0.3, epochs=0.5, dtype="float32")
-    train, calls = prune.Plan.train, []
+    train, calls = prune.PruningPlan.train, []
 
     def once(self, number, *arguments, **options):
         calls.append(number)
@@ -256,7 +256,7 @@ def test_a_stopped_pruning_goes_on(model, data, tmp_path, monkeypatch):
         return train(self, number, *arguments, **options)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(prune.Plan, "train", once)
+        patch.setattr(prune.PruningPlan, "train", once)
         prune.run(settings)
     resumed = prune.run(prune.replace(settings, resume=True))
     straight = prune.run(prune.replace(settings, out=tmp_path / "straight"))
