@@ -130,7 +130,8 @@ def measure_model(model: Path, texts: Path | None) -> None:
         settings = Quantize(model=model, texts=file, out=Path(directory, "int8"), max_drop=100.0)
         result = quantize.run(settings)
         print(*result.as_table()[:-1], sep="\n")
-        *_, before, after = result.forms
+        after = result.best
+        before = [one for one in result.measured if "int8" not in one.name][-1]
         print(f"int8 / {before.name}: {after.speed / before.speed:.2f} of its texts/s")
 
 

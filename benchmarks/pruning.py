@@ -51,12 +51,12 @@ def main() -> None:
         out = arguments.out / "-".join(parts)
         options = {"model": model, "texts": train, "test": test, "size": arguments.size, "parts": parts}
         result = prune.run(Prune(out=out, resume=out.exists(), **options))
-        point, after = result.points[-1], bothways.load(result.directory, dtype="float32")
+        point, after = result.best, bothways.load(result.directory, dtype="float32")
         drop = measure_drop(rows.evaluator, rows.rows, rows.evaluator.predict(after, rows.rows), reference)
         low, high = drop.interval
         print(
-            f"| {', '.join(parts)} | {point.structure} | {point.share:.0%} | {point.speed:.2f} x | "
-            f"{100 * point.score:.2f} | {drop.points:.2f} ({low:.2f} to {high:.2f}) |",
+            f"| {', '.join(parts)} | {point.name} | {point.share:.0%} | {point.speed:.2f} x | "
+            f"{point.score:.2f} | {drop.points:.2f} ({low:.2f} to {high:.2f}) |",
             flush=True,
         )
 

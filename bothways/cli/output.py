@@ -15,9 +15,7 @@ from bothways.log import print_json, print_lines
 if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal
     from bothways.cli.commands import CacheContents
-    from bothways.compression.prune import Pruned
-    from bothways.compression.quantize import Quantized
-    from bothways.compression.shrink import Shrunk
+    from bothways.compression.candidates import Choice
     from bothways.finetuning.deliver import FineTuneResult
     from bothways.pretraining.result import PretrainingResult
     from bothways.search.commands import SearchResult
@@ -268,11 +266,11 @@ def _table(name: str, rows: dict[str, dict[str, Any]]) -> list[str]:
     return [head, *(f"  {key:22} {' '.join(f'{cell:>10}' for cell in row)}" for key, row in cells.items())]
 
 
-def prune(settings: "Prune | Quantize | Shrink", result: "Pruned | Quantized | Shrunk") -> None:
+def quantize(settings: "Quantize | Prune | Shrink", result: "Choice") -> None:
     print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
 
 
-quantize = shrink = prune
+prune = shrink = quantize
 
 
 def pack(settings: "Pack | Unpack", result: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""Smaller and faster models: int8 quantization."""
+"""Smaller and faster models: candidates that are cut or quantized, measured alike, and chosen from."""

@@ -6,7 +6,7 @@ Runtime need, and bothways.json with the report of the comparison.
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,9 +65,10 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
         write_line(line)
     if settings.texts is None:
         return entry
-    loss = int8.write(loaded, settings.out / GRAPH, settings)
-    write_line(f"{loss}: {megabytes(settings.out / int8.NAME)} in {settings.out / int8.NAME}")
-    return {**entry, "int8": asdict(loss)}
+    choice = int8.write(loaded, settings.out / GRAPH, settings.texts, settings, settings.max_drop)
+    for line in choice.as_table():
+        write_line(line)
+    return {**entry, "int8": choice.as_json()}
 
 
 def check(settings: Export) -> None:

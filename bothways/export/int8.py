@@ -7,8 +7,8 @@ each layer's second feed-forward product, whose inputs have outliers, in float32
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,11 @@ from torch import Tensor
 from bothways.batch import Batch
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.description import METADATA_FILE
-from bothways.errors import InputError, format_count
+from bothways.compression.candidates import Candidate, Choice, Measured, Rule, UserRows, compare
+from bothways.errors import InputError
 from bothways.evaluation.before_after import (
     DEFAULT_MAX_DROP,
     MAX_ROWS,
-    measure_drop,
     read_evaluation_rows,
     selected_on,
     spread_evenly,
@@ -34,7 +34,7 @@ from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.predictor import Predictor
 from bothways.io import fsync, read_json, write_atomic
 from bothways.model.model import Model
-from bothways.settings.deploy import Export
+from bothways.settings.base import TextColumns
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -47,54 +47,50 @@ ATTEMPTS: tuple[tuple[str, ...], ...] = (
 
 
 @dataclass(frozen=True)
-class Int8Loss:
-    """A metric in percent before and after quantization, over `texts` texts. kept: products that stayed float32."""
+class Exported:
+    """What the source of int8 needs. file: the float32 ONNX file. temporary: where int8 is written."""
 
-    figure: str
-    before: float
-    after: float
-    texts: int
-    kept: tuple[str, ...]
-
-    @property
-    def points(self) -> float:
-        return self.before - self.after
-
-    def __str__(self) -> str:
-        return f"{self.figure} {self.before:.2f} before, {self.after:.2f} after, on {format_count(self.texts, 'text')}"
+    loaded: Checkpoint
+    file: Path
+    temporary: Path
+    rule: Rule
 
 
-def write(loaded: Checkpoint, file: Path, settings: Export) -> Int8Loss:
-    """Write NAME next to the file: the first attempt whose loss is within settings.max_drop points.
+def in_int8(plan: Exported, measured: Sequence[Measured]) -> Iterator[Candidate]:
+    """The float32 file, and attempts in int8 until the loss of one is allowed."""
+    original = file_predictor(plan.file, plan.loaded)
+    yield Candidate("float32", plan.loaded, plan.file.stat().st_size, original)
+    for kept in ATTEMPTS:
+        quantize(plan.file, plan.temporary, kept)
+        predictor, size = file_predictor(plan.temporary, plan.loaded), plan.temporary.stat().st_size
+        yield Candidate("int8", plan.loaded, size, predictor, kept)
+        if plan.rule.allows(measured[-1]):
+            return
+
+
+def write(loaded: Checkpoint, file: Path, texts: Path, columns: TextColumns, max_drop: float | None) -> Choice:
+    """Write NAME next to the file: the first attempt whose loss on texts is within max_drop points.
 
     InputError if every attempt loses more; then only the float32 file is kept.
     """
-    assert settings.texts is not None
     if file.with_name(f"{file.name}.data").exists():
         raise InputError(f"{file}: larger than 2 GB, which cannot be quantized; {file.name} is kept")
-    max_drop = DEFAULT_MAX_DROP if settings.max_drop is None else settings.max_drop
+    rule = Rule(DEFAULT_MAX_DROP if max_drop is None else max_drop, by_interval=True)
     original, temporary = file_predictor(file, loaded), file.with_name(f".{NAME}.partial")
-    data = read_evaluation_rows(original, settings.texts, settings)
-    selected_on(original, [settings.texts])
-    rows = [data.rows[row] for row in spread_evenly(range(len(data)), MAX_ROWS)]
-    exact = data.evaluator.predict(original, rows)
-    (metric, before), *_ = data.evaluator.score(rows, exact, exact).percentages.items()
+    data = read_evaluation_rows(original, texts, columns)
+    selected_on(original, [texts])
+    rows = UserRows(replace(data, rows=[data.rows[row] for row in spread_evenly(range(len(data)), MAX_ROWS)]))
     try:
-        for kept in ATTEMPTS:
-            quantize(file, temporary, kept)
-            predictions = data.evaluator.predict(file_predictor(temporary, loaded), rows)
-            after = data.evaluator.score(rows, predictions, exact).percentages[metric]
-            loss = Int8Loss(metric, before, after, len(rows), kept)
-            drop = measure_drop(data.evaluator, rows, predictions, exact)
-            if drop.is_within(max_drop):
-                fsync(temporary)
-                temporary.replace(file.with_name(NAME))
-                add_metadata(file.with_name(METADATA_FILE), {**asdict(loss), "with": str(settings.texts)})
-                return loss
+        measured, _ = compare("export", Exported(loaded, file, temporary, rule), (rows, rows), rule)
+        way_out = f"{NAME} was not written, {file} is kept; give more texts"
+        measured[-1].drop.check(rule.max_drop, len(rows.data), "int8", way_out)
+        fsync(temporary)
+        temporary.replace(file.with_name(NAME))
     finally:
         temporary.unlink(missing_ok=True)
-    drop.check(max_drop, len(rows), "int8", f"{NAME} was not written, {file} is kept; give more texts")
-    raise AssertionError("the last attempt has not passed")
+    choice = Choice(file.parent, file.with_name(NAME), "texts", len(rows.data), rule, measured, len(measured) - 1)
+    add_metadata(file.with_name(METADATA_FILE), {**choice.record, "with": str(texts)})
+    return choice
 
 
 def quantize(file: Path, to: Path, kept: tuple[str, ...]) -> None:

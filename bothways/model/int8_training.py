@@ -9,15 +9,17 @@ the one of STRENGTHS with the least error in the layer's outputs. Letters: T tok
 outputs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bothways.batch import Batch
+from bothways.batching import token_batches
 from bothways.errors import InputError
 from bothways.model.int8 import MAX_INTEGER, ExactBuffers, Int8Linear, can_fuse, quantize_symmetric, set_linears
 from bothways.model.layer import FeedForward
@@ -29,6 +31,7 @@ STRENGTHS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # 0: one step for all columns
 ROWS_PER_BATCH = 64  # rows to sample per batch (about), for measuring errors
 MAX_ROWS = 2048  # sampled rows in all; beyond this, every other row is dropped
 EPSILON = 1e-30  # avoids division by 0
+CALIBRATION_EXAMPLES, CALIBRATION_TOKENS = 256, 1024  # texts to read, and tokens of a batch of them
 
 
 class FakeInt8Linear(ExactBuffers, nn.Linear):
@@ -101,8 +104,8 @@ def install_fake_int8(model: Model) -> None:
 
 def calibrate_fake_int8(model: Model, read: Callable[[], object]) -> None:
     """Turn on the rounding, with scales from the inputs that occur while `read` runs."""
-    for name, candidate in candidates(model, observe(model, read)).items():
-        fake_layers(model)[name].turn_on(candidate.linear)
+    for name, rounded in calibrate(model, read).items():
+        fake_layers(model)[name].turn_on(rounded.linear)
 
 
 def fake_layers(model: Model) -> Mapping[str, FakeInt8Linear]:
@@ -131,7 +134,7 @@ class Inputs:
             self.rows, self.step = [torch.cat(self.rows)[::2].clone()], 2 * self.step
 
 
-class Candidate(NamedTuple):
+class RoundedLinear(NamedTuple):
     """A layer in int8, and its relative squared error."""
 
     linear: Int8Linear
@@ -153,6 +156,30 @@ def linears_of(model: Model) -> dict[str, nn.Linear]:
     }
 
 
+class Readable(Protocol):
+    """Examples of known sizes in tokens."""
+
+    @property
+    def sizes(self) -> Sequence[int]: ...
+
+    def batch(self, rows: Sequence[int]) -> Batch: ...
+
+
+def read_examples(
+    model: Model, forward: Callable[[Model, Batch], object], examples: Readable, rows: Sequence[int]
+) -> None:
+    """Compute these examples, on the device of the model, in batches of about CALIBRATION_TOKENS tokens."""
+    device = next(model.parameters()).device
+    with torch.inference_mode():
+        for part in token_batches(rows, examples.sizes, CALIBRATION_TOKENS):
+            forward(model, examples.batch(part).to(device))
+
+
+def calibrate(model: Model, read: Callable[[], object]) -> dict[str, RoundedLinear]:
+    """Each layer in int8, for the inputs that occur while `read` runs. InputError if inputs overflow float32."""
+    return candidates(model, observe(model, read))
+
+
 def observe(model: Model, read: Callable[[], object]) -> dict[str, Inputs]:
     """Collect the inputs of each of these layers while `read` runs."""
     inputs: dict[str, Inputs] = {}
@@ -170,7 +197,7 @@ def observe(model: Model, read: Callable[[], object]) -> dict[str, Inputs]:
     return inputs
 
 
-def candidates(model: Model, inputs: dict[str, Inputs]) -> dict[str, Candidate]:
+def candidates(model: Model, inputs: dict[str, Inputs]) -> dict[str, RoundedLinear]:
     """Each layer in the int8 form with the least error on the sampled rows. InputError if inputs overflow float32."""
     # The output of a fused product is rounded with one step for all columns.
     rounded = {
@@ -191,12 +218,12 @@ def candidates(model: Model, inputs: dict[str, Inputs]) -> dict[str, Candidate]:
 
 
 @torch.no_grad()
-def candidate(linear: nn.Linear, inputs: Inputs, strength: float) -> Candidate:
+def candidate(linear: nn.Linear, inputs: Inputs, strength: float) -> RoundedLinear:
     quantized = int8_linear(linear, inputs.low_I, inputs.high_I, strength)
     x_SI = torch.cat(inputs.rows)
     exact_SO = F.linear(x_SI, linear.weight)
     error_SO = quantized(x_SI) - quantized.bias - exact_SO
-    return Candidate(quantized, float(error_SO.square().sum() / exact_SO.square().sum().clamp_min(EPSILON)))
+    return RoundedLinear(quantized, float(error_SO.square().sum() / exact_SO.square().sum().clamp_min(EPSILON)))
 
 
 def int8_linear(linear: nn.Linear, low_I: Tensor, high_I: Tensor, strength: float = 0.0) -> Int8Linear:

@@ -1,12 +1,14 @@
 """Shared fixtures of compression tests: labelled rows, and a small model that was fine-tuned on them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import bothways
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
+from bothways.compression.candidates import Scale
 from bothways.settings import Classify
 
 WORDS = ["the", "sat", "on", "mat", "and", "ran"]
@@ -38,3 +40,14 @@ def model(data, make_model, tokenizer, tmp_path_factory):
         dropout=0.0, dtype="float32", batch_tokens=256,
     )  # fmt: skip
     return bothways.train(settings).directory
+
+
+def with_drops(monkeypatch, drops, speeds=None):
+    """Candidates measured with these drops on dev and these speeds, in turn."""
+    measure, values = Scale.measure, zip(drops, speeds or [1.0] * len(drops), strict=True)
+
+    def measured(self, candidate):
+        one, (drop, speed) = measure(self, candidate), next(values)
+        return replace(one, dev_drop=replace(one.dev_drop, points=drop), speed=speed)
+
+    monkeypatch.setattr(Scale, "measure", measured)

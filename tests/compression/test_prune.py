@@ -20,6 +20,7 @@ from bothways.errors import InputError
 from bothways.settings import Classify, Prune
 from bothways.tasks.classify import Classification
 from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from tests.compression.conftest import with_drops
 
 TEXTS = ["the cat sat on the mat", "a dog", "dogs ran and ran and sat on the mat , the cat", "b"]
 
@@ -193,7 +194,7 @@ def test_a_share_of_the_weights_is_reached_from_below(share, parts, layers, leas
     reached = prune.weights_of(config, found) / encoder_weights(config)
     assert found.layers == layers and least <= reached <= share + 0.01
     assert ("heads" in parts) == (found.heads < 3)
-    steps = [*structures_to(config, found, parts, None)]
+    steps = [*structures_to(config, found, None)]
     assert steps[-1] == found and len(steps) == (3 - layers or 2)
 
 
@@ -215,37 +216,31 @@ def pruned(model, data, tmp_path_factory):
 
 
 def test_a_model_is_cut_in_steps_to_its_target(pruned, model):
-    assert len(pruned.points) == 1 and pruned.points[0].share <= 0.51
+    assert pruned.measured[0].name == "as it was" and len(pruned.measured) == 2
+    assert pruned.best.share <= 0.51 and pruned.kept == 1
     assert {file.name for file in pruned.directory.iterdir()} >= {"bothways.json", "model", "report.html"}
     assert not (pruned.directory / "cuts").exists()
     small = bothways.load(pruned.directory, dtype="float32")
     before = bothways.load(model, dtype="float32")
     assert small.labels == before.labels and small.task == "classify"
     assert small.module.config.num_hidden_layers == 2 and small.module.config.num_attention_heads < 3
-    assert not pruned.plain and "only Bothways reads it" in pruned.as_table()[-1]
-    assert pruned.points[0].drop == pytest.approx(100 * (pruned.points[0].original - pruned.points[0].score))
+    assert any("only Bothways reads it" in line for line in pruned.as_table())
+    assert pruned.best.drop.points == pytest.approx(pruned.measured[0].score - pruned.best.score)
     recorded = json.loads((pruned.directory / "model" / "bothways.json").read_text())["prune"]
-    assert recorded["from"] == str(model) and len(recorded["points"]) == 1
+    assert recorded["from"] == str(model) and len(recorded["measured"]) == 2
 
 
 def test_the_smallest_model_within_the_drop_is_kept(model, data, tmp_path, monkeypatch):
-    drops = iter([0.2, 0.9])
-    point = prune.Pruner.point
-
-    def with_drop(self, *arguments):
-        return prune.replace(point(self, *arguments), dev_drop=next(drops))
-
-    monkeypatch.setattr(prune.Pruner, "point", with_drop)
+    with_drops(monkeypatch, [0.0, 0.2, 0.9])
     settings = Prune(model=model, texts=data, out=tmp_path / "out", max_drop=0.5, epochs=0.3, dtype="float32")
     result = prune.run(settings)
-    assert (len(result.points), result.kept, result.plain) == (2, 0, True)
+    assert (len(result.measured), result.kept, result.notes) == (3, 1, ())
     assert bothways.load(result.directory).module.config.num_hidden_layers == 2
     assert "<- kept" in result.as_table()[2]
 
 
 def test_nothing_is_kept_if_the_first_cut_loses_too_much(model, data, tmp_path, monkeypatch):
-    point = prune.Pruner.point
-    monkeypatch.setattr(prune.Pruner, "point", lambda self, *rest: prune.replace(point(self, *rest), dev_drop=9.0))
+    with_drops(monkeypatch, [0.0, 9.0])
     settings = Prune(model=model, texts=data, out=tmp_path / "out", max_drop=0.5, epochs=0.3, dtype="float32")
     with pytest.raises(InputError, match=r"the first cut loses 9.00 points of accuracy on dev"):
         prune.run(settings)
@@ -254,7 +249,7 @@ def test_nothing_is_kept_if_the_first_cut_loses_too_much(model, data, tmp_path, 
 
 def test_a_stopped_pruning_goes_on(model, data, tmp_path, monkeypatch):
     settings = Prune(model=model, texts=data, out=tmp_path / "out", size=0.3, epochs=0.5, dtype="float32")
-    train, calls = prune.Pruner.train, []
+    train, calls = prune.PruningPlan.train, []
 
     def once(self, number, *arguments, **options):
         calls.append(number)
@@ -263,18 +258,24 @@ def test_a_stopped_pruning_goes_on(model, data, tmp_path, monkeypatch):
         return train(self, number, *arguments, **options)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(prune.Pruner, "train", once)
+        patch.setattr(prune.PruningPlan, "train", once)
         prune.run(settings)
     resumed = prune.run(prune.replace(settings, resume=True))
     straight = prune.run(prune.replace(settings, out=tmp_path / "straight"))
     weights = [(result.model / "model.safetensors").read_bytes() for result in (resumed, straight)]
-    assert weights[0] == weights[1] and [one.score for one in resumed.points] == [one.score for one in straight.points]
+    assert weights[0] == weights[1] and [one.score for one in resumed.measured] == [
+        one.score for one in straight.measured
+    ]
 
 
 def test_a_smaller_vocabulary_needs_no_training(model, data, class_rows, tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the cat sat\n", encoding="utf-8")
-    small = prune.run(Prune(model=model, texts=data, out=tmp_path / "small", vocabulary_from=(corpus,)))
+    settings = Prune(model=model, texts=data, out=tmp_path / "small", vocabulary_from=(corpus,), dtype="float32")
+    small = prune.run(settings)
+    assert (
+        "vocabulary: " in small.best.name and small.best.size < small.measured[0].size and small.best.drop.points == 0
+    )
     before, after = bothways.load(model, dtype="float32"), bothways.load(small.directory, dtype="float32")
     assert after.module.config.vocab_size < before.module.config.vocab_size
     texts = [row["text"] for row in class_rows(9)]
@@ -285,14 +286,14 @@ def test_a_smaller_vocabulary_needs_no_training(model, data, class_rows, tmp_pat
 def test_a_speed_is_measured_before_any_training(model, data, tmp_path, monkeypatch):
     measured = []
 
-    def speed(original, smaller, *rest):
-        measured.append(smaller.config)
-        return 0.5 + 3 / smaller.config.num_hidden_layers / 2
+    def speed(sample, first, smaller):
+        measured.append(smaller.checkpoint.model.config)
+        return 0.5 + 3 / measured[-1].num_hidden_layers / 2
 
-    monkeypatch.setattr(prune, "measure_speed", speed)
+    monkeypatch.setattr(prune, "relative_speed", speed)
     settings = Prune(model=model, texts=data, out=tmp_path / "out", speed=1.2, epochs=0.3, dtype="float32")
     result = prune.run(settings)
-    assert result.points[-1].structure == "2 of 3 layers" and len(measured) > 1
+    assert result.best.name == "2 of 3 layers" and len(measured) > 1
     with pytest.raises(InputError, match=r"speed \(9\) cannot be reached by cutting layers and feed-forward: 2.00 at"):
         prune.run(prune.replace(settings, speed=9.0, out=tmp_path / "other"))
     assert not (tmp_path / "other").exists()

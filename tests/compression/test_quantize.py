@@ -2,7 +2,6 @@
 its own figures."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +13,8 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.formats.int8 import INT8_WEIGHTS
 from bothways.cli import main
-from bothways.compression import quantize
+from bothways.compression import candidates, quantize
+from bothways.compression.candidates import Measured
 from bothways.compression.quantize import halves
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
@@ -83,14 +83,14 @@ def test_the_measured_model_is_the_written_one(vectors, texts, tmp_path):
     result = quantize.run(settings(vectors, texts, tmp_path / "small"))
     exact, small = (bothways.load(path, dtype="float32").embed(TEXTS[1::2]) for path in (vectors, tmp_path / "small"))
     cosines = 100 * (exact * small).sum(1)
-    names = [form.name for form in result.forms]
-    assert names == ["float32", "int8"] and result.texts == 18 and not result.labelled
-    assert result.forms[1].figures["mean cosine"] == pytest.approx(cosines.mean(), abs=1e-4)
-    assert result.forms[1].figures["least cosine"] == pytest.approx(cosines.min(), abs=1e-4)
-    assert result.forms[0].figures["mean cosine"] == pytest.approx(100, abs=1e-4)
+    names = [one.name for one in result.measured]
+    assert names == ["float32", "int8"] and result.rows == 18 and "no labels" in result.notes[0]
+    assert result.measured[1].figures["mean cosine"] == pytest.approx(cosines.mean(), abs=1e-4)
+    assert result.measured[1].figures["least cosine"] == pytest.approx(cosines.min(), abs=1e-4)
+    assert result.measured[0].figures["mean cosine"] == pytest.approx(100, abs=1e-4)
     file = tmp_path / "small" / INT8_WEIGHTS
-    assert result.forms[1].size == pytest.approx(file.stat().st_size, rel=0.25)  # names take much of so small a file
-    assert result.forms[1].size < 0.6 * result.forms[0].size
+    assert result.measured[1].size == pytest.approx(file.stat().st_size, rel=0.25)  # names take much of so small a file
+    assert result.measured[1].size < 0.6 * result.measured[0].size
 
 
 def test_saved_again_it_is_the_same_file(vectors, texts, tmp_path):
@@ -141,8 +141,10 @@ def test_the_most_sensitive_layers_stay_as_they_are(vectors, texts, tmp_path, mo
 
     monkeypatch.setattr(calibrate, "candidate", with_spoilt_layer)
     result = quantize.run(settings(vectors, texts, tmp_path / "small", max_drop=5.0))
-    assert result.kept == ["encoder.layers.0.feed_forward.output"] and result.layers == 12
-    assert checkpoint.load(tmp_path / "small").metadata["quantize"]["kept"] == result.kept
+    assert result.best.unchanged == ("encoder.layers.0.feed_forward.output",)
+    assert "11 of 12 layers are int8" in result.notes[1]
+    record = checkpoint.load(tmp_path / "small").metadata["quantize"]
+    assert record["measured"][record["kept"]]["unchanged"] == [*result.best.unchanged]
     assert any("feed_forward.output" in line for line in result.as_table())
 
 
@@ -170,9 +172,9 @@ def test_a_classifier_is_measured_by_its_labels_as_evaluate_measures(make, tmp_p
     model = make({"classes": 2}, labels=("neg", "pos"))
     file = rows(tmp_path, map(labelled, TEXTS))
     result = quantize.run(settings(model, file, tmp_path / "small"))
-    assert result.labelled
+    assert "by their labels" in result.notes[0]
     half = rows(tmp_path, map(labelled, TEXTS[1::2]))
-    for form, path in zip(result.forms, (model, tmp_path / "small"), strict=True):
+    for form, path in zip(result.measured, (model, tmp_path / "small"), strict=True):
         expected = evaluate.run(Evaluate(model=path, file=(half,), dtype="float32"))
         assert form.figures["accuracy"] == pytest.approx(100 * expected["accuracy"])
         assert form.figures["f1_macro"] == pytest.approx(100 * expected["f1_macro"])
@@ -187,7 +189,7 @@ def test_without_labels_the_share_of_texts_that_keep_theirs_counts(make, texts, 
         for path in (model, tmp_path / "small")
     )
     same = sum(map(str.__eq__, before, after)) / len(before)
-    assert not result.labelled and result.forms[1].figures == {"same label": pytest.approx(100 * same)}
+    assert "no labels" in result.notes[0] and result.measured[1].figures == {"same label": pytest.approx(100 * same)}
 
 
 @pytest.mark.slow
@@ -195,8 +197,8 @@ def test_several_labels_numbers_tags_and_answers_have_their_own_figures(make, te
     def measured(model, file, name):
         result = quantize.run(settings(model, file, tmp_path / name))
         again = json.loads(json.dumps(result.as_json()))
-        assert again["forms"][1]["name"] == "int8" and bothways.load(tmp_path / name).module
-        return result.labelled, next(iter(result.forms[0].figures))
+        assert again["measured"][1]["name"] == "int8" and bothways.load(tmp_path / name).module
+        return "by their labels" in result.notes[0], next(iter(result.measured[0].figures))
 
     several = rows(tmp_path, ({"text": text, "label": "x|y" if "cat" in text else "z"} for text in TEXTS))
     model = make({"classes": 3}, labels=("x", "y", "z"), multi_label=True)
@@ -359,8 +361,8 @@ def test_a_damaged_directory_is_named(vectors, texts, tmp_path):
 
 def test_bf16_is_also_measured_if_it_is_the_default(vectors, texts, tmp_path):
     result = quantize.run(settings(vectors, texts, tmp_path / "small", dtype="bfloat16"))
-    assert [form.name for form in result.forms] == ["float32", "bfloat16", "int8"]
-    assert result.forms[1].size == result.forms[0].size / 2
+    assert [one.name for one in result.measured] == ["float32", "bfloat16", "int8"]
+    assert result.measured[1].size == result.measured[0].size / 2
     assert (
         bothways.load(tmp_path / "small", dtype="bfloat16").module.encoder.embeddings.words.weight.dtype
         is torch.bfloat16
@@ -415,10 +417,13 @@ def test_the_upper_end_of_the_interval_must_be_within_the_drop_that_is_allowed()
 
 def test_the_fastest_format_is_named_with_both_speeds_and_sizes():
     def note(bf16, int8):
-        forms = [quantize.Form(name, size, speed, {}) for name, size, speed in (
-            ("float32", 90_000_000, 100.0), ("bfloat16", 45_000_000, bf16), ("int8", 23_000_000, int8)
-        )]  # fmt: skip
-        return quantize.Quantized(Path("out"), forms, [], 6, 400, True, Drop("accuracy", 0.1, 0.1), 0.5).speed_note
+        loss, rows = Drop("accuracy", 0.1, 0.1), [
+            ("float32", 90_000_000, 100.0), ("bfloat16", 45_000_000, bf16),
+            ("int8", 20_000_000, 900.0), ("int8 except 1 layer", 23_000_000, int8),
+        ]  # fmt: skip
+        return quantize.speed_note(
+            [Measured(name, size, 1.0, speed / 100, speed, {}, (0, 0), loss, loss) for name, size, speed in rows]
+        )
 
     assert note(301.0, 264.0) == (
         "bfloat16 is faster on this processor: 301 against 264 texts/s; int8 is smaller: 23.0 against 45.0 MB"
@@ -431,12 +436,12 @@ def test_nothing_is_written_if_the_drop_may_be_larger_than_allowed(vectors, text
     def result_of(points, error):
         with monkeypatch.context() as patch:
             drop = Drop("mean cosine", points, error)
-            patch.setattr(quantize, "measure_drop", lambda *arguments: drop)
+            patch.setattr(candidates, "measure_drop", lambda *arguments: drop)
             return quantize.run(settings(vectors, texts, tmp_path / f"{points}", max_drop=0.5))
 
     sure = result_of(0.2, 0.1)
     assert any("0.20 points of mean cosine (95 % interval 0.00 to 0.40); 0.5 are" in line for line in sure.as_table())
-    assert sure.as_json()["drop"] == {"metric": "mean cosine", "points": 0.2, "standard_error": 0.1}
+    assert sure.as_json()["measured"][-1]["drop"] == {"metric": "mean cosine", "points": 0.2, "standard_error": 0.1}
     assert sure.as_json()["fastest"] in ("float32", "bfloat16", "int8")
     with pytest.raises(InputError, match="may lose more.*nothing was written"):
         result_of(0.4, 0.1)

@@ -1,6 +1,7 @@
 """Shrinking: every form is measured, the best within the loss is kept, and int8 is trained where it loses too much."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,22 +9,11 @@ import bothways
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.compression import shrink
-from bothways.compression.shrink import ShrinkPoint
 from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.model.int8 import is_int8
 from bothways.settings import Shrink
-
-
-def with_drops(monkeypatch, drops, speeds):
-    """Measured points with these drops on dev and these speeds, in turn."""
-    measure, values = shrink.Shrinker.point, zip(drops, speeds, strict=True)
-
-    def point(self, name, model):
-        drop, speed = next(values)
-        return shrink.replace(measure(self, name, model), dev_drop=drop, speed=speed)
-
-    monkeypatch.setattr(shrink.Shrinker, "point", point)
+from tests.compression.conftest import with_drops
 
 
 @pytest.fixture
@@ -34,7 +24,7 @@ def settings(model, data, tmp_path):
 def test_each_form_is_measured_and_the_fastest_within_the_loss_is_kept(settings, monkeypatch):
     with_drops(monkeypatch, [0, 0.2, 0.5, 0.9, 3.0], [1, 1.5, 1.4, 2.4, 2.8])
     result = shrink.run(settings)
-    names = [point.name for point in result.points]
+    names = [one.name for one in result.measured]
     assert names == [
         "as it was",
         "all layers, int8",
@@ -42,11 +32,11 @@ def test_each_form_is_measured_and_the_fastest_within_the_loss_is_kept(settings,
         "2 of 3 layers, int8",
         "1 of 3 layers",
     ]
-    assert result.kept == 3 and "<- kept" in result.as_table()[4] and result.points[0].drop == 0
+    assert result.kept == 3 and "<- kept" in result.as_table()[4] and result.measured[0].drop.points == 0
     kept = checkpoint.load(result.model)
     assert is_int8(kept.model) and kept.model.config.num_hidden_layers == 2 and kept.metadata["verb"] == "shrink"
     assert bothways.load(result.directory).labels == ("a", "b")
-    assert result.points[1].size < 0.6 * result.points[0].size
+    assert result.measured[1].size < 0.6 * result.measured[0].size
     assert (settings.out / "shrink.png").read_bytes()[:4] == b"\x89PNG" and not (settings.out / "cuts").exists()
     assert json.loads(json.dumps(result.as_json()))["kept"] == 3
 
@@ -54,19 +44,8 @@ def test_each_form_is_measured_and_the_fastest_within_the_loss_is_kept(settings,
 def test_int8_that_loses_too_much_is_trained(settings, monkeypatch):
     with_drops(monkeypatch, [0, 2.0, 5.0, 0.3], [1, 1.5, 1.4, 1.6])
     result = shrink.run(settings)
-    assert result.points[-1].name == "all layers, trained for int8" and result.kept == 3
+    assert result.measured[-1].name == "all layers, trained for int8" and result.kept == 3
     assert is_int8(checkpoint.load(result.model).model)
-
-
-def test_the_smallest_may_be_kept_instead_of_the_fastest(settings):
-    points = [
-        ShrinkPoint(name, size, speed, 0.9, drop, drop)
-        for name, size, speed, drop in (("a", 100, 1.0, 0.0), ("b", 30, 1.2, 0.8), ("c", 60, 1.9, 0.9), ("d", 9, 3, 4))
-    ]
-    shrinker = shrink.Shrinker(settings, None, None, {})
-    assert shrinker.best(points) == 2
-    assert shrink.replace(shrinker, settings=shrink.replace(settings, best="size")).best(points) == 1
-    assert shrink.replace(shrinker, settings=shrink.replace(settings, max_drop=0.1)).best(points) == 0
 
 
 def test_a_small_dev_is_named_beside_the_drop(settings, monkeypatch):
@@ -80,5 +59,5 @@ def test_a_small_dev_is_named_beside_the_drop(settings, monkeypatch):
 def test_other_models_are_refused(settings, make_model, tokenizer, tmp_path):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "other")
     with pytest.raises(InputError, match="a model for fill cannot be pruned here"):
-        shrink.run(shrink.replace(settings, model=tmp_path / "other"))
+        shrink.run(replace(settings, model=tmp_path / "other"))
     assert not settings.out.exists()

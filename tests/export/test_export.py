@@ -273,8 +273,8 @@ def texts(tmp_path):
 
 
 def write_int8(source, out, texts, **options):
-    settings = Export(model=source, out=out, int8=True, texts=texts, **options)
-    return int8.write(checkpoint.load(source), out / "model.onnx", settings)
+    max_drop = options.get("max_drop")
+    return int8.write(checkpoint.load(source), out / "model.onnx", texts, TextColumns(), max_drop)
 
 
 def test_int8_is_written_if_the_drop_is_small(exported, texts, tmp_path, capsys):
@@ -284,9 +284,10 @@ def test_int8_is_written_if_the_drop_is_small(exported, texts, tmp_path, capsys)
     arguments = ["export", source, "-o", tmp_path / "out", "--int8", "--with", texts, "--max-drop", "60", "--json"]
     main([*map(str, arguments)])
     summary = json.loads(capsys.readouterr().out)
-    assert summary["int8"]["before"] == 100 > summary["int8"]["after"] > 40
+    before, after = (one["figures"]["mean cosine"] for one in summary["int8"]["measured"])
+    assert before == 100 > after > 40
     kept = json.loads((tmp_path / "out" / "bothways.json").read_text())["onnx"]["int8"]
-    assert kept["after"] == summary["int8"]["after"] and kept["kept"] == []
+    assert kept["measured"] == summary["int8"]["measured"] and kept["measured"][kept["kept"]]["unchanged"] == []
     inputs, _ = rectangle("right")
     exact, small = (parity.session(tmp_path / "out" / name)(inputs)["sentence_embedding"][:3]
                     for name in ("model.onnx", "model-int8.onnx"))  # fmt: skip
@@ -316,9 +317,9 @@ def test_int8_without_a_metric_is_an_error_before_any_work(make_model, tokenizer
 def test_int8_is_measured_by_the_predictions_of_the_head(case, exported, texts, tmp_path):
     source, out, _ = exported(case)
     shutil.copytree(out, tmp_path / "out")
-    lost = write_int8(source, tmp_path / "out", texts, max_drop=100)
+    choice = write_int8(source, tmp_path / "out", texts, max_drop=100)
     figure = {"pretraining": "same guesses", "classes": "same label", "tokens": "same entities"}[case]
-    assert (lost.figure, lost.before, lost.texts) == (figure, 100, 3) and 0 <= lost.after <= 100
+    assert (choice.metric, choice.measured[0].score, choice.rows) == (figure, 100, 3) and 0 <= choice.best.score <= 100
     inputs, _ = rectangle("right")
     exact, small = (parity.session(tmp_path / "out" / name)(inputs) for name in ("model.onnx", "model-int8.onnx"))
     for name in exact:

@@ -1,0 +1,80 @@
+"""Candidates: the rule that chooses among them, the measures of a toy source, and one form of table and JSON."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bothways.compression import shrink
+from bothways.compression.candidates import SOURCES, Candidate, Choice, Measured, Rule, Source, choose, num_bytes
+from bothways.evaluation.before_after import Drop
+from bothways.model.int8 import is_int8
+from bothways.settings import Shrink
+
+
+def measured(name, size=100, speed=1.0, drop=0.0, error=0.1):
+    loss = Drop("accuracy", drop, error)
+    return Measured(name, size, 1.0, speed, 10 * speed, {"accuracy": 90 - drop}, (80.0, 95.0), loss, loss)
+
+
+FORMS = [measured("a"), measured("b", 30, 1.2, 0.8), measured("c", 60, 1.9, 0.9), measured("d", 9, 3.0, 4.0)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "index"),
+    [
+        (Rule(1.0, "speed"), 2),
+        (Rule(1.0, "size"), 1),
+        (Rule(1.0, "last"), 2),
+        (Rule(0.1, "speed"), 0),
+        (Rule(math.inf, "last"), 3),
+        (Rule(1.0, "last", by_interval=True), 1),  # 0.9 +- 0.2 may be more than 1
+        (Rule(100.0, "last", by_interval=True), 3),
+    ],
+)
+def test_the_best_within_the_loss_is_chosen(rule, index):
+    assert choose(FORMS, rule) == index
+
+
+def test_a_loss_that_is_no_number_is_not_allowed():
+    assert choose([FORMS[0], measured("e", drop=math.nan)], Rule(5.0)) == 0
+
+
+def test_a_choice_has_one_table_one_json_and_one_picture(tmp_path):
+    choice = Choice(tmp_path, tmp_path / "model", "test", 300, Rule(1.0, "speed"), FORMS, 2, ("a note",))
+    lines = choice.as_table()
+    assert lines[0].split() == ["MB", "weights", "texts/s", "speed", "accuracy", "lost", "95", "%", "interval"]
+    assert [*lines[3].split()] == "c 0.0 100% 19 1.90 89.10 0.90 0.70 to 1.10 <- kept".split()
+    assert lines[5:8] == [
+        "scores: accuracy on test (300 rows)",
+        "chosen on dev, where at most 1 points may be lost",
+        "a note",
+    ]
+    read = json.loads(json.dumps(choice.as_json()))
+    assert {name: read[name] for name in ("metric", "split", "max_drop", "kept", "fastest", "picture")} == {
+        "metric": "accuracy", "split": "test", "max_drop": 1.0, "kept": 2, "fastest": "d", "picture": None,
+    }  # fmt: skip
+    assert read["measured"][1]["drop"] == {"metric": "accuracy", "points": 0.8, "standard_error": 0.1}
+    assert read["directory"] == str(tmp_path) and read["notes"] == ["a note"]
+    assert choice.draw(tmp_path / "one.png") == tmp_path / "one.png"
+    assert (tmp_path / "one.png").read_bytes()[:4] == b"\x89PNG"
+    unlimited = Choice(Path("out"), Path("out"), "dev", 1, Rule(math.inf), FORMS, 3)
+    assert unlimited.as_json()["max_drop"] is None and not any("chosen" in line for line in unlimited.as_table())
+
+
+def toy(plan, measured):
+    """The int8 model again, under another name."""
+    assert [one.name for one in measured][:2] == ["as it was", "all layers, int8"]
+    yield Candidate("toy", plan.original, num_bytes(plan.original.model) // 10)
+
+
+def test_a_source_is_one_function_and_one_entry(model, data, tmp_path, monkeypatch):
+    monkeypatch.setitem(SOURCES, "toy", Source("shrink", f"{__name__}:toy"))
+    settings = Shrink(
+        model=model, texts=data, out=tmp_path / "out", epochs=0.3, dtype="float32", best="size", max_drop=0.0
+    )
+    result = shrink.run(settings)
+    assert result.measured[-1].name == "toy" and result.best.name == "toy" and result.best.drop.points == 0
+    assert result.best.interval[0] <= result.best.score <= result.best.interval[1]
+    assert not is_int8(shrink.plan(settings.pruning).original.model)
