@@ -16,9 +16,10 @@ import torch
 import bothways
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import glue, rows_of
+from bothways.batching import spread_evenly
 from bothways.checkpoint import checkpoint
 from bothways.data.examples import read_table
-from bothways.evaluation.before_after import measure_drop, spread_evenly
+from bothways.evaluation.before_after import measure_drop
 from bothways.inference.predictor import Predictor
 from bothways.model.int8 import replace_linears
 from bothways.model.int8_training import candidates, observe

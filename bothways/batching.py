@@ -51,6 +51,11 @@ def sort_by_length(rows: Sequence[int], lengths: Lengths) -> list[int]:
     return sorted(rows, key=lambda row: (lengths[row], row))
 
 
+def spread_evenly(rows: range, limit: int) -> Sequence[int]:
+    """At most `limit` of the rows, evenly spread."""
+    return [rows[index * len(rows) // limit] for index in range(limit)] if len(rows) > limit else rows
+
+
 def chunked(rows: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Lists of `size` rows; the last one may be shorter."""
     iterator = iter(rows)

@@ -85,11 +85,11 @@ VERBS: dict[str, Verb] = {
     "index": Verb("search:Index", "search.commands:run_index", "index folders for search by words and meaning", SEARCH),
     "search": Verb("search:Search", "search.commands:run_search", "search a folder or an index", SEARCH),
     "extract": Verb(
-        "search:Extract", "search.extraction:run", "extract entities, labels and answers of folders", SEARCH
+        "search:Extract", "search.commands:extract", "extract entities, labels and answers of folders", SEARCH
     ),
     "mcp": Verb(
         "search:Mcp",
-        "search.mcp:run",
+        "search.commands:mcp",
         "search an index from agents (MCP over standard input and output)",
         SEARCH,
         waits=True,
@@ -99,14 +99,14 @@ VERBS: dict[str, Verb] = {
         "deploy:Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY
     ),
     "shrink": Verb(
-        "compress:Shrink", "compression.shrink:run", "the fastest model within a stated loss: cuts and int8", DEPLOY
+        "compress:Shrink", "compression.prune:shrink", "the fastest model within a stated loss: cuts and int8", DEPLOY
     ),
     "prune": Verb(
         "compress:Prune", "compression.prune:run", "prune a fine-tuned model, with training between cuts", DEPLOY
     ),
-    "merge": Verb("deploy:Merge", "checkpoint.changes.pack:merge", "merge an adapter into its model", DEPLOY),
-    "pack": Verb("deploy:Pack", "checkpoint.changes.pack:pack", "pack a model into few bits, for shipping", DEPLOY),
-    "unpack": Verb("deploy:Unpack", "checkpoint.changes.pack:unpack", "unpack a model for other libraries", DEPLOY),
+    "merge": Verb("deploy:Merge", "cli.commands:merge", "merge an adapter into its model", DEPLOY),
+    "pack": Verb("deploy:Pack", "cli.commands:pack", "pack a model into few bits, for shipping", DEPLOY),
+    "unpack": Verb("deploy:Unpack", "cli.commands:unpack", "unpack a model for other libraries", DEPLOY),
     "export": Verb("deploy:Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
     "serve": Verb(
         "deploy:Serve", "serving.server:run", "serve models over HTTP, with batching and limits", DEPLOY, waits=True

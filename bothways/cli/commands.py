@@ -1,4 +1,4 @@
-"""Functions of the commands vocab, predict, fill, export, info and cache."""
+"""Functions of the commands vocab, predict, fill, export, merge, pack, unpack, info and cache."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError
 from bothways.log import logger, print_lines
-from bothways.settings.deploy import Export
+from bothways.settings.deploy import Export, Merge, Pack, Unpack
 from bothways.settings.predict import Fill, Predict
 from bothways.settings.tools import Cache, Info, Vocab
 
@@ -69,6 +69,49 @@ def export(settings: Export) -> dict[str, Any]:
     from bothways.export import export
 
     return export.run(settings, logger.debug if settings.json else print_lines)
+
+
+def merge(settings: Merge) -> dict[str, Any]:
+    """Write the model that an adapter belongs to with the adapter merged into its weights. Returns its directory and
+    size in bytes."""
+    from bothways.checkpoint import checkpoint
+    from bothways.checkpoint.changes.pack import with_merged
+
+    checkpoint.check_target(settings.out, holds="bothways.json")
+    base = checkpoint.load(settings.base) if settings.base else None
+    checkpoint.save(with_merged(base, settings.adapter), settings.out)
+    return sizes(settings.out)
+
+
+def pack(settings: Pack) -> dict[str, Any]:
+    """Write a packed copy of a checkpoint. Returns its directory and size in bytes."""
+    from bothways.checkpoint import checkpoint
+    from bothways.checkpoint.changes.pack import save_packed
+
+    save_packed(checkpoint.load(settings.model), settings.out, settings.word_bits, settings.layer_bits)
+    return sizes(settings.out)
+
+
+def unpack(settings: Unpack) -> dict[str, Any]:
+    """Write a checkpoint, packed or not, in the Hugging Face layout with float32 weights; static vectors in the layout
+    of model2vec."""
+    from bothways.checkpoint import checkpoint, hub
+    from bothways.checkpoint.contents import check_plain
+    from bothways.linear.static_vectors import is_static, read_static, write_static
+
+    path = hub.locate(settings.model)
+    if is_static(path):
+        checkpoint.check_target(settings.out, holds="config.json")
+        write_static(read_static(path), settings.out)
+        return sizes(settings.out)
+    loaded = checkpoint.load(settings.model)
+    check_plain(loaded.model)
+    checkpoint.save(loaded, settings.out)
+    return sizes(settings.out)
+
+
+def sizes(directory: Path) -> dict[str, Any]:
+    return {"out": str(directory), "bytes": sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())}
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from bothways.log import print_json, print_lines, print_styled
-from bothways.search.commands import SearchResult, hit_json
+from bothways.search.commands import SearchResult
 from bothways.search.spaces import open_vectors
-from bothways.search.store import Hit
+from bothways.search.store import Hit, hit_json
 from bothways.search.words import Span, matching_sentence, matching_words
 
 # ANSI styles, with the colours of grep.

@@ -19,10 +19,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from bothways.batching import spread_evenly
 from bothways.checkpoint.contents import Checkpoint
 from bothways.compression.cutting import encoder_weights
 from bothways.errors import format_count
-from bothways.evaluation.before_after import Drop, measure_drop, spread_evenly
+from bothways.evaluation.before_after import Drop, measure_drop
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
 from bothways.model.int8 import int8_state_dict, is_int8
@@ -100,7 +101,7 @@ class Source:
 
 SOURCES = {
     "cuts": Source("prune", "bothways.compression.prune:cuts"),
-    "cuts and int8": Source("shrink", "bothways.compression.shrink:cuts_and_int8"),
+    "cuts and int8": Source("shrink", "bothways.compression.prune:cuts_and_int8"),
     "int8": Source("quantize", "bothways.compression.quantize:in_int8"),
     "int8 ONNX": Source("export", "bothways.export.int8:in_int8"),
 }

@@ -1,4 +1,5 @@
-"""Pruning: cut a fine-tuned model in steps, and train it after each with the model as it was as teacher.
+"""Pruning: cut a fine-tuned model in steps, and train it after each with the model as it was as teacher. Shrinking:
+measure each also in int8, and keep the fastest or smallest within a stated loss.
 
 `model -importance on texts-> cut -training with teacher-> smaller model -importance-> ... -> the target`
 """
@@ -7,12 +8,15 @@ import math
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
 
+from bothways.batching import spread_evenly
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.changes.cut import check_can_cut, cut
+from bothways.checkpoint.changes.pack import with_int8
 from bothways.checkpoint.changes.vocabulary import check_word_pieces, cut_vocabulary
 from bothways.checkpoint.contents import Checkpoint, check_plain
 from bothways.compression.candidates import (
@@ -32,10 +36,10 @@ from bothways.config import EncoderConfig
 from bothways.corpus.documents import Corpus
 from bothways.device import choose_device
 from bothways.errors import InputError, format_count
-from bothways.evaluation.before_after import spread_evenly
 from bothways.finetuning import finetune
 from bothways.log import logger, muted, working
-from bothways.settings.compress import Prune
+from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate, read_examples
+from bothways.settings.compress import Prune, Shrink
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_from_heads, task_of
 from bothways.tasks.training_task import TrainingTask, inference_copy
@@ -267,6 +271,30 @@ def cuts(plan: PruningPlan, measured: Sequence[Measured]) -> Iterator[Candidate]
             return
 
 
+def cuts_and_int8(plan: PruningPlan, measured: Sequence[Measured]) -> Iterator[Candidate]:
+    """The unchanged model and smaller ones, each in float and in int8, until one loses too much; last, the smallest
+    that does not, trained for int8, if int8 alone loses too much."""
+    untrained: Candidate | None = None
+    for one in cuts(plan, measured):
+        yield one
+        if not plan.rule.allows(measured[-1]):
+            break
+        name = "all layers" if one.name == UNCHANGED else one.name
+        yield candidate(f"{name}, int8", in_int8(plan, one.checkpoint))
+        untrained = None if plan.rule.allows(measured[-1]) else replace(one, name=name)
+    if untrained:
+        trained = plan.train(len(plan.targets) + 1, untrained.checkpoint, quantize="int8")
+        yield candidate(f"{untrained.name}, trained for int8", trained)
+
+
+def in_int8(plan: PruningPlan, source: Checkpoint) -> Checkpoint:
+    """All layers in int8, calibrated on training texts."""
+    model, examples = source.model.float().eval(), plan.task.data["train"]
+    rows = spread_evenly(range(len(examples.sizes)), CALIBRATION_EXAMPLES)
+    layers = calibrate(model, partial(read_examples, model, plan.task.objective.forward, examples, rows))
+    return with_int8(source, {name: one.linear for name, one in layers.items()})
+
+
 def vocabulary_note(before: Checkpoint, after: Checkpoint) -> str:
     sizes = [one.model.config.vocab_size for one in (after, before)]
     return f"vocabulary: {sizes[0]:,} of {sizes[1]:,} entries" if sizes[0] < sizes[1] else ""
@@ -279,6 +307,14 @@ def vocabulary_note(before: Checkpoint, after: Checkpoint) -> str:
 def run(settings: Prune) -> Choice:
     """Prune, train, measure and write. InputError if the target cannot be reached."""
     return keep_best("prune", settings, plan(settings))
+
+
+@working("shrink")
+def shrink(settings: Shrink) -> Choice:
+    """Measure the forms of a model, and write the best and a picture."""
+    pruning = plan(settings.pruning)
+    rule = Rule(settings.max_drop, settings.best)
+    return keep_best("shrink", settings, replace(pruning, start=pruning.original, rule=rule))
 
 
 def keep_best(verb: str, settings: Any, plan: PruningPlan) -> Choice:

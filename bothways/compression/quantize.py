@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bothways.batching import spread_evenly
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.checkpoint import check_target
 from bothways.checkpoint.contents import check_plain
@@ -20,7 +21,6 @@ from bothways.evaluation.before_after import (
     MAX_ROWS,
     read_evaluation_rows,
     selected_on,
-    spread_evenly,
 )
 from bothways.inference.predictor import Predictor
 from bothways.log import logger, working

@@ -98,11 +98,6 @@ def measure_drop(
     return Drop(metric, points, 100 / count if error == 0 else error)
 
 
-def spread_evenly(rows: range, limit: int) -> Sequence[int]:
-    """At most `limit` of the rows, evenly spread."""
-    return [rows[index * len(rows) // limit] for index in range(limit)] if len(rows) > limit else rows
-
-
 def selected_on(model: Predictor, files: Iterable[TableSource]) -> dict[str, str]:
     """{"selected_on": split}, with a warning, if the model was trained or selected on one of the files; else {}."""
     for split, use in (("train", "trained on"), ("dev", "selected on")):

@@ -87,7 +87,7 @@ def measure(settings: Evaluate) -> Scores:
                 rerank=reranker if settings.rerank else None,
             )
         case _:
-            scores = task.evaluate(model, settings)
+            scores = task.evaluate(model, settings.file, settings)
     counts = {**scores.counts, **selected_on(model, settings.file)}
     return replace(scores, counts=counts, dtype=str(model.dtype).removeprefix("torch."))
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from bothways.batch import Batch
+from bothways.batching import spread_evenly
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.description import METADATA_FILE
 from bothways.compression.candidates import Candidate, Choice, Measured, Rule, UserRows, compare
@@ -26,7 +27,6 @@ from bothways.evaluation.before_after import (
     MAX_ROWS,
     read_evaluation_rows,
     selected_on,
-    spread_evenly,
 )
 from bothways.export.graph import quiet
 from bothways.export.parity import padded, session

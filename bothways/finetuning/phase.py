@@ -4,25 +4,23 @@ Each phase has its options and checkpoints; the order of the examples goes on fr
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file
 
-from bothways.batching import batch_fingerprint, token_batches
+from bothways.batching import batch_fingerprint, spread_evenly
 from bothways.checkpoint.weights import write_weights
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, retain_freed_memory
-from bothways.evaluation.before_after import spread_evenly
 from bothways.finetuning.averaging import select_fraction, trained_state
 from bothways.finetuning.plan import Plan
 from bothways.finetuning.resume import fingerprint_examples
 from bothways.finetuning.trial import Trial, read_or_choose_steps
 from bothways.log import logger
 from bothways.model.int8 import round_table
-from bothways.model.int8_training import calibrate_fake_int8
+from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate_fake_int8, read_examples
 from bothways.model.model import Model
-from bothways.tasks.text_examples import MAX_TOKENS
 from bothways.training.loop import fit
 from bothways.training.losses import forward_losses
 from bothways.training.progress import TrainingProgress
@@ -33,7 +31,6 @@ from bothways.training.schedule import TrainingOptions
 STEPS, LINEAR_START, HEADS, INT8 = "plan.json", "linear_start.safetensors", "heads.", "int8"
 INT8_SHARE, MIN_INT8_STEPS = 1 / 3, 20  # of the steps before
 INT8_RATE = 0.2  # of the peak learning rate before
-CALIBRATION_EXAMPLES = 256
 
 
 @dataclass(frozen=True)
@@ -158,15 +155,8 @@ def fit_or_read_head(plan: Plan, model: Model, file: Path) -> None:
 
 def calibrate(plan: Plan, model: Model) -> None:
     """Measure the inputs of the layers on training examples, and round from then on."""
-    examples, device = plan.examples, plan.options.device
-    rows = spread_evenly(range(len(examples.sizes)), CALIBRATION_EXAMPLES)
-    model.to(device).eval()
-
-    def read() -> None:
-        with torch.inference_mode():
-            for part in token_batches(rows, examples.sizes, MAX_TOKENS):
-                plan.task.objective.forward(model, examples.batch(part).to(device))
-
-    calibrate_fake_int8(model, read)
+    rows = spread_evenly(range(len(plan.examples.sizes)), CALIBRATION_EXAMPLES)
+    model.to(plan.options.device).eval()
+    calibrate_fake_int8(model, partial(read_examples, model, plan.task.objective.forward, plan.examples, rows))
     round_table(model)
     model.to("cpu")

@@ -244,7 +244,7 @@ def plan_of(rows: ScoredRows, teacher: Checkpoint | None = None, fold: int | Non
         teacher=Teacher.of(task, teacher) if teacher else None,
         transforms=(*filter(None, requested), *task.transforms),
         options=training_options(settings, task, evaluate_first=has_start, keeps_initial=not averages),
-        batches=BatchPlan.of(settings, task),
+        batches=BatchPlan.of(task),
         epochs=settings.epochs,
         minutes=settings.minutes,
         evaluations_per_epoch=settings.evaluations_per_epoch,

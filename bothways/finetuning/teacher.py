@@ -59,16 +59,18 @@ class TeacherOutputs:
 @dataclass(frozen=True)
 class Teacher:
     """A teacher of a task. student: the task with the texts that only the teacher labels; reader: that task as the
-    teacher reads it."""
+    teacher reads it. name: of the teacher, for messages. has_weight: whether its outputs are part of the loss."""
 
     student: TrainingTask
     reader: TrainingTask
+    name: object
+    has_weight: bool
 
     @staticmethod
     def of(task: TrainingTask, model: Checkpoint) -> "Teacher":
         """InputError if the model cannot teach this task."""
         student = task.with_unlabelled() if task.settings.unlabelled else task
-        return Teacher(student, student.read_by(model))
+        return Teacher(student, student.read_by(model), task.settings.teacher, task.settings.is_distilled)
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -76,11 +78,11 @@ class Teacher:
 
     def teach(self) -> TeacherOutputs:
         """Compute its outputs for the training examples, and its scores on dev and test."""
-        student, reader, settings = self.student, self.reader, self.student.settings
+        student, reader = self.student, self.reader
         model = student.inference_copy(self.checkpoint.model)
         soft_labels: Sequence[Tensor] = []
-        if settings.is_distilled:
-            logger.info(f"teacher {settings.teacher}: reading {len(student.data['train'].sizes):,} training examples")
+        if self.has_weight:
+            logger.info(f"teacher {self.name}: reading {len(student.data['train'].sizes):,} training examples")
             soft_labels = student.soft_labels(reader, reader.scoring.outputs(model, "train"))
         splits = [split for split in student.data if split != "train"]
         scores = {split: score_teacher(reader, split, reader.scoring.outputs(model, split)) for split in splits}

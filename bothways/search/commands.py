@@ -1,16 +1,17 @@
 """The commands `bothways index` and `bothways search`: settings in, results out; and the indexes in the cache."""
 
 import shutil
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bothways.corpus.cache import cache_directory
 from bothways.errors import InputError, MissingFile
-from bothways.log import logger
+from bothways.log import logger, print_json_line
 from bothways.pretrained import locate
 from bothways.search.database import DATABASE, Database, is_store
 from bothways.search.indexing import Indexed, index
@@ -18,10 +19,12 @@ from bothways.search.ranking import RERANKED, pair_relevance
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store
 from bothways.search.writing import writer_lock
-from bothways.settings.search import Index, Search
+from bothways.settings.search import Extract, Index, Mcp, Search
+from bothways.tasks import TASKS
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
+    from bothways.search.extraction import Extracted
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,27 @@ def run_search(settings: Search) -> SearchResult:
     if settings.answer:
         answers = find_answers(settings.query, hits, load_model(settings, settings.answer)) if hits else []
     return SearchResult(store, hits, around, answers)
+
+
+def extract(settings: Extract) -> "Extracted":
+    """Write a table of facts."""
+    from bothways.search import extraction
+
+    check_folders(settings.folders)
+    options = [field.name for field in fields(settings)]
+    paths = {name: path for name in options if name in TASKS and (path := getattr(settings, name))}
+    models = extraction.Models(paths, settings.question, settings.device, settings.dtype)
+    return extraction.extract(models, settings.folders, settings.glob, settings.out, resume=settings.resume)
+
+
+def mcp(settings: Mcp) -> None:
+    """Answer messages of the Model Context Protocol until standard input ends."""
+    from bothways.search.mcp import answer_messages
+
+    with Store(settings.store) as store:
+        vectors = partial(open_vectors, device=settings.device, dtype=settings.dtype)
+        for answer in answer_messages(sys.stdin.buffer, store, vectors):
+            print_json_line(answer)
 
 
 def load_model(settings: Search, path: Path) -> "Predictor":
@@ -153,11 +177,6 @@ def find_answers(question: str, hits: Sequence[Hit], model: "Predictor") -> list
         if answer.text
     ]
     return sorted(answers, key=lambda answer: -answer.score)
-
-
-def hit_json(hit: Hit) -> dict[str, Any]:
-    """A passage as a JSON object, with the same keys always."""
-    return {**vars(hit), "path": str(hit.path), "score": round(hit.score, 6)}
 
 
 @dataclass(frozen=True)

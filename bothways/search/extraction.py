@@ -11,8 +11,8 @@ import re
 import sqlite3
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -22,13 +22,11 @@ from bothways.checkpoint import hub
 from bothways.errors import InputError
 from bothways.io import SURROGATES, fsync, full_disk_named, to_json
 from bothways.log import ProgressBar, escape_controls, logger
-from bothways.search.commands import check_folders
 from bothways.search.database import from_stored, to_stored
 from bothways.search.folder import FoundFile, find_documents
 from bothways.search.indexing import file_digest
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
-from bothways.settings.search import Extract
 from bothways.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -57,15 +55,14 @@ class Extracted:
     common: list[tuple[str, str, int]] = field(default_factory=list)
 
 
-def run(settings: Extract) -> Extracted:
+def extract(models: "Models", folders: Sequence[Path], glob: Sequence[str], out: Path, *, resume: bool) -> Extracted:
     """Write the table. InputError if a model is of another task, or the output is there already."""
-    check_folders(settings.folders)
-    out, state = settings.out, settings.out.with_name(f".{settings.out.name}.extract")
-    check_target(out, state, resume=settings.resume)
-    extractors = [*open_extractors(settings)]
-    database = open_state(state, fingerprint(settings))
+    state = out.with_name(f".{out.name}.extract")
+    check_target(out, state, resume=resume)
+    extractors = [*models.open()]
+    database = open_state(state, models.fingerprint())
     try:
-        files = [found for folder in settings.folders for found in find_documents([folder], glob=settings.glob)]
+        files = [found for folder in folders for found in find_documents([folder], glob=glob)]
         files = [*{found.path.resolve(): found for found in files}.values()]
         with Readers() as readers, ProgressBar("extracting", len(files)) as bar:
             done = 0
@@ -118,34 +115,34 @@ class Extractor:
         return TASKS[self.model.task].load().facts(self.model, texts, self.question)
 
 
-def open_extractors(settings: Extract) -> Iterator[Extractor]:
-    from bothways.inference.load import load
+@dataclass(frozen=True)
+class Models:
+    """Models by their tasks, the question that one of them is asked, and where and in which format they compute."""
 
-    for name, path in models_of(settings).items():
-        model = load(path, device=settings.device, dtype=settings.dtype)
-        if model.task != name:
-            raise InputError(f"{name} ({path}) is a model to {model.task}; train one with `bothways finetune {name}`")
-        yield Extractor(model, settings.question or "")
+    paths: Mapping[str, Path]
+    question: str | None
+    device: str
+    dtype: str
 
+    def open(self) -> Iterator[Extractor]:
+        from bothways.inference.load import load
 
-def models_of(settings: Extract) -> dict[str, Path]:
-    """The models by their tasks, each of which is a setting."""
-    return {
-        field.name: path
-        for field in fields(settings)
-        if field.name in TASKS and (path := getattr(settings, field.name))
-    }
+        for name, path in self.paths.items():
+            model = load(path, device=self.device, dtype=self.dtype)
+            if model.task != name:
+                remedy = f"train one with `bothways finetune {name}`"
+                raise InputError(f"{name} ({path}) is a model to {model.task}; {remedy}")
+            yield Extractor(model, self.question or "")
 
-
-def fingerprint(settings: Extract) -> str:
-    """A hash of what the facts of a file depend on, besides the file."""
-    digest = blake2b(repr((settings.question, settings.dtype)).encode(), digest_size=16)
-    for name, path in models_of(settings).items():
-        digest.update(f"|{name}".encode())
-        for file in sorted(hub.locate(path).rglob("*")):
-            if file.is_file() and file.suffix in (".json", ".safetensors", ".txt", ".model"):
-                digest.update(file_digest(file))
-    return digest.hexdigest()
+    def fingerprint(self) -> str:
+        """A hash of what the facts of a file depend on, besides the file."""
+        digest = blake2b(repr((self.question, self.dtype)).encode(), digest_size=16)
+        for name, path in self.paths.items():
+            digest.update(f"|{name}".encode())
+            for file in sorted(hub.locate(path).rglob("*")):
+                if file.is_file() and file.suffix in (".json", ".safetensors", ".txt", ".model"):
+                    digest.update(file_digest(file))
+        return digest.hexdigest()
 
 
 # --- facts ------------------------------------------------------------------------------------------------------------

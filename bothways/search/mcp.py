@@ -5,7 +5,6 @@ hand: the protocol's own package would bring a web server and 20 more packages.
 """
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -13,11 +12,8 @@ from typing import Any
 from bothways import __version__
 from bothways.errors import InputError, shorten
 from bothways.io import to_json
-from bothways.log import print_json_line
-from bothways.search.commands import hit_json
 from bothways.search.spaces import Space, VectorModel, open_vectors
-from bothways.search.store import Store
-from bothways.settings.search import Mcp
+from bothways.search.store import Store, hit_json
 
 VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")  # of the protocol, the newest first
 BATCHES = "2025-03-26"  # the only version in which a line may be a list of messages
@@ -59,14 +55,6 @@ READ_TOOL: dict[str, Any] = {
 
 class _Refused(Exception):
     """A message that is answered with an error: its code and text."""
-
-
-def run(settings: Mcp) -> None:
-    """Answer messages until standard input ends."""
-    with Store(settings.store) as store:
-        vectors = partial(open_vectors, device=settings.device, dtype=settings.dtype)
-        for answer in answer_messages(sys.stdin.buffer, store, vectors):
-            print_json_line(answer)
 
 
 def answer_messages(

@@ -67,6 +67,11 @@ class Snapshot:
     vectors_NH: dict[Space, np.ndarray]
 
 
+def hit_json(hit: Hit) -> dict[str, Any]:
+    """A passage as a JSON object, with the same keys always."""
+    return {**vars(hit), "path": str(hit.path), "score": round(hit.score, 6)}
+
+
 class Store:
     """An index in a directory, opened for searching. Threads may share it. It sees what other processes commit."""
 

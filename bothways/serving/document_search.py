@@ -9,9 +9,8 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bothways.search.commands import hit_json
 from bothways.search.spaces import open_vectors
-from bothways.search.store import Hit, Store
+from bothways.search.store import Hit, Store, hit_json
 from bothways.search.words import matching_sentence
 from bothways.serving import calls
 from bothways.serving.bodies import read_choice, read_integer, read_text, wrong

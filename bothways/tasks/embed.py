@@ -361,7 +361,7 @@ class Embedding(TrainingTask):
         if self.has_scores or len(self.data["train"].windows) > 2:
             return 0
         sizes = self.data["train"].sizes
-        plan = BatchPlan.of(self.settings, self)
+        plan = BatchPlan.of(self)
         steps = plan.step_rows(self.settings.seed, 0, sizes)
         return sum(len(part) == 1 for rows in steps for part in plan.micro_batches(rows, sizes))
 
@@ -539,17 +539,17 @@ class EmbedTask(Task):
         texts = [text for file in files for text in read_trained_table(model, file, columns, need_labels=named).texts]
         return LabelledRows(VectorEvaluator(), texts, False)
 
-    def evaluate(self, model: Predictor, settings: Evaluate) -> Scores:
+    def evaluate(self, model: Predictor, files: Sequence[TableSource], columns: Any) -> Scores:
         """The correlation of scores and cosines for scored pairs; for other pairs how well each text retrieves its
         partner among all."""
-        if len(settings.file) != 1:
+        if len(files) != 1:
             raise InputError("an embedding model is evaluated on one file of pairs, or one BEIR directory")
-        (file,) = settings.file
-        if settings.how != "vectors" or settings.rerank or settings.round:
-            name = "how" if settings.how != "vectors" else "rerank" if settings.rerank else "round"
+        (file,) = files
+        if columns.how != "vectors" or columns.rerank or columns.round:
+            name = "how" if columns.how != "vectors" else "rerank" if columns.rerank else "round"
             raise InputError(f"{name} is for a BEIR directory (corpus.jsonl, queries.jsonl, qrels/); {file} is none")
-        pairs = read_trained_pairs(file, settings, model.description.settings)
-        vectors_RNH = np.stack([embed_chunks(model, texts, settings.dimensions) for texts in pairs.texts[:2]])
+        pairs = read_trained_pairs(file, columns, model.description.settings)
+        vectors_RNH = np.stack([embed_chunks(model, texts, columns.dimensions) for texts in pairs.texts[:2]])
         if pairs.scores is not None:
             cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
             keys = zip(*(map(text_key, texts) for texts in pairs.texts[:2]), strict=True)

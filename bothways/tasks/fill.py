@@ -13,7 +13,6 @@ import numpy as np
 from bothways.data.examples import read_table
 from bothways.errors import InputError, shorten
 from bothways.families import FAMILIES
-from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import MASK
 from bothways.tasks.scores import Scores, count_skipped
@@ -196,21 +195,21 @@ class FillTask(Task):
         ]
         return LabelledRows(MaskEvaluator(), [mask_words(text, model.tokenizer) for text in texts], False)
 
-    def evaluate(self, model: Predictor, settings: Evaluate) -> Scores:
+    def evaluate(self, model: Predictor, files: Sequence[TableSource], columns: Any) -> Scores:
         """Perplexity of masked words of a pre-trained model, on new text."""
         from bothways.corpus.documents import Corpus
         from bothways.corpus.store import build_in_memory
         from bothways.pretraining.heldout import HeldOut
 
-        if settings.window is not None:
+        if columns.window is not None:
             raise InputError(
-                f"window ({settings.window}) is for texts with labels; masked words are read --max-length at a time"
+                f"window ({columns.window}) is for texts with labels; masked words are read --max-length at a time"
             )
         model.warn_of_lost_decoder()
-        column = settings.text_column or "text"
-        corpus = Corpus(settings.file, settings.documents, column, settings.on_error, settings.encoding)
+        column = columns.text_column or "text"
+        corpus = Corpus(files, columns.documents, column, columns.on_error, columns.encoding)
         skipped: Counter[str] = Counter()
-        store = build_in_memory(corpus.documents(skipped), model.tokenizer, language=settings.language)
+        store = build_in_memory(corpus.documents(skipped), model.tokenizer, language=columns.language)
         default = FAMILIES[model.description.model_type].pairs
         pairs: PairTask = model.description.settings.get("pairs", default)
         config, way = model.module.config, model.module.config.direction
@@ -218,7 +217,7 @@ class FillTask(Task):
             store,
             np.arange(store.num_documents),
             model.tokenizer,
-            min(settings.max_length, config.max_position_embeddings),
+            min(columns.max_length, config.max_position_embeddings),
             pairs=pairs if "next_sentence" in model.backend.heads else "none",
             most=4096,
             objective="masked" if way == "both" else "halves" if way == "halves" else "forward",

@@ -182,15 +182,20 @@ class Regression(TextTask):
     def build(settings: Regress, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Regression:
         targets = {split: np.array(numeric_labels(table)) for split, table in tables.items()}
         mean, deviation = float(targets["train"].mean()), float(targets["train"].std())
-        if not np.ptp(targets["train"]):
-            raise InputError(f"{settings.train}: all numbers are {mean:g}; there is nothing to learn")
-        if float32_spacing(targets["train"]) > TOO_COARSE * deviation:
-            raise InputError(
-                f"{settings.train}: {describe_rounding(targets['train'])}, too coarse to tell them apart; subtract a "
-                f"constant such as {mean:.6g} from all numbers, or scale them"
-            )
+        task = Regression(settings, pretrained, tables, {}, mean, deviation)
+        task.check_numbers(targets["train"])
         standardized = {split: ((numbers - mean) / deviation).astype(np.float32) for split, numbers in targets.items()}
-        return Regression(settings, pretrained, tables, {}, mean, deviation).with_targets(standardized)
+        return task.with_targets(standardized)
+
+    def check_numbers(self, numbers: np.ndarray) -> None:
+        """InputError if nothing can be learned from these targets."""
+        if not np.ptp(numbers):
+            raise InputError(f"{self.settings.train}: all numbers are {self.mean:g}; there is nothing to learn")
+        if float32_spacing(numbers) > TOO_COARSE * self.deviation:
+            raise InputError(
+                f"{self.settings.train}: {describe_rounding(numbers)}, too coarse to tell them apart; subtract a "
+                f"constant such as {self.mean:.6g} from all numbers, or scale them"
+            )
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return self.with_text_head((), seed)

@@ -177,9 +177,10 @@ class Task(ABC):
         InputError if a file cannot be read, lacks labels that are needed, or has some that are unknown to the model.
         """
 
-    def evaluate(self, model: Predictor, settings: Evaluate) -> Scores:
-        """Scores on files, by default with labels."""
-        table = self.read(model, settings.file, settings, need_labels=True)
+    def evaluate(self, model: Predictor, files: Sequence[TableSource], columns: Any) -> Scores:
+        """Scores on files, by default with labels. columns: settings of `evaluate`, with the names of columns and the
+        options that only this task reads."""
+        table = self.read(model, files, columns, need_labels=True)
         scores = table.evaluator.score(table.rows, table.evaluator.predict(model, table.rows), intervals=True)
         return replace(scores, counts={**scores.counts, **table.counts})
 

@@ -310,13 +310,8 @@ class TrainingTask(ABC):
     @property
     def stays_frozen(self) -> bool:
         """Whether the encoder stays frozen: with few examples, dev is too small to show whether training helps."""
-        settings = self.settings
-        explicit = (
-            settings.epochs is not None
-            or settings.dev is not None
-            or not settings.linear_start
-            or settings.is_distilled
-        )
+        explicit = self.settings.epochs is not None or self.settings.dev is not None
+        explicit = explicit or not self.settings.linear_start or self.settings.is_distilled
         return not explicit and self.summary.num_development_rows < self.freeze_below
 
     @property
@@ -474,11 +469,11 @@ class BatchPlan:
     max_micro_batch_tokens: float
 
     @staticmethod
-    def of(settings: FineTune, task: TrainingTask) -> BatchPlan:
+    def of(task: TrainingTask) -> BatchPlan:
         return BatchPlan(
-            settings.batch_size,
-            settings.batch_tokens,
-            settings.gradient_accumulation,
+            task.settings.batch_size,
+            task.settings.batch_tokens,
+            task.settings.gradient_accumulation,
             task.min_step_examples,
             task.min_step_tokens,
             task.max_micro_batch_tokens,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.compression import shrink
+from bothways.compression import prune
 from bothways.compression.candidates import SOURCES, Candidate, Choice, Measured, Rule, Source, choose, num_bytes
 from bothways.evaluation.before_after import Drop
 from bothways.model.int8 import is_int8
@@ -74,7 +74,7 @@ def test_a_source_is_one_function_and_one_entry(model, data, tmp_path, monkeypat
     settings = Shrink(
         model=model, texts=data, out=tmp_path / "out", epochs=0.3, dtype="float32", best="size", max_drop=0.0
     )
-    result = shrink.run(settings)
+    result = prune.shrink(settings)
     assert result.measured[-1].name == "toy" and result.best.name == "toy" and result.best.drop.points == 0
     assert result.best.interval[0] <= result.best.score <= result.best.interval[1]
-    assert not is_int8(shrink.plan(settings.pruning).original.model)
+    assert not is_int8(prune.plan(settings.pruning).original.model)

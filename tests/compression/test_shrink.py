@@ -8,7 +8,7 @@ import pytest
 import bothways
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
-from bothways.compression import shrink
+from bothways.compression.prune import shrink
 from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.model.int8 import is_int8
@@ -23,7 +23,7 @@ def settings(model, data, tmp_path):
 
 def test_each_form_is_measured_and_the_fastest_within_the_loss_is_kept(settings, monkeypatch):
     with_drops(monkeypatch, [0, 0.2, 0.5, 0.9, 3.0], [1, 1.5, 1.4, 2.4, 2.8])
-    result = shrink.run(settings)
+    result = shrink(settings)
     names = [one.name for one in result.measured]
     assert names == [
         "as it was",
@@ -43,7 +43,7 @@ def test_each_form_is_measured_and_the_fastest_within_the_loss_is_kept(settings,
 
 def test_int8_that_loses_too_much_is_trained(settings, monkeypatch):
     with_drops(monkeypatch, [0, 2.0, 5.0, 0.3], [1, 1.5, 1.4, 1.6])
-    result = shrink.run(settings)
+    result = shrink(settings)
     assert result.measured[-1].name == "all layers, trained for int8" and result.kept == 3
     assert is_int8(checkpoint.load(result.model).model)
 
@@ -52,12 +52,12 @@ def test_a_small_dev_is_named_beside_the_drop(settings, monkeypatch):
     with_drops(monkeypatch, [0, 0.2, 5.0], [1, 1.5, 2.0])
     lines = []
     with messages_to(lines.append):
-        shrink.run(settings)
+        shrink(settings)
     assert any("dev has 15 rows, where a drop is known to about +- 16.0 points" in line for line in lines)
 
 
 def test_other_models_are_refused(settings, make_model, tokenizer, tmp_path):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "other")
     with pytest.raises(InputError, match="a model for fill cannot be pruned here"):
-        shrink.run(replace(settings, model=tmp_path / "other"))
+        shrink(replace(settings, model=tmp_path / "other"))
     assert not settings.out.exists()

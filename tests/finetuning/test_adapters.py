@@ -15,8 +15,8 @@ from bothways.adapters.lora import LoraLinear
 from bothways.adapters.spec import KINDS, LORA_MAPS, ROWS, AdapterSpec
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.pack import merge as merge_verb
 from bothways.checkpoint.contents import Checkpoint
+from bothways.cli.commands import merge as merge_verb
 from bothways.errors import InputError, MissingFile
 from bothways.families import FAMILIES
 from bothways.log import messages_to

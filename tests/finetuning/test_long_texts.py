@@ -100,17 +100,17 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
 
 def test_a_step_has_a_minimum_of_long_texts_unless_its_size_is_set(settings):
     task = task_of(replace(settings, window=64))
-    plan, sizes = batch_plan.BatchPlan.of(settings, task), [600] * 100
+    plan, sizes = batch_plan.BatchPlan.of(task), [600] * 100
     assert all(len(rows) == text_examples.MIN_STEP_TEXTS for rows in [*plan.step_rows(0, 0, sizes)][:-1])
-    named = replace(settings, batch_tokens=1200)
-    assert {len(rows) for rows in batch_plan.BatchPlan.of(named, task).step_rows(0, 0, sizes)} == {2}
+    named = replace(task, settings=replace(settings, batch_tokens=1200))
+    assert {len(rows) for rows in batch_plan.BatchPlan.of(named).step_rows(0, 0, sizes)} == {2}
     short = [*plan.step_rows(0, 0, [8] * 100_000)]
     assert len(short[0]) == batch_plan.BATCH_TOKENS // 8
 
 
 def test_steps_of_few_texts_are_smaller_and_not_those_of_pairs_with_negatives(settings):
     task = task_of(settings)
-    plan = batch_plan.BatchPlan.of(settings, task)
+    plan = batch_plan.BatchPlan.of(task)
     assert len(next(plan.step_rows(0, 0, [40] * 400))) == 16  # 16 texts, more than 512 tokens
     assert len(next(plan.step_rows(0, 0, [8] * 1000))) == 512 // 8
     assert len(next(plan.step_rows(0, 0, [32] * 4000))) == 3 * 4000 // batch_plan.USUAL_STEPS  # 300 steps in all

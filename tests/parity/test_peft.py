@@ -13,11 +13,11 @@ from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.adapter import attach
 from bothways.checkpoint.changes.new_head import pooling_config
-from bothways.checkpoint.changes.pack import merge
 from bothways.checkpoint.checkpoint import unread_warning
 from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.adapter import AdapterFiles
+from bothways.cli.commands import merge
 from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.model.model import Model

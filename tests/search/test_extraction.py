@@ -15,7 +15,7 @@ from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
-from bothways.search import extraction
+from bothways.search import commands, extraction
 from bothways.search.extraction import group_document, normal_form
 from bothways.settings import Extract
 
@@ -145,10 +145,10 @@ def test_wrong_use_is_refused_and_nothing_is_written(models, folder, tmp_path):
         (Extract(**{**base, "folders": (tmp_path / "missing",)}, tag=models / "tagger"), "no such file"),
     ):
         with pytest.raises(InputError, match=message):
-            extraction.run(settings)
+            commands.extract(settings)
     (tmp_path / "facts.csv").write_text("mine")
     with pytest.raises(InputError, match="already exists"):
-        extraction.run(Extract(**base, tag=models / "tagger"))
+        commands.extract(Extract(**base, tag=models / "tagger"))
     assert (tmp_path / "facts.csv").read_text() == "mine"
     assert not [*tmp_path.glob(".facts*")]
 

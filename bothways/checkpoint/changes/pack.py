@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.checkpoint import checkpoint, hub
+from bothways.checkpoint import checkpoint
 from bothways.checkpoint.adapter import load_adapter
 from bothways.checkpoint.checkpoint import check_target
 from bothways.checkpoint.contents import Checkpoint, check_not_int8, check_plain
@@ -31,39 +31,12 @@ from bothways.checkpoint.formats.packed import (
 from bothways.checkpoint.weights import WEIGHTS, Array, read_weights, write_weights
 from bothways.errors import InputError
 from bothways.io import Files, atomic_directory, read_json, write_json
-from bothways.linear.static_vectors import is_static, read_static, write_static
 from bothways.model.int8 import Int8Linear, replace_linears
-from bothways.settings.deploy import Merge, Pack, Unpack
 
 SMALL = 64  # matrices with fewer rows stay in float16
 POSITION_BITS = 8
 SHRINKS = (0.8, 0.84, 0.88, 0.91, 0.94, 0.96, 0.98, 1.0, 1.02, 1.05)  # candidates for a scale, times the largest one
 GROUPS_AT_A_TIME = 1 << 14
-
-
-def pack(settings: Pack) -> dict[str, Any]:
-    """Write a packed copy of a checkpoint. Returns its directory and size in bytes."""
-    loaded = checkpoint.load(settings.model)
-    save_packed(loaded, settings.out, settings.word_bits, settings.layer_bits)
-    return sizes(settings.out)
-
-
-def unpack(settings: Unpack) -> dict[str, Any]:
-    """Write a checkpoint, packed or not, in the Hugging Face layout with float32 weights; static vectors in the layout
-    of model2vec."""
-    path = hub.locate(settings.model)
-    if is_static(path):
-        check_target(settings.out, holds=CONFIG)
-        write_static(read_static(path), settings.out)
-        return sizes(settings.out)
-    loaded = checkpoint.load(settings.model)
-    check_plain(loaded.model)
-    checkpoint.save(loaded, settings.out)
-    return sizes(settings.out)
-
-
-def sizes(directory: Path) -> dict[str, Any]:
-    return {"out": str(directory), "bytes": sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())}
 
 
 def without_directories(value: Any) -> Any:
@@ -166,20 +139,11 @@ def pack_plane(values_N: Tensor, bits: int) -> Tensor:
     return (values_N.reshape(-1, len(shifts)) << shifts).sum(1).to(torch.uint8)
 
 
-def merge(settings: Merge) -> dict[str, Any]:
-    """Write the model that an adapter belongs to with the adapter merged into its weights. Returns its directory and
-    size in bytes.
+def with_merged(base: Checkpoint | None, adapter: Path) -> Checkpoint:
+    """The model with an adapter, a directory, merged into its weights. base: None reads the model that it names.
 
     InputError for adapters that add layers or rows, which weights cannot express.
     """
-    check_target(settings.out, holds=METADATA_FILE)
-    base = checkpoint.load(settings.base) if settings.base else None
-    checkpoint.save(with_merged(base, settings.adapter), settings.out)
-    return sizes(settings.out)
-
-
-def with_merged(base: Checkpoint | None, adapter: Path) -> Checkpoint:
-    """The model with an adapter, a directory, merged into its weights. base: None reads the model that it names."""
     loaded = load_adapter(Directory(adapter), base, checkpoint.load)
     if loaded.model.adapter is not None:
         kind = loaded.model.adapter.kind
