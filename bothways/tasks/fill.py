@@ -207,7 +207,7 @@ class FillTask(Task):
             )
         model.warn_of_lost_decoder()
         column = columns.text_column or "text"
-        corpus = Corpus(files, columns.documents, column, columns.on_error, columns.encoding)
+        corpus = Corpus(tuple(files), columns.documents, column, columns.on_error, columns.encoding)
         skipped: Counter[str] = Counter()
         store = build_in_memory(corpus.documents(skipped), model.tokenizer, language=columns.language)
         default = FAMILIES[model.description.model_type].pairs
