@@ -1,10 +1,10 @@
 """What a fine-tuning run delivers: the model, the report, and the result in bothways.json."""
 
 import math
-import shutil
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from bothways.checkpoint import checkpoint
@@ -132,7 +132,6 @@ def deliver(plan: Plan, selection: Selection, comparison: Comparison, run: Run) 
     if delivered is encoder and (line := unread_warning(saved)):
         run_result = run_result | {"readers": line}
     run.update_metadata(result=run_result, figures=delivered.by_split)
-    shutil.rmtree(run.directory / SEEDS)
     return read_result(run, plan.task.name)
 
 
@@ -168,7 +167,8 @@ def comparison_json(comparison: Comparison, scores: ModelScores) -> dict[str, An
 
 
 def read_result(run: Run, task: str) -> FineTuneResult:
-    """The result of a run that is done."""
+    """The result of a run that is done, whose seeds need not stay."""
+    rmtree(run.directory / SEEDS, ignore_errors=True)
     result = run.metadata["result"]
     values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
     optional = {name: result[name] for name in OPTIONAL if name in result}

@@ -122,7 +122,7 @@ def summary(settings: Pretrain, recipe: CompleteSettings, config: EncoderConfig)
 
 
 @dataclass(frozen=True)
-class Choice:
+class Resolved:
     """What a run trains, by which objective. settings: with this objective and these pairs. start: the checkpoint to
     continue, if any. family: of the trained model."""
 
@@ -133,7 +133,7 @@ class Choice:
     pairs: PairTask
 
     @classmethod
-    def of(cls, settings: Pretrain, start: Checkpoint | None) -> "Choice":
+    def of(cls, settings: Pretrain, start: Checkpoint | None) -> "Resolved":
         """The settings with the family's defaults in place of "auto"."""
         settings = with_family(settings)
         if start:
@@ -167,65 +167,65 @@ def default_objective(start: Checkpoint | None, family: FamilySpec) -> Objective
 
 def resolve_settings(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     """Replace "auto" by the family's defaults and check that the settings fit together (InputError)."""
-    choice = Choice.of(settings, start)
+    resolved = Resolved.of(settings, start)
     rules = (length_errors, direction_errors, head_errors, masking_errors, machine_errors)
-    if message := next(chain.from_iterable(rule(choice) for rule in rules), None):
+    if message := next(chain.from_iterable(rule(resolved) for rule in rules), None):
         raise InputError(message)
-    return choice.settings
+    return resolved.settings
 
 
-def length_errors(choice: Choice) -> Iterator[str]:
-    settings, start = choice.settings, choice.start
+def length_errors(resolved: Resolved) -> Iterator[str]:
+    settings, start = resolved.settings, resolved.start
     wanted = f"max_length ({settings.max_length}) is more than the"
-    if not start and settings.max_length > choice.family.max_length:
-        yield f"{wanted} {choice.family.max_length} tokens of {settings.family}"
+    if not start and settings.max_length > resolved.family.max_length:
+        yield f"{wanted} {resolved.family.max_length} tokens of {settings.family}"
     if start and not settings.lengthen and settings.max_length > (most := start.model.config.max_position_embeddings):
         yield f"{wanted} {most} positions of {settings.from_checkpoint}"
 
 
-def direction_errors(choice: Choice) -> Iterator[str]:
+def direction_errors(resolved: Resolved) -> Iterator[str]:
     """A checkpoint keeps its direction; a new model of another one than both is a BERT."""
-    settings, objective = choice.settings, choice.objective
-    if choice.start:
-        direction = choice.start.model.config.direction
+    settings, objective = resolved.settings, resolved.objective
+    if resolved.start:
+        direction = resolved.start.model.config.direction
         if (direction != "both" or objective in ONE_WAY) and objective != direction:
-            yield f"{choice.named}: {settings.from_checkpoint} has direction {direction}; leave out --objective"
+            yield f"{resolved.named}: {settings.from_checkpoint} has direction {direction}; leave out --objective"
     elif objective in ONE_WAY and settings.family != "bert":
-        yield f"{choice.named} is for a new bert; leave out --objective or --family"
+        yield f"{resolved.named} is for a new bert; leave out --objective or --family"
 
 
-def head_errors(choice: Choice) -> Iterator[str]:
+def head_errors(resolved: Resolved) -> Iterator[str]:
     """The family has the heads of the objective, and what they need."""
-    objective, pairs, family = choice.objective, choice.pairs, choice.family
+    objective, pairs, family = resolved.objective, resolved.pairs, resolved.family
     if pairs != "none" and objective != "masked":
-        yield f"{choice.named} does not use sentence pairs; use --pairs none"
+        yield f"{resolved.named} does not use sentence pairs; use --pairs none"
     if frozenset(build_objective(objective, pairs).heads) not in family.architectures:
         pairless = frozenset({"masked_words"}) in family.architectures
         way_out = "use --pairs none" if pairs != "none" and pairless else "choose another --family or --objective"
-        yield f"{choice.named}, pairs ({pairs}): {family.model_type} has no such head; {way_out}"
-    if choice.start:
-        has_distances = choice.start.model.config.relative_positions is not None
+        yield f"{resolved.named}, pairs ({pairs}): {family.model_type} has no such head; {way_out}"
+    if resolved.start:
+        has_distances = resolved.start.model.config.relative_positions is not None
     else:
         has_distances = "relative_positions" in family.defaults
     if objective == "enhanced" and not has_distances:
-        yield f"{choice.named} needs relative positions; use --family deberta"
+        yield f"{resolved.named} needs relative positions; use --family deberta"
 
 
-def masking_errors(choice: Choice) -> Iterator[str]:
-    settings = choice.settings
-    if choice.objective == "boundary" and settings.masking != "spans":
-        yield f"{choice.named} predicts spans from their boundaries; add --masking spans"
+def masking_errors(resolved: Resolved) -> Iterator[str]:
+    settings = resolved.settings
+    if resolved.objective == "boundary" and settings.masking != "spans":
+        yield f"{resolved.named} predicts spans from their boundaries; add --masking spans"
     masks = (settings.masking, settings.mask_rate, settings.final_mask_rate)
-    if choice.objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate, Pretrain.final_mask_rate):
-        yield f"{choice.named} masks nothing; leave out --masking and --mask-rate"
+    if resolved.objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate, Pretrain.final_mask_rate):
+        yield f"{resolved.named} masks nothing; leave out --masking and --mask-rate"
 
 
-def machine_errors(choice: Choice) -> Iterator[str]:
+def machine_errors(resolved: Resolved) -> Iterator[str]:
     """What this machine, its packages, or several processes cannot do."""
-    settings, objective = choice.settings, choice.objective
+    settings, objective = resolved.settings, resolved.objective
     if objective in ("replaced", "enhanced") and settings.shard:
-        yield f"{choice.named} shares weights between two modules, which cannot be sharded; leave out --shard"
+        yield f"{resolved.named} shares weights between two modules, which cannot be sharded; leave out --shard"
     if settings.tensorboard and find_spec("tensorboard") is None:
         yield "tensorboard: needs the package tensorboard; pip install 'bothways[tensorboard]'"
     if objective == "replaced" and settings.deterministic and choose_device(settings.device).type == "cuda":
-        yield f"{choice.named} is not deterministic on a GPU; leave out --deterministic"
+        yield f"{resolved.named} is not deterministic on a GPU; leave out --deterministic"

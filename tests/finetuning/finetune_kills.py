@@ -1,22 +1,21 @@
 """A worker that fine-tunes in child processes, which are killed. It loads torch once for all of them.
 
-Each line of standard input is JSON: settings of a classifier and die_in, the place where a child is killed (null:
-nowhere). The answer is a line with the child's exit status, or minus its signal.
+Each line of standard input is JSON: settings of a classifier and die_in, the place where a child is killed: "before" or
+"after" and a function, "module:name" or "module:Class.name" in the package (null: nowhere). The answer is a line with
+the child's exit status, or minus its signal.
 """
 
 import json
 import os
 import signal
 import sys
+from importlib import import_module
 
 import matplotlib.pyplot  # noqa: F401 (so that no child has to)
 import sklearn.linear_model  # noqa: F401
 
-from bothways.finetuning import baselines
 from bothways.finetuning.finetune import run as run_task
-from bothways.linear import linear_head
 from bothways.settings import Classify
-from bothways.training.run import Run
 
 
 def die(*_, **__):
@@ -33,19 +32,21 @@ def after(function):
 
 def prepare(place):
     """Patch this process so that it dies there."""
-    if place == "baselines":
-        baselines.write_atomic = die  # all are scored, nothing is written
-    if place == "linear start":
-        linear_head.fit = die
-    if place == "step 0":
-        Run.log_metrics = after(Run.log_metrics)  # its row is the first that is written
+    when, function = place.split()
+    module, _, path = function.partition(":")
+    owner = import_module(f"bothways.{module}")
+    *classes, name = path.split(".")
+    for one in classes:
+        owner = getattr(owner, one)
+    setattr(owner, name, die if when == "before" else after(getattr(owner, name)))
 
 
 def status_of_child(settings, place):
     number = os.fork()
     if number == 0:
         try:
-            prepare(place)
+            if place:
+                prepare(place)
             run_task(Classify(**settings))
             os._exit(0)
         finally:

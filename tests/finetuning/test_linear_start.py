@@ -1,11 +1,7 @@
 """Training starts from the linear solution on frozen features, and keeps it if training does not help."""
 
 import json
-import signal
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -219,36 +215,6 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
         trained = replace(settings, **change, out=settings.out.with_name("-".join(change)), learning_rate=1e-3)
         run_task(trained)
         assert max(row["step"] for row in rows_of(trained.out)) > 0
-
-
-def test_a_run_killed_before_its_first_step_resumes_to_the_same_numbers(options, tables, tmp_path):
-    """Killed in the baselines, then in the linear start, then when the model before the first step is measured."""
-    places = ["baselines", "linear start", "step 0"]
-    settings = {**options, "train": tables / "texts.jsonl", "dropout": 0.1}
-    settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
-    lines = []
-    for number, place in enumerate([None, *places, None]):
-        own = {"out": str(tmp_path / ("killed" if number else "whole")), "resume": number > 1}
-        lines.append(json.dumps({"die_in": place, "settings": settings | own}) + "\n")
-    worker = [sys.executable, str(Path(__file__).with_name("finetune_kills.py"))]
-    completed = subprocess.run(worker, input="".join(lines), capture_output=True, text=True, check=True)
-    assert [*map(int, completed.stdout.split())] == [0, *[-signal.SIGKILL] * len(places), 0], completed.stderr
-    for read in (scores_of, losses_of, weights_of):
-        assert read(tmp_path / "killed") == read(tmp_path / "whole"), read
-
-
-def scores_of(run):
-    result = json.loads((run / "bothways.json").read_text(encoding="utf-8"))["result"]
-    return {name: result[name] for name in ("scores", "interval", "baselines", "frozen")}
-
-
-def losses_of(run):
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows_of(run)]
-
-
-def weights_of(run):
-    encoder = run / ("encoder" if (run / "encoder").exists() else "model")  # beside TF-IDF, if that is better on dev
-    return {name: value.tolist() for name, value in checkpoint.load(encoder).model.state_dict().items()}
 
 
 def test_the_setting_is_checked(options, tables):

@@ -11,10 +11,10 @@ from benchmarks.speed import measure
 from benchmarks.speed.options import Options
 from benchmarks.speed.result import as_json
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.cut import cut
 from bothways.checkpoint.contents import Checkpoint
 from bothways.cli.commands import merge
 from bothways.compression import prune, quantize
-from bothways.compression.cutting import cut
 from bothways.export import export
 from bothways.inference.predictor import Predictor
 from bothways.settings import Classify, Export, Merge, Prune, Quantize

@@ -1,0 +1,92 @@
+"""A run that is killed in any stage goes on to the same files: plan, train_seeds, select, compare, deliver."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bothways.checkpoint import checkpoint
+from bothways.training.run import read_metrics
+
+pytestmark = pytest.mark.slow
+
+STAGES = {
+    "int8": (
+        {"quantize": "int8", "baselines": False},
+        [
+            "before finetuning.plan:training_options",
+            "before finetuning.phase:select_fraction",
+            "before finetuning.phase:round_table",  # between the phases
+            "before finetuning.seeds:score",
+            "before finetuning.select:load_file",
+            "before finetuning.deliver:write_report",
+            "after finetuning.deliver:finalize_all",
+            "before finetuning.deliver:rmtree",
+        ],
+    ),
+    "folds": (
+        {"folds": 2, "linear_start": False},
+        [
+            "after finetuning.plan:choose_rows",
+            "before finetuning.baselines:write_atomic",
+            "before finetuning.seeds:score",
+            "before finetuning.select:mean_scores",
+            "before finetuning.compare:lead_on_dev",
+            "before finetuning.deliver:write_tfidf",
+        ],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def train_file(table):
+    """A text's class is whether it holds a cat or a dog."""
+    draw, rows = np.random.default_rng(0), []
+    for index in range(80):
+        words = draw.choice("the and on a b mat ran".split(), int(draw.integers(3, 9))).tolist()
+        words.insert(int(draw.integers(len(words) + 1)), ("cat", "dog")[index % 2])
+        rows.append({"text": " ".join(words), "label": ("feline", "canine")[index % 2]})
+    return table(rows)
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_run_killed_in_each_stage_resumes_to_the_same_files(kind, checkpoint_of, train_file, tmp_path):
+    options, places = STAGES[kind]
+    settings = {"model": str(checkpoint_of(num_hidden_layers=1)), "train": str(train_file), "epochs": 1.0}
+    settings |= {"dtype": "float32", "device": "cpu", **options}
+    lines = []
+    for number, place in enumerate([None, *places, None]):
+        run = {"out": str(tmp_path / ("killed" if number else "whole")), "resume": number > 1}
+        lines.append(json.dumps({"die_in": place, "settings": settings | run}) + "\n")
+    worker = [sys.executable, str(Path(__file__).with_name("finetune_kills.py"))]
+    completed = subprocess.run(worker, input="".join(lines), capture_output=True, text=True, check=True)
+    assert [*map(int, completed.stdout.split())] == [0, *[-signal.SIGKILL] * len(places), 0], completed.stderr
+    for read in (names_of, result_of, losses_of, weights_of, predictions_of):
+        assert read(tmp_path / "killed") == read(tmp_path / "whole"), read
+
+
+def names_of(run):
+    return sorted(str(path.relative_to(run)) for path in run.rglob("*"))
+
+
+def result_of(run):
+    """All that bothways.json says of the models; places in texts are those of the run."""
+    metadata = json.loads((run / "bothways.json").read_text(encoding="utf-8").replace(str(run), "RUN"))
+    return {name: metadata[name] for name in ("status", "result", "figures", "examples", "rows")}
+
+
+def losses_of(run):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in read_metrics(run)]
+
+
+def weights_of(run):
+    encoder = run / ("encoder" if (run / "encoder").exists() else "model")  # beside TF-IDF, if that is better on dev
+    return {name: value.tolist() for name, value in checkpoint.load(encoder).model.state_dict().items()}
+
+
+def predictions_of(run):
+    return (run / "predictions.csv").read_text(encoding="utf-8")
