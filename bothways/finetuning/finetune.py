@@ -9,8 +9,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.finetuning.compare import compare
 from bothways.finetuning.deliver import FineTuneResult, deliver, read_result
 from bothways.finetuning.plan import Plan, make_plan
-from bothways.finetuning.resume import check_unchanged
-from bothways.finetuning.seeds import train_seeds
+from bothways.finetuning.seeds import check_unchanged, train_seeds
 from bothways.finetuning.select import select
 from bothways.log import logger
 from bothways.settings.finetune import FineTune

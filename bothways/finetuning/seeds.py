@@ -12,16 +12,15 @@ from typing import Any
 from bothways import metrics
 from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.data.datasets import unread_splits_warning
-from bothways.errors import format_count
+from bothways.errors import InputError, format_count
 from bothways.finetuning import baselines
-from bothways.finetuning.averaging import trained_state
 from bothways.finetuning.baselines import BASELINES, BaselineScore, Resamples
-from bothways.finetuning.phase import train
-from bothways.finetuning.plan import Plan
-from bothways.finetuning.recipe import format_learning_rates, log_epochs
+from bothways.finetuning.plan import Plan, format_learning_rates, log_epochs
+from bothways.finetuning.training import fingerprint_examples, train, trained_state
 from bothways.io import reserve_space, write_atomic
 from bothways.log import logger, muted, working
 from bothways.model.model import Model
+from bothways.model.parameters import fingerprint_weights
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, Scoring, calibration_errors
 from bothways.training.run import Run
@@ -208,3 +207,25 @@ def log_fold(plan: Plan, result: SeedResult) -> None:
         f"{result.metrics['test'][plan.task.metric]:.4f} of {format_count(num_test, 'row')}, trained on {num_train:,}, "
         f"weights selected on {num_dev:,}"
     )
+
+
+def check_unchanged(plan: Plan, run: Run) -> None:
+    """InputError if a resumed run was started with other examples or other weights, or with another teacher."""
+    task, sources = plan.task, plan.sources
+    examples = {split: fingerprint_examples(examples) for split, examples in task.data.items()}
+    recorded = run.metadata.get("examples", examples)
+    if changed := [split for split in examples if examples[split] != recorded.get(split)]:
+        raise InputError(
+            f"{run.directory}: the run was started with other examples of {changed[0]}; give the same files, or a new "
+            "directory"
+        )
+    weights = {"start": fingerprint_weights(task.pretrained.model)}
+    if plan.teacher:
+        weights["teacher"] = fingerprint_weights(plan.teacher.checkpoint.model)
+    for name, source in (("start", sources["model"]), ("teacher", sources["teacher"])):
+        if name in weights and run.metadata.get(name, weights[name]) != weights[name]:
+            raise InputError(
+                f"{run.directory}: the weights in {source} have changed since the run was started; restore them, or "
+                "give a new directory"
+            )
+    run.update_metadata(examples=examples, **weights, rows={split: task.summary.num_rows(split) for split in examples})

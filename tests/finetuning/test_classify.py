@@ -23,7 +23,7 @@ from bothways.data.split_tables import read_tables
 from bothways.data.splits import overlap_warnings
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
-from bothways.finetuning import recipe, seeds
+from bothways.finetuning import plan, seeds
 from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate
@@ -621,9 +621,9 @@ def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, changes,
     """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
     changed = replace(settings, **{"epochs": None, "batch_size": 10, **changes})
     requested = changed.epochs, classify.Classification.min_steps
-    assert recipe.num_steps(*requested, recipe.Epoch(rows // 10, rows, 10 * rows)) == steps
-    assert recipe.num_epochs(*requested, recipe.Epoch(30, 300, 6000)) == (5 if not changes else 2)
-    assert recipe.num_epochs(*requested, recipe.Epoch(15, 240, 30_000)) == (5 if not changes else 2)  # long
+    assert plan.num_steps(*requested, plan.Epoch(rows // 10, rows, 10 * rows)) == steps
+    assert plan.num_epochs(*requested, plan.Epoch(30, 300, 6000)) == (5 if not changes else 2)
+    assert plan.num_epochs(*requested, plan.Epoch(15, 240, 30_000)) == (5 if not changes else 2)  # long
     if not changes and rows == 30:
         messages = []
         files = {"train": table(rows_of(0, rows), "t.csv"), "dev": settings.dev, "test": None}

@@ -20,9 +20,9 @@ import bothways
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.errors import InputError, MissingFile
-from bothways.finetuning import deliver, recipe, seeds
+from bothways.finetuning import deliver, plan, seeds
 from bothways.finetuning.finetune import run as run_task
-from bothways.finetuning.recipe import default_learning_rate, layer_learning_rates
+from bothways.finetuning.plan import default_learning_rate, layer_learning_rates
 from bothways.finetuning.select import select_seed
 from bothways.log import messages_to
 from bothways.settings import Classify
@@ -162,7 +162,7 @@ def test_an_exception_in_a_callback_ends_the_run_which_can_be_resumed(settings, 
 def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch, expected):
     messages = []
     with messages_to(messages.append):
-        recipe.log_epochs(epochs, 150, recipe.Epoch(an_epoch, 16 * an_epoch, 160 * an_epoch))
+        plan.log_epochs(epochs, 150, plan.Epoch(an_epoch, 16 * an_epoch, 160 * an_epoch))
     assert len(messages) == bool(expected)
     assert all(part in message for part in expected for message in messages)
 

@@ -19,8 +19,8 @@ STAGES = {
         {"quantize": "int8", "baselines": False},
         [
             "before finetuning.plan:training_options",
-            "before finetuning.phase:select_fraction",
-            "before finetuning.phase:round_table",  # between the phases
+            "before finetuning.training:select_fraction",
+            "before finetuning.training:round_table",  # between the phases
             "before finetuning.seeds:score",
             "before finetuning.select:load_file",
             "before finetuning.deliver:write_report",

@@ -15,7 +15,7 @@ from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.evaluation import evaluate
 from bothways.finetuning.finetune import run as run_task
-from bothways.finetuning.trial import Trial
+from bothways.finetuning.training import Trial
 from bothways.settings import Classify, Evaluate
 from bothways.tasks import classify, forward, text_examples
 from bothways.tasks import training_task as batch_plan

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from bothways.batch import Batch
-from bothways.finetuning import averaging, trial
+from bothways.finetuning import training
 from bothways.finetuning.finetune import run as run_task
-from bothways.finetuning.phase import STEPS
-from bothways.finetuning.recipe import evaluation_interval, num_epochs
+from bothways.finetuning.plan import evaluation_interval, num_epochs
+from bothways.finetuning.training import STEPS
 from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.tasks.training_task import Epoch
@@ -131,7 +131,7 @@ def settings(checkpoint_of, rows, tmp_path):
 
 @pytest.mark.slow
 def test_minutes_bound_the_steps_and_a_resumed_run_keeps_them(settings, monkeypatch):
-    monkeypatch.setattr(trial.Trial, "run", lambda self, steps, rate: (self.model, 0.5))
+    monkeypatch.setattr(training.Trial, "run", lambda self, steps, rate: (self.model, 0.5))
     bounded = replace(settings, minutes=0.1, checkpoint_every=2)
     log = Run.log_metrics
 
@@ -147,14 +147,14 @@ def test_minutes_bound_the_steps_and_a_resumed_run_keeps_them(settings, monkeypa
     assert any("0.1 minutes: 12 steps of 500 ms" in line for line in messages)
     chosen = json.loads((settings.out / "seeds/0" / STEPS).read_text(encoding="utf-8"))
     assert chosen["steps"] == 12
-    monkeypatch.setattr(trial.Trial, "run", lambda self, steps, rate: (self.model, 100.0))
+    monkeypatch.setattr(training.Trial, "run", lambda self, steps, rate: (self.model, 100.0))
     run_task(replace(bounded, resume=True))
     assert max(row["step"] for row in read_metrics(settings.out)) == 12
 
 
 @pytest.mark.slow
 def test_the_expected_minutes_are_announced_before_the_first_step(settings, monkeypatch):
-    monkeypatch.setattr(trial.Trial, "run", lambda self, steps, rate: (self.model, 1.5))
+    monkeypatch.setattr(training.Trial, "run", lambda self, steps, rate: (self.model, 1.5))
     messages, first = [], []
     with messages_to(messages.append):
         run_task(settings, callbacks=[lambda row: first.append(len(messages)) if not first else None])
@@ -167,7 +167,7 @@ def test_steps_of_unequal_sizes_are_timed_by_their_tokens():
     sizes, seconds = [50, 100, 400, 700, 200], [9.0, 0.05, 0.4, 0.7, 0.2]
     tokens, times = np.cumsum([0, *sizes]).tolist(), np.cumsum([5.0, *seconds]).tolist()
     steps = [*zip(times, tokens, strict=True), (times[-1] + 0.001, tokens[-1])]
-    assert trial.seconds_per_token(steps) == pytest.approx(0.001)
+    assert training.seconds_per_token(steps) == pytest.approx(0.001)
 
 
 @pytest.mark.slow
@@ -192,8 +192,8 @@ def test_a_trial_lowers_a_learning_rate_that_destroys_the_model(high, low, rates
     def row_losses(self, model):
         return torch.full((20,), {1: high, 2: low}.get(model, 1.0) if isinstance(model, int) else 1.0)
 
-    monkeypatch.setattr(trial.Trial, "run", run)
-    monkeypatch.setattr(trial.Trial, "row_losses", row_losses)
+    monkeypatch.setattr(training.Trial, "run", run)
+    monkeypatch.setattr(training.Trial, "row_losses", row_losses)
     messages = []
     with messages_to(messages.append):
         run_task(replace(settings, epochs=20.0, learning_rate=None))
@@ -206,9 +206,9 @@ def test_a_trial_lowers_a_learning_rate_that_destroys_the_model(high, low, rates
 def test_weights_between_two_models_are_exact_at_both_ends():
     first, last = {"a": torch.tensor([1.0, 1e8])}, {"a": torch.tensor([3.0, 1.1]), "n": torch.tensor(7)}
     first["n"] = torch.tensor(5)
-    assert all(torch.equal(value, first["a"]) for name, value in averaging.interpolate(first, last, 0.0) if name == "a")
-    assert dict(averaging.interpolate(first, last, 1.0)) == last
-    assert dict(averaging.interpolate(first, last, 0.25))["a"][0] == 1.5
+    assert all(torch.equal(value, first["a"]) for name, value in training.interpolate(first, last, 0.0) if name == "a")
+    assert dict(training.interpolate(first, last, 1.0)) == last
+    assert dict(training.interpolate(first, last, 0.25))["a"][0] == 1.5
 
 
 class FakeScoring:
@@ -246,5 +246,5 @@ def test_the_point_between_two_models_with_the_lowest_loss_on_few_rows_is_kept(n
     torch.nn.init.ones_(model.weight)
     task = SimpleNamespace(scoring=FakeScoring(numbers), initial_model="the start")
     plan = SimpleNamespace(task=task, inference_copy=lambda model: model)
-    assert averaging.select_fraction(plan, model, {"weight": torch.zeros(1, 1)}) == fraction
+    assert training.select_fraction(plan, model, {"weight": torch.zeros(1, 1)}) == fraction
     assert model.weight.item() == fraction
