@@ -7,7 +7,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -37,7 +37,6 @@ COOLDOWN = 0.1  # fraction of the steps so far, in which early stopping lets the
 MIN_TEST_ROWS = 5  # a test split with fewer rows, divided off the training table, judges nothing
 ENOUGH_TEST_ROWS = 20  # with fewer, a model whose folds take seconds is cross-validated
 SMALL_FOLDS, MIN_FOLDED_ROWS = 4, 10  # of a table with no more test rows, which has this many rows or more
-SOURCES = "model", "teacher", "train", "dev", "test"
 BuildTask = Callable[[FineTune, int | None], TrainingTask]  # of a fold; None: of all rows
 MAX_EPOCHS = 20.0  # unless --epochs is given
 FEW_TOKENS = 150_000  # one to two minutes for a small model on two cores
@@ -61,7 +60,7 @@ class Plan:
     settings: as the run records them. seeds: of the trainings on these rows. fold: the part of the rows that is only
     scored; None: a plan of the whole run, which has num_folds folds, of which build_fold builds the plans. measured:
     what the score of a table without enough test rows is; unscored: why there is none. window, truncates: how long
-    texts are read. sources: names of the model and the data, for messages. defaults: of the settings, for the report.
+    texts are read.
     """
 
     settings: FineTune
@@ -91,8 +90,11 @@ class Plan:
     unscored: str
     window: int
     truncates: bool
-    sources: Mapping[str, Any]
-    defaults: Mapping[str, Any]
+
+    @property
+    def sources(self) -> Mapping[str, Any]:
+        """Names of the models and the data, for messages."""
+        return {name: getattr(self.settings, name) for name in ("model", "teacher", "train", "dev", "test")}
 
     @property
     def split(self) -> str:
@@ -271,8 +273,6 @@ def plan_of(rows: ScoredRows, teacher: Checkpoint | None = None, fold: int | Non
         unscored=rows.unscored,
         window=settings.window,
         truncates=settings.long == "truncate",
-        sources={name: getattr(settings, name) for name in SOURCES},
-        defaults={field.name: field.default for field in fields(settings)},
     )
 
 

@@ -1,7 +1,7 @@
 """Learning curves, report page and table of predictions of a fine-tuning run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import Any
 
@@ -15,6 +15,7 @@ from bothways.log import logger
 from bothways.model.model import Model
 from bothways.report import plot
 from bothways.report.markup import Unit, format_number
+from bothways.settings.finetune import FineTune
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
 from bothways.training.run import Run
@@ -68,7 +69,7 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         content.scores,
         sections,
         warnings,
-        [*teacher_facts(task, teacher), *run_facts(plan.defaults, run)],
+        [*teacher_facts(task, teacher), *run_facts(plan.settings, run)],
         files=[(PREDICTIONS, f"the prediction for {rows_of}, as a table")] if columns else [],
     )
     page.write(report, run.directory / "report.html")
@@ -234,9 +235,10 @@ def teacher_facts(task: TrainingTask, teacher: Mapping[str, BaselineScore]) -> l
     return [(f"teacher, {split} {task.metric}", format_number(score.value, unit)) for split, score in teacher.items()]
 
 
-def run_facts(defaults: Mapping[str, Any], run: Run) -> list[tuple[str, str]]:
+def run_facts(settings: FineTune, run: Run) -> list[tuple[str, str]]:
     """Settings other than the defaults, start time, versions and hardware."""
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
-    changed = [(name, str(value)) for name, value in run.metadata["settings"].items() if value != plain[name]]
+    values = {one.name: one.default for one in fields(settings)}
+    defaults = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    changed = [(name, str(value)) for name, value in run.metadata["settings"].items() if value != defaults[name]]
     system = [(name, str(value)) for part in ("versions", "hardware") for name, value in run.metadata[part].items()]
     return [*changed, ("started", str(run.metadata["started"])), *system]
