@@ -52,17 +52,16 @@ def install(model: Model, spec: AdapterSpec, family: FamilySpec, seed: int = 0) 
     for name, value in model.encoder.named_parameters():
         value.requires_grad_(spec.kind == "bitfit" and name.endswith("bias"))
     generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
+    added: Mapping[str, nn.Module] = {}
     if spec.kind == "lora":
-        _install_lora(model, spec, family, generator)
+        added = _lora_layers(model, spec, family, generator)
     elif spec.kind == "bottleneck":
-        for name in linears(model, PLACES[spec.places]):
-            linear = _linear(model, name)
-            added = BottleneckLinear.of(
-                linear, width=spec.size, std=model.config.initializer_range, generator=generator
-            )
-            set_module(model, name, added)
+        std, names = model.config.initializer_range, linears(model, PLACES[spec.places])
+        added = {name: BottleneckLinear.of(_linear(model, name), spec.size, std, generator) for name in names}
     elif spec.kind in ("prefix", "prompt"):
-        _install_rows(model, spec, generator)
+        added = _install_rows(model, spec, generator)
+    for name, module in added.items():
+        set_module(model, name, module)
     model.adapter = spec
     return spec
 
@@ -93,11 +92,14 @@ def lora_parts(maps: tuple[LoraMap, ...], name: str, family: FamilySpec) -> tupl
     return 1, [0]
 
 
-def _install_lora(model: Model, spec: AdapterSpec, family: FamilySpec, generator: torch.Generator) -> None:
+def _lora_layers(
+    model: Model, spec: AdapterSpec, family: FamilySpec, generator: torch.Generator
+) -> dict[str, nn.Module]:
+    layers: dict[str, nn.Module] = {}
     for name in linears(model, tuple({*LINEARS.values()})):
         num_parts, adapted = lora_parts(spec.maps, name, family)
         if adapted:
-            added = LoraLinear.of(
+            layers[name] = LoraLinear.of(
                 _linear(model, name),
                 num_parts=num_parts,
                 adapted=adapted,
@@ -105,12 +107,12 @@ def _install_lora(model: Model, spec: AdapterSpec, family: FamilySpec, generator
                 scale=spec.scale,
                 generator=generator,
             )
-            set_module(model, name, added)
+    return layers
 
 
-def _install_rows(model: Model, spec: AdapterSpec, generator: torch.Generator) -> None:
-    """Rows start as words: a prompt as their embeddings, a prefix as their keys and values (Li & Liang 2021, section
-    7.4)."""
+def _install_rows(model: Model, spec: AdapterSpec, generator: torch.Generator) -> dict[str, nn.Module]:
+    """Add an encoder with rows; returns the attentions of a prefix. Rows start as words: a prompt as their embeddings,
+    a prefix as their keys and values (Li & Liang 2021, section 7.4)."""
     encoder = model.encoder
     assert isinstance(encoder, Encoder)
     first, last = WORDS if model.config.vocab_size > WORDS[1] else (0, model.config.vocab_size)
@@ -134,10 +136,12 @@ def _install_rows(model: Model, spec: AdapterSpec, generator: torch.Generator) -
     if spec.kind == "prompt":
         added.prompt = nn.Parameter(embeddings_PH.clone())
     model.encoder = added
-    if spec.kind == "prefix":
-        for name, attention in attentions:
-            keys_values_2PH = torch.stack(values[name].chunk(3, -1)[1:])
-            set_module(model, name, PrefixAttention.of(attention, keys_values_2PH))
+    if spec.kind == "prompt":
+        return {}
+    return {
+        name: PrefixAttention.of(attention, torch.stack(values[name].chunk(3, -1)[1:]))
+        for name, attention in attentions
+    }
 
 
 def _linear(model: Model, name: str) -> nn.Linear:
@@ -195,9 +199,7 @@ class BottleneckLinear(nn.Linear):
     bottleneck_up_bias: nn.Parameter
 
     @staticmethod
-    def of(
-        linear: nn.Linear, *, width: int, std: float, generator: torch.Generator | None = None
-    ) -> "BottleneckLinear":
+    def of(linear: nn.Linear, width: int, std: float, generator: torch.Generator | None = None) -> "BottleneckLinear":
         """The layer with zero B, so that it computes the same."""
         module, size, weight = retype(linear, BottleneckLinear), linear.out_features, linear.weight
         down = torch.empty(width, size)

@@ -105,9 +105,9 @@ def train_seed(plan: Plan, seed: int, run: Run, file: Path, *, is_first: bool) -
     """
     is_fold, directory = plan.fold is not None, file.parent
     if plan.compares and (is_fold or (is_first and not plan.num_folds)):
-        with nullcontext() if is_fold else run.timed("baselines"):
-            split, keep = "test" if is_fold else plan.split, bool(plan.measured)
-            baselines.score(plan.task, split, directory / BASELINES, keep=keep)
+        with run.timed("baselines"):
+            split = "test" if is_fold else plan.split
+            baselines.score(plan.task, split, directory / BASELINES, keep=bool(plan.measured))
     with nullcontext() if is_first else muted():
         model = plan.prepare_model(seed).model
     if is_first:
