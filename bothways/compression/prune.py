@@ -39,10 +39,11 @@ from bothways.errors import InputError, format_count
 from bothways.finetuning import finetune
 from bothways.log import logger, muted, working
 from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate, read_examples
+from bothways.model.parameters import inference_copy
 from bothways.settings.compress import Prune, Shrink
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_from_heads, task_of
-from bothways.tasks.training_task import TrainingTask, inference_copy
+from bothways.tasks.training_task import TrainingTask
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words
 from bothways.training.run import Run

@@ -25,9 +25,10 @@ from bothways.families import FAMILIES
 from bothways.finetuning.teacher import Teacher, TeacherOutputs
 from bothways.log import logger, muted, working
 from bothways.model.model import Model
+from bothways.model.parameters import inference_copy
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
-from bothways.tasks.training_task import EPOCHS, BatchPlan, Distilled, Epoch, Examples, TrainingTask, inference_copy
+from bothways.tasks.training_task import EPOCHS, BatchPlan, Distilled, Epoch, Examples, TrainingTask
 from bothways.training.losses import Objective
 from bothways.training.optimizer import layer_depths
 from bothways.training.schedule import TrainingOptions

@@ -70,6 +70,13 @@ def move_model(model: nn.Module, device: torch.device, dtype: torch.dtype) -> No
         parameter.data = data.to(device)
 
 
+def inference_copy(model: Module, device: torch.device, dtype: torch.dtype) -> Module:
+    """A copy in eval mode, on a device and in a number format."""
+    copy = deepcopy(model)
+    move_model(copy, device, dtype)
+    return copy.eval()
+
+
 def fingerprint_weights(model: nn.Module) -> str:
     """Hash of a sample of each tensor."""
     digest = hashlib.sha256()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
 from statistics import fmean
@@ -30,7 +29,6 @@ from bothways.tasks.windows import Long, WindowPolicy
 from bothways.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
     from bothways.checkpoint.contents import Checkpoint
@@ -335,6 +333,7 @@ class TrainingTask(ABC):
     def inference_copy(self, model: Model) -> Model:
         """A copy in eval mode, on the device and in the number format of the training."""
         from bothways.device import choose_device, choose_dtype
+        from bothways.model.parameters import inference_copy
 
         device = choose_device(self.settings.device)
         return inference_copy(model, device, choose_dtype(self.settings.dtype, device))
@@ -399,15 +398,6 @@ def label_issue(error: LabelError, where: str, text: str, **more: Any) -> report
 def describe_lengths(lengths: Sequence[int], of: str = "tokens") -> str:
     median, high = np.percentile(lengths, [50, 90])
     return f"{of}: median {median:.0f}, 90 % up to {high:.0f}, longest {max(lengths):,}"
-
-
-def inference_copy(model: Model, device: torch.device, dtype: torch.dtype) -> Model:
-    """A copy in eval mode, on a device and in a number format."""
-    from bothways.model.parameters import move_model
-
-    copy = deepcopy(model)
-    move_model(copy, device, dtype)
-    return copy.eval()
 
 
 def window_policy(window: int, long: Long, pretrained: Checkpoint) -> WindowPolicy:
