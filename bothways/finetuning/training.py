@@ -43,7 +43,7 @@ from bothways.training.run import Run
 from bothways.training.run_checkpoints import Checkpoints, TrainingState
 from bothways.training.schedule import TrainingOptions
 
-STEPS, LINEAR_START, HEADS, INT8 = "plan.json", "linear_start.safetensors", "heads.", "int8"
+STEPS, LINEAR_START, HEADS, INT8 = "steps.json", "linear_start.safetensors", "heads.", "int8"
 INT8_SHARE, MIN_INT8_STEPS = 1 / 3, 20  # of the steps before
 INT8_RATE = 0.2  # of the peak learning rate before
 TRIAL_SHARE, MIN_TRIAL_STEPS = 0.05, 8  # fraction of the steps in a trial
