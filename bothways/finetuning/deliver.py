@@ -14,7 +14,7 @@ from bothways.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.errors import for_caller
-from bothways.finetuning.compare import MODEL, SAVED, Comparison
+from bothways.finetuning.compare import MODEL, SAVED, Comparison, SavedTfidf
 from bothways.finetuning.plan import Plan
 from bothways.finetuning.report import write_report
 from bothways.finetuning.seeds import SEEDS
@@ -105,19 +105,13 @@ def deliver(plan: Plan, selection: Selection, comparison: Comparison, run: Run) 
     """Write the model, the TF-IDF model if it is saved, the report and the predictions; last the result, which marks
     the run as done."""
     encoder, tfidf, model = selection.scores, comparison.tfidf, selection.model
-    facts = facts_for_inference(plan, encoder, model)
-    delivered, result = comparison.delivered(encoder), encoder_result(plan, selection, comparison)
-    run_result = result
+    facts, delivered = facts_for_inference(plan, encoder, model), comparison.delivered(encoder)
+    run_result = result = encoder_result(plan, selection, comparison)
     if tfidf:
-        tfidf_result = tfidf.scores.score.to_json() | comparison_json(comparison, tfidf.scores)
-        if tfidf.lead:
-            encoder_facts = {name: result[name] for name in ENCODER_FACTS if name in result}
-            readers = f"{ONLY_BOTHWAYS.format(tfidf.name)}; the fine-tuned encoder is in {run.directory / ENCODER}"
-            tfidf_result |= {"delivered": tfidf.name, "encoder": encoder_facts}
-            tfidf_result |= {"verdict": comparison.verdict, "readers": readers}
-            run_result = tfidf_result
-        described = replace(model, metadata={**run.origin, "result": tfidf_result, **facts})
+        run_result = tfidf_result(tfidf, comparison, result, run.directory / ENCODER)
+        described = replace(model, metadata={**run.origin, "result": run_result, **facts})
         write_tfidf(tfidf.model, described, run.directory / (MODEL if tfidf.lead else SAVED))
+        run_result = run_result if tfidf.lead else result
     if delivered.folds:
         delivered.folds.write_predictions(run.directory)
     if selection.calibration:
@@ -154,6 +148,19 @@ def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> 
     if comparison.baselines:
         facts |= comparison_json(comparison, selection.scores) | {"verdict": comparison.encoder_verdict}
     return score.to_json() | facts
+
+
+def tfidf_result(tfidf: SavedTfidf, comparison: Comparison, encoder: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """The `result` of bothways.json for the TF-IDF model. encoder: that of the encoder, which is in a directory."""
+    result = tfidf.scores.score.to_json() | comparison_json(comparison, tfidf.scores)
+    if not tfidf.lead:
+        return result
+    return result | {
+        "delivered": tfidf.name,
+        "encoder": {name: encoder[name] for name in ENCODER_FACTS if name in encoder},
+        "verdict": comparison.verdict,
+        "readers": f"{ONLY_BOTHWAYS.format(tfidf.name)}; the fine-tuned encoder is in {directory}",
+    }
 
 
 def comparison_json(comparison: Comparison, scores: ModelScores) -> dict[str, Any]:
