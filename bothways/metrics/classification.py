@@ -188,13 +188,12 @@ def regression_intervals(
         scores_by_resample = [_number_scores(*(column[rows] for column in columns)) for rows in resamples]
         return {name: np.array([one[name] for one in scores_by_resample]) for name in scores_by_resample[0]}
 
-    bounds, values = bootstrap(int(unit_N.max()) + 1, scores), regression(gold, predicted)
-    del bounds["variance"]
-    for name, (low, high) in bounds.items():
+    def widened(name: str, bounds: Interval, value: float) -> Interval:
         is_correlation = name in ("pearson", "spearman")
-        bounds[name] = (
-            widen_correlation((low, high), values[name], len(gold_N)) if is_correlation else (max(low, 0.0), high)
-        )
+        return widen_correlation(bounds, value, len(gold_N)) if is_correlation else (max(bounds[0], 0.0), bounds[1])
+
+    bounds = bootstrap(int(unit_N.max()) + 1, scores, widened)
+    del bounds["variance"]
     return bounds
 
 

@@ -124,9 +124,10 @@ def test_a_fit_computes_with_one_thread_and_so_gives_equal_bits_with_any_number(
 
 def test_folds_hold_every_row_once_and_every_class_evenly():
     labels_N = torch.tensor([0] * 20 + [1] * 10 + [2] * 5)
-    folds = linear_head.split_folds((torch.arange(35.0)[:, None], labels_N), None, seed=1)
-    assert sorted(row for _, (x_N1, _) in folds for row in x_N1[:, 0].tolist()) == [*map(float, range(35))]
-    assert all(torch.bincount(labels).tolist() == [4, 2, 1] for _, (_, labels) in folds)
+    folds = regressions.fold_rows(labels_N.numpy(), np.arange(35), None, linear_head.FOLDS)
+    assert sorted(row for _, rows in folds for row in rows.tolist()) == [*range(35)]
+    assert all({*others.tolist()} == {*range(35)} - {*rows.tolist()} for others, rows in folds)
+    assert all(torch.bincount(labels_N[rows]).tolist() == [4, 2, 1] for _, rows in folds)
 
 
 def test_copies_of_a_row_are_in_one_fold_so_that_the_strength_is_that_without_copies():
@@ -134,8 +135,8 @@ def test_copies_of_a_row_are_in_one_fold_so_that_the_strength_is_that_without_co
     labels_N = (x_NH[:, 0] + 2 * torch.randn(60, generator=torch.Generator().manual_seed(3)) > 0).long()
     copies = torch.arange(60).repeat(5)
     units = [f"row {row}" for row in copies.tolist()]
-    folds = linear_head.split_folds((copies[:, None], labels_N[copies]), units, seed=1)
-    assert all({*others[0][:, 0].tolist()}.isdisjoint(rows[0][:, 0].tolist()) for others, rows in folds)
+    folds = regressions.fold_rows(labels_N[copies].numpy(), np.arange(300), units, linear_head.FOLDS)
+    assert all({*copies[others].tolist()}.isdisjoint(copies[rows].tolist()) for others, rows in folds)
     strengths = {}
     for name, rows, groups in (
         ("once", torch.arange(60), None), ("copies", copies, None), ("grouped", copies, units)
