@@ -172,12 +172,10 @@ def read_static(path: Path) -> StaticVectors:
     config = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
     try:
         with safe_open(file, "numpy") as stored:
-            names = set(stored.keys())
-            tensors = {name: stored.get_tensor(name) for name in names}
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise InputError(f"{file}: damaged ({error}); copy it again") from None
-    tokenizer: Tokenizer = _read_tokenizer(folder)
-    table = _table(file, tensors)
+    tokenizer, table = _read_tokenizer(folder), _table(file, tensors)
     unknown = unknown_ids(tokenizer)
     normalize = bool(config.get("normalize", _has_normalize(path)))
     if type(limit := config.get("max_length")) is int:

@@ -20,13 +20,13 @@ from bothways.errors import InputError, location_columns
 from bothways.linear.tfidf import TfidfModel
 from bothways.metrics.label_errors import LabelError
 from bothways.rng import Purpose, generator
-from bothways.settings.finetune import FineTune
+from bothways.settings.finetune import Answer, FineTune
 from bothways.tasks import task_from_heads
 from bothways.tasks.arrays import Floats
 from bothways.tasks.class_decoding import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import Evaluator
-from bothways.tasks.windows import Long, WindowPolicy
+from bothways.tasks.windows import WindowPolicy
 from bothways.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -328,10 +328,6 @@ class TrainingTask(ABC):
         """The examples of one epoch."""
         return self.data["train"]
 
-    def reader(self, model: Checkpoint) -> tuple[Tokenizer, WindowPolicy]:
-        """How a model reads the texts."""
-        return model.need_tokenizer(), window_policy(self.settings.window, self.settings.long, model)
-
     def inference_copy(self, model: Model) -> Model:
         """A copy in eval mode, on the device and in the number format of the training."""
         from bothways.device import choose_device, choose_dtype
@@ -350,12 +346,14 @@ class TrainingTask(ABC):
     def read_by(self, teacher: Checkpoint) -> TrainingTask:
         """The task as a teacher reads it. InputError if the model cannot teach this task."""
 
-    @abstractmethod
     def soft_labels(self, reader: TrainingTask, outputs: Any) -> list[Tensor]:
         """The teacher's outputs for each training example, as the objective's `teacher_loss` compares them.
 
         reader: the task as the teacher reads it. outputs: those of the teacher for train.
         """
+        import torch
+
+        return [*map(torch.from_numpy, outputs)]
 
     @abstractmethod
     def with_unlabelled(self) -> TrainingTask:
@@ -410,9 +408,11 @@ def inference_copy(model: Model, device: torch.device, dtype: torch.dtype) -> Mo
     return copy.eval()
 
 
-def window_policy(window: int, long: Long, pretrained: Checkpoint) -> WindowPolicy:
-    """How long texts are split in training; neighbouring windows share a quarter."""
-    return WindowPolicy(window, window // 4, long, max_length=pretrained.model.config.max_position_embeddings)
+def text_reader(settings: FineTune, model: Checkpoint) -> tuple[Tokenizer, WindowPolicy]:
+    """How a model reads texts in training; neighbouring windows share a quarter, unless there is an option for it."""
+    overlap = settings.overlap if isinstance(settings, Answer) else settings.window // 4
+    max_length = model.model.config.max_position_embeddings
+    return model.need_tokenizer(), WindowPolicy(settings.window, overlap, settings.long, max_length=max_length)
 
 
 def check_task(teacher: Checkpoint, task: str, source: object) -> None:

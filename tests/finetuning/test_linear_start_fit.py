@@ -17,7 +17,7 @@ from bothways.tasks import forward, linear_start, training_task
 from bothways.tasks.forward import text_scores
 from bothways.tasks.losses import multi_label_loss, weighted_class_loss
 from bothways.tasks.text_examples import TextExamples
-from bothways.tasks.training_task import window_policy
+from bothways.tasks.training_task import text_reader
 from bothways.training.losses import classification_loss, mse_loss
 
 N, H, C = 90, 7, 3
@@ -161,7 +161,7 @@ def texts(make_predictor, tmp_path_factory):
     table = Table(["the cat sat", "dog " * 80, "a dog ran and sat"], None, ["no", "yes", "no"], ["1", "2", "3"])
     folder = tmp_path_factory.mktemp("features")
     settings = Classify(model=folder, train=folder / "t.jsonl", out=folder / "run", window=32)
-    policy = window_policy(settings.window, settings.long, predictor.checkpoint)
+    policy = text_reader(settings, predictor.checkpoint)[1]
     return predictor.module, TextExamples.encode(table, np.array([0, 1, 0]), predictor.tokenizer, policy)
 
 
