@@ -45,7 +45,7 @@ from bothways.errors import InputError, RowLocation, RowsError, format_count, id
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.inference.reading import Progress, check_pairs
+from bothways.inference.reading import Progress
 from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
@@ -284,7 +284,7 @@ def _match_pairs(
     for row in inputs:
         if isinstance(row, ModelInput):
             row = row._replace(pair=None) if ignores_pairs else row
-            check_pairs(model.description, row.pair is not None, settings.file)
+            model.check_pairs(row.pair is not None, settings.file)
         yield row
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from bothways.data.tags import join_words
 from bothways.errors import InputError, format_count
-from bothways.inference.reading import ReadOptions, Rows, Texts
+from bothways.inference.reading import ReadOptions, Rows, Texts, check_pairs
 from bothways.log import logger
 from bothways.tasks import TASKS, arrays
 from bothways.tasks.answer_decoding import (
@@ -210,6 +210,10 @@ class Predictor:
     def ignores_pairs(self, text_column: str | None, pair_column: str | None) -> bool:
         """Whether to drop second texts: the model was fine-tuned on single texts, and only their column is named."""
         return self.reads_pairs is False and text_column is not None and pair_column is None
+
+    def check_pairs(self, has_pairs: bool, source: object) -> None:
+        """InputError if a source has pairs and the model was fine-tuned on single texts, or the reverse."""
+        check_pairs(self.description, has_pairs, source)
 
     # --- texts to results, a method for each task, which decodes in tasks/ --------------------------------------------
 

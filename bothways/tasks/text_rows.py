@@ -12,7 +12,6 @@ from bothways.data.examples import read_table
 from bothways.data.labels import respell_labels
 from bothways.data.near_duplicates import label_key
 from bothways.data.stream import resolve_columns
-from bothways.inference.reading import check_pairs
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.scores import Scores
 from bothways.tasks.task import Evaluator, LabelledRows, Prediction, Task
@@ -102,7 +101,7 @@ def read_trained_table(
     )
     if model.ignores_pairs(names["text"], columns.pair_column):
         table = replace(table, pairs=None)
-    check_pairs(model.description, table.pairs is not None, file)
+    model.check_pairs(table.pairs is not None, file)
     if table.labels is not None and model.description.settings.get("merge_labels"):
         spelling = {label_key(label): label for label in model.labels}
         table = respell_labels(table, spelling, several=model.description.multi_label)
