@@ -74,7 +74,7 @@ def test_batch_size_does_not_change_a_result(predictor, tokens, monkeypatch):
     batches = []
     plain = Batch.from_encodings
     monkeypatch.setattr(Batch, "from_encodings", lambda rows: batches.append(len(rows)) or plain(rows))
-    monkeypatch.setattr(predictor.runner, "batch_tokens", tokens)
+    monkeypatch.setattr(predictor.encoder.runner, "batch_tokens", tokens)
     assert_same(results(predictor, TEXTS), expected)
     assert (max(batches) == 1) == (tokens == 1)
 

@@ -42,7 +42,7 @@ from bothways.data.stream import (
 from bothways.data.tables import read_schema
 from bothways.data.text_files import ARROW
 from bothways.errors import InputError, RowLocation, RowsError, format_count, id_column, no_such_column
-from bothways.inference.active_learning import CandidatePool, UnlabelledTexts, choose_all
+from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
@@ -51,7 +51,7 @@ from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
 from bothways.tasks.class_decoding import Prediction, stored_calibration
 from bothways.tasks.scores import probability_column
-from bothways.tasks.task import second_texts
+from bothways.tasks.task import split_pairs
 
 VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")
 LABEL_SUFFIXES, LABEL_COLUMNS = (".csv", ".tsv"), ("label", "suggested", "confidence")  # of rows to label
@@ -116,12 +116,7 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
             for number, reason in block.errors.items():
                 logger.warning(f"row {number:,} skipped: {reason}")
             numbered = ({"row": number, **row} for number, row in zip(block.row_numbers, rows, strict=True))
-            yield [*numbered] if _skips(settings) else rows
-
-
-def plain(value: Any) -> Any:
-    """A setting as JSON returns it."""
-    return [*value] if isinstance(value, tuple) else value
+            yield [*numbered] if settings.on_error == "skip" else rows
 
 
 def load_for(settings: Predict) -> Predictor:
@@ -163,11 +158,9 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
 
 def _writes_lines(settings: Predict) -> bool:
     """Whether the result has the line of each row: where it has row numbers, of a file with lines."""
-    return has_lines(settings.file) and settings.text is None and (settings.out is not None or _skips(settings))
-
-
-def _skips(settings: Predict) -> bool:
-    return settings.on_error == "skip"
+    return (
+        has_lines(settings.file) and settings.text is None and (settings.out is not None or settings.on_error == "skip")
+    )
 
 
 def rename_columns(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
@@ -358,7 +351,11 @@ def reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str,
     return {
         "verb": type(settings).__name__.lower(),
         "block": block_limits(),
-        **{name: plain(value) for name, value in asdict(settings).items() if name not in IGNORED_SETTINGS},
+        **{
+            name: [*value] if isinstance(value, tuple) else value  # as JSON returns it
+            for name, value in asdict(settings).items()
+            if name not in IGNORED_SETTINGS
+        },
         "model": _fingerprint(Directory(settings.model).path),
         "dtype": str(model.dtype),
         "device": model.device.type,
@@ -398,8 +395,7 @@ def choose_rows(settings: Predict) -> Journal:
     pool, kept_rows, errors, num_rows = CandidatePool(settings.label_next), dict[int, ModelInput](), dict[int, str](), 0
 
     def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> UnlabelledTexts:
-        texts = [row.text for row in rows]
-        return model.label_candidates(texts, second_texts(rows), long=settings.long, progress=progress)
+        return model.label_candidates(*split_pairs(rows), long=settings.long, progress=progress)
 
     with JobProgress(settings.out.name, estimate_num_rows(settings.file, settings.encoding)) as progress:
         for block_read in read_blocks(model, settings, kept):
@@ -409,7 +405,7 @@ def choose_rows(settings: Predict) -> Journal:
             kept_rows = {row: read[row] for row in left.rows_N.tolist()}
             errors |= block.errors
             num_rows += len(block)
-    chosen = choose_all(pool, f"{settings.file} has {format_count(num_rows, 'row')}")
+    chosen = pool.choose(f"{settings.file} has {format_count(num_rows, 'row')}")
     inputs = [kept_rows[row] for row in chosen]
     to_label = Block(chosen, inputs, errors)
     columns = [*(["line"] if has_lines(settings.file) else []), *kept.values(), *LABEL_COLUMNS]
@@ -428,7 +424,7 @@ def _columns_to_label(names: Sequence[str]) -> dict[str, str]:
 def _rows_to_label(
     model: Predictor, settings: Predict, inputs: Sequence[ModelInput], kept: Sequence[str]
 ) -> list[ResultRow]:
-    predictions = model.classify([row.text for row in inputs], second_texts(inputs), long=settings.long)
+    predictions = model.classify(*split_pairs(inputs), long=settings.long)
     several = model.description.multi_label
     return [
         dict(zip(kept, row.kept, strict=True))

@@ -6,10 +6,11 @@ last bytes: its blocks are kept as an Arrow stream, which is converted to .parqu
 
 import io
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,21 +24,24 @@ FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # characters tha
 ROW_GROUP = 1 << 26  # bytes of a row group of a .parquet, or a little more
 
 
-class ResultFormat(Protocol):
+class ResultFormat(ABC):
     """A file format. Rows of all formats but .npy begin with the number of their input row, "row"."""
 
     def head(self) -> bytes:
         """The bytes before the first block."""
+        return b""
 
+    @abstractmethod
     def block(self, numbers: Sequence[int], results: Vectors | Sequence[ResultRow]) -> Iterable[bytes]:
         """The bytes of a block's results, in pieces. numbers: the indices of the input rows."""
 
     def complete(self, partial: Path, num_rows: int) -> Path:
         """Finish the file from the head and blocks in `partial` (idempotent); returns its path, perhaps `partial`."""
+        return partial
 
 
 @dataclass(frozen=True)
-class Npy:
+class Npy(ResultFormat):
     """NumPy's format 1.0, byte for byte as np.save writes it. Its header has room for any number of rows."""
 
     width: int  # size of a vector
@@ -61,18 +65,12 @@ class Npy:
 
 
 @dataclass(frozen=True)
-class JsonLines:
+class JsonLines(ResultFormat):
     """One object per line; vectors are named "vector"."""
-
-    def head(self) -> bytes:
-        return b""
 
     def block(self, numbers: Sequence[int], results: Vectors | Sequence[ResultRow]) -> Iterable[bytes]:
         lines = _vector_lines(numbers, results) if isinstance(results, np.ndarray) else _row_lines(numbers, results)
         return (line.encode() + b"\n" for line in lines)
-
-    def complete(self, partial: Path, num_rows: int) -> Path:
-        return partial
 
 
 def _row_lines(numbers: Sequence[int], rows: Sequence[ResultRow]) -> Iterator[str]:
@@ -88,7 +86,7 @@ def _vector_lines(numbers: Sequence[int], vectors: Vectors) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Parquet:
+class Parquet(ResultFormat):
     """A table of "row" and `columns`, a pyarrow.Schema; for vectors its only column is "vector"."""
 
     columns: Any
@@ -138,7 +136,7 @@ class Parquet:
 
 
 @dataclass(frozen=True)
-class Separated:
+class Separated(ResultFormat):
     """.csv: comma-separated, quoted as in RFC 4180, lines end in a line feed. .tsv: tab-separated without quoting; tabs
     and line ends inside a value become spaces.
 
@@ -162,9 +160,6 @@ class Separated:
 
     def _is_split(self, column: str) -> bool:
         return column == "scores" and bool(self.labels)
-
-    def complete(self, partial: Path, num_rows: int) -> Path:
-        return partial
 
     def _line(self, values: Sequence[Any]) -> bytes:
         return (("\t" if self.tabs else ",").join(map(self._cell, values)) + "\n").encode()

@@ -101,22 +101,16 @@ class CandidatePool:
         self.candidates = merged.most_uncertain(max(self.number, min(BETA * self.number, MAX_CLUSTERED)))
         return self.candidates
 
-    def choose(self) -> list[int]:
-        """The indices of the texts to label next, the most uncertain first; fewer than `number` if there are no more
-        different texts."""
-        if self.candidates is None or not len(self.candidates):
-            return []
-        chosen = representatives(self.candidates.vectors_NH, self.candidates.uncertainty_N, self.number)
-        return [int(self.candidates.rows_N[index]) for index in chosen]
-
-
-def choose_all(pool: CandidatePool, source: str) -> list[int]:
-    """The indices that a pool chooses. InputError if there are fewer than it wants; source: what they come from."""
-    chosen = pool.choose()
-    if len(chosen) < pool.number:
-        different = f"{len(chosen):,} of them different and not empty"
-        raise InputError(f"label_next ({pool.number:,}) is more than there are: {source}, {different}; ask for fewer")
-    return chosen
+    def choose(self, source: str) -> list[int]:
+        """The indices of the texts to label next, the most uncertain first. InputError if there are fewer different
+        texts than `number`; source: what they come from."""
+        left, num_left = self.candidates, len(self.candidates or ())
+        if left is None or num_left < self.number:
+            different = f"{num_left:,} of them different and not empty"
+            few = f"label_next ({self.number:,}) is more than there are: {source}, {different}; ask for fewer"
+            raise InputError(few)
+        chosen = representatives(left.vectors_NH, left.uncertainty_N, self.number)
+        return [int(left.rows_N[index]) for index in chosen]
 
 
 def _row_key(text: str, pair: str) -> str:

@@ -42,13 +42,22 @@ if TYPE_CHECKING:
     from bothways.inference.active_learning import UnlabelledTexts
     from bothways.inference.backends.backend import Backend
     from bothways.inference.backends.encoder import EncoderBackend
-    from bothways.inference.runner import BatchRunner
     from bothways.model.model import Model
     from bothways.tasks.fill import Guess
 
 Result = TypeVar("Result")
 STREAM_ROWS = 1024  # texts that `stream` reads ahead and computes together
 LABELS_SHOWN = 5  # in repr(Predictor)
+
+
+class ClassifyOptions(ReadOptions, total=False):
+    top: int | None
+    coverage: float | None
+
+
+class AnswerOptions(ReadOptions, total=False):
+    top: int
+    max_answer_tokens: int | None
 
 
 class Predictor:
@@ -166,10 +175,6 @@ class Predictor:
         return self.encoder.model
 
     @property
-    def runner(self) -> BatchRunner:
-        return self.encoder.runner
-
-    @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the checkpoint. InputError if the checkpoint has none."""
         return self.backend.tokenizer
@@ -243,24 +248,10 @@ class Predictor:
         return vectors_NH[0] if is_single else vectors_NH
 
     @overload
-    def classify(  # type: ignore[overload-overlap]
-        self,
-        texts: str,
-        pairs: str | None = None,
-        *,
-        top: int | None = None,
-        coverage: float | None = None,
-        **options: Unpack[ReadOptions],
-    ) -> Prediction: ...
+    def classify(self, texts: str, pairs: str | None = None, **options: Unpack[ClassifyOptions]) -> Prediction: ...  # type: ignore[overload-overlap]
     @overload
     def classify(
-        self,
-        texts: Texts,
-        pairs: Texts | None = None,
-        *,
-        top: int | None = None,
-        coverage: float | None = None,
-        **options: Unpack[ReadOptions],
+        self, texts: Texts, pairs: Texts | None = None, **options: Unpack[ClassifyOptions]
     ) -> list[Prediction]: ...
     def classify(
         self,
@@ -324,14 +315,14 @@ class Predictor:
         punctuation one is kept. The choice depends on nothing but texts, order and model. InputError if there are fewer
         than n different texts, or if the model is not a classifier.
         """
-        from bothways.inference.active_learning import CandidatePool, choose_all
+        from bothways.inference.active_learning import CandidatePool
 
         firsts, seconds, is_single = read_one_or_many(texts, pairs)
         if is_single:
             raise InputError("texts is a single string; give a list of texts to choose from")
         pool = CandidatePool(whole_number("n", n, 1))
         pool.add(self.label_candidates(firsts, seconds, **options))
-        return choose_all(pool, f"{format_count(len(firsts), 'text')} given")
+        return pool.choose(f"{format_count(len(firsts), 'text')} given")
 
     def label_candidates(
         self, texts: list[str], pairs: list[str] | None, **options: Unpack[ReadOptions]
@@ -380,15 +371,12 @@ class Predictor:
             model.cloze("It was [MASK].", ["great", "terrible"]).classify("The plot makes no sense.").label
         """
         from bothways.checkpoint.cloze import with_cloze_head, words_by_label
-        from bothways.inference.backends.encoder import EncoderBackend
 
         encoder = self.encoder
         named = words_by_label(words if isinstance(words, Mapping) else tuple(words), ())
-        source = encoder.checkpoint
+        classifier = with_cloze_head(encoder.checkpoint, phrase, named)
         dtype = str(self.dtype).removeprefix("torch.")
-        classifier = with_cloze_head(source, phrase, named)
-        backend = EncoderBackend(classifier, dtype=dtype, device=str(self.device), source=encoder.source)
-        return type(self)(backend)
+        return type(self)(classifier, dtype=dtype, device=str(self.device), source=encoder.source)
 
     def warn_of_lost_decoder(self) -> None:
         """Warn once that the decoder of pre-training (DeBERTa's EMD) is missing."""
@@ -444,25 +432,9 @@ class Predictor:
         return windows, [merge_rows(parts, part_rows) for parts, part_rows in zip(windows, rows, strict=True)]
 
     @overload
-    def answer(  # type: ignore[overload-overlap]
-        self,
-        questions: str,
-        passages: str,
-        *,
-        top: int = 1,
-        max_answer_tokens: int | None = None,
-        **options: Unpack[ReadOptions],
-    ) -> list[Answer]: ...
+    def answer(self, questions: str, passages: str, **options: Unpack[AnswerOptions]) -> list[Answer]: ...  # type: ignore[overload-overlap]
     @overload
-    def answer(
-        self,
-        questions: Texts,
-        passages: Texts,
-        *,
-        top: int = 1,
-        max_answer_tokens: int | None = None,
-        **options: Unpack[ReadOptions],
-    ) -> list[list[Answer]]: ...
+    def answer(self, questions: Texts, passages: Texts, **options: Unpack[AnswerOptions]) -> list[list[Answer]]: ...
     def answer(
         self,
         questions: Texts,
@@ -545,21 +517,13 @@ class Predictor:
         for name, values in (("texts", texts), ("pairs", pairs)):
             if isinstance(values, str):
                 raise InputError(f"{name} is one string; give an iterator of {name}")
-        return _stream(method, iter(texts), None if pairs is None else iter(pairs), rows, options)
+        first, *others = (iter(values) for values in (texts, pairs) if values is not None)
 
+        def results() -> Iterator[Result]:
+            while block := [*islice(first, rows)]:
+                yield from method(block, *([*islice(other, len(block))] for other in others), **options)
 
-def _stream(
-    method: Callable[..., Iterable[Result]],
-    texts: Iterator[str],
-    pairs: Iterator[str] | None,
-    rows: int,
-    options: dict[str, Any],
-) -> Iterator[Result]:
-    while block := [*islice(texts, rows)]:
-        if pairs is None:
-            yield from method(block, **options)
-        else:
-            yield from method(block, [*islice(pairs, len(block))], **options)
+        return results()
 
 
 def _shortened(labels: Sequence[str]) -> str:

@@ -14,9 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.data.splits import selection_folds
 from bothways.device import single_thread
-from bothways.rng import Purpose, generator
+from bothways.linear.regressions import fold_rows, random_order
 
 Loss = tuple[Tensor, int | Tensor]  # sum, count
 Rows = tuple[Tensor, Tensor]  # features [N, H] float32 and targets [N, ...], on the CPU
@@ -58,7 +57,6 @@ def fit(
     *,
     groups: Sequence[Hashable] | None = None,
     dev: Rows | None = None,
-    seed: int = 0,
     strengths: Sequence[float] = STRENGTHS,
     score: Score | None = None,
 ) -> LinearHead:
@@ -72,7 +70,7 @@ def fit(
     Deterministic: equal arguments give equal bits, whatever the number of threads.
     """
     with single_thread():
-        parts = selection_parts(train, dev, groups, seed)
+        parts = selection_parts(train, dev, groups)
         solvers = [(_Solver(rows, loss, num_outputs), held_out) for rows, held_out in parts]
         targets = torch.cat([y for _, (_, y) in solvers])
         best_strength, best, best_scores = strengths[0], (-np.inf, -np.inf), torch.zeros(0)
@@ -92,15 +90,12 @@ def fit(
         return LinearHead(weight_CH * scale, bias_C * scale, best_strength, -best[1])
 
 
-def selection_parts(
-    train: Rows, dev: Rows | None, groups: Sequence[Hashable] | None, seed: int
-) -> list[tuple[Rows, Rows]]:
+def selection_parts(train: Rows, dev: Rows | None, groups: Sequence[Hashable] | None) -> list[tuple[Rows, Rows]]:
     """(rows to fit, rows to score) for choosing the strength: train and dev, or folds of train if dev is small."""
-    sampled = sample_rows(len(train[1]), MAX_ROWS, seed)
-    sample = take(train, sampled)
     if dev is not None and len(dev[1]) >= MIN_DEV_ROWS:
-        return [(sample, take(dev, sample_rows(len(dev[1]), MAX_ROWS, seed)))]
-    return split_folds(sample, None if groups is None else [groups[row] for row in sampled], seed)
+        return [(take(train, sample_rows(train)), take(dev, sample_rows(dev)))]
+    folds = fold_rows(train[1].numpy(), sample_rows(train), groups, FOLDS)
+    return [(take(train, others), take(train, held_out)) for others, held_out in folds]
 
 
 def best_scale(scores_NC: Tensor, targets: Tensor, loss: RowLoss) -> float:
@@ -112,22 +107,13 @@ def best_scale(scores_NC: Tensor, targets: Tensor, loss: RowLoss) -> float:
     return min(SCALES, key=lambda scale: float(loss(scores_NC * scale, targets)[0]))
 
 
-def sample_rows(num_rows: int, max_rows: int, seed: int) -> list[int]:
-    """At most max_rows random rows, in order."""
-    if num_rows <= max_rows:
-        return [*range(num_rows)]
-    return sorted(generator(seed, Purpose.FOLDS).permutation(num_rows)[:max_rows].tolist())
+def sample_rows(rows: Rows) -> np.ndarray:
+    """At most MAX_ROWS random rows, in order."""
+    return np.sort(random_order(len(rows[1]))[:MAX_ROWS])
 
 
-def take(rows: Rows, indices: Sequence[int]) -> Rows:
+def take(rows: Rows, indices: np.ndarray) -> Rows:
     return rows[0][indices], rows[1][indices]
-
-
-def split_folds(rows: Rows, groups: Sequence[Hashable] | None, seed: int) -> list[tuple[Rows, Rows]]:
-    """(other rows, rows) of each fold; see `selection_folds`."""
-    folds = selection_folds(rows[1].numpy(), groups, seed=seed, folds=FOLDS)
-    others = [np.setdiff1d(np.arange(len(rows[1])), fold).tolist() for fold in folds]
-    return [(take(rows, other), take(rows, fold)) for other, fold in zip(others, folds, strict=True)]
 
 
 class _Solver:

@@ -49,7 +49,11 @@ def fit(
     rows = random_order(len(targets))[: int(MAX_PRODUCTS / row_cost)]
     selected = rows[: min(MAX_SELECTION_ROWS, int(MAX_SELECTION_PRODUCTS / row_cost))]
     has_dev = len(dev[1]) >= MIN_DEV_ROWS
-    parts = [((x_NF[selected], targets[selected]), dev)] if has_dev else _fold_parts(train, selected, groups)
+    if has_dev:
+        parts = [((x_NF[selected], targets[selected]), dev)]
+    else:
+        folds = fold_rows(targets, selected, groups, NUM_FOLDS)
+        parts = [((x_NF[others], targets[others]), (x_NF[fold], targets[fold])) for others, fold in folds]
 
     def criterion(strength: float) -> tuple[float, float]:
         solved = (solve(fitted, kind, num_outputs, strength, balanced) for fitted, _ in parts)
@@ -64,15 +68,13 @@ def fit(
         return *solve((x_NF[rows], targets[rows]), kind, num_outputs, strength, balanced), strength
 
 
-def _fold_parts(train: Data, rows: np.ndarray, groups: Sequence[Hashable] | None) -> list[tuple[Data, Data]]:
-    """(the other rows, the rows) of each fold of some training rows."""
-    x_NF, targets = train
+def fold_rows(
+    targets: np.ndarray, rows: np.ndarray, groups: Sequence[Hashable] | None, num_folds: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(the other rows, the rows) of each fold of some training rows. groups: of all training rows."""
     row_groups = None if groups is None else [groups[row] for row in rows.tolist()]
-    folds = [
-        (np.delete(rows, fold), rows[fold])
-        for fold in selection_folds(targets[rows], row_groups, seed=0, folds=NUM_FOLDS)
-    ]
-    return [((x_NF[others], targets[others]), (x_NF[held_out], targets[held_out])) for others, held_out in folds]
+    folds = selection_folds(targets[rows], row_groups, seed=0, folds=num_folds)
+    return [(np.delete(rows, fold), rows[fold]) for fold in folds]
 
 
 def scores(x_NF: Features, weight_CF: np.ndarray, bias_C: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +125,7 @@ class StaticVectors:
         return vectors_NH
 
     def _sum(self, texts: Sequence[str], vectors_nH: np.ndarray) -> None:
-        from itertools import chain
-
-        tokenize = self.tokenizer.ids
-        rows = [tokenize(text) for text in texts]
+        rows = [*map(self.tokenizer.ids, texts)]
         sizes_n = np.fromiter(map(len, rows), np.int64, len(rows))
         ids_T = np.fromiter(chain.from_iterable(rows), np.int64, int(sizes_n.sum()))
         text_T = np.repeat(np.arange(len(rows)), sizes_n)
@@ -157,12 +155,9 @@ class StaticVectors:
 
 def is_static(directory: Path) -> bool:
     """Whether a directory holds static vectors."""
-    if not (directory / CONFIG).is_file():
-        return (directory / MODULES).is_file() and "StaticEmbedding" in (directory / MODULES).read_text("utf-8")
-    config = read_json(directory / CONFIG)
-    if config.get("model_type") == MODEL_TYPE:
+    config, modules = directory / CONFIG, directory / MODULES
+    if config.is_file() and read_json(config).get("model_type") == MODEL_TYPE:
         return True
-    modules = directory / MODULES
     return modules.is_file() and "StaticEmbedding" in modules.read_text("utf-8")
 
 
@@ -177,12 +172,10 @@ def read_static(path: Path) -> StaticVectors:
     config = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
     try:
         with safe_open(file, "numpy") as stored:
-            names = set(stored.keys())
-            tensors = {name: stored.get_tensor(name) for name in names}
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise InputError(f"{file}: damaged ({error}); copy it again") from None
-    tokenizer: Tokenizer = _read_tokenizer(folder)
-    table = _table(file, tensors)
+    tokenizer, table = _read_tokenizer(folder), _table(file, tensors)
     unknown = unknown_ids(tokenizer)
     normalize = bool(config.get("normalize", _has_normalize(path)))
     if type(limit := config.get("max_length")) is int:

@@ -15,7 +15,6 @@ import numpy as np
 
 from bothways.errors import InputError
 from bothways.linear.static_vectors import StaticVectors, VectorTable, read_static
-from bothways.tokenizer.tokenizer import Tokenizer
 
 HEADER = re.compile(rb"(\d{1,10}) (\d{1,6})\s*\n")
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
@@ -77,8 +76,7 @@ def read_word_vectors(path: Path) -> StaticVectors:
     if not words:
         raise InputError(f"{path}: has no word vectors; copy it again")
     tokenizer: Any = WordTokenizer(words)
-    typed: Tokenizer = tokenizer
-    return StaticVectors(typed, VectorTable(np.stack(vectors)), facts={"base_model": path.name}).checked(path)
+    return StaticVectors(tokenizer, VectorTable(np.stack(vectors)), facts={"base_model": path.name}).checked(path)
 
 
 def _binary_rows(file: IO[bytes], number: int, size: int) -> Iterator[tuple[str, np.ndarray]]:

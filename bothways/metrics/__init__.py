@@ -17,16 +17,13 @@ from bothways.metrics.classification import (
     unigram_loss,
     unigram_probabilities,
 )
-from bothways.metrics.entities import entity_intervals, entity_scores, span_scores, tag_interval
+from bothways.metrics.entities import entity_intervals, entity_scores, span_scores
 from bothways.metrics.intervals import (
-    FEW_ROWS,
     TIE,
     Interval,
     Intervals,
-    Z,
     difference_interval,
     few_rows_warning,
-    mean_interval,
     mean_intervals,
     wilson_interval,
     with_intervals,
@@ -34,11 +31,9 @@ from bothways.metrics.intervals import (
 from bothways.metrics.ranking import query_scores, ranking_intervals, ranking_scores
 
 __all__ = [
-    "FEW_ROWS",
     "TIE",
     "Interval",
     "Intervals",
-    "Z",
     "answer_intervals",
     "answer_scores",
     "best_threshold",
@@ -49,7 +44,6 @@ __all__ = [
     "entity_scores",
     "few_rows_warning",
     "mean_and_std",
-    "mean_interval",
     "mean_intervals",
     "multi_label",
     "multi_label_intervals",
@@ -61,7 +55,6 @@ __all__ = [
     "regression_intervals",
     "reliability",
     "span_scores",
-    "tag_interval",
     "unigram_loss",
     "unigram_probabilities",
     "wilson_interval",

@@ -110,7 +110,7 @@ def multi_label(
     most frequent label set. A text without gold and predicted labels has F1 1. f1_macro skips labels that occur neither
     in the gold labels nor in the predictions.
     """
-    gold_NC, predicted_NC = _indicators(gold, names), _indicators(predicted, names)
+    gold_NC, predicted_NC = indicators(gold, names), indicators(predicted, names)
     right_NC, total_NC = 2 * (gold_NC & predicted_NC), gold_NC.astype(int) + predicted_NC
     used_C = total_NC.any(axis=0)
     return {
@@ -150,7 +150,7 @@ def multi_label_intervals(
     return Intervals(intervals, resamples, bounds.num_units)
 
 
-def _indicators(labels: Sequence[Collection[str]], names: Sequence[str]) -> np.ndarray:
+def indicators(labels: Sequence[Collection[str]], names: Sequence[str]) -> np.ndarray:
     """[N, C], True where a text has a label."""
     column_by_name = {name: index for index, name in enumerate(names)}
     indicators_NC = np.zeros((len(labels), len(names)), bool)
@@ -188,13 +188,12 @@ def regression_intervals(
         scores_by_resample = [_number_scores(*(column[rows] for column in columns)) for rows in resamples]
         return {name: np.array([one[name] for one in scores_by_resample]) for name in scores_by_resample[0]}
 
-    bounds, values = bootstrap(int(unit_N.max()) + 1, scores), regression(gold, predicted)
-    del bounds["variance"]
-    for name, (low, high) in bounds.items():
+    def widened(name: str, bounds: Interval, value: float) -> Interval:
         is_correlation = name in ("pearson", "spearman")
-        bounds[name] = (
-            widen_correlation((low, high), values[name], len(gold_N)) if is_correlation else (max(low, 0.0), high)
-        )
+        return widen_correlation(bounds, value, len(gold_N)) if is_correlation else (max(bounds[0], 0.0), bounds[1])
+
+    bounds = bootstrap(int(unit_N.max()) + 1, scores, widened)
+    del bounds["variance"]
     return bounds
 
 

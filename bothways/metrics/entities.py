@@ -8,7 +8,7 @@ from typing import Any
 
 from bothways.data.tags import Scheme, tags_to_spans
 from bothways.errors import InputError
-from bothways.metrics.intervals import Interval, Intervals, decision_intervals, mean_intervals, resampling_units
+from bothways.metrics.intervals import Intervals, decision_intervals, mean_intervals, resampling_units
 
 LocatedSpan = tuple[Hashable, str, int, int]  # (document, label, start, end), in words or in characters
 
@@ -50,7 +50,11 @@ def entity_intervals(
     sequences are resampled.
     """
     groups = range(len(gold)) if groups is None else groups
-    accuracy = _tag_intervals(gold, predicted, groups)
+    accuracies = [
+        _ratio(sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True)), len(gold_tags))
+        for gold_tags, predicted_tags in zip(gold, predicted, strict=True)
+    ]
+    accuracy = mean_intervals({"accuracy": accuracies}, groups, [*map(len, gold)])
     if scheme == "plain":
         return accuracy
     bounds = decision_intervals(
@@ -62,23 +66,6 @@ def entity_intervals(
         {**{name: bounds.resamples[name] for name in names}, **accuracy.resamples},
         bounds.num_units,
     )
-
-
-def tag_interval(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], groups: Sequence[Hashable]
-) -> Interval:
-    """95 % interval of tag accuracy."""
-    return _tag_intervals(gold, predicted, groups)["accuracy"]
-
-
-def _tag_intervals(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], groups: Sequence[Hashable]
-) -> Intervals:
-    accuracies = [
-        _ratio(sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True)), len(gold_tags))
-        for gold_tags, predicted_tags in zip(gold, predicted, strict=True)
-    ]
-    return mean_intervals({"accuracy": accuracies}, groups, [*map(len, gold)])
 
 
 def _located(sequences: Sequence[Sequence[str]], scheme: Scheme, strict: bool) -> list[LocatedSpan]:

@@ -20,6 +20,7 @@ Interval = tuple[float, float]
 Decision = tuple[Any, ...]  # (index of the row, label, position in the row): the class of a text, or an entity
 # How often each unit is drawn in each resample [B, U] -> scores by name [B].
 Statistic = Callable[[np.ndarray], Mapping[str, np.ndarray]]
+Widen = Callable[[str, Interval, float], Interval]  # name of a score, its bounds and its value -> its bounds
 RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWS = 1000, 200, 2 * 10**7
 BLOCK_DRAWS = 2**16  # draws of units that are scored at once: they fit into a processor's cache
 FEW_DRAWS = 2**10  # units up to which draws are kept for the next call, 64 blocks of half a megabyte at most
@@ -69,23 +70,20 @@ class Intervals(dict[str, Interval]):
         self.resamples, self.num_units = resamples, num_units
 
 
-def bootstrap(num_units: int, statistic: Statistic) -> Intervals:
-    """The `percentile_interval` of each score over resamples of the units.
+def bootstrap(num_units: int, statistic: Statistic, widen: Widen) -> Intervals:
+    """The `percentile_interval` of each score over resamples of the units, widened.
 
     With very many units, fewer resamples are drawn (see MOST_DRAWS).
     """
     blocks = [statistic(draws_BU) for draws_BU in draw_resamples(num_units)]
     resamples = {name: np.concatenate([scores[name] for scores in blocks]) for name in blocks[0]}
-    values = whole_scores(num_units, statistic)
+    whole = statistic(np.ones((1, num_units), np.int64))  # each unit once
+    values = {name: float(score_B[0]) for name, score_B in whole.items()}
     bounds = {
-        name: percentile_interval(values[name], resamples_B, num_units) for name, resamples_B in resamples.items()
+        name: widen(name, percentile_interval(values[name], resamples_B, num_units), values[name])
+        for name, resamples_B in resamples.items()
     }
     return Intervals(bounds, resamples, num_units)
-
-
-def whole_scores(num_units: int, statistic: Statistic) -> dict[str, float]:
-    """The scores with each unit once."""
-    return {name: float(score_B[0]) for name, score_B in statistic(np.ones((1, num_units), np.int64)).items()}
 
 
 def draw_resamples(num_units: int) -> Iterator[np.ndarray]:
@@ -169,13 +167,6 @@ def resampling_units(groups: Sequence[Hashable]) -> np.ndarray:
     return unit_N if len(unit_by_group) > 1 else np.arange(len(groups))
 
 
-def mean_interval(
-    values: Sequence[float], groups: Sequence[Hashable], weights: Sequence[float] | None = None
-) -> Interval:
-    """95 % interval of the weighted mean of values in 0..1, one per row; see `mean_intervals`."""
-    return mean_intervals({"mean": values}, groups, weights)["mean"]
-
-
 def mean_intervals(
     columns: Mapping[str, Sequence[float]], groups: Sequence[Hashable], weights: Sequence[float] | None = None
 ) -> Intervals:
@@ -192,10 +183,8 @@ def mean_intervals(
         total_B = (draws_BU * weight_U).sum(1)
         return {name: (draws_BU * sum_U).sum(1) / total_B for name, sum_U in sums.items()}
 
-    num_units, trials = len(weight_U), float(weight_U.sum())
-    values, bounds = whole_scores(num_units, means), bootstrap(num_units, means)
-    bounds.update({name: widen(interval, values[name], trials) for name, interval in bounds.items()})
-    return bounds
+    trials = float(weight_U.sum())
+    return bootstrap(len(weight_U), means, lambda name, bounds, value: widen(bounds, value, trials))
 
 
 def decision_intervals(
@@ -220,15 +209,15 @@ def decision_intervals(
         )
         return decision_scores(gold_BC, predicted_BC, right_BC, positive_index)
 
-    num_units = int(unit_N.max()) + 1
-    values, bounds = whole_scores(num_units, scores), bootstrap(num_units, scores)
     num_positive = [sum(decision[1] == positive for decision in decisions) for decisions in decision_sets]
     num_gold, num_predicted, _ = map(len, decision_sets)
-    trials = dict.fromkeys(values, (num_gold + num_predicted) / 2)
-    trials |= {"precision": num_predicted, "recall": num_gold, "f1_positive": (num_positive[0] + num_positive[1]) / 2}
-    lowest = {"matthews": -1.0}
-    bounds.update({name: widen(bounds[name], values[name], trials[name], lowest.get(name, 0.0)) for name in values})
-    return bounds
+    trials = {"precision": num_predicted, "recall": num_gold, "f1_positive": (num_positive[0] + num_positive[1]) / 2}
+
+    def widened(name: str, bounds: Interval, value: float) -> Interval:
+        lowest = -1.0 if name == "matthews" else 0.0
+        return widen(bounds, value, trials.get(name, (num_gold + num_predicted) / 2), lowest)
+
+    return bootstrap(int(unit_N.max()) + 1, scores, widened)
 
 
 def decision_scores(

@@ -21,9 +21,11 @@ class ConfusionMatrix(Section):
     heading = "Confusion matrix"
 
     @staticmethod
-    def from_indices(labels: Sequence[str], gold: Iterable[int], predicted: Iterable[int]) -> "ConfusionMatrix":
-        """From the gold and predicted label index of each text."""
-        return ConfusionMatrix(labels, Counter(zip(gold, predicted, strict=True)))
+    def from_names(labels: Sequence[str], gold: Iterable[str], predicted: Iterable[str]) -> "ConfusionMatrix":
+        """From the gold and predicted label of each text."""
+        index_by_label = {label: index for index, label in enumerate(labels)}
+        indices = (map(index_by_label.__getitem__, names) for names in (gold, predicted))
+        return ConfusionMatrix(labels, Counter(zip(*indices, strict=True)))
 
     @property
     def scores(self) -> list["LabelScore"]:

@@ -147,6 +147,12 @@ class FineTune(Adapters, Encoded, Recipe):
             )
 
     @property
+    def windows(self) -> tuple[int, int, LongTexts]:
+        """Tokens of a window, those that neighbouring windows share (a quarter, unless there is an option for it), and
+        what happens to longer texts."""
+        return self.window, getattr(self, "overlap", self.window // 4), self.long
+
+    @property
     def is_distilled(self) -> bool:
         """Whether a teacher's outputs are part of the loss."""
         return self.teacher is not None and self.alpha > 0

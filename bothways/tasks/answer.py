@@ -53,8 +53,7 @@ from bothways.tasks.task import (
     Schema,
     Task,
     fact,
-    firsts,
-    seconds,
+    split_pairs,
 )
 from bothways.tasks.training_task import (
     Baseline,
@@ -66,6 +65,7 @@ from bothways.tasks.training_task import (
     TrainingTask,
     check_task,
     describe_lengths,
+    text_reader,
 )
 from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
@@ -354,7 +354,7 @@ class Answering(TrainingTask):
         windows: dict[str, list[list[Encoding]]] = {}
         data = {}
         for split, loaded in read_splits(settings, skipped, fold).items():
-            windows_by_question = read_windows(loaded, *reader(settings, pretrained))
+            windows_by_question = read_windows(loaded, *text_reader(settings.windows, pretrained))
             questions[split], windows[split], rows = [], [], list[tuple[int, int]]()
             for question, question_windows in zip(loaded, windows_by_question, strict=True):
                 try:
@@ -384,10 +384,10 @@ class Answering(TrainingTask):
         """InputError for a teacher that reads other windows: start and end scores belong to tokens."""
         check_task(teacher, self.name, self.settings.teacher)
         models, sample = (self.pretrained, teacher), self.questions["train"][:SAMPLE]
-        sizes = {reader(self.settings, model)[1].read_size for model in models}
+        sizes = {text_reader(self.settings.windows, model)[1].read_size for model in models}
         same = len(sizes) == 1 and teacher.need_tokenizer().vocab == self.pretrained.need_tokenizer().vocab
         if same:
-            own, other = (read_windows(sample, *reader(self.settings, model)) for model in models)
+            own, other = (read_windows(sample, *text_reader(self.settings.windows, model)) for model in models)
             same = all(window.ids == read.ids for window, read in zip(chain(*own), chain(*other), strict=True))
         if not same:
             raise InputError(
@@ -398,11 +398,6 @@ class Answering(TrainingTask):
         thresholds = {} if threshold is None else {"no_answer": threshold}
         return replace(self, pretrained=teacher, thresholds=thresholds)
 
-    def soft_labels(self, reader: TrainingTask, outputs: list[Floats]) -> list[Tensor]:
-        import torch
-
-        return [*map(torch.from_numpy, outputs)]
-
     def with_unlabelled(self) -> Answering:
         """Questions whose answers, if there are any, are not read."""
         settings = self.settings
@@ -411,7 +406,7 @@ class Answering(TrainingTask):
             for source in settings.unlabelled
             for question in read_squad(source, on_error=settings.on_error, encoding=settings.encoding)
         ]
-        windows = read_windows(added, *reader(settings, self.pretrained))
+        windows = read_windows(added, *text_reader(settings.windows, self.pretrained))
         train, no_rows = self.data["train"], (NO_LABEL, NO_LABEL)
         flat = [*chain.from_iterable(windows)]
         examples = AnswerWindows(train.windows + flat, train.rows + [no_rows] * len(flat))
@@ -471,13 +466,6 @@ def read_windows(questions: Sequence[Question], tokenizer: Tokenizer, policy: Wi
     return policy.split(encodings, names)
 
 
-def reader(settings: Answer, model: Checkpoint) -> tuple[Tokenizer, WindowPolicy]:
-    """How a model reads questions with their passages."""
-    max_length = model.model.config.max_position_embeddings
-    policy = WindowPolicy(settings.window, settings.overlap, settings.long, max_length=max_length)
-    return model.need_tokenizer(), policy
-
-
 def target_rows(windows: Sequence[Encoding], question: Question) -> list[tuple[int, int]]:
     """First and last row of the first answer in each window. InputError if the answer has no token."""
     if not question.answers:
@@ -496,7 +484,8 @@ def answer_items(
     model: Predictor, items: Sequence[Item], reading: Mapping[str, Any], *, top: int | None = None
 ) -> Sequence[Any]:
     """The `top` best answers to each question as JSON, the best first."""
-    answers = model.answer(firsts(items), seconds(items) or [], top=top or 1, **reading)
+    questions, passages = split_pairs(items)
+    answers = model.answer(questions, passages or [], top=top or 1, **reading)
     return [[answer.to_json() for answer in best] for best in answers]
 
 

@@ -27,6 +27,7 @@ from bothways.data.text_files import file_type, read_lines
 from bothways.errors import InputError, RowLocation, format_count, join_names
 from bothways.linear.regressions import Kind
 from bothways.log import escape_line
+from bothways.metrics.classification import indicators
 from bothways.metrics.label_errors import label_errors, label_set_errors
 from bothways.settings.finetune import Classify
 from bothways.settings.predict import Evaluate
@@ -35,16 +36,15 @@ from bothways.tasks.class_decoding import Calibration, fit_calibration, fit_temp
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.regress import NumberEvaluator
 from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_column
-from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, firsts, second_texts, seconds
+from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, split_pairs
 from bothways.tasks.text_examples import TextExamples
-from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, columns_of
+from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow
 from bothways.tasks.texts import TextTask, TextView
 from bothways.tasks.training_task import (
     Baseline,
     LabelObjective,
     Metrics,
     Scoring,
-    TrainingTask,
     check_task,
     label_issue,
 )
@@ -129,7 +129,7 @@ class ClassEvaluator(TextEvaluator[str]):
     positive: str | None = None
 
     def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[str]:
-        return [prediction.label for prediction in model.classify(*columns_of(rows))]
+        return [prediction.label for prediction in model.classify(*split_pairs(rows))]
 
     def scores(self, gold: Any, predictions: Any) -> Mapping[str, Any]:
         return metrics.classification(gold, predictions, positive=self.positive)
@@ -147,13 +147,12 @@ class LabelSetEvaluator(TextEvaluator[Collection[str]]):
     names: Sequence[str]
 
     def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[Collection[str]]:
-        return [prediction.labels for prediction in model.classify(*columns_of(rows))]
+        return [prediction.labels for prediction in model.classify(*split_pairs(rows))]
 
     def scores(self, gold: Any, predictions: Any) -> Mapping[str, Any]:
         return metrics.multi_label(gold, predictions, self.names)
 
-    def intervals(self, gold: Any, predictions: Any, units: Any) -> metrics.Intervals:
-        return metrics.multi_label_intervals(gold, predictions, units)
+    intervals = staticmethod(metrics.multi_label_intervals)
 
 
 @dataclass(frozen=True)
@@ -170,11 +169,9 @@ class ClassScoring(Scoring):
     def compute_metrics(self, split: str, outputs: Floats) -> Metrics:
         import torch
 
-        from bothways.tasks.losses import multi_label_loss, weighted_class_loss
-
         targets = self.task.data[split].targets
-        loss = multi_label_loss if self.task.settings.multi_label else weighted_class_loss
-        total, count = loss(torch.from_numpy(outputs), torch.from_numpy(targets), torch.ones(len(self.task.names)))
+        unweighted = replace(self.task.objective, weights_C=np.ones(len(self.task.names), np.float32))
+        total, count = unweighted.loss(torch.from_numpy(outputs), torch.from_numpy(targets))
         scores = self.label_metrics(targets, self.decide(outputs))
         baseline = self.trivial_metrics(targets)[self.metric]
         return {"loss": float(total) / count, **scores, "baseline": baseline}
@@ -287,24 +284,17 @@ class ClassView(TextView):
     def sections(self, predictions: Predictions) -> list[report.Section]:
         if self.task.settings.multi_label:
             return [report.LabelScores([*self.label_scores(predictions)])]
-        index_by_name = {name: index for index, name in enumerate(self.task.names)}
-        gold, predicted = (
-            [index_by_name[name] for name in names] for names in (predictions.gold, predictions.predicted)
-        )
+        gold, predicted = predictions.gold, predictions.predicted
         is_correct = [a == b for a, b in zip(gold, predicted, strict=True)]
-        confidences = [
-            probabilities[name] for probabilities, name in zip(predictions.details, predictions.predicted, strict=True)
-        ]
+        confidences = [probabilities[name] for probabilities, name in zip(predictions.details, predicted, strict=True)]
         calibration = metrics.reliability(confidences, is_correct)
         texts = map(self.text_by_location.__getitem__, predictions.where)
         mistakes = [
-            report.LabelMistake(
-                text, predictions.gold[row], predictions.predicted[row], confidences[row], pair, predictions.where[row]
-            )
+            report.LabelMistake(text, gold[row], predicted[row], confidences[row], pair, predictions.where[row])
             for row, (text, pair) in enumerate(texts)
             if not is_correct[row]
         ]
-        confusion = report.ConfusionMatrix.from_indices(self.task.names, gold, predicted)
+        confusion = report.ConfusionMatrix.from_names(self.task.names, gold, predicted)
         return [
             confusion,
             report.LabelScores(confusion.scores),
@@ -359,8 +349,7 @@ class Classification(TextTask):
         if settings.cloze is not None:
             check_cloze(settings, tables["train"])
             with_cloze_head(pretrained, settings.cloze, words_by_label(settings.words, names))  # before any work
-        targets_from = label_matrix if settings.multi_label else class_vector
-        targets = {split: targets_from(table, names) for split, table in tables.items()}
+        targets = {split: class_targets(table, names, settings.multi_label) for split, table in tables.items()}
         return cls(settings, pretrained, names, tables, {}).with_targets(targets)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
@@ -413,11 +402,6 @@ class Classification(TextTask):
             raise InputError(f"{self.settings.teacher}: gives a text {kind}, unlike the student (--multi-label)")
         teacher = with_labels(teacher, "classes", self.names, self.settings.teacher)
         return replace(self, pretrained=teacher, data=self.encode_for(teacher))
-
-    def soft_labels(self, reader: TrainingTask, outputs: Floats) -> list[Tensor]:
-        import torch
-
-        return [*torch.from_numpy(outputs)]
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         balanced = self.settings.class_weights == "balanced"
@@ -500,18 +484,11 @@ def check_metric(
         raise InputError(f"positive ({positive!r}) is not a label in {source}: {join_names(names)}")
 
 
-def class_vector(table: Table, names: Sequence[str]) -> np.ndarray:
-    """The class index of each text, int64 [N]. InputError for a label that is not among the names."""
-    return np.array(class_indices(table, names), np.int64)
-
-
-def label_matrix(table: Table, names: Sequence[str]) -> np.ndarray:
-    """Whether each text has each label, int64 [N, C]. InputError for a label that is not among the names."""
-    index_by_name = {name: index for index, name in enumerate(names)}
-    matrix_NC = np.zeros((len(table), len(names)), np.int64)
-    for row, labels in enumerate(label_sets(table, names)):
-        matrix_NC[row, [index_by_name[label] for label in labels]] = 1
-    return matrix_NC
+def class_targets(table: Table, names: Sequence[str], multi_label: bool) -> np.ndarray:
+    """The class index of each text, int64 [N], or whether it has each label, [N, C]. InputError for a label that is not
+    among the names."""
+    targets = indicators(label_sets(table, names), names) if multi_label else class_indices(table, names)
+    return np.array(targets, np.int64)
 
 
 # --- with a model -----------------------------------------------------------------------------------------------------
@@ -519,7 +496,7 @@ def label_matrix(table: Table, names: Sequence[str]) -> np.ndarray:
 
 def class_scores(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> Sequence[Any]:
     """The outputs of the head for classes, before a softmax or sigmoid, float32 [C] per text (or pair)."""
-    parts = model.backend.text_scores("classes", firsts(items), seconds(items), reading)
+    parts = model.backend.text_scores("classes", *split_pairs(items), reading)
     return [*np.concatenate([*parts])]
 
 
@@ -582,8 +559,7 @@ class ClassifyTask(TextModelTask):
     def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         """The most probable label, its score and the scores of all labels (or the `top` best); for multi-label models
         also the labels above the threshold, and with coverage the prediction set."""
-        predictions = model.classify([row.text for row in rows], second_texts(rows), **options)
-        return [prediction.to_json() for prediction in predictions]
+        return [prediction.to_json() for prediction in model.classify(*split_pairs(rows), **options)]
 
     def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
         import pyarrow

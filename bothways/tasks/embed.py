@@ -47,7 +47,7 @@ from bothways.tasks.training_task import (
     Scoring,
     Summary,
     TrainingTask,
-    window_policy,
+    text_reader,
 )
 
 if TYPE_CHECKING:
@@ -180,12 +180,8 @@ class PairScoring(Scoring):
         where = [f"{split}: pair {row}" for row in range(len(cosines))]
         gold = self.task.pairs[split].scores
         assert gold is not None
-        units = first_locations(self.text_keys(split), where)
+        units = first_locations(pair_keys(self.task.pairs[split].texts), where)
         return Predictions(where, gold.tolist(), cosines, units, [None] * len(where))
-
-    def text_keys(self, split: str) -> list[tuple[str, ...]]:
-        """Keys that are equal for near duplicates of the first two texts."""
-        return [*zip(*([*map(text_key, column)] for column in self.task.pairs[split].texts[:2]), strict=True)]
 
     def ranking_predictions(
         self, split: str, qrels: Mapping[str, Mapping[str, float]], rankings: Mapping[str, Sequence[str]]
@@ -229,7 +225,7 @@ class PairSummary(Summary):
 
     @property
     def warnings(self) -> list[str]:
-        keys = {split: self.task.scoring.text_keys(split) for split in self.task.pairs}
+        keys = {split: pair_keys(part.texts) for split, part in self.task.pairs.items()}
         notes = dict.fromkeys(note for part in self.task.pairs.values() for note in part.notes)
         warnings = [*notes, *overlap_warnings(keys)]
         for split, part in self.task.pairs.items():
@@ -267,7 +263,7 @@ class Embedding(TrainingTask):
     def build(settings: TrainEmbed, pretrained: Checkpoint, pairs: Mapping[str, TextPairs]) -> Embedding:
         dims = check_dims(settings.matryoshka_dims, pretrained.model.config.hidden_size)
         low, high = score_range(pairs["train"].scores, settings.train)
-        data, reader = {}, (pretrained.need_tokenizer(), window_policy(settings.window, settings.long, pretrained))
+        data, reader = {}, text_reader(settings.windows, pretrained)
         for split, part in pairs.items():
             scores = None if part.scores is None else ((part.scores - low) / (high - low)).astype(np.float32)
             data[split] = PairExamples.encode(part.texts, scores, *reader)
@@ -313,7 +309,9 @@ class Embedding(TrainingTask):
                 "that is at least as wide"
             )
         data = {
-            split: PairExamples.encode(part.texts, self.data[split].scores, *self.reader(teacher))
+            split: PairExamples.encode(
+                part.texts, self.data[split].scores, *text_reader(self.settings.windows, teacher)
+            )
             for split, part in self.pairs.items()
         }
         pooling = pooling_name("auto", teacher.pooling)
@@ -336,7 +334,7 @@ class Embedding(TrainingTask):
         scores = self.data["train"].scores
         if scores is not None:
             scores = np.append(scores, np.full(len(columns[0]) - num_pairs, np.nan, np.float32))
-        examples = PairExamples.encode(columns, scores, *self.reader(self.pretrained))
+        examples = PairExamples.encode(columns, scores, *text_reader(self.settings.windows, self.pretrained))
         examples.ids[:, num_pairs:] = NO_LABEL
         pairs = replace(train, texts=columns, scores=scores)
         return replace(self, pairs={**self.pairs, "train": pairs}, data={**self.data, "train": examples})
@@ -367,6 +365,11 @@ class Embedding(TrainingTask):
 
     scoring = cached_property(PairScoring)
     summary = cached_property(PairSummary)
+
+
+def pair_keys(texts: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Keys that are equal for near duplicates of the first two texts."""
+    return [*zip(*([*map(text_key, column)] for column in texts[:2]), strict=True)]
 
 
 def reduce_dimensions(vectors_RNH: Tensor, size: int) -> Tensor:
@@ -552,8 +555,7 @@ class EmbedTask(Task):
         vectors_RNH = np.stack([embed_chunks(model, texts, columns.dimensions) for texts in pairs.texts[:2]])
         if pairs.scores is not None:
             cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
-            keys = zip(*(map(text_key, texts) for texts in pairs.texts[:2]), strict=True)
-            return pair_scores(pairs.scores.tolist(), cosines_N.tolist(), [*keys])
+            return pair_scores(pairs.scores.tolist(), cosines_N.tolist(), pair_keys(pairs.texts))
         ids: dict[str, int] = {}
         ids_RN = np.array([[ids.setdefault(text, len(ids)) for text in texts] for texts in pairs.texts[:2]])
         return ranking_scores(*rank_pairs(vectors_RNH, ids_RN), k=TOP)

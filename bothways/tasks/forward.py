@@ -83,8 +83,6 @@ def window_vectors(model: Model, batch: Batch, max_tokens: int = MAX_TOKENS) -> 
 
     if batch.num_tokens <= max_tokens:
         return encode(batch)
-    if not torch.is_grad_enabled():
-        return torch.cat([encode(part) for part in split_batch(batch, max_tokens)])
     return torch.cat([checkpointed(encode, part) for part in split_batch(batch, max_tokens)])
 
 
@@ -103,11 +101,10 @@ def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int =
     if batch.num_tokens <= max_tokens:
         rows_WH = encode(batch, bounds)
     else:
-        needs_gradient = torch.is_grad_enabled()
         rows: list[Tensor] = []
         for part in split_batch(batch, max_tokens):
             part_bounds = bounds[len(rows) : len(rows) + len(part)]
-            rows += checkpointed(encode, part, part_bounds) if needs_gradient else encode(part, part_bounds)
+            rows += checkpointed(encode, part, part_bounds)
         rows_WH = torch.stack(rows)
     order = batch.text_of_window.cpu().argsort().to(rows_WH.device)
     text_W, sizes_W = batch.text_of_window[order], batch.own_rows.diff(dim=1)[order, 0]
@@ -116,11 +113,13 @@ def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int =
 
 
 def checkpointed(encode: Callable[..., Tensor], batch: Batch, *arguments: Any) -> Tensor:
-    """encode(batch, *arguments) without storing activations; the backward pass recomputes them.
+    """encode(batch, *arguments) without storing activations; the backward pass, if there is one, recomputes them.
 
     Dropout is the same both times, since torch restores the random state. It does so only for the devices of tensors
     that are direct arguments, so input_ids are passed although unused.
     """
+    if not torch.is_grad_enabled():
+        return encode(batch, *arguments)
     result: Tensor = checkpoint(lambda _: encode(batch, *arguments), batch.input_ids, use_reentrant=False)
     return result
 

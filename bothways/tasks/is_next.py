@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError
 from bothways.settings.tables_in_memory import TableSource
-from bothways.tasks.task import OBJECT, TEXT, TRUNCATE, Item, LabelledRows, Route, Schema, Task, firsts, seconds
+from bothways.tasks.task import OBJECT, TEXT, TRUNCATE, Item, LabelledRows, Route, Schema, Task, split_pairs
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
@@ -17,7 +17,8 @@ PAIR: Schema = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2}
 
 def next_items(model: Predictor, items: Sequence[Item], reading: Mapping[str, Any]) -> Sequence[Any]:
     """The probability of each pair as JSON."""
-    scores = model.is_next(firsts(items), seconds(items) or [], **reading)
+    first, second = split_pairs(items)
+    scores = model.is_next(first, second or [], **reading)
     return [{"score": score} for score in scores.tolist()]
 
 

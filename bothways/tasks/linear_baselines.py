@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,18 +33,11 @@ METHODS: Mapping[Kind, str] = {
 SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s)|$)", re.DOTALL)
 
 
-class LinearBaseline(NamedTuple):
-    """A fitted linear model: its scores [N, C] for a split, and the model itself if it can be saved."""
-
-    name: str
-    scores_NC: np.ndarray
-    model: TfidfModel | None
-
-
 def fit_linear_baselines(
     task: TextTask, split: str, kind: Kind, num_outputs: int, *, balanced: bool = False, score: Score | None = None
-) -> Iterator[LinearBaseline]:
-    """Linear models over TF-IDF and over frozen vectors, fitted on train, with the penalty selected on dev.
+) -> Iterator[tuple[str, np.ndarray, TfidfModel | None]]:
+    """Linear models over TF-IDF and over frozen vectors, fitted on train, with the penalty selected on dev: the name of
+    each, its scores [N, C] for a split, and the model itself if it can be saved.
 
     Frozen vectors are means of all tokens; for pairs, those of both texts (`separate`). For pairs with numbers, the
     cosine of their vectors is a further baseline. Yields nothing for more than MAX_OUTPUTS outputs.
@@ -57,15 +50,15 @@ def fit_linear_baselines(
     targets = {name: examples.targets for name, examples in task.data.items()}
     rows = {name: Rows(table.texts, table.pairs, targets[name], table.units) for name, table in task.tables.items()}
     model = tfidf.fit(rows["train"], rows["dev"], kind, num_outputs, balanced=balanced, score=score)
-    yield LinearBaseline(f"TF-IDF + {METHODS[kind]}", model(rows[split].texts, rows[split].pairs), model)
+    yield f"TF-IDF + {METHODS[kind]}", model(rows[split].texts, rows[split].pairs), model
     if task.separate:
         vectors_N2H = task.separate.frozen[split]["head"]
         with torch.no_grad():
             scores_NC = task.separate.frozen_model.text_scores("classes", vectors_N2H).double().numpy()
-        yield LinearBaseline(f"frozen vector pairs + {METHODS[kind]}", scores_NC, None)
+        yield f"frozen vector pairs + {METHODS[kind]}", scores_NC, None
         if kind == "number":
             cosines_N1 = F.cosine_similarity(vectors_N2H[:, 0], vectors_N2H[:, 1])[:, None].double().numpy()
-            yield LinearBaseline(COSINE, cosines_N1, None)
+            yield COSINE, cosines_N1, None
         return
     features = mean_vectors(task, {"train", "dev", split})
     train_NH, dev_NH, split_NH = standardize(*(features[name].numpy() for name in ("train", "dev", split)))
@@ -74,7 +67,7 @@ def fit_linear_baselines(
     weight_CH, bias_C, _ = regressions.fit(
         train, dev, kind, num_outputs, strengths, groups=rows["train"].groups, balanced=balanced, score=score
     )
-    yield LinearBaseline(f"frozen vectors + {METHODS[kind]}", regressions.scores(split_NH, weight_CH, bias_C), None)
+    yield f"frozen vectors + {METHODS[kind]}", regressions.scores(split_NH, weight_CH, bias_C), None
 
 
 def mean_vectors(task: TextTask, splits: set[str]) -> dict[str, Tensor]:

@@ -21,9 +21,9 @@ from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.settings.finetune import Regress
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.scores import Predictions, Scores
-from bothways.tasks.task import second_texts
+from bothways.tasks.task import split_pairs
 from bothways.tasks.text_examples import TextExamples
-from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, columns_of
+from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow
 from bothways.tasks.texts import TextTask, TextView
 from bothways.tasks.training_task import (
     Baseline,
@@ -82,18 +82,15 @@ class NumberEvaluator(TextEvaluator[float]):
     secondary = "pearson"
 
     def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[float]:
-        scores: list[float] = model.regress(*columns_of(rows)).tolist()
+        scores: list[float] = model.regress(*split_pairs(rows)).tolist()
         return scores
 
     def agree(self, predictions: Sequence[float], reference: Sequence[float] | None) -> Scores:
         assert reference is not None
         return self.compare(reference, predictions, intervals=False)
 
-    def scores(self, gold: Any, predictions: Any) -> Mapping[str, Any]:
-        return metrics.regression(gold, predictions)
-
-    def intervals(self, gold: Any, predictions: Any, units: Any) -> metrics.Intervals:
-        return metrics.regression_intervals(gold, predictions, units)
+    scores = staticmethod(metrics.regression)
+    intervals = staticmethod(metrics.regression_intervals)
 
 
 @dataclass(frozen=True)
@@ -285,8 +282,7 @@ class RegressTask(TextModelTask):
         return numeric_labels(table)
 
     def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
-        numbers = model.regress([row.text for row in rows], second_texts(rows), **options)
-        return [{"score": number} for number in numbers.tolist()]
+        return [{"score": number} for number in model.regress(*split_pairs(rows), **options).tolist()]
 
     def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
         import pyarrow

@@ -69,7 +69,7 @@ from bothways.tasks.training_task import (
     check_task,
     describe_lengths,
     label_issue,
-    window_policy,
+    text_reader,
 )
 from bothways.tasks.windows import merge_rows
 from bothways.tokenizer.tokenizer import Encoding
@@ -181,14 +181,13 @@ class TagScoring(Scoring):
         import torch
 
         loss = float(torch.cat(self.word_losses(split, outputs)).mean())
-        gold, predicted = self.gold_tags(split), self.decode(split, outputs)
-        if not self.task.tagset.plain:
-            values = entity_scores(gold, predicted, "iob2")
-            return {"loss": loss, **{name: values[name] for name in ENTITY_METRICS}, "baseline": 0.0}
-        tags = [*chain.from_iterable(gold)]
-        num_correct = sum(map(str.__eq__, tags, chain.from_iterable(predicted)))
-        most_frequent = Counter(chain.from_iterable(self.gold_tags("train"))).most_common(1)[0][0]
-        return {"loss": loss, "accuracy": num_correct / len(tags), "baseline": tags.count(most_frequent) / len(tags)}
+        gold, baseline = self.gold_tags(split), 0.0
+        scores = self.evaluator.compare(gold, self.decode(split, outputs), intervals=False)
+        if self.task.tagset.plain:
+            tags = [*chain.from_iterable(gold)]
+            most_frequent = Counter(chain.from_iterable(self.gold_tags("train"))).most_common(1)[0][0]
+            baseline = tags.count(most_frequent) / len(tags)
+        return {"loss": loss, **{name: scores[name] for name in ENTITY_METRICS if name in scores}, "baseline": baseline}
 
     def word_losses(self, split: str, outputs: Sequence[Floats]) -> list[Tensor]:
         """The cross-entropy of each word of each window."""
@@ -246,7 +245,7 @@ class TagScoring(Scoring):
 
     @property
     def evaluator(self) -> TagEvaluator:
-        return TagEvaluator("plain" if self.task.tagset.plain else "iob2", self.task.tagset.plain)
+        return TagEvaluator(self.task.tagset.scheme, self.task.tagset.plain)
 
 
 @dataclass(frozen=True)
@@ -263,9 +262,13 @@ class TagView(ReportView):
 
     def sections(self, predictions: Predictions) -> list[report.Section]:
         if self.task.tagset.plain:
-            return confusion_sections(
-                [*chain.from_iterable(predictions.gold)], [*chain.from_iterable(predictions.predicted)]
+            # Tags that are missing from train have a row too.
+            gold_tags, predicted_tags = (
+                [*chain.from_iterable(tags)] for tags in (predictions.gold, predictions.predicted)
             )
+            names = sorted({*gold_tags, *predicted_tags})
+            confusion = report.ConfusionMatrix.from_names(names, gold_tags, predicted_tags)
+            return [confusion, report.LabelScores(confusion.scores)]
         by_type = entity_scores(predictions.gold, predictions.predicted, "iob2")["by_type"]
         label_scores = [
             report.LabelScore(label, values["precision"], values["recall"], values["f1"], int(values["support"]))
@@ -320,12 +323,10 @@ class TagSummary(Summary):
         return self.task.texts[split].lengths
 
     def lines(self) -> Iterator[str]:
-        scheme: Scheme = "plain" if self.task.tagset.plain else "iob2"
         for split, tagged in self.task.texts.items():
             num_words = sum(len(sentence.words) for sentence in tagged.sentences)
-            counts = Counter(
-                span.label for sentence in tagged.sentences for span in tags_to_spans(sentence.tags, scheme)
-            )
+            spans = (tags_to_spans(sentence.tags, self.task.tagset.scheme) for sentence in tagged.sentences)
+            counts = Counter(span.label for span in chain.from_iterable(spans))
             labels = ", ".join(f"{escape_line(label)} {count:,}" for label, count in sorted(counts.items()))
             yield (
                 f"{split}: {len(tagged.sentences):,} sentences of {num_words:,} words, read as {len(tagged.texts):,} "
@@ -378,11 +379,11 @@ class Tagging(TrainingTask):
         settings: Tag, pretrained: Checkpoint, sentences: Mapping[str, list[Sentence]], notes: Sequence[str] = ()
     ) -> Tagging:
         scheme, tagset, converted = read_tagset(sentences, settings.scheme, settings.train, folds=bool(settings.folds))
-        reader = pretrained.need_tokenizer(), window_policy(settings.window, settings.long, pretrained)
-        texts = {
-            split: TaggedTexts.encode(rows, *reader, tagset, context=settings.context, strict=split == "train")
-            for split, rows in converted.items()
-        }
+        tokenizer, policy = text_reader(settings.windows, pretrained)
+        texts = {}
+        for split, rows in converted.items():
+            grouped = group_sentences(rows, tokenizer, policy.size if settings.context else 0)
+            texts[split] = TaggedTexts.read([*grouped], tokenizer, policy, tagset, strict=split == "train")
         data = {split: tagged.examples for split, tagged in texts.items()}
         illegal = {
             split: [sentence for sentence in rows if find_illegal_tag(sentence.tags, scheme)]
@@ -413,7 +414,7 @@ class Tagging(TrainingTask):
         self.fitted_heads[key].write_to(last_layer(model, "tokens"))
 
     def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, str]:
-        return {"scheme": "plain" if self.tagset.plain else "iob2"}
+        return {"scheme": self.tagset.scheme}
 
     @property
     def objective(self) -> TagObjective:
@@ -425,7 +426,9 @@ class Tagging(TrainingTask):
         check_task(teacher, self.name, self.settings.teacher)
         teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings.teacher)
         texts = {
-            split: TaggedTexts.read(tagged.texts, *self.reader(teacher), self.tagset, strict=False)
+            split: TaggedTexts.read(
+                tagged.texts, *text_reader(self.settings.windows, teacher), self.tagset, strict=False
+            )
             for split, tagged in self.texts.items()
         }
         data = {split: tagged.examples for split, tagged in texts.items()}
@@ -448,7 +451,7 @@ class Tagging(TrainingTask):
 
     def with_unlabelled(self) -> Tagging:
         table = read_unlabelled(self.settings, pairs=False)
-        reader = self.reader(self.pretrained)
+        reader = text_reader(self.settings.windows, self.pretrained)
         added = TaggedTexts.unlabelled(table, *reader, self.tagset, context=self.settings.context)
         train = self.texts["train"]
         texts = {
@@ -495,15 +498,6 @@ def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None
     groups = [*map(sentence_key, sentences)] if are_single else documents
     rows_by_split = divide_rows(settings, groups, parts_for(splits), fold, of="documents")
     return {**splits, **{split: [sentences[row] for row in rows] for split, rows in rows_by_split.items()}}
-
-
-def confusion_sections(gold: Sequence[str], predicted: Sequence[str]) -> list[report.Section]:
-    """Confusion matrix and scores of plain tags, including those that are missing from train."""
-    index_by_tag = {tag: index for index, tag in enumerate(sorted({*gold, *predicted}))}
-    confusion = report.ConfusionMatrix.from_indices(
-        [*index_by_tag], [index_by_tag[tag] for tag in gold], [index_by_tag[tag] for tag in predicted]
-    )
-    return [confusion, report.LabelScores(confusion.scores)]
 
 
 def entity_spans(words: Sequence[str], tags: Sequence[str]) -> list[report.Highlight]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data.tags import OUTSIDE, SPAN_TAG, Span, spans_to_tags, tags_to_spans
+from bothways.data.tags import OUTSIDE, SPAN_TAG, Scheme, Span, spans_to_tags, tags_to_spans
 from bothways.errors import InputError, format_count
 from bothways.tasks.offsets import Indices, align_words, bert_words, char_span
 from bothways.tasks.windows import own_rows
@@ -57,6 +57,11 @@ class Tagset:
         if scheme in ("iob2", "plain"):
             return Tagset(tuple(names), plain=scheme == "plain", legal=scheme == "iob2")
         return Tagset(tuple(names), plain=not any(name.startswith(("B-", "I-")) for name in names))
+
+    @property
+    def scheme(self) -> Scheme:
+        """That of decoded tags."""
+        return "plain" if self.plain else "iob2"
 
     @cached_property
     def readable(self) -> tuple[str, ...]:
@@ -188,7 +193,7 @@ def decode_word_tags(windows: Sequence[Encoding], scores_SC: Scores, words: Sequ
             spans += [Span(label, word, word + 1) for word in covered]
         elif covered:  # a span may begin and end inside a word
             spans.append(Span(label, covered[0], covered[-1] + 1))
-    return spans_to_tags(spans, len(words), "plain" if tagset.plain else "iob2")
+    return spans_to_tags(spans, len(words), tagset.scheme)
 
 
 def word_probabilities(windows: Sequence[Encoding], scores_SC: Scores, words: Sequence[str]) -> NDArray[np.float64]:
@@ -209,9 +214,7 @@ def _spans(scores_WC: Scores, tagset: Tagset) -> tuple[list[Span], NDArray[np.fl
     log_WC = exact_WC - np.logaddexp.reduce(exact_WC, axis=1, keepdims=True)
     labels_W = viterbi(log_WC, tagset) if tagset.legal else log_WC.argmax(1)
     probability_W = np.exp(log_WC[np.arange(len(labels_W)), labels_W])
-    return tags_to_spans(
-        [tagset.readable[label] for label in labels_W], "plain" if tagset.plain else "iob2"
-    ), probability_W
+    return tags_to_spans([tagset.readable[label] for label in labels_W], tagset.scheme), probability_W
 
 
 def _as_bioes(name: str) -> str:

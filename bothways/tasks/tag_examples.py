@@ -70,25 +70,10 @@ class TaggedTexts:
     windows_by_text: list[list[LabelledWindow]]
 
     @staticmethod
-    def encode(
-        sentences: Sequence[Sentence],
-        tokenizer: Tokenizer,
-        policy: WindowPolicy,
-        tagset: Tagset,
-        *,
-        context: bool,
-        strict: bool,
-    ) -> TaggedTexts:
-        """sentences: with IOB2 or plain tags. context: read neighbouring sentences together, as many as fit into a
-        window. strict: InputError for a tag that is not in the tagset; else ignored."""
-        texts = list(group_sentences(sentences, tokenizer, policy.size if context else 0))
-        return TaggedTexts.read(texts, tokenizer, policy, tagset, strict=strict)
-
-    @staticmethod
     def read(
         texts: list[list[Sentence]], tokenizer: Tokenizer, policy: WindowPolicy, tagset: Tagset, *, strict: bool
     ) -> TaggedTexts:
-        """Like `encode`, for sentences that are already grouped."""
+        """texts: with IOB2 or plain tags. strict: InputError for a tag that is not in the tagset; else ignored."""
         windows_by_text = []
         for text in texts:
             words = all_words(text)
@@ -107,7 +92,8 @@ class TaggedTexts:
             for document, (text, where) in enumerate(zip(table.texts, table.where, strict=True))
             if (words := text.split())
         ]
-        texts = TaggedTexts.encode(sentences, tokenizer, policy, tagset, context=context, strict=True)
+        grouped = group_sentences(sentences, tokenizer, policy.size if context else 0)
+        texts = TaggedTexts.read([*grouped], tokenizer, policy, tagset, strict=True)
         windows = [
             [replace(window, labels=np.full_like(window.labels, NO_LABEL)) for window in windows]
             for windows in texts.windows_by_text
@@ -209,8 +195,7 @@ def detect_or_check_scheme(sentences: Sequence[Sentence], requested: Scheme | Li
 
 def documents_of(sentences: Sequence[Sentence]) -> list[str]:
     """The document of each sentence, or without documents the location of the first near duplicate of the sentence."""
-    keys = (text_key(" ".join(sentence.words)) for sentence in sentences)
-    firsts = first_locations(keys, (sentence.where for sentence in sentences))
+    firsts = first_locations(map(sentence_key, sentences), (sentence.where for sentence in sentences))
     return [
         first if sentence.document is None else f"{sentence.where.file}, document {sentence.document}"
         for sentence, first in zip(sentences, firsts, strict=True)

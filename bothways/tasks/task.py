@@ -118,9 +118,10 @@ def firsts(items: Sequence[Item]) -> list[str]:
     return [text for text, _ in items]
 
 
-def seconds(items: Sequence[Item]) -> list[str] | None:
-    """The second texts; None if there are none. Requests do not mix pairs and single texts."""
-    return [pair for _, pair in items if pair is not None] or None
+def split_pairs(rows: Sequence[tuple[Any, ...]]) -> tuple[list[str], list[str] | None]:
+    """The first texts of items or rows, and the second texts; None if there are none. Rows do not mix pairs and single
+    texts."""
+    return [row[0] for row in rows], [row[1] for row in rows if row[1] is not None] or None
 
 
 @dataclass(frozen=True)
@@ -212,8 +213,3 @@ class Task(ABC):
 def fact(kind: str, name: str, text: str, start: int, end: int, score: float) -> dict[str, Any]:
     """A row of `extract`: characters [start, end) of a text, and what they are."""
     return {"kind": kind, "name": name, "text": text, "start": start, "end": end, "score": round(score, 4)}
-
-
-def second_texts(rows: Sequence[ModelInput]) -> list[str] | None:
-    """The second texts; None if the rows have none."""
-    return [row.pair for row in rows if row.pair is not None] or None

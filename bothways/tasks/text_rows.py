@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -32,10 +31,15 @@ class TextRow(NamedTuple):
 
 
 class TextEvaluator(Evaluator[TextRow, Prediction]):
-    """Predictions for texts or pairs, compared with their labels."""
+    """Predictions for texts or pairs, compared with their labels.
+
+    scores: (gold, predictions) -> the scores by name. intervals: (gold, predictions, units) -> their 95 % intervals.
+    """
 
     primary: ClassVar[str]
     secondary: ClassVar[str]
+    scores: Callable[..., Mapping[str, Any]]
+    intervals: Callable[..., metrics.Intervals]
 
     def columns(self, rows: Sequence[TextRow], predictions: Sequence[Prediction]) -> tuple[Any, Any, Any] | None:
         if not rows or rows[0].label is None:
@@ -47,14 +51,6 @@ class TextEvaluator(Evaluator[TextRow, Prediction]):
         bounds = self.intervals(gold, predictions, units) if intervals else None
         scores, counts = self.scores(gold, predictions), {"texts": len(gold)}
         return Scores.with_intervals(self.primary, scores, bounds, counts=counts, secondary=self.secondary)
-
-    @abstractmethod
-    def scores(self, gold: Any, predictions: Any) -> Mapping[str, Any]:
-        """The scores by name."""
-
-    @abstractmethod
-    def intervals(self, gold: Any, predictions: Any, units: Any) -> metrics.Intervals:
-        """Their 95 % intervals."""
 
 
 class TextModelTask(Task):
@@ -110,9 +106,3 @@ def read_trained_table(
         spelling = {label_key(label): label for label in model.labels}
         table = respell_labels(table, spelling, several=model.description.multi_label)
     return table
-
-
-def columns_of(rows: Sequence[TextRow]) -> tuple[list[str], list[str] | None]:
-    """The texts, and the second texts if there are any."""
-    pairs = [row.pair for row in rows if row.pair is not None]
-    return [row.text for row in rows], pairs or None

@@ -22,7 +22,7 @@ from bothways.errors import InputError
 from bothways.log import logger, muted
 from bothways.settings.finetune import Classify, Regress
 from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples
-from bothways.tasks.training_task import Metrics, ReportView, Summary, TrainingTask, sample_rows
+from bothways.tasks.training_task import Metrics, ReportView, Summary, TrainingTask, sample_rows, text_reader
 
 if TYPE_CHECKING:
     from bothways.checkpoint.contents import Checkpoint
@@ -172,7 +172,7 @@ class TextTask(TrainingTask):
         self, model: Checkpoint, targets: Mapping[str, np.ndarray], separate: bool, phrase: str | None
     ) -> dict[str, TextExamples]:
         """The texts of all splits as a model reads them. separate, phrase: see `TextExamples.encode`."""
-        tokenizer, policy = self.reader(model)
+        tokenizer, policy = text_reader(self.settings.windows, model)
         return {
             split: TextExamples.encode(table, targets[split], tokenizer, policy, separate=separate, phrase=phrase)
             for split, table in self.tables.items()
@@ -214,7 +214,8 @@ class TextTask(TrainingTask):
         targets = np.full((len(added), *examples.targets.shape[1:]), self.no_label, examples.targets.dtype)
         separate = examples.second is not None
         phrase = self.settings.cloze
-        more = TextExamples.encode(added, targets, *self.reader(self.pretrained), separate=separate, phrase=phrase)
+        reader = text_reader(self.settings.windows, self.pretrained)
+        more = TextExamples.encode(added, targets, *reader, separate=separate, phrase=phrase)
         pairs = None if train.pairs is None or added.pairs is None else train.pairs + added.pairs
         table = Table(train.texts + added.texts, pairs, None, train.where + added.where)
         tables, data = {**self.tables, "train": table}, {**self.data, "train": examples.joined(more)}

@@ -25,7 +25,7 @@ from bothways.tasks.arrays import Floats
 from bothways.tasks.class_decoding import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import Evaluator
-from bothways.tasks.windows import Long, WindowPolicy
+from bothways.tasks.windows import WindowPolicy
 from bothways.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -326,10 +326,6 @@ class TrainingTask(ABC):
         """The examples of one epoch."""
         return self.data["train"]
 
-    def reader(self, model: Checkpoint) -> tuple[Tokenizer, WindowPolicy]:
-        """How a model reads the texts."""
-        return model.need_tokenizer(), window_policy(self.settings.window, self.settings.long, model)
-
     def inference_copy(self, model: Model) -> Model:
         """A copy in eval mode, on the device and in the number format of the training."""
         from bothways.device import choose_device, choose_dtype
@@ -349,12 +345,14 @@ class TrainingTask(ABC):
     def read_by(self, teacher: Checkpoint) -> TrainingTask:
         """The task as a teacher reads it. InputError if the model cannot teach this task."""
 
-    @abstractmethod
     def soft_labels(self, reader: TrainingTask, outputs: Any) -> list[Tensor]:
         """The teacher's outputs for each training example, as the objective's `teacher_loss` compares them.
 
         reader: the task as the teacher reads it. outputs: those of the teacher for train.
         """
+        import torch
+
+        return [*map(torch.from_numpy, outputs)]
 
     @abstractmethod
     def with_unlabelled(self) -> TrainingTask:
@@ -400,9 +398,9 @@ def describe_lengths(lengths: Sequence[int], of: str = "tokens") -> str:
     return f"{of}: median {median:.0f}, 90 % up to {high:.0f}, longest {max(lengths):,}"
 
 
-def window_policy(window: int, long: Long, pretrained: Checkpoint) -> WindowPolicy:
-    """How long texts are split in training; neighbouring windows share a quarter."""
-    return WindowPolicy(window, window // 4, long, max_length=pretrained.model.config.max_position_embeddings)
+def text_reader(windows: tuple[int, int, Long], model: Checkpoint) -> tuple[Tokenizer, WindowPolicy]:
+    """How a model reads texts in training. windows: as the settings have them."""
+    return model.need_tokenizer(), WindowPolicy(*windows, max_length=model.model.config.max_position_embeddings)
 
 
 def check_task(teacher: Checkpoint, task: str, source: object) -> None:

@@ -26,11 +26,7 @@ from bothways.finetuning.finetune import run as run_task
 from bothways.finetuning.plan import ScoredRows, plan_of
 from bothways.finetuning.seeds import SeedResult
 from bothways.inference.predictor import Predictor
-from bothways.linear import (
-    linear_head,  # fmt: skip
-    regressions,
-    tfidf,
-)
+from bothways.linear import regressions, tfidf
 from bothways.report import scores as page_baselines
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks import classify, embed, linear_baselines, regress, tag
@@ -651,10 +647,7 @@ def test_folds_that_choose_penalties_and_intervals_keep_near_duplicates_together
             calls.append((len(targets), groups))
             return selection_folds(targets, groups, **options)
 
-        with (
-            mock.patch.object(linear_head, "selection_folds", watched),
-            mock.patch.object(regressions, "selection_folds", watched),
-        ):
+        with mock.patch.object(regressions, "selection_folds", watched):
             task.fit_head(task.initial_checkpoint(0).model)
             baseline, *_ = task.baselines("test")
         if task.name == "tag":

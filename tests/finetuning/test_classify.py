@@ -29,7 +29,7 @@ from bothways.log import messages_to
 from bothways.settings import Classify, Evaluate
 from bothways.tasks import classify, forward
 from bothways.tasks.text_examples import TextExamples
-from bothways.tasks.training_task import window_policy
+from bothways.tasks.training_task import text_reader
 from bothways.training.losses import forward_losses
 
 FILLERS = "the and on a b mat ran".split()
@@ -116,7 +116,7 @@ def test_very_many_classes_are_summarized(settings):
     )
     assert "699 with no texts, 2 with 1 text" in lines[3] and max(map(len, lines)) < 300
     with pytest.raises(InputError, match="class 000, class 001, .* 681 more") as raised:
-        classify.class_vector(table_of(["class 700"]), task.names)
+        classify.class_targets(table_of(["class 700"]), task.names, multi_label=False)
     assert len(str(raised.value)) < 400
 
 
@@ -288,7 +288,7 @@ def test_pairs_in_one_split_alone_are_refused():
 
 def texts_of(words, labels, predictor, settings):
     table = Table(words, None, None, ["f"] * len(words))
-    policy = window_policy(settings.window, settings.long, predictor.checkpoint)
+    policy = text_reader(settings, predictor.checkpoint)[1]
     return TextExamples.encode(table, np.array(labels), predictor.tokenizer, policy)
 
 
@@ -321,7 +321,7 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
     def read(first, **options):
         pair = Table([" ".join(["cat"] * first), "cat"], [" ".join(["dog"] * 99), "dog"], None, ["f:1", "f:2"])
         changed = replace(settings, **{"window": 48, **options})
-        policy = window_policy(changed.window, changed.long, predictor.checkpoint)
+        policy = text_reader(changed, predictor.checkpoint)[1]
         return TextExamples.encode(pair, np.array([0, 1]), predictor.tokenizer, policy)
 
     examples = read(61)
@@ -424,7 +424,7 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
     result = run_task(changed)
     predictor = bothways.load(result.model, dtype="float32")
     policy, whole = (
-        window_policy(changed.window, changed.long, predictor.checkpoint),
+        text_reader(changed, predictor.checkpoint)[1],
         read_table(changed.train, need_labels=True),
     )
     seen = TextExamples.encode(whole, np.zeros(60), predictor.tokenizer, policy)

@@ -21,7 +21,7 @@ from bothways.tasks.embed import read_pairs
 from bothways.tasks.forward import text_vectors
 from bothways.tasks.losses import ranking_loss
 from bothways.tasks.pair_examples import PairExamples
-from bothways.tasks.training_task import window_policy
+from bothways.tasks.windows import WindowPolicy
 from bothways.training.losses import forward_losses
 
 LETTERS = "abcdefghij"
@@ -198,7 +198,12 @@ LONG = [["cat " * 90, "dog", "the b c d", ""], ["a 1 2", "on the mat " * 40, "sa
 @pytest.fixture(scope="module")
 def long_texts(make_predictor, pairs):
     read_by = make_predictor().checkpoint
-    return PairExamples.encode(LONG, None, read_by.tokenizer, window_policy(40, pairs.long, read_by))
+    return PairExamples.encode(
+        LONG,
+        None,
+        read_by.tokenizer,
+        WindowPolicy(40, 10, pairs.long, max_length=read_by.model.config.max_position_embeddings),
+    )
 
 
 @pytest.mark.parametrize("at_once", [10_000, 70])

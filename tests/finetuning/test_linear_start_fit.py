@@ -17,7 +17,7 @@ from bothways.tasks import forward, linear_start, training_task
 from bothways.tasks.forward import text_scores
 from bothways.tasks.losses import multi_label_loss, weighted_class_loss
 from bothways.tasks.text_examples import TextExamples
-from bothways.tasks.training_task import window_policy
+from bothways.tasks.training_task import text_reader
 from bothways.training.losses import classification_loss, mse_loss
 
 N, H, C = 90, 7, 3
@@ -124,9 +124,10 @@ def test_a_fit_computes_with_one_thread_and_so_gives_equal_bits_with_any_number(
 
 def test_folds_hold_every_row_once_and_every_class_evenly():
     labels_N = torch.tensor([0] * 20 + [1] * 10 + [2] * 5)
-    folds = linear_head.split_folds((torch.arange(35.0)[:, None], labels_N), None, seed=1)
-    assert sorted(row for _, (x_N1, _) in folds for row in x_N1[:, 0].tolist()) == [*map(float, range(35))]
-    assert all(torch.bincount(labels).tolist() == [4, 2, 1] for _, (_, labels) in folds)
+    folds = regressions.fold_rows(labels_N.numpy(), np.arange(35), None, linear_head.FOLDS)
+    assert sorted(row for _, rows in folds for row in rows.tolist()) == [*range(35)]
+    assert all({*others.tolist()} == {*range(35)} - {*rows.tolist()} for others, rows in folds)
+    assert all(torch.bincount(labels_N[rows]).tolist() == [4, 2, 1] for _, rows in folds)
 
 
 def test_copies_of_a_row_are_in_one_fold_so_that_the_strength_is_that_without_copies():
@@ -134,8 +135,8 @@ def test_copies_of_a_row_are_in_one_fold_so_that_the_strength_is_that_without_co
     labels_N = (x_NH[:, 0] + 2 * torch.randn(60, generator=torch.Generator().manual_seed(3)) > 0).long()
     copies = torch.arange(60).repeat(5)
     units = [f"row {row}" for row in copies.tolist()]
-    folds = linear_head.split_folds((copies[:, None], labels_N[copies]), units, seed=1)
-    assert all({*others[0][:, 0].tolist()}.isdisjoint(rows[0][:, 0].tolist()) for others, rows in folds)
+    folds = regressions.fold_rows(labels_N[copies].numpy(), np.arange(300), units, linear_head.FOLDS)
+    assert all({*copies[others].tolist()}.isdisjoint(copies[rows].tolist()) for others, rows in folds)
     strengths = {}
     for name, rows, groups in (
         ("once", torch.arange(60), None), ("copies", copies, None), ("grouped", copies, units)
@@ -160,7 +161,7 @@ def texts(make_predictor, tmp_path_factory):
     table = Table(["the cat sat", "dog " * 80, "a dog ran and sat"], None, ["no", "yes", "no"], ["1", "2", "3"])
     folder = tmp_path_factory.mktemp("features")
     settings = Classify(model=folder, train=folder / "t.jsonl", out=folder / "run", window=32)
-    policy = window_policy(settings.window, settings.long, predictor.checkpoint)
+    policy = text_reader(settings, predictor.checkpoint)[1]
     return predictor.module, TextExamples.encode(table, np.array([0, 1, 0]), predictor.tokenizer, policy)
 
 

@@ -156,7 +156,7 @@ def test_the_size_of_batches_does_not_matter(dtype, both):
     texts = [f"{text} {' '.join(WORDS[: number % 4])} {number}" for number, text in enumerate(WORDS * 8)]
     expected = torch.from_numpy(here.embed(texts))
     for batch_tokens in (16, 100, 4096):
-        there.runner.batch_tokens = batch_tokens
+        there.encoder.runner.batch_tokens = batch_tokens
         actual = torch.from_numpy(there.embed(texts))
         least = 1 - 1e-6 if dtype == "float32" else 0.999
         assert float(cosines(actual, expected).min()) > least

@@ -79,7 +79,7 @@ def test_each_of_several_clusters_is_represented():
     vectors = np.concatenate([centre + 0.1 * rng.normal(size=(8, 5)) for centre in centres]).astype(np.float32)
     pool = CandidatePool(5)
     pool.add(candidates_of(np.full(40, 0.5), vectors))
-    assert sorted(row // 8 for row in pool.choose()) == [0, 1, 2, 3, 4]
+    assert sorted(row // 8 for row in pool.choose("")) == [0, 1, 2, 3, 4]
 
 
 def test_certain_rows_are_not_chosen_where_there_are_enough_uncertain_ones():
@@ -87,7 +87,7 @@ def test_certain_rows_are_not_chosen_where_there_are_enough_uncertain_ones():
     uncertainty = np.where(np.arange(100) % 3 == 1, 0.8, 0.1)
     pool = CandidatePool(3)
     pool.add(candidates_of(uncertainty, rng.normal(size=(100, 4)).astype(np.float32)))
-    assert {row % 3 for row in pool.choose()} == {1}
+    assert {row % 3 for row in pool.choose("")} == {1}
     weights = np.array([1, 1e-4, 1, 1e-4], np.float32)  # in each cluster the centre is at the uncertain row
     assert representatives(np.array([[0], [1], [9], [8]], np.float32), weights, 2) == [0, 2]
 
@@ -105,8 +105,8 @@ def test_a_pool_in_parts_is_the_pool_of_all():
     for start in range(0, 300, 37):
         left = parts.add(candidates_of(uncertainty[start : start + 37], vectors[start : start + 37], start))
         assert len(left) <= 4 * BETA
-    assert whole.choose() == parts.choose() and len({*whole.choose()}) == 4
-    assert set(whole.choose()) <= set(np.argsort(-uncertainty)[: 4 * BETA].tolist())
+    assert whole.choose("") == parts.choose("") and len({*whole.choose("")}) == 4
+    assert set(whole.choose("")) <= set(np.argsort(-uncertainty)[: 4 * BETA].tolist())
 
 
 # --- Predictor.label_next ---------------------------------------------------------------------------------------------

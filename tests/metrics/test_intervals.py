@@ -87,16 +87,20 @@ def test_scores_of_marks_are_those_of_scikit_learn():
     assert scores["f1"] == pytest.approx(sklearn.metrics.f1_score(gold, predicted, average="micro"))
 
 
+def mean_interval(values, groups):
+    return metrics.mean_intervals({"mean": values}, groups)["mean"]
+
+
 def test_rows_of_one_document_are_drawn_together_so_the_interval_is_wider():
     values = np.repeat(np.random.default_rng(3).random(40) > 0.5, 25).astype(float)  # all right or all wrong
-    apart = metrics.mean_interval(values, range(1000))
-    together = metrics.mean_interval(values, np.repeat(range(40), 25).tolist())
+    apart = mean_interval(values, range(1000))
+    together = mean_interval(values, np.repeat(range(40), 25).tolist())
     assert apart[1] - apart[0] == pytest.approx(2 * 1.96 * math.sqrt(0.25 / 1000), rel=0.1)
     assert together[1] - together[0] == pytest.approx(2 * 1.96 * math.sqrt(0.25 / 40), rel=0.15)
-    few = metrics.mean_interval(values[:100], np.repeat(range(4), 25).tolist())  # four documents are too few
+    few = mean_interval(values[:100], np.repeat(range(4), 25).tolist())  # four documents are too few
     assert few == (0, 1)
-    one = metrics.mean_interval(values[:100], ["a"] * 100)
-    assert one == metrics.mean_interval(values[:100], range(100))
+    one = mean_interval(values[:100], ["a"] * 100)
+    assert one == mean_interval(values[:100], range(100))
 
 
 def test_rows_of_one_group_are_drawn_together_for_every_score_of_texts():
@@ -126,7 +130,7 @@ def test_rows_of_one_group_are_drawn_together_for_every_score_of_texts():
 
 def test_few_units_widen_an_interval_as_t_does():
     values = np.arange(7) / 6.0
-    interval = metrics.mean_interval(values.tolist(), range(7))
+    interval = mean_interval(values.tolist(), range(7))
     error = values.std(ddof=1) / math.sqrt(7)
     assert interval == pytest.approx((0.5 - 2.447 * error, 0.5 + 2.447 * error), abs=0.05)
 

@@ -9,7 +9,7 @@ from bothways.data.split_tables import read_tables
 from bothways.settings.base import settings
 from bothways.settings.finetune import Classify
 from bothways.tasks.classify import Classification, ClassifyTask
-from bothways.tasks.task import LIST, ONE_OR_MANY, Route, firsts, second_texts
+from bothways.tasks.task import LIST, ONE_OR_MANY, Route, firsts, split_pairs
 
 
 @settings
@@ -56,7 +56,7 @@ class SentencesTask(ClassifyTask):
         return super().read(model, files, counted, need_labels=need_labels)
 
     def predict_rows(self, model, rows, **options):
-        assert second_texts(rows) is None
+        assert split_pairs(rows)[1] is None
         return count_sentences(model, [(row.text, None) for row in rows], options)
 
     def columns(self, model, top=None, *, has_sets=False):

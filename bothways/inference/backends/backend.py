@@ -62,7 +62,7 @@ class Backend(ABC):
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
     ) -> Iterator[Rows]:
         """Scores float32 [n, C] of a head for n texts (or pairs) at a time, at most MAX_SCORES in one part."""
-        raise self.refusal()
+        return (scores_nC for scores_nC, _ in self.scored_vectors(head, texts, pairs, options))
 
     def scored_vectors(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions

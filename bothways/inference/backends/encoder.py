@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +42,6 @@ from bothways.tasks.windows import is_truncated, own_rows
 from bothways.tokenizer.tokenizer import Encoding, Tokenizer
 from bothways.tokenizer.workers import num_cores
 
-Result = TypeVar("Result")
 Words = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
 TEXTS_PER_PART = 16_000  # texts that are sorted by length together, if more are tokenized meanwhile
 TEXTS_AHEAD = {"cuda": 20_000}  # number of texts from which processes tokenize ahead of the device
@@ -89,11 +88,10 @@ class EncoderBackend(Backend):
         *,
         dtype: str = "auto",
         device: str = "auto",
-        window: int | None = None,
-        batch_tokens: int | None = None,
         adapter: Path | None = None,
+        **options: Any,
     ) -> "EncoderBackend":
-        """Load a checkpoint, perhaps with an adapter."""
+        """Load a checkpoint, perhaps with an adapter. options: window and batch_tokens."""
         number_format = choose_dtype(dtype, choose_device(device))
         # Rounded weights cannot be saved, so `save` reads the exact ones again from here.
         source = None if number_format is torch.float32 else directory.place.resolve()
@@ -102,8 +100,7 @@ class EncoderBackend(Backend):
                 loaded = checkpoint.read(directory, number_format)
             else:
                 loaded = checkpoint.load(directory.place, dtype=number_format, adapter=adapter)
-            options: dict[str, Any] = {"dtype": dtype, "device": device, "window": window, "batch_tokens": batch_tokens}
-            backend = cls(loaded, source=source, adapter=adapter, **options)
+            backend = cls(loaded, dtype=dtype, device=device, source=source, adapter=adapter, **options)
         if backend.task == "embed":
             for note in vector_notes(directory, loaded.model.config.max_position_embeddings):
                 directory.warn(note)
@@ -216,16 +213,6 @@ class EncoderBackend(Backend):
 
     # --- outputs ------------------------------------------------------------------------------------------------------
 
-    def run(
-        self,
-        encodings: Sequence[Encoding],
-        options: ReadOptions,
-        reduce: Callable[..., Iterable[Result]],
-        *columns: Sequence[Hashable],
-    ) -> list[Result]:
-        """The results of reduce(hidden_TH, batch, ...) for each encoding (runner.py)."""
-        return self.runner.run(encodings, reduce, *columns, **run_options(options))
-
     def run_vectors(
         self,
         encodings: Sequence[Encoding],
@@ -233,7 +220,7 @@ class EncoderBackend(Backend):
         reduce: Callable[..., Iterable[Tensor]],
         *columns: Sequence[Hashable],
     ) -> Rows:
-        """As `run`, for vectors of one size."""
+        """The vectors reduce(hidden_TH, batch, ...) of each encoding (runner.py)."""
         return self.runner.run_vectors(encodings, reduce, *columns, **run_options(options))
 
     def run_rows(
@@ -244,7 +231,8 @@ class EncoderBackend(Backend):
         def split(hidden_TH: Tensor, batch: Batch) -> list[Tensor]:
             return list(outputs(hidden_TH).float().cpu().split(batch.lengths.tolist()))
 
-        rows = iter(self.run([part for parts in windows for part in parts], options, split))
+        flat = [part for parts in windows for part in parts]
+        rows = iter(self.runner.run(flat, split, **run_options(options)))
         return [[next(rows).numpy() for _ in parts] for parts in windows]
 
     def token_scores(self, head: str, windows: Sequence[Sequence[Encoding]], options: ReadOptions) -> list[list[Rows]]:
@@ -268,7 +256,7 @@ class EncoderBackend(Backend):
                 guesses.append(of_window)
             return guesses
 
-        return self.run(windows, options, guess, rows)
+        return self.runner.run(windows, guess, rows, **run_options(options))
 
     def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Rows:
         kind = pooling_name(pooling, self.description.pooling)
@@ -292,11 +280,6 @@ class EncoderBackend(Backend):
         pooled = self.run_vectors(flat, options, pool_rows(kind), bounds)
         sizes_W = np.array([last - first for first, last in bounds], np.int64)
         return pool_windows(kind, pooled, _text_rows(windows), len(windows), sizes_W)
-
-    def text_scores(
-        self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
-    ) -> Iterator[Rows]:
-        return (scores_nC for scores_nC, _ in self.scored_vectors(head, texts, pairs, options))
 
     def scored_vectors(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
