@@ -50,24 +50,24 @@ def with_head(
     new = [f"head {head!r} ({num_outputs or len(labels)} outputs)"]
     initialize(model.heads, config.initializer_range, generator)
     state = {name: value for name, value in old.state_dict().items() if name.startswith("encoder.")}
-    state |= stored_pooler(checkpoint, model)
-    if model.pooler is not None and not any(name.startswith("pooler.") for name in state):
+    pooler_state = stored_pooler(checkpoint, model)
+    if model.pooler is not None and pooler_state is None:
         new.append("pooler")
         initialize(model.pooler, config.initializer_range, generator)
         if near_identity:
             initialize_near_identity(model.pooler)
-    model.load_state_dict(state, strict=False)
+    model.load_state_dict(state | (pooler_state or {}), strict=False)
     logger.info(f"newly initialized: {', '.join(new)}")
     return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={})
 
 
-def stored_pooler(checkpoint: Checkpoint, model: Model) -> dict[str, Tensor]:
-    """The parameters of a model's pooler that the checkpoint has, all or none. They are found by Hugging Face's names:
+def stored_pooler(checkpoint: Checkpoint, model: Model) -> dict[str, Tensor] | None:
+    """The parameters of a model's pooler if the checkpoint has all of them. They are found by Hugging Face's names:
     RoBERTa's classification pooler is not its encoder's, and ModernBERT's is the masked LM head's."""
     old, hf_names = checkpoint.model, FAMILIES[checkpoint.model_type].hf_names
     stored = {hf_names(name, old.num_outputs): value for name, value in old.state_dict().items()}
     wanted = {name: hf_names(name, model.num_outputs) for name in model.state_dict() if name.startswith("pooler.")}
-    return {name: stored[names] for name, names in wanted.items()} if stored.keys() >= {*wanted.values()} else {}
+    return {name: stored[names] for name, names in wanted.items()} if stored.keys() >= {*wanted.values()} else None
 
 
 def with_heads(source: Checkpoint, heads: Mapping[str, int], *, dropout: float, seed: int) -> Checkpoint:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel
+from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel, split_config
 from bothways.checkpoint.formats.hugging_face import hf_state_dict
-from bothways.checkpoint.weights import TensorFiles, open_safetensors, write_weights
+from bothways.checkpoint.weights import TensorFiles, open_declared, write_floats
 from bothways.config import NO_POOLER, EncoderConfig
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError
 from bothways.families import FAMILIES, FamilySpec
-from bothways.io import get_object
 
 if TYPE_CHECKING:
     from bothways.checkpoint.contents import Checkpoint
@@ -29,9 +28,7 @@ class PrunedFormat(Format):
     model_type = "bothways-pruned"
 
     def open(self, directory: Directory) -> StoredModel:
-        pruning = get_object(directory.config, "pruning_config", directory.path / CONFIG)
-        config = {name: value for name, value in directory.config.items() if name != "pruning_config"}
-        config["model_type"] = pruning.get("model_type")
+        config, pruning = split_config(directory, "pruning_config")
         changes = read_heads(pruning, directory.path / CONFIG)
         return StoredModel(config, read_pruned, pooler_act=pruning.get("pooler_act"), changes=changes)
 
@@ -40,7 +37,7 @@ class PrunedFormat(Format):
 
     def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         config, family = checkpoint.model.config, FAMILIES[checkpoint.model_type]
-        write_weights(hf_state_dict(checkpoint.model, family, family.prefix), directory / PRUNED_WEIGHTS)
+        write_floats(hf_state_dict(checkpoint.model, family, family.prefix), directory / PRUNED_WEIGHTS)
         is_linear = "classes" in checkpoint.model.num_outputs and config.pooler_act in NO_POOLER
         whole, heads = split_heads(hf_config, family, config)
         pruning = {
@@ -49,11 +46,6 @@ class PrunedFormat(Format):
             **({"pooler_act": config.pooler_act} if is_linear else {}),
         }
         return {**whole, "model_type": self.model_type, "pruning_config": pruning}
-
-    def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint":
-        from bothways.checkpoint.changes.cut import fill_heads
-
-        return fill_heads(checkpoint)
 
 
 def split_heads(
@@ -77,7 +69,4 @@ def read_heads(stored: Mapping[str, Any], file: Path) -> dict[str, int]:
 
 
 def read_pruned(plan: ReadPlan) -> TensorFiles:
-    file = plan.directory.path / PRUNED_WEIGHTS
-    if not file.exists():
-        raise MissingFile(f"{file}: not found, though config.json declares a pruned model; prune the model again")
-    return open_safetensors(file)
+    return open_declared(plan.directory.path / PRUNED_WEIGHTS, "a pruned model", "prune the model again")
