@@ -9,7 +9,7 @@ rows and its rule.
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -85,25 +85,13 @@ class Measured:
 # --- sources ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Source:
-    """A source of candidates. verb: that it belongs to. function: "module:name" of a function from the plan of the verb
-    and the list of all that has been measured, to candidates: the first source of a verb yields the unchanged model
-    first. A candidate is measured before the next is asked for."""
-
-    verb: str
-    function: str
-
-    def candidates(self, plan: Any, measured: Sequence[Measured]) -> Iterator[Candidate]:
-        source: Callable[[Any, Sequence[Measured]], Iterator[Candidate]] = load_name(self.function)
-        return source(plan, measured)
-
-
-SOURCES = {
-    "cuts": Source("prune", "bothways.compression.prune:cuts"),
-    "cuts and int8": Source("shrink", "bothways.compression.prune:cuts_and_int8"),
-    "int8": Source("quantize", "bothways.compression.quantize:in_int8"),
-    "int8 ONNX": Source("export", "bothways.export.int8:in_int8"),
+# Of each verb, "module:name" of functions from its plan, and the list of all that has been measured, to candidates: the
+# first yields the unchanged model first. A candidate is measured before the next is asked for.
+SOURCES: dict[str, tuple[str, ...]] = {
+    "prune": ("bothways.compression.prune:cuts",),
+    "shrink": ("bothways.compression.prune:cuts_and_int8",),
+    "quantize": ("bothways.compression.quantize:in_int8",),
+    "export": ("bothways.export.int8:in_int8",),
 }
 
 
@@ -298,8 +286,8 @@ def compare(verb: str, plan: Any, samples: tuple[Sample, Sample], rule: Rule) ->
     samples: rows that candidates are chosen on, and rows that are reported.
     """
     measured, scale, best = list[Measured](), None, None
-    for source in [source for source in SOURCES.values() if source.verb == verb]:
-        for candidate in source.candidates(plan, measured):
+    for source in SOURCES[verb]:
+        for candidate in load_name(source)(plan, measured):
             logger.info(f"measuring: {candidate.name}")
             scale = scale or Scale(*samples, candidate)
             measured.append(scale.measure(candidate))
