@@ -26,24 +26,18 @@ OTHER_POOLINGS = ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 # Keys of each file, with the values that are computed; ANY is used here, or changes no numbers.
 ANY = None
 Values = Mapping[str, tuple[Any, ...] | None]
-MODULE_VALUES: Values = dict.fromkeys(("idx", "name", "path", "type", "kwargs"), ANY)
-POOLING_VALUES: Values = dict.fromkeys(
-    (
-        *("word_embedding_dimension", "embedding_dimension", "include_prompt", "pooling_mode"),
-        *(f"pooling_mode_{name}" for name in (*POOLINGS, *OTHER_POOLINGS)),
-    ),
-    ANY,
-)
+MODULE_VALUES: Values = dict.fromkeys("idx name path type kwargs".split(), ANY)
+POOLING_VALUES: Values = {
+    **dict.fromkeys("word_embedding_dimension embedding_dimension include_prompt pooling_mode".split(), ANY),
+    **dict.fromkeys((f"pooling_mode_{name}" for name in (*POOLINGS, *OTHER_POOLINGS)), ANY),
+}
 SCALING_VALUES: Values = {
-    "module_input_name": ("sentence_embedding",),
-    "module_output_name": ("sentence_embedding",),
+    **dict.fromkeys(("module_input_name", "module_output_name"), ("sentence_embedding",)),
     "dropout": ANY,  # nothing is dropped in inference
 }
 ARGUMENTS: Values = dict.fromkeys(  # of transformers
-    (
-        *("trust_remote_code", "torch_dtype", "dtype", "attn_implementation", "add_pooling_layer", "device_map"),
-        *("use_safetensors", "model_max_length"),
-    ),
+    "trust_remote_code torch_dtype dtype attn_implementation add_pooling_layer device_map use_safetensors"
+    " model_max_length".split(),
     ANY,
 )
 ARGUMENT_KEYS = tuple(
@@ -58,8 +52,10 @@ LIMIT_VALUES: Values = {
     ),
 }
 SETTING_VALUES: Values = {
-    **dict.fromkeys(("__version__", "requirements", "prompts", "default_prompt_name", "similarity_fn_name"), ANY),
-    **dict.fromkeys(("truncate_dim", "activation_fn", "keep_in_fp32_modules"), ANY),
+    **dict.fromkeys(
+        "__version__ requirements prompts default_prompt_name similarity_fn_name truncate_dim".split(), ANY
+    ),
+    **dict.fromkeys(("activation_fn", "keep_in_fp32_modules"), ANY),
     "model_type": ("SentenceTransformer", "CrossEncoder"),
 }
 

@@ -8,7 +8,6 @@ rows and its rule.
 
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -109,20 +108,8 @@ class Evaluated:
     outputs: Any
 
 
-class Sample(ABC):
-    """Rows that candidates are measured on."""
-
-    @abstractmethod
-    def evaluate(self, candidate: Candidate, first: Evaluated | None) -> Evaluated:
-        """The scores, and the drop from those of the first candidate; None: this is the first."""
-
-    @abstractmethod
-    def workload(self, candidate: Candidate) -> tuple[Callable[[], object], int]:
-        """A function whose time is measured, and the number of texts that it computes."""
-
-
 @dataclass(frozen=True)
-class UserRows(Sample):
+class UserRows:
     """Rows of a file, with labels or without, as `predict` reads them."""
 
     data: LabelledRows
@@ -132,6 +119,7 @@ class UserRows(Sample):
         return self.data.evaluator.predict(candidate.predictor, rows)
 
     def evaluate(self, candidate: Candidate, first: Evaluated | None) -> Evaluated:
+        """The scores, and the drop from those of the first candidate; None: this is the first."""
         evaluator, rows = self.data.evaluator, self.data.rows
         outputs = self.predict(candidate, rows)
         reference = first.outputs if first else outputs
@@ -144,12 +132,13 @@ class UserRows(Sample):
         return Evaluated(figures, (low, high), drop, outputs)
 
     def workload(self, candidate: Candidate) -> tuple[Callable[[], object], int]:
+        """A function whose time is measured, and the number of texts that it computes."""
         rows = [self.data.rows[row] for row in spread_evenly(range(len(self.data)), SPEED_ROWS)]
         return partial(self.predict, candidate, rows), len(rows)
 
 
 @dataclass(frozen=True)
-class TaskSplit(Sample):
+class TaskSplit:
     """A split of a fine-tuning task, evaluated as in fine-tuning. read: the task around a model with another
     vocabulary."""
 
@@ -186,6 +175,9 @@ class TaskSplit(Sample):
         device = next(model.parameters()).device
         batches = [examples.batch(order[start : start + 32]).to(device) for start in range(0, len(order), 32)]
         return torch.inference_mode()(lambda: [encode(batch) for batch in batches]), len(order)
+
+
+Sample = UserRows | TaskSplit  # rows that candidates are measured on
 
 
 def num_bytes(model: Model) -> int:

@@ -192,13 +192,10 @@ class PruningPlan:
     by_importance: bool = False
     run: Run | None = None
 
-    def build(self, settings: FineTune, pretrained: Checkpoint) -> TrainingTask:
-        return task_of(settings).train(settings, pretrained, None)
-
     def read(self, source: Checkpoint) -> TrainingTask:
         """The task as a fine-tuned model reads it."""
         with muted():
-            return self.build(self.training, source).read_by(source)
+            return task_of(self.training).train(self.training, source, None).read_by(source)
 
     def cut(self, source: Checkpoint, structure: Structure) -> Checkpoint:
         """Cut a model to these sizes, the least important parts first."""

@@ -46,21 +46,15 @@ def check_can_cut(config: EncoderConfig, model_type: str, part: str) -> None:
 
 def reason_against_cutting(config: EncoderConfig, part: str) -> str:
     """Why this part (layers, heads, feed-forward) of a model cannot be cut; "" if it can."""
+    halves = config.direction == "halves"
+    layers_differ = halves or bool(config.num_layer_groups) or config.full_attention_every > 1
+    heads_differ = halves or config.relative_positions is not None or config.sparse_attention is not None
     reasons = {
-        "layers": (
-            bool(config.num_layer_groups) or config.full_attention_every > 1 or config.direction == "halves",
-            "its layers share weights or differ in attention",
-        ),
-        "heads": (
-            config.relative_positions is not None
-            or config.sparse_attention is not None
-            or config.direction == "halves",
-            "its heads have more than queries, keys and values",
-        ),
-        "feed-forward": (config.direction == "halves", "its halves have layers of their own"),
+        "layers": "its layers share weights or differ in attention" if layers_differ else "",
+        "heads": "its heads have more than queries, keys and values" if heads_differ else "",
+        "feed-forward": "its halves have layers of their own" if halves else "",
     }
-    is_refused, reason = reasons[part]
-    return reason if is_refused else ""
+    return reasons[part]
 
 
 def cut(

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from bothways.checkpoint.changes.cut import copy_weights
 from bothways.checkpoint.contents import Checkpoint, check_plain, new_model, with_dropout
@@ -39,35 +38,35 @@ def with_head(
     from below. InputError for int8 models.
     """
     check_plain(checkpoint.model)
-    old = checkpoint.model
-    config = pooling_config(old.config, checkpoint.model_type, pooling if head == "classes" else None)
+    config = pooling_config(checkpoint.model.config, checkpoint.model_type, pooling if head == "classes" else None)
     if dropout is not None:
         config = with_dropout(config, dropout).replace(classifier_dropout=dropout)
     if layers is not None:
         config = config.replace(num_hidden_layers=layers)
-    model = Model(config, {head: num_outputs or len(labels)})  # with a pooler only if the head reads it
-    generator = torch.Generator().manual_seed(seed)
-    new = [f"head {head!r} ({num_outputs or len(labels)} outputs)"]
+    size, generator = num_outputs or len(labels), torch.Generator().manual_seed(seed)
+    model, new = Model(config, {head: size}), [f"head {head!r} ({size} outputs)"]  # a pooler only if the head reads it
     initialize(model.heads, config.initializer_range, generator)
-    state = {name: value for name, value in old.state_dict().items() if name.startswith("encoder.")}
-    pooler_state = stored_pooler(checkpoint, model)
-    if model.pooler is not None and pooler_state is None:
+    state = {name: value for name, value in checkpoint.model.state_dict().items() if name.startswith("encoder.")}
+    if model.pooler is not None and not copy_pooler(checkpoint, model):
         new.append("pooler")
         initialize(model.pooler, config.initializer_range, generator)
         if near_identity:
             initialize_near_identity(model.pooler)
-    model.load_state_dict(state | (pooler_state or {}), strict=False)
+    model.load_state_dict(state, strict=False)
     logger.info(f"newly initialized: {', '.join(new)}")
     return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={})
 
 
-def stored_pooler(checkpoint: Checkpoint, model: Model) -> dict[str, Tensor] | None:
-    """The parameters of a model's pooler if the checkpoint has all of them. They are found by Hugging Face's names:
-    RoBERTa's classification pooler is not its encoder's, and ModernBERT's is the masked LM head's."""
+def copy_pooler(checkpoint: Checkpoint, model: Model) -> bool:
+    """Copy the parameters of a model's pooler if the checkpoint has all of them, and return whether it has. They are
+    found by Hugging Face's names: RoBERTa's classification pooler is not its encoder's, and ModernBERT's is the masked
+    LM head's."""
     old, hf_names = checkpoint.model, FAMILIES[checkpoint.model_type].hf_names
     stored = {hf_names(name, old.num_outputs): value for name, value in old.state_dict().items()}
     wanted = {name: hf_names(name, model.num_outputs) for name in model.state_dict() if name.startswith("pooler.")}
-    return {name: stored[names] for name, names in wanted.items()} if stored.keys() >= {*wanted.values()} else None
+    if has_all := stored.keys() >= {*wanted.values()}:
+        model.load_state_dict({name: stored[names] for name, names in wanted.items()}, strict=False)
+    return has_all
 
 
 def with_heads(source: Checkpoint, heads: Mapping[str, int], *, dropout: float, seed: int) -> Checkpoint:

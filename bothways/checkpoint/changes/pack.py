@@ -22,14 +22,7 @@ from bothways.checkpoint.description import CONFIG, METADATA_FILE
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats import format_of
 from bothways.checkpoint.formats.hugging_face import write_files
-from bothways.checkpoint.formats.packed import (
-    CODES,
-    GROUP,
-    HIGH_BITS,
-    PACKED_WEIGHTS,
-    SCALES,
-    PackedFormat,
-)
+from bothways.checkpoint.formats.packed import CODES, GROUP, HIGH_BITS, PACKED_WEIGHTS, SCALES, PackedFormat
 from bothways.checkpoint.weights import WEIGHTS, Array, read_weights, write_weights
 from bothways.errors import InputError
 from bothways.io import Files, atomic_directory, read_json, write_json

@@ -15,8 +15,6 @@ from bothways.checkpoint.weights import (
     open_declared,
     write_weights,
 )
-from bothways.config import NO_POOLER
-from bothways.families import FAMILIES
 
 if TYPE_CHECKING:
     from bothways.checkpoint.contents import Checkpoint
@@ -38,16 +36,10 @@ class Int8Format(Format):
     def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         from bothways.model.int8 import int8_state_dict
 
-        act = checkpoint.model.config.pooler_act
-        is_linear = "classes" in checkpoint.model.num_outputs and act in NO_POOLER
-        whole, heads = split_heads(hf_config, FAMILIES[checkpoint.model_type], checkpoint.model.config)
-        quantization = {"quant_method": self.model_type, "model_type": hf_config["model_type"], **heads}
+        whole, entry = split_heads(checkpoint, hf_config)
         write_weights(int8_state_dict(checkpoint.model), directory / INT8_WEIGHTS)
-        return {
-            **whole,
-            "quantization_config": quantization | ({"pooler_act": act} if is_linear else {}),
-            "model_type": self.model_type,
-        }
+        quantization = {"quant_method": self.model_type, **entry}
+        return {**whole, "quantization_config": quantization, "model_type": self.model_type}
 
 
 def read_int8(plan: ReadPlan) -> TensorFiles:

@@ -31,13 +31,7 @@ from bothways.pretraining.objectives import PretrainingObjective, example_batch
 from bothways.pretraining.pretrain import train
 from bothways.pretraining.result import PretrainingResult
 from bothways.pretraining.setup import PretrainingSetup, common_setup, open_run, open_text
-from bothways.pretraining.text_data import (
-    PretrainingData,
-    Text,
-    count_training_words,
-    read_data,
-    save_tokenizer_once,
-)
+from bothways.pretraining.text_data import PretrainingData, Text, count_training_words, read_data, save_tokenizer_once
 from bothways.settings.distill import Distill
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes
