@@ -48,7 +48,7 @@ def masked_batches(texts: Iterable[str], *, family: str, length: int, batch_toke
     from bothways.corpus.masking import MaskRule
     from bothways.corpus.sampler import StepSampler
     from bothways.corpus.store import build_in_memory
-    from bothways.pretraining.objectives import example_batch, mask_batch
+    from bothways.pretraining.objectives import PretrainingObjective, example_batch
 
     tokenizer = packaged_tokenizer()
     store = build_in_memory(texts, tokenizer)
@@ -59,7 +59,7 @@ def masked_batches(texts: Iterable[str], *, family: str, length: int, batch_toke
     rule = MaskRule.from_tokenizer(tokenizer, 0.15)
     for step in order.steps():
         rows = sort_by_length(step.rows, step.examples.sizes)
-        yield mask_batch(example_batch(store, step, rows, tokenizer), step, rows, rule, seed=0)
+        yield PretrainingObjective().mask(example_batch(store, step, rows, tokenizer), step, rows, rule, seed=0)
 
 
 def packaged_tokenizer() -> Any:

@@ -22,7 +22,7 @@ from bothways.corpus.documents import sample
 from bothways.errors import InputError
 from bothways.model.model import Model, initialize
 from bothways.pretraining import pretrain
-from bothways.pretraining.objectives import PretrainingObjective, counts
+from bothways.pretraining.objectives import PretrainingObjective
 from bothways.settings import Pretrain
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, read_losses
@@ -67,7 +67,8 @@ def ours(parts: int) -> tuple[torch.Tensor, float]:
             Batch(batch.input_ids, batch.segment_ids, batch.position_ids, batch.lengths, masked, labels,
                   torch.zeros(len(texts), dtype=torch.long))
         )  # fmt: skip
-    values = read_losses(backward(Replica(model, forward_losses(PretrainingObjective("next"))), counts, batches))
+    objective = PretrainingObjective("next")
+    values = read_losses(backward(Replica(model, forward_losses(objective)), objective.counts, batches))
     return flat_gradient(model), sum(values.values())
 
 

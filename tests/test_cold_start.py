@@ -71,7 +71,6 @@ def test_what_reads_decodes_scores_and_prints_needs_no_torch():
         "batching",
         "inference.predictor",
         "inference.active_learning",
-        "evaluation.predictions",
     ]
     modules += [f"batch_jobs.{name}" for name in ("writers", "blocks", "journal", "progress")]
     code = (

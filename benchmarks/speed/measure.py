@@ -20,6 +20,9 @@ from benchmarks.speed.peers import BATCH_SIZES, PEERS, Calls, PeerConfig, best_b
 from benchmarks.speed.result import Measured, Timing
 from benchmarks.speed.workload import Method, Workload, longest, task_method, workloads
 from bothways.checkpoint import checkpoint
+from bothways.checkpoint.changes.cut import fill_heads
+from bothways.checkpoint.changes.new_head import encoder_only
+from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.hugging_face import HUGGING_FACE
 from bothways.checkpoint.reading import detect
@@ -27,6 +30,7 @@ from bothways.device import processor_name
 from bothways.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
+from bothways.model.int8 import dequantize
 
 ENCODER_ALONE = "run on the encoder of this model alone, saved with float weights: pooled, without the head"
 SECONDS = 0.1  # minimum duration of a measurement
@@ -118,7 +122,7 @@ def files_for_others(source: Path, target: Path, method: Method) -> tuple[Path, 
     if weights is HUGGING_FACE:
         return source, False
     loaded = checkpoint.load(source)
-    other = weights.for_others(loaded)
+    other = read_by_others(loaded, weights.model_type)
     is_encoder = other is not loaded
     if other is None or (is_encoder and not method.alone) or loaded.model.config.direction != "both":
         return source, False
@@ -126,6 +130,20 @@ def files_for_others(source: Path, target: Path, method: Method) -> tuple[Path, 
         other = replace(other, pooling=loaded.pooling or "mean", normalized=True)
     checkpoint.save(other, target, HUGGING_FACE)
     return target, is_encoder
+
+
+def read_by_others(loaded: Checkpoint, model_type: str) -> Checkpoint | None:
+    """What other libraries can read of a model in the format of this name, to be saved anew; None: its files."""
+    match model_type:
+        case "bothways-cloze":
+            return None
+        case "bothways-pruned":
+            return fill_heads(loaded)
+        case "bothways-int8":
+            return encoder_only(replace(loaded, model=dequantize(loaded.model)))
+        case "bothways-linear" | "bothways-mean-layer":
+            return encoder_only(loaded)
+    return loaded
 
 
 def leave_out(name: str, error: Exception, sides: dict[str, Calls], left_out: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from bothways.checkpoint.description import ADAPTER_CONFIG, METADATA_FILE
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.adapter import MAX_RANK, OWN_WEIGHTS, PEFT_WEIGHTS, PREFIX, TASK_TYPES, AdapterFiles
 from bothways.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, TABLE_COPIES
-from bothways.checkpoint.weights import Array, shorten, write_weights
+from bothways.checkpoint.weights import Array, shorten, write_floats
 from bothways.config import NO_POOLER, NUM_OUTPUTS, EncoderConfig
 from bothways.errors import InputError, MissingFile
 from bothways.families import FAMILIES, FamilySpec
@@ -36,17 +36,17 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
     """Write the adapter of a checkpoint's model and its head into a directory."""
     model, spec = checkpoint.model, checkpoint.model.adapter
     config: dict[str, Any] = {"base_model_name_or_path": spec.base}
-    state = {name: value.detach().float().cpu().contiguous() for name, value in own_state(model).items()}
+    state = own_state(model)
     if spec.kind == "lora":
         tensors, peft_config = _take_peft(checkpoint, state)
-        write_weights({name: value.contiguous().clone() for name, value in tensors.items()}, directory / PEFT_WEIGHTS)
+        write_floats(tensors, directory / PEFT_WEIGHTS)
         config |= peft_config
     else:
         config["adapter_type"] = spec.kind
     if line := unread(checkpoint):
         config["readers"] = line
     if state:
-        write_weights({name: value.clone() for name, value in state.items()}, directory / OWN_WEIGHTS)
+        write_floats(state, directory / OWN_WEIGHTS)
     described = {
         **spec.to_json(),
         "heads": model.num_outputs,

@@ -229,11 +229,6 @@ def check_target(target: Path, *, holds: str) -> None:
         raise InputError(f"{target}: no permission to write in {above}; pass another directory")
 
 
-def write(checkpoint: Checkpoint, directory: Path) -> None:
-    """Write the files of a checkpoint into a directory, in the format of its model."""
-    write_files(checkpoint, directory, format_of(checkpoint))
-
-
 def unread_warning(checkpoint: Checkpoint) -> str | None:
     """A line for a model that transformers reads in part or not at all, or an adapter that peft does; else None."""
     if checkpoint.model.adapter is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.checkpoint.contents import Checkpoint, check_plain, with_dropout
 from bothways.errors import InputError
 from bothways.log import escape_line
 from bothways.model.heads import MaskedLMHead, Pooler
@@ -64,8 +64,7 @@ def with_cloze_head(
     changes: dict[str, Any] = {"pooling": "first", "pooling_position": position, "pooler_act": config.hidden_act}
     config = config.replace(**changes, pooler_norm=True, pooler_dropout=False, deep_heads=False)
     if dropout is not None:
-        config = config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-        config = config.replace(classifier_dropout=dropout)
+        config = with_dropout(config, dropout).replace(classifier_dropout=dropout)
     with no_init():
         model = Model(config, {"classes": len(words)})
     assert isinstance(model.pooler, Pooler)

@@ -4,10 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from bothways.checkpoint.description import Description
+from bothways.config import EncoderConfig
 from bothways.errors import InputError, format_count
+from bothways.families import FAMILIES
 from bothways.model.int8 import int8_error, is_int8
-from bothways.model.model import Model
+from bothways.model.model import Model, initialize
+from bothways.model.parameters import no_init
 from bothways.tokenizer.tokenizer import Tokenizer
 
 
@@ -36,6 +41,23 @@ class Checkpoint(Description):
         return self.tokenizer
 
 
+def with_dropout(config: EncoderConfig, dropout: float) -> EncoderConfig:
+    return config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+
+
+def new_model(config: EncoderConfig, heads: Mapping[str, int], seed: int, *, pooler: bool = False) -> Model:
+    """A model whose weights are drawn from the seed. heads: their numbers of outputs."""
+    model = Model(config, heads, pooler=pooler)
+    initialize(model, config.initializer_range, torch.Generator().manual_seed(seed))
+    return model
+
+
+def empty_model(old: Model, config: EncoderConfig) -> Model:
+    """A model that is not initialized, with the heads and the number format of another."""
+    with no_init(old.encoder.embeddings.words.weight.dtype):
+        return Model(config, old.num_outputs, pooler=old.pooler is not None).eval()
+
+
 def check_plain(model: Model) -> None:
     """InputError if a model has int8 layers, which cannot be trained or changed, an adapter that is not merged, or a
     cloze head."""
@@ -57,4 +79,13 @@ def check_no_adapter(model: Model) -> None:
         raise InputError(
             f"the model has an adapter of kind {model.adapter.kind}, which is not part of its weights: it can be used "
             "but not changed; use the model that it was trained on"
+        )
+
+
+def check_head_supported(checkpoint: Checkpoint, head: str, source: object) -> None:
+    """InputError if the family cannot be saved with this head."""
+    supported = sorted(kind for kind, family in FAMILIES.items() if frozenset({head}) in family.architectures)
+    if checkpoint.model_type not in supported:
+        raise InputError(
+            f"{source}: head {head} is not supported for {checkpoint.model_type} (supported: {', '.join(supported)})"
         )

@@ -99,17 +99,13 @@ def locate(path: str | PathLike[str]) -> Path:
         return snapshot
     if (owner := local.parent).name and owner.exists():
         raise _missing(local, model, f"{reason}; not downloaded, since {owner} is a directory here")
-    if is_offline():
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in TRUE:
         raise _missing(local, model, f"{reason}; not downloaded, since HF_HUB_OFFLINE is set")
     return _download(local, model, reason)
 
 
 def _holds_model(directory: Path) -> bool:
     return any((directory / name).is_file() for name in (CONFIG, ADAPTER_CONFIG, MODULES))
-
-
-def is_offline() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in TRUE
 
 
 def missing_part(snapshot: Path) -> str:

@@ -1,12 +1,12 @@
 """Files of sentence-transformers: modules.json, pooling, normalization and a linear layer on top."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors, write_weights
-from bothways.config import EncoderConfig, encodes_separately, unit_scale
+from bothways.checkpoint.weights import WEIGHTS, write_floats
+from bothways.config import EncoderConfig
 from bothways.errors import InputError, MissingFile
 from bothways.io import Files, get_object, write_json
 
@@ -26,24 +26,18 @@ OTHER_POOLINGS = ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 # Keys of each file, with the values that are computed; ANY is used here, or changes no numbers.
 ANY = None
 Values = Mapping[str, tuple[Any, ...] | None]
-MODULE_VALUES: Values = dict.fromkeys(("idx", "name", "path", "type", "kwargs"), ANY)
-POOLING_VALUES: Values = dict.fromkeys(
-    (
-        *("word_embedding_dimension", "embedding_dimension", "include_prompt", "pooling_mode"),
-        *(f"pooling_mode_{name}" for name in (*POOLINGS, *OTHER_POOLINGS)),
-    ),
-    ANY,
-)
+MODULE_VALUES: Values = dict.fromkeys("idx name path type kwargs".split(), ANY)
+POOLING_VALUES: Values = {
+    **dict.fromkeys("word_embedding_dimension embedding_dimension include_prompt pooling_mode".split(), ANY),
+    **dict.fromkeys((f"pooling_mode_{name}" for name in (*POOLINGS, *OTHER_POOLINGS)), ANY),
+}
 SCALING_VALUES: Values = {
-    "module_input_name": ("sentence_embedding",),
-    "module_output_name": ("sentence_embedding",),
+    **dict.fromkeys(("module_input_name", "module_output_name"), ("sentence_embedding",)),
     "dropout": ANY,  # nothing is dropped in inference
 }
 ARGUMENTS: Values = dict.fromkeys(  # of transformers
-    (
-        *("trust_remote_code", "torch_dtype", "dtype", "attn_implementation", "add_pooling_layer", "device_map"),
-        *("use_safetensors", "model_max_length"),
-    ),
+    "trust_remote_code torch_dtype dtype attn_implementation add_pooling_layer device_map use_safetensors"
+    " model_max_length".split(),
     ANY,
 )
 ARGUMENT_KEYS = tuple(
@@ -58,8 +52,10 @@ LIMIT_VALUES: Values = {
     ),
 }
 SETTING_VALUES: Values = {
-    **dict.fromkeys(("__version__", "requirements", "prompts", "default_prompt_name", "similarity_fn_name"), ANY),
-    **dict.fromkeys(("truncate_dim", "activation_fn", "keep_in_fp32_modules"), ANY),
+    **dict.fromkeys(
+        "__version__ requirements prompts default_prompt_name similarity_fn_name truncate_dim".split(), ANY
+    ),
+    **dict.fromkeys(("activation_fn", "keep_in_fp32_modules"), ANY),
     "model_type": ("SentenceTransformer", "CrossEncoder"),
 }
 
@@ -248,77 +244,34 @@ def read_pooling(files: Files) -> str | None:
     return on[0]
 
 
-def write_pooling(directory: Path, pooling: str, normalized: bool, config: EncoderConfig) -> None:
-    """Write the files with which sentence-transformers computes the same vectors."""
-    _write_pooling(directory, pooling, config)
-    _write_limits(directory, config)
-    kinds = [("", "Transformer"), (POOLING, "Pooling")]
-    if normalized:
-        kinds.append((NORMALIZE, "Normalize"))
-        (directory / NORMALIZE).mkdir()
-    _write_modules(directory, kinds)
-
-
-def write_linear(directory: Path, layer: "Mapping[str, Tensor]", config: EncoderConfig) -> None:
-    """Write the files, next to an encoder in TRANSFORMER, with which sentence-transformers computes the logits of a
-    linear layer on the mean of the tokens (scaled to length 1 if pooler_act is "unit").
-
-    A layer on features of pairs of texts is stored in a separate file, and the modules compute the vectors
-    of single texts.
-    """
-    _write_pooling(directory, "mean", config)
-    _write_limits(directory / TRANSFORMER, config)
-    unit = config.pooler_act != "none"
-    _write_dense(directory, layer["weight"] * (unit_scale(config.hidden_size) if unit else 1.0), layer["bias"])
-    kinds = [(TRANSFORMER, "Transformer"), (POOLING, "Pooling")]
-    if unit:
-        (directory / NORMALIZE).mkdir()
-        kinds.append((NORMALIZE, "Normalize"))
-    if not encodes_separately(config):
+def write_modules(
+    directory: Path,
+    config: EncoderConfig,
+    *,
+    pooling: str = "mean",
+    normalized: bool = False,
+    linear: "tuple[Tensor, Tensor] | None" = None,
+    has_linear: bool = True,
+    encoder: str = "",
+) -> None:
+    """Write the files with which sentence-transformers computes the same vectors, and from them the logits of a linear
+    layer. linear: its weight and bias. has_linear: whether the modules compute it; else its file is only stored.
+    encoder: the folder of the encoder."""
+    kinds = [(encoder, "Transformer"), (POOLING, "Pooling")] + [(NORMALIZE, "Normalize")] * normalized
+    if linear and has_linear:
         kinds.append((DENSE, "Dense"))
-    _write_modules(directory, kinds)
-
-
-def write_mean_layer(directory: Path, weight_CH: "Tensor", bias_C: "Tensor", config: EncoderConfig) -> None:
-    """Write the files with which sentence-transformers computes logits from an encoder whose last layer gives every
-    token of a text the same vector."""
-    _write_pooling(directory, "mean", config)
-    _write_limits(directory, config)
-    _write_dense(directory, weight_CH, bias_C)
-    _write_modules(directory, [("", "Transformer"), (POOLING, "Pooling"), (DENSE, "Dense")])
-
-
-def read_linear(directory: Path, layer: str) -> TensorFiles:
-    """The tensors of such an encoder, and those of its linear layer as LAYER.weight and LAYER.bias."""
-    dense = open_safetensors(directory / DENSE / WEIGHTS).locations
-    named = {f"{layer}.{name}": dense[f"linear.{name}"] for name in ("weight", "bias") if f"linear.{name}" in dense}
-    return TensorFiles({**open_safetensors(directory / TRANSFORMER / WEIGHTS).locations, **named})
-
-
-def _write_pooling(directory: Path, pooling: str, config: EncoderConfig) -> None:
-    (directory / POOLING).mkdir()
+    for folder in (POOLING, *([NORMALIZE] if normalized else []), *([DENSE] if linear else [])):
+        (directory / folder).mkdir()
     modes = {f"pooling_mode_{name}": kind == pooling for name, kind in POOLINGS.items()}
     write_json(directory / POOLING / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
-
-
-def _write_dense(directory: Path, weight_CH: "Tensor", bias_C: "Tensor") -> None:
-    (directory / DENSE).mkdir()
-    sizes = {"in_features": weight_CH.shape[1], "out_features": len(weight_CH), "bias": True}
-    write_json(directory / DENSE / "config.json", {**sizes, "activation_function": IDENTITY})
-    state = {"linear.weight": weight_CH, "linear.bias": bias_C}
-    write_weights(
-        {name: value.detach().float().cpu().contiguous() for name, value in state.items()}, directory / DENSE / WEIGHTS
-    )
-
-
-def _write_modules(directory: Path, kinds: Sequence[tuple[str, str]]) -> None:
+    limits = {"max_seq_length": config.max_position_embeddings, "do_lower_case": False}
+    write_json(directory / encoder / "sentence_bert_config.json", limits)
+    if linear:
+        sizes = {"in_features": linear[0].shape[1], "out_features": len(linear[0]), "bias": True}
+        write_json(directory / DENSE / "config.json", {**sizes, "activation_function": IDENTITY})
+        write_floats({"linear.weight": linear[0], "linear.bias": linear[1]}, directory / DENSE / WEIGHTS)
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for index, (path, kind) in enumerate(kinds)
     ]
     write_json(directory / MODULES, modules)
-
-
-def _write_limits(directory: Path, config: EncoderConfig) -> None:
-    limits = {"max_seq_length": config.max_position_embeddings, "do_lower_case": False}
-    write_json(directory / "sentence_bert_config.json", limits)

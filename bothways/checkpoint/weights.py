@@ -141,6 +141,18 @@ def open_safetensors(file: Path) -> TensorFiles:
     )
 
 
+def open_declared(file: Path, what: str, remedy: str) -> TensorFiles:
+    """The tensors of a file that config.json declares. MissingFile names what it declares."""
+    if not file.exists():
+        raise MissingFile(f"{file}: not found, though config.json declares {what}; {remedy}")
+    return open_safetensors(file)
+
+
+def write_floats(state: "Mapping[str, Tensor]", file: Path) -> None:
+    """Write tensors of any device and format in float32."""
+    write_weights({name: value.detach().float().cpu().contiguous().clone() for name, value in state.items()}, file)
+
+
 def write_weights(state: "dict[str, Tensor]", file: Path) -> None:
     """Write a safetensors file. OSError if it cannot be written."""
     from safetensors.torch import save_file

@@ -8,8 +8,7 @@ rows and its rule.
 
 import math
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -85,25 +84,13 @@ class Measured:
 # --- sources ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Source:
-    """A source of candidates. verb: that it belongs to. function: "module:name" of a function from the plan of the verb
-    and the list of all that has been measured, to candidates: the first source of a verb yields the unchanged model
-    first. A candidate is measured before the next is asked for."""
-
-    verb: str
-    function: str
-
-    def candidates(self, plan: Any, measured: Sequence[Measured]) -> Iterator[Candidate]:
-        source: Callable[[Any, Sequence[Measured]], Iterator[Candidate]] = load_name(self.function)
-        return source(plan, measured)
-
-
-SOURCES = {
-    "cuts": Source("prune", "bothways.compression.prune:cuts"),
-    "cuts and int8": Source("shrink", "bothways.compression.prune:cuts_and_int8"),
-    "int8": Source("quantize", "bothways.compression.quantize:in_int8"),
-    "int8 ONNX": Source("export", "bothways.export.int8:in_int8"),
+# Of each verb, "module:name" of functions from its plan, and the list of all that has been measured, to candidates: the
+# first yields the unchanged model first. A candidate is measured before the next is asked for.
+SOURCES: dict[str, tuple[str, ...]] = {
+    "prune": ("bothways.compression.prune:cuts",),
+    "shrink": ("bothways.compression.prune:cuts_and_int8",),
+    "quantize": ("bothways.compression.quantize:in_int8",),
+    "export": ("bothways.export.int8:in_int8",),
 }
 
 
@@ -121,20 +108,8 @@ class Evaluated:
     outputs: Any
 
 
-class Sample(ABC):
-    """Rows that candidates are measured on."""
-
-    @abstractmethod
-    def evaluate(self, candidate: Candidate, first: Evaluated | None) -> Evaluated:
-        """The scores, and the drop from those of the first candidate; None: this is the first."""
-
-    @abstractmethod
-    def workload(self, candidate: Candidate) -> tuple[Callable[[], object], int]:
-        """A function whose time is measured, and the number of texts that it computes."""
-
-
 @dataclass(frozen=True)
-class UserRows(Sample):
+class UserRows:
     """Rows of a file, with labels or without, as `predict` reads them."""
 
     data: LabelledRows
@@ -144,6 +119,7 @@ class UserRows(Sample):
         return self.data.evaluator.predict(candidate.predictor, rows)
 
     def evaluate(self, candidate: Candidate, first: Evaluated | None) -> Evaluated:
+        """The scores, and the drop from those of the first candidate; None: this is the first."""
         evaluator, rows = self.data.evaluator, self.data.rows
         outputs = self.predict(candidate, rows)
         reference = first.outputs if first else outputs
@@ -156,12 +132,13 @@ class UserRows(Sample):
         return Evaluated(figures, (low, high), drop, outputs)
 
     def workload(self, candidate: Candidate) -> tuple[Callable[[], object], int]:
+        """A function whose time is measured, and the number of texts that it computes."""
         rows = [self.data.rows[row] for row in spread_evenly(range(len(self.data)), SPEED_ROWS)]
         return partial(self.predict, candidate, rows), len(rows)
 
 
 @dataclass(frozen=True)
-class TaskSplit(Sample):
+class TaskSplit:
     """A split of a fine-tuning task, evaluated as in fine-tuning. read: the task around a model with another
     vocabulary."""
 
@@ -198,6 +175,9 @@ class TaskSplit(Sample):
         device = next(model.parameters()).device
         batches = [examples.batch(order[start : start + 32]).to(device) for start in range(0, len(order), 32)]
         return torch.inference_mode()(lambda: [encode(batch) for batch in batches]), len(order)
+
+
+Sample = UserRows | TaskSplit  # rows that candidates are measured on
 
 
 def num_bytes(model: Model) -> int:
@@ -298,8 +278,8 @@ def compare(verb: str, plan: Any, samples: tuple[Sample, Sample], rule: Rule) ->
     samples: rows that candidates are chosen on, and rows that are reported.
     """
     measured, scale, best = list[Measured](), None, None
-    for source in [source for source in SOURCES.values() if source.verb == verb]:
-        for candidate in source.candidates(plan, measured):
+    for source in SOURCES[verb]:
+        for candidate in load_name(source)(plan, measured):
             logger.info(f"measuring: {candidate.name}")
             scale = scale or Scale(*samples, candidate)
             measured.append(scale.measure(candidate))

@@ -6,13 +6,14 @@ about -g x, with its gradient g (Molchanov 2017, eq. 7). For a head it is summed
 texts. Letters: T tokens, W windows, H hidden size, N heads, D head size, I neurons (feed-forward size).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from bothways.batch import Batch
 from bothways.batching import token_batches
@@ -51,26 +52,43 @@ def measure_importance(
 ) -> Importance:
     """The importance of all parts of a float32 model for the loss of these labelled examples; those of more than
     MAX_TOKENS tokens, which are computed in parts, are left out."""
+    short = [row for row in rows if examples.sizes[row] <= MAX_TOKENS]
+    if not short:
+        raise InputError(f"every text has more than {MAX_TOKENS:,} tokens; give shorter ones, to measure importance")
     model = model.to(device).float().eval()
     layers = [part for part in model.encoder.layers if isinstance(part, Layer)]
-    sums: dict[str, list[Tensor]] = {"layers": [], "heads": [], "neurons": []}
-    per_batch: dict[tuple[str, int], Tensor] = {}
-    lengths: list[Tensor] = []
+    sums: dict[tuple[str, int], Tensor] = {}
+    lengths_N = torch.empty(0)
 
     def note(kind: str, index: int, x: Tensor, g: Tensor) -> None:
-        products = (x.detach() * g).float()
-        text_T = torch.arange(len(lengths[-1])).repeat_interleave(lengths[-1]).to(device)
-        products = products[: len(text_T)]  # without a dummy text
-        by_text = products.new_zeros(len(lengths[-1]), *products.shape[1:]).index_add(0, text_T, products)
+        by_text = sum_by_text((x.detach() * g).float(), lengths_N)
         if kind == "heads":
             by_text = by_text.unflatten(-1, (-1, model.config.head_size)).sum(-1)
         if kind == "layers":
             by_text = by_text.sum(-1, keepdim=True)
-        per_batch[kind, index] = per_batch.get((kind, index), 0) + by_text.abs().sum(0)
+        sums[kind, index] = sums.get((kind, index), 0) + by_text.abs().sum(0)
+
+    hooks = watch(layers, note)
+    try:
+        for part in token_batches(short, examples.sizes, MAX_TOKENS):
+            batch: Batch = examples.batch(part).to(device)
+            lengths_N = batch.lengths
+            loss, _ = objective.label_loss(objective.forward(model, batch), batch)
+            model.zero_grad(set_to_none=True)
+            loss.backward()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    model.zero_grad(set_to_none=True)
+    parts = {kind: [sums[kind, index].cpu() for index in range(len(layers))] for kind in ("layers", "heads", "neurons")}
+    return Importance([float(value) for value in parts["layers"]], parts["heads"], parts["neurons"])
+
+
+def watch(layers: Sequence[Layer], note: Callable[[str, int, Tensor, Tensor], None]) -> list[RemovableHandle]:
+    """Hooks that call note(kind, index of the layer, x, g) in backward passes, of activations x with gradients g."""
 
     def before(kind: str, index: int, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        x = inputs[0]
-        x.register_hook(partial(note, kind, index, x))
+        inputs[0].register_hook(partial(note, kind, index, inputs[0]))
 
     def after(index: int, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         output.register_hook(partial(note, "layers", index, output.detach() - inputs[0].detach()))
@@ -80,22 +98,10 @@ def measure_importance(
         hooks.append(layer.attention.output.register_forward_pre_hook(partial(before, "heads", index)))
         hooks.append(layer.feed_forward.output.register_forward_pre_hook(partial(before, "neurons", index)))
         hooks.append(layer.register_forward_hook(partial(after, index)))
-    try:
-        short = [row for row in rows if examples.sizes[row] <= MAX_TOKENS]
-        if not short:
-            raise InputError(
-                f"every text has more than {MAX_TOKENS:,} tokens; give shorter ones, to measure importance"
-            )
-        for part in token_batches(short, examples.sizes, MAX_TOKENS):
-            batch: Batch = examples.batch(part).to(device)
-            lengths.append(batch.lengths)
-            loss, _ = objective.label_loss(objective.forward(model, batch), batch)
-            model.zero_grad(set_to_none=True)
-            loss.backward()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    model.zero_grad(set_to_none=True)
-    for (kind, _), value in sorted(per_batch.items(), key=lambda item: item[0]):
-        sums[kind].append(value.cpu())
-    return Importance([float(value) for value in sums["layers"]], sums["heads"], sums["neurons"])
+    return hooks
+
+
+def sum_by_text(values_TX: Tensor, lengths_N: Tensor) -> Tensor:
+    """The sums over the tokens of each text, [N, X], without a dummy text at the end."""
+    text_T = torch.arange(len(lengths_N)).repeat_interleave(lengths_N).to(values_TX.device)
+    return values_TX.new_zeros(len(lengths_N), *values_TX.shape[1:]).index_add(0, text_T, values_TX[: len(text_T)])

@@ -15,7 +15,7 @@ import torch
 
 from bothways.batching import spread_evenly
 from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.cut import check_can_cut, cut
+from bothways.checkpoint.changes.cut import check_can_cut, cut, cut_config, reason_against_cutting
 from bothways.checkpoint.changes.pack import with_int8
 from bothways.checkpoint.changes.vocabulary import check_word_pieces, cut_vocabulary
 from bothways.checkpoint.contents import Checkpoint, check_plain
@@ -88,16 +88,9 @@ class Structure:
 
 def choose_parts(parts: tuple[str, ...], config: EncoderConfig, model_type: str) -> tuple[str, ...]:
     """What is cut, by default layers and neurons. InputError for a part that the model cannot lose."""
-    for part in parts:
+    for part in parts or ("feed-forward",):
         check_can_cut(config, model_type, part)
-    if parts:
-        return parts
-    check_can_cut(config, model_type, "feed-forward")
-    try:
-        check_can_cut(config, model_type, "layers")
-    except InputError:
-        return ("feed-forward",)
-    return "layers", "feed-forward"
+    return parts or (("feed-forward",) if reason_against_cutting(config, "layers") else ("layers", "feed-forward"))
 
 
 def structure_of_share(config: EncoderConfig, share: float, parts: Sequence[str]) -> Structure:
@@ -129,16 +122,7 @@ def structure_of_share(config: EncoderConfig, share: float, parts: Sequence[str]
 
 
 def weights_of(config: EncoderConfig, structure: Structure) -> int:
-    return encoder_weights(sized(config, structure))
-
-
-def sized(config: EncoderConfig, structure: Structure) -> EncoderConfig:
-    changes: dict[str, int] = {"intermediate_size": structure.width}
-    if structure.layers < config.num_hidden_layers:
-        changes["num_hidden_layers"] = structure.layers
-    if structure.heads < config.num_attention_heads:
-        changes |= {"num_attention_heads": structure.heads, "attention_head_size": config.head_size}
-    return config.replace(**changes)
+    return encoder_weights(cut_config(config, structure.layers, structure.heads, structure.width))
 
 
 def structures_to(start: EncoderConfig, target: Structure, cuts: int | None) -> Iterator[Structure]:
@@ -209,13 +193,10 @@ class PruningPlan:
     by_importance: bool = False
     run: Run | None = None
 
-    def build(self, settings: FineTune, pretrained: Checkpoint) -> TrainingTask:
-        return task_of(settings).train(settings, pretrained, None)
-
     def read(self, source: Checkpoint) -> TrainingTask:
         """The task as a fine-tuned model reads it."""
         with muted():
-            return self.build(self.training, source).read_by(source)
+            return task_of(self.training).train(self.training, source, None).read_by(source)
 
     def cut(self, source: Checkpoint, structure: Structure) -> Checkpoint:
         """Cut a model to these sizes, the least important parts first."""

@@ -16,12 +16,7 @@ from bothways.checkpoint.contents import check_plain
 from bothways.checkpoint.description import METADATA_FILE
 from bothways.compression.candidates import Candidate, Choice, Measured, Rule, UserRows, compare, num_bytes
 from bothways.errors import InputError, format_count
-from bothways.evaluation.before_after import (
-    DEFAULT_MAX_DROP,
-    MAX_ROWS,
-    read_evaluation_rows,
-    selected_on,
-)
+from bothways.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, selected_on
 from bothways.inference.predictor import Predictor
 from bothways.log import logger, working
 from bothways.model.int8 import replace_linears

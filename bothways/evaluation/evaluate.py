@@ -8,16 +8,17 @@ from typing import Any, Literal
 
 from bothways import metrics
 from bothways.data.annotations import has_annotations, is_annotation_file
-from bothways.data.beir import is_beir_dataset
+from bothways.data.beir import is_beir_dataset, is_qrels_file
 from bothways.data.columns import LABEL_NAMES, find_column, find_text_columns
 from bothways.data.conll import looks_tagged
-from bothways.data.datasets import arrow_files, has_named_columns, is_dataset, unread_splits
+from bothways.data.datasets import arrow_files, has_named_columns, is_dataset, read_rows, unread_splits
 from bothways.data.examples import TAGS
+from bothways.data.glue import detect_format
 from bothways.data.stream import first_columns, first_rows, resolve_columns
+from bothways.data.tables import iter_rows
 from bothways.data.text_files import file_type
 from bothways.errors import InputError
 from bothways.evaluation.before_after import selected_on
-from bothways.evaluation.predictions import gold_kind
 from bothways.evaluation.retrieval import evaluate_retrieval
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
@@ -104,6 +105,31 @@ def score_file(settings: Evaluate) -> Scores:
     assert settings.predictions is not None
     task = next(task for entry in TASKS.values() if (task := entry.load()).gold == kind)
     return task.score_file(settings.predictions, settings.model, settings)
+
+
+def gold_kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labels", "tags", "answers", "ranking"]:
+    """The kind of data in a file, by its first row, or by its name if columns have no names.
+
+    labelled: an option for labels was given, so columns query, document and label are not qrels.
+
+    | gold file                           | predictions, in its order (answers in any)                       |
+    | table of labels or numbers          | table with a column named in PREDICTED, or .txt, one per line    |
+    | CoNLL columns, or table of words    | the same words, tags in the last column                          |
+    | texts with labelled characters      | the same texts with labelled characters                          |
+    | SQuAD's JSON, or table of questions | JSON {id: answer}; JSON lines with `id` and `answer`             |
+    | relevance judgements (qrels)        | TREC run, or table with query, document and score                |
+    """
+    if not labelled and not detect_format(gold, encoding) and is_qrels_file(gold, encoding):
+        return "ranking"
+    if has_named_columns(gold):
+        _, row = next(iter(read_rows(gold) if is_dataset(gold) else iter_rows(gold, encoding=encoding)), ("", {}))
+        if {"question", "context", "answers"} <= row.keys():
+            return "answers"
+        is_tagged = isinstance(row.get("words", row.get("tokens")), list) or has_annotations(row)
+        return "tags" if is_tagged else "labels"
+    if file_type(gold) == ".json":
+        return "tags" if is_annotation_file(gold) else "answers"
+    return "labels" if file_type(gold) in (".csv", ".tsv") or detect_format(gold, encoding) else "tags"
 
 
 def choose_task(model: Predictor, settings: Evaluate) -> Task:

@@ -61,13 +61,10 @@ def outputs(model: Model, hidden_TH: Tensor, first_NH: Tensor) -> list[Output]:
     heads = model.num_outputs
     pretraining = {"masked_words", "next_sentence"} <= heads.keys()
     words, follows = ("prediction_logits", "seq_relationship_logits") if pretraining else ("logits", "logits")
-    results = []
-    if "masked_words" in heads:
-        results.append(Output(words, True, model.word_scores(hidden_TH)))
-    if "next_sentence" in heads:
-        results.append(Output(follows, False, model.text_scores("next_sentence", first_NH)))
-    if "classes" in heads:
-        results.append(Output("logits", False, model.text_scores("classes", first_NH)))
+    results = [Output(words, True, model.word_scores(hidden_TH))] if "masked_words" in heads else []
+    for head in ("next_sentence", "classes"):
+        if head in heads:
+            results.append(Output(follows, False, model.text_scores(head, first_NH)))
     if "tokens" in heads:
         results.append(Output("logits", True, model.token_scores("tokens", hidden_TH)))
     if "replaced_tokens" in heads:

@@ -22,12 +22,7 @@ from bothways.checkpoint.contents import Checkpoint
 from bothways.checkpoint.description import METADATA_FILE
 from bothways.compression.candidates import Candidate, Choice, Measured, Rule, UserRows, compare
 from bothways.errors import InputError
-from bothways.evaluation.before_after import (
-    DEFAULT_MAX_DROP,
-    MAX_ROWS,
-    read_evaluation_rows,
-    selected_on,
-)
+from bothways.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, selected_on
 from bothways.export.graph import quiet
 from bothways.export.parity import padded, session
 from bothways.inference.backends.encoder import EncoderBackend

@@ -17,8 +17,7 @@ from bothways.adapters.spec import LORA_MAPS, AdapterSpec, Kind, check_supported
 from bothways.batch import Batch
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.changes.cut import with_layers
-from bothways.checkpoint.changes.new_head import check_head_supported
-from bothways.checkpoint.contents import Checkpoint, check_not_int8, check_plain
+from bothways.checkpoint.contents import Checkpoint, check_head_supported, check_not_int8, check_plain
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError, format_count
 from bothways.families import FAMILIES

@@ -7,15 +7,16 @@ import torch
 from torch import nn
 
 from bothways import metrics
+from bothways.checkpoint import contents
 from bothways.checkpoint.changes.lengthen import global_projections_are_copies
-from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.contents import Checkpoint, with_dropout
 from bothways.checkpoint.formats.hugging_face import POOLER
 from bothways.config import EncoderConfig, GlobalTokensConfig
 from bothways.families import FAMILIES
 from bothways.log import logger
 from bothways.model.heads import MaskedLMHead
 from bothways.model.local_init import initialize_locally
-from bothways.model.model import Model, initialize
+from bothways.model.model import Model
 from bothways.pretraining.modules import ReplacedTokenModel
 from bothways.pretraining.objectives import PretrainingObjective
 from bothways.pretraining.text_data import PretrainingData
@@ -48,18 +49,14 @@ def new_model(
 ) -> Checkpoint:
     """A new model with randomly initialized or precomputed weights. config: except vocabulary and dropout."""
     tokenizer = data.tokenizer
-    config = config.replace(
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_id,
-        hidden_dropout_prob=initialization.dropout,
-        attention_probs_dropout_prob=initialization.dropout,
+    config = with_dropout(config, initialization.dropout).replace(
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id
     )
     if config.position_offset:  # the family's positions start behind the padding's id
         config = config.replace(position_offset=tokenizer.pad_id + 1)
     if isinstance(config.sparse_attention, GlobalTokensConfig):
         config = config.replace(sparse_attention=GlobalTokensConfig(separator=tokenizer.sep_id))
-    model = Model(config, objective.heads)
-    initialize(model, config.initializer_range, torch.Generator().manual_seed(initialization.seed))
+    model = contents.new_model(config, objective.heads, initialization.seed)
     if initialization.frequency_bias:
         init_bias_from_frequencies(model, data.frequencies)
     if initialization.word_vectors:
@@ -77,14 +74,10 @@ def continue_from(
     InputError if the family has no such heads.
     """
     old, heads, tokenizer = start.model, objective.heads, data.tokenizer
-    config = old.config.replace(
-        vocab_size=max(len(tokenizer), old.config.vocab_size),
-        hidden_dropout_prob=initialization.dropout,
-        attention_probs_dropout_prob=initialization.dropout,
-    )
+    vocab_size = max(len(tokenizer), old.config.vocab_size)
+    config = with_dropout(old.config, initialization.dropout).replace(vocab_size=vocab_size)
     named = FAMILIES[start.model_type].hf_names(POOLER, heads)
-    model = Model(config, heads, pooler=old.pooler is not None and bool(named))
-    initialize(model, config.initializer_range, torch.Generator().manual_seed(initialization.seed))
+    model = contents.new_model(config, heads, initialization.seed, pooler=old.pooler is not None and bool(named))
     state, kept = model.state_dict(), old.state_dict()
     for name in state.keys() & kept.keys():
         state[name][: len(kept[name])] = kept[name]  # of a longer vocabulary, the old entries

@@ -52,21 +52,30 @@ class PretrainingObjective(Objective):
     def mask(
         self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
     ) -> Batch:
-        """Add targets to a batch of examples: mask tokens and keep the original ones as labels."""
-        return mask_batch(batch, step, rows, rule, seed=seed, rate=rate)
+        """Add targets to a batch of examples: mask tokens and keep the original ones as labels. rate: overrides the
+        rule's mask rate."""
+        example_ids_N3 = np.stack(np.broadcast_arrays(step.epoch, step.section, np.array(rows, np.int64)), axis=1)
+        return mask_tokens(batch, rule, seed=seed, example_ids=example_ids_N3, rate=rate)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Number of targets of each loss."""
-        return counts(batch)
+        assert batch.masked_labels is not None and batch.labels is not None
+        return {"masked_lm": len(batch.masked_labels), "next_sentence": int((batch.labels >= 0).sum())}
 
     def forward(self, module: nn.Module, batch: Batch) -> Any:
         """Hidden states [T, H], or other outputs that `losses` and `predictions` need."""
         return module(batch)
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
-        """Each loss by name, as (sum, count)."""
+        """Each loss by name, as (sum, count). Next sentence and sentence order share one head; examples that are not
+        pairs have no such loss."""
         assert isinstance(module, Model)
-        return losses_from_hidden(module, batch, outputs)
+        assert batch.masked_positions is not None and batch.masked_labels is not None and batch.labels is not None
+        losses = {"masked_lm": word_loss(module, outputs[batch.masked_positions], batch)}
+        if "next_sentence" in module.heads:
+            scores_N2 = module.text_scores("next_sentence", outputs[batch.first_tokens])
+            losses["next_sentence"] = classification_loss(scores_N2, batch.labels)[0], (batch.labels >= 0).sum()
+        return losses
 
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
         """Further held-out figures, from the mean of each loss."""
@@ -101,7 +110,7 @@ class SpanBoundary(PretrainingObjective):
         assert isinstance(module, BoundaryModel)
         assert batch.masked_positions is not None and batch.masked_labels is not None
         model = module.model
-        losses = losses_from_hidden(model, batch, outputs)
+        losses = super().losses(model, batch, outputs)
         x_ME = module.head(outputs, batch.masked_positions)
         head, table_VE = model.heads["masked_words"], model.encoder.embeddings.words.weight
         assert isinstance(head, MaskedLMHead)
@@ -116,7 +125,7 @@ class EnhancedDecoder(PretrainingObjective):
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
         assert isinstance(module, EnhancedMaskDecoder)
-        return losses_from_hidden(module.model, batch, outputs)
+        return super().losses(module.model, batch, outputs)
 
 
 class ReplacedOutputs(NamedTuple):
@@ -187,23 +196,22 @@ class OneWay(PretrainingObjective):
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
         assert isinstance(module, Model) and batch.masked_positions is not None
-        hidden_TH, head = outputs, module.heads["masked_words"]
-        assert isinstance(head, MaskedLMHead)
-        table_VE = module.encoder.embeddings.words.weight
-
-        def loss(x_MH: Tensor) -> Loss:
-            assert batch.masked_labels is not None
-            return masked_lm_loss(head(x_MH), table_VE, head.bias, batch.masked_labels)
-
-        before_MH = hidden_TH[batch.masked_positions - 1]
+        before_MH = outputs[batch.masked_positions - 1]
         if not self.halves:
-            return {"next_word": loss(before_MH)}
-        forward_MH, backward_MH = before_MH.chunk(2, -1)[0], hidden_TH[batch.masked_positions + 1].chunk(2, -1)[1]
+            return {"next_word": word_loss(module, before_MH, batch)}
+        forward_MH, backward_MH = before_MH.chunk(2, -1)[0], outputs[batch.masked_positions + 1].chunk(2, -1)[1]
         zeros = torch.zeros_like(forward_MH)  # in place of the other half, which has seen the target
         return {
-            "next_word": loss(torch.cat([forward_MH, zeros], -1)),
-            "previous_word": loss(torch.cat([zeros, backward_MH], -1)),
+            "next_word": word_loss(module, torch.cat([forward_MH, zeros], -1), batch),
+            "previous_word": word_loss(module, torch.cat([zeros, backward_MH], -1), batch),
         }
+
+
+def word_loss(model: Model, x_MH: Tensor, batch: Batch) -> Loss:
+    """The loss of words that are predicted from these states."""
+    head = model.heads["masked_words"]
+    assert isinstance(head, MaskedLMHead) and batch.masked_labels is not None
+    return masked_lm_loss(head(x_MH), model.encoder.embeddings.words.weight, head.bias, batch.masked_labels)
 
 
 def build_objective(name: ObjectiveName, pairs: PairTask = "none") -> PretrainingObjective:
@@ -217,31 +225,3 @@ def example_batch(store: TokenStore, step: StepRows, rows: Sequence[int], tokeni
     """Rows of a step as token ids, with the labels of their sentence pairs."""
     batch, labels_N = to_batch(store, step.examples, np.array(rows, np.int64), tokenizer)
     return replace(batch, labels=torch.from_numpy(labels_N))
-
-
-def mask_batch(
-    batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
-) -> Batch:
-    """Mask the tokens of `example_batch`; rate overrides the rule's mask rate."""
-    example_ids_N3 = np.stack(np.broadcast_arrays(step.epoch, step.section, np.array(rows, np.int64)), axis=1)
-    return mask_tokens(batch, rule, seed=seed, example_ids=example_ids_N3, rate=rate)
-
-
-def counts(batch: Batch) -> dict[str, int]:
-    """Number of targets of each loss."""
-    assert batch.masked_labels is not None and batch.labels is not None
-    return {"masked_lm": len(batch.masked_labels), "next_sentence": int((batch.labels >= 0).sum())}
-
-
-def losses_from_hidden(model: Model, batch: Batch, hidden_TH: Tensor) -> dict[str, Loss]:
-    """Losses from the hidden states of the last layer. Next sentence and sentence order share one head;
-    examples that are not pairs have no such loss."""
-    assert batch.masked_positions is not None and batch.masked_labels is not None and batch.labels is not None
-    head = model.heads["masked_words"]
-    assert isinstance(head, MaskedLMHead)
-    x_ME = head(hidden_TH[batch.masked_positions])
-    losses = {"masked_lm": masked_lm_loss(x_ME, model.encoder.embeddings.words.weight, head.bias, batch.masked_labels)}
-    if "next_sentence" in model.heads:
-        scores_N2 = model.text_scores("next_sentence", hidden_TH[batch.first_tokens])
-        losses["next_sentence"] = classification_loss(scores_N2, batch.labels)[0], (batch.labels >= 0).sum()
-    return losses

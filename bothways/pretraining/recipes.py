@@ -121,40 +121,6 @@ def summary(settings: Pretrain, recipe: CompleteSettings, config: EncoderConfig)
     return f"recipe ({settings.recipe}): {model}; {', '.join(chosen) or 'all set'}"
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """What a run trains, by which objective. settings: with this objective and these pairs. start: the checkpoint to
-    continue, if any. family: of the trained model."""
-
-    settings: Pretrain
-    start: Checkpoint | None
-    family: FamilySpec
-    objective: ObjectiveName
-    pairs: PairTask
-
-    @classmethod
-    def of(cls, settings: Pretrain, start: Checkpoint | None) -> "Resolved":
-        """The settings with the family's defaults in place of "auto"."""
-        settings = with_family(settings)
-        if start:
-            check_plain(start.model)
-        family = FAMILIES[start.model_type if start else settings.family or DEFAULT_MODEL_TYPE]
-        if start and settings.lengthen:
-            longer_config(start, settings.max_length, settings.lengthen)  # checks that it can be
-            family = FAMILIES[LONG]
-        objective, pairs = settings.objective, settings.pairs
-        if objective == "auto":
-            objective = default_objective(start, family)
-        if pairs == "auto":
-            pairs = family.pairs if objective == "masked" else "none"
-        return cls(replace(settings, objective=objective, pairs=pairs), start, family, objective, pairs)
-
-    @property
-    def named(self) -> str:
-        """The objective, as messages begin."""
-        return f"objective ({self.objective})"
-
-
 def default_objective(start: Checkpoint | None, family: FamilySpec) -> ObjectiveName:
     """The objective of a checkpoint by its direction and its heads, else that of the family."""
     if start is None:
@@ -167,65 +133,65 @@ def default_objective(start: Checkpoint | None, family: FamilySpec) -> Objective
 
 def resolve_settings(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     """Replace "auto" by the family's defaults and check that the settings fit together (InputError)."""
-    resolved = Resolved.of(settings, start)
-    rules = (length_errors, direction_errors, head_errors, masking_errors, machine_errors)
-    if message := next(chain.from_iterable(rule(resolved) for rule in rules), None):
+    settings = with_family(settings)
+    if start:
+        check_plain(start.model)
+    family = FAMILIES[start.model_type if start else settings.family or DEFAULT_MODEL_TYPE]
+    if start and settings.lengthen:
+        longer_config(start, settings.max_length, settings.lengthen)  # checks that it can be
+        family = FAMILIES[LONG]
+    objective, pairs = settings.objective, settings.pairs
+    if objective == "auto":
+        objective = default_objective(start, family)
+    if pairs == "auto":
+        pairs = family.pairs if objective == "masked" else "none"
+    settings, heads = replace(settings, objective=objective, pairs=pairs), build_objective(objective, pairs).heads
+    if message := next(chain(model_errors(settings, start, family, heads), run_errors(settings)), None):
         raise InputError(message)
-    return resolved.settings
+    return settings
 
 
-def length_errors(resolved: Resolved) -> Iterator[str]:
-    settings, start = resolved.settings, resolved.start
-    wanted = f"max_length ({settings.max_length}) is more than the"
-    if not start and settings.max_length > resolved.family.max_length:
-        yield f"{wanted} {resolved.family.max_length} tokens of {settings.family}"
-    if start and not settings.lengthen and settings.max_length > (most := start.model.config.max_position_embeddings):
-        yield f"{wanted} {most} positions of {settings.from_checkpoint}"
-
-
-def direction_errors(resolved: Resolved) -> Iterator[str]:
-    """A checkpoint keeps its direction; a new model of another one than both is a BERT."""
-    settings, objective = resolved.settings, resolved.objective
-    if resolved.start:
-        direction = resolved.start.model.config.direction
-        if (direction != "both" or objective in ONE_WAY) and objective != direction:
-            yield f"{resolved.named}: {settings.from_checkpoint} has direction {direction}; leave out --objective"
-    elif objective in ONE_WAY and settings.family != "bert":
-        yield f"{resolved.named} is for a new bert; leave out --objective or --family"
-
-
-def head_errors(resolved: Resolved) -> Iterator[str]:
-    """The family has the heads of the objective, and what they need."""
-    objective, pairs, family = resolved.objective, resolved.pairs, resolved.family
+def model_errors(
+    settings: Pretrain, start: Checkpoint | None, family: FamilySpec, heads: Mapping[str, int]
+) -> Iterator[str]:
+    """What the model cannot do. A checkpoint keeps its direction; a new model of another one than both is a BERT."""
+    objective, pairs, length = settings.objective, settings.pairs, settings.max_length
+    if start:
+        config = start.model.config
+        if not settings.lengthen and length > (most := config.max_position_embeddings):
+            yield f"max_length ({length}) is more than the {most} positions of {settings.from_checkpoint}"
+        if (config.direction != "both" or objective in ONE_WAY) and objective != (direction := config.direction):
+            yield (
+                f"objective ({objective}): {settings.from_checkpoint} has direction {direction}; leave out --objective"
+            )
+        has_distances = config.relative_positions is not None
+    else:
+        if length > family.max_length:
+            yield f"max_length ({length}) is more than the {family.max_length} tokens of {settings.family}"
+        if objective in ONE_WAY and settings.family != "bert":
+            yield f"objective ({objective}) is for a new bert; leave out --objective or --family"
+        has_distances = "relative_positions" in family.defaults
     if pairs != "none" and objective != "masked":
-        yield f"{resolved.named} does not use sentence pairs; use --pairs none"
-    if frozenset(build_objective(objective, pairs).heads) not in family.architectures:
+        yield f"objective ({objective}) does not use sentence pairs; use --pairs none"
+    if frozenset(heads) not in family.architectures:
         pairless = frozenset({"masked_words"}) in family.architectures
         way_out = "use --pairs none" if pairs != "none" and pairless else "choose another --family or --objective"
-        yield f"{resolved.named}, pairs ({pairs}): {family.model_type} has no such head; {way_out}"
-    if resolved.start:
-        has_distances = resolved.start.model.config.relative_positions is not None
-    else:
-        has_distances = "relative_positions" in family.defaults
+        yield f"objective ({objective}), pairs ({pairs}): {family.model_type} has no such head; {way_out}"
     if objective == "enhanced" and not has_distances:
-        yield f"{resolved.named} needs relative positions; use --family deberta"
+        yield f"objective ({objective}) needs relative positions; use --family deberta"
 
 
-def masking_errors(resolved: Resolved) -> Iterator[str]:
-    settings = resolved.settings
-    if resolved.objective == "boundary" and settings.masking != "spans":
-        yield f"{resolved.named} predicts spans from their boundaries; add --masking spans"
+def run_errors(settings: Pretrain) -> Iterator[str]:
+    """Masking that the objective does not use, and what this machine, its packages, or several processes cannot do."""
+    objective, named = settings.objective, f"objective ({settings.objective})"
+    if objective == "boundary" and settings.masking != "spans":
+        yield f"{named} predicts spans from their boundaries; add --masking spans"
     masks = (settings.masking, settings.mask_rate, settings.final_mask_rate)
-    if resolved.objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate, Pretrain.final_mask_rate):
-        yield f"{resolved.named} masks nothing; leave out --masking and --mask-rate"
-
-
-def machine_errors(resolved: Resolved) -> Iterator[str]:
-    """What this machine, its packages, or several processes cannot do."""
-    settings, objective = resolved.settings, resolved.objective
+    if objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate, Pretrain.final_mask_rate):
+        yield f"{named} masks nothing; leave out --masking and --mask-rate"
     if objective in ("replaced", "enhanced") and settings.shard:
-        yield f"{resolved.named} shares weights between two modules, which cannot be sharded; leave out --shard"
+        yield f"{named} shares weights between two modules, which cannot be sharded; leave out --shard"
     if settings.tensorboard and find_spec("tensorboard") is None:
         yield "tensorboard: needs the package tensorboard; pip install 'bothways[tensorboard]'"
     if objective == "replaced" and settings.deterministic and choose_device(settings.device).type == "cuda":
-        yield f"{resolved.named} is not deterministic on a GPU; leave out --deterministic"
+        yield f"{named} is not deterministic on a GPU; leave out --deterministic"

@@ -54,6 +54,9 @@ from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
 from bothways.training.schedule import TrainingOptions
 
+# Settings that go on as they are.
+KEPT = ("gradient_accumulation", "keep_checkpoints", "resume", "tensorboard", "watts")
+
 
 @dataclass(frozen=True)
 class Length:
@@ -79,11 +82,13 @@ class Length:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    """What a run trains, on which examples.
+class PretrainingSetup:
+    """What a run trains, on which examples, and how.
 
     module: the model of `initial` or a module that contains it. title: of the curves. recipe: hyperparameters by name.
-    has_untrained_globals: see the function in initial_model.py.
+    has_untrained_globals: see the function in initial_model.py. gradient_accumulation: micro-batches of a step, in each
+    process. watts: power of one processor thread, or of the GPU. builders: processes that build batches ahead for a
+    GPU; 0: a thread.
     """
 
     initial: Checkpoint
@@ -93,16 +98,6 @@ class Trained:
     title: str
     recipe: Mapping[str, Any]
     has_untrained_globals: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretrainingSetup(Trained):
-    """What a run trains, and how.
-
-    gradient_accumulation: micro-batches of a step, in each process. watts: power of one processor thread, or of the
-    GPU. builders: processes that build batches ahead for a GPU; 0: a thread.
-    """
-
     rule: MaskRule
     heldout: HeldOut
     options: TrainingOptions
@@ -198,7 +193,7 @@ def build_setup(
     if complete.compile:
         compile_layers(initial.model)
     sampler = data.sampler(complete.max_length, objective.pairs, seed=complete.seed, batch_tokens=complete.batch_tokens)
-    trained = Trained(
+    return PretrainingSetup(
         initial=initial,
         module=module,
         objective=objective,
@@ -206,22 +201,19 @@ def build_setup(
         title=f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}",
         recipe={name: getattr(complete, name) for name in PAPER},
         has_untrained_globals=has_untrained_globals(initial, None if settings.lengthen else start),
+        **common_setup(complete, data, device, build),
     )
-    return complete_setup(complete, trained, data, device, build)
 
 
-def complete_setup(
+def common_setup(
     settings: CompleteSettings | Distill,
-    trained: Trained,
     data: PretrainingData,
     device: torch.device,
     build_heldout: Callable[[PairTask], PretrainingObjective],
-) -> PretrainingSetup:
-    """How it is trained and measured, of pre-training and of distillation. build_heldout: the objective on held-out
-    text."""
+) -> dict[str, Any]:
+    """How pre-training and distillation train and measure. build_heldout: the objective on held-out text."""
     final_rate = settings.final_mask_rate if isinstance(settings, Pretrain) else None
-    return PretrainingSetup(
-        **vars(trained),
+    return dict(
         rule=MaskRule.from_tokenizer(data.tokenizer, settings.mask_rate, settings.masking, final_rate),
         heldout=HeldOut(
             data.unseen,
@@ -235,12 +227,8 @@ def complete_setup(
         ),
         options=build_options(settings, device),
         length=Length(settings.steps, settings.minutes),
-        gradient_accumulation=settings.gradient_accumulation,
-        keep_checkpoints=settings.keep_checkpoints,
-        resume=settings.resume,
-        tensorboard=settings.tensorboard,
-        watts=settings.watts,
         builders=num_builders(device),
+        **{name: getattr(settings, name) for name in KEPT},
     )
 
 
@@ -264,24 +252,10 @@ def build_options(settings: CompleteSettings | Distill, device: torch.device) ->
     elif settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses matrix products
         torch.use_deterministic_algorithms(True)
-    return TrainingOptions(
-        steps=settings.steps or STEPS,
-        learning_rate=settings.learning_rate,
-        schedule=settings.schedule,
-        warmup=settings.warmup,
-        decay=settings.decay,
-        beta2=settings.beta2,
-        weight_decay=settings.weight_decay,
-        muon_learning_rate=settings.muon_learning_rate,
-        max_grad_norm=settings.max_grad_norm,
-        evaluate_every=settings.evaluate_every,
-        checkpoint_every=settings.checkpoint_every,
-        seed=settings.seed,
-        device=device,
-        dtype=choose_dtype(settings.dtype, device),
-        shard=settings.shard,
-        compile_warmup=settings.compile,
-    )
+    named_alike = {field.name for field in fields(TrainingOptions)} & vars(settings).keys()
+    changed = {"steps": settings.steps or STEPS, "device": device, "dtype": choose_dtype(settings.dtype, device)}
+    options = {name: getattr(settings, name) for name in named_alike} | changed
+    return TrainingOptions(**options, compile_warmup=settings.compile)
 
 
 def num_builders(device: torch.device) -> int:

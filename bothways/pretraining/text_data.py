@@ -274,12 +274,8 @@ def prepare_tokenizer(text: Text, vocabulary: Vocabulary, directory: Path, proce
         if tokenizer:
             longer = extend_vocabulary(tokenizer, _training_texts(text), vocabulary.extend_by, workers)
             new = longer.tokens[len(tokenizer) :]
-            return (
-                longer,
-                f"added {format_count(len(new), 'entry', 'entries')}: {', '.join(new[:5])}, ..."
-                if new
-                else "found no word to add",
-            )
+            added = f"added {format_count(len(new), 'entry', 'entries')}: {', '.join(new[:5])}, ..."
+            return longer, added if new else "found no word to add"
         learned = Tokenizer.learn(
             _training_texts(text),
             vocabulary.size,
@@ -328,8 +324,6 @@ def extend_vocabulary(tokenizer: Tokenizer, texts: Iterable[str], count: int, pr
 
 def _training_texts(text: Text) -> Iterator[str]:
     texts: Iterable[str] = DocumentReader(text.training.documents(), text.drop_duplicates, quiet=True)
-    return (
-        iter(texts)
-        if text.heldout
-        else (document for document, is_held_out in mark_held_out(texts, HELD_OUT_EVERY) if not is_held_out)
-    )
+    if text.heldout:
+        return iter(texts)
+    return (document for document, is_held_out in mark_held_out(texts, HELD_OUT_EVERY) if not is_held_out)

@@ -20,13 +20,9 @@ from bothways.training.adamw import AdamW, norm_of
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gather_shards, local_shard, to_shard
 
 STACKED = {".qkv.": 3, ".global_key_value.": 2}  # matrices stacked in one parameter
+OF_LAYER = re.compile(r"(^|\.)layers\.\d+\.")
 INITIAL_SCALE, MIN_SCALE = 2.0**16, 2.0**-10
 GROWTH_INTERVAL = 2000
-
-
-def is_hidden_matrix(name: str, value: Tensor) -> bool:
-    """Whether a parameter is a matrix of a layer, not an embedding, head, norm or bias."""
-    return value.ndim == 2 and re.search(r"(^|\.)layers\.\d+\.", name) is not None
 
 
 class Muon:
@@ -100,8 +96,8 @@ class Optimizer:
         depths = layer_depths(list(self.masters))
         factors = {name: layer_decay ** (max(depths.values()) - depth) for name, depth in depths.items()}
         decays = {name: weight_decay if value.ndim > 1 else 0.0 for name, value in self.masters.items()}
-        matrices = {name: value for name, value in self.masters.items() if is_hidden_matrix(name, value)}
-        matrices = matrices if muon_learning_rate else {}
+        named = self.masters.items() if muon_learning_rate else ()  # matrices of layers: no embedding, head, norm, bias
+        matrices = {name: value for name, value in named if value.ndim == 2 and OF_LAYER.search(name)}
         rest = {name: value for name, value in self.masters.items() if name not in matrices}
         peaks = {name: learning_rate * factors[name] for name in rest}
         self.rules: list[AdamW | Muon] = [AdamW(rest, peaks, decays, eps, beta2)]

@@ -81,28 +81,22 @@ class TrainingProgress:
         return float((last[name] - first[name]) / max(last["seconds"] - first["seconds"], 1e-9))
 
 
-class TensorBoard:
-    """Writes metrics as TensorBoard curves. first: later steps written before a resume are purged."""
+@contextmanager
+def tensorboard_curves(directory: Path, first: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Yield a function that writes metrics as TensorBoard curves. first: later steps written before a resume are
+    purged."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError(f"tensorboard: needs the package {error.name}; pip install 'bothways[tensorboard]'") from None
+    with SummaryWriter(directory, purge_step=first + 1) as writer:
 
-    def __init__(self, directory: Path, first: int = 0) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise InputError(
-                f"tensorboard: needs the package {error.name}; pip install 'bothways[tensorboard]'"
-            ) from None
-        self.writer = SummaryWriter(directory, purge_step=first + 1)
+        def show(row: dict[str, Any]) -> None:
+            for name, value in row.items():
+                if isinstance(value, (int, float)) and name not in ("step", "split"):
+                    writer.add_scalar(f"{name}/{row['split']}", value, row["step"])
 
-    def __enter__(self) -> "TensorBoard":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.writer.close()
-
-    def show(self, row: dict[str, Any]) -> None:
-        for name, value in row.items():
-            if isinstance(value, (int, float)) and name not in ("step", "split"):
-                self.writer.add_scalar(f"{name}/{row['split']}", value, row["step"])
+        yield show
 
 
 @contextmanager
@@ -125,17 +119,17 @@ def track_progress(
     run.update_metadata(flops_per_token=flops, peak_flops=peak)
     with ExitStack() as stack:
         bar = TrainingProgress(TITLES[run.metadata["verb"]], options.steps, flops_per_token=flops, peak=peak)
-        displays: list[TrainingProgress | TensorBoard] = [stack.enter_context(bar)]
+        displays: list[Callable[[dict[str, Any]], None]] = [stack.enter_context(bar).show]
         first = start.progress.step if start else 0
         if board and run.is_main_process:
-            displays.append(stack.enter_context(TensorBoard(run.directory / "tensorboard", first)))
+            displays.append(stack.enter_context(tensorboard_curves(run.directory / "tensorboard", first)))
 
         def record(row: dict[str, Any]) -> None:
             run.log_metrics(**row)
             if row["step"] == first + STEPS_BEFORE_CAP and options.device.type == "cpu":
                 cap_retained_memory()
-            for display in displays:
-                display.show(row)
+            for show in displays:
+                show(row)
 
         yield record
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from bothways.training.optimizer import LossScale
 
 FOLDER, STATE, TENSORS = "checkpoints", "state.json", "state.safetensors"
 FORMAT = 1
-LATER_FIELDS = "best_loss", "best_step", "stale", "lowest_loss", "recent_loss", "stopped_at"  # may be missing
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,8 @@ class SavedCheckpoint:
 
     @property
     def progress(self) -> TrainingState:
-        position = {name: self.state[name] for name in ("step", "tokens", "seconds", "best")}
-        scale = LossScale(**self.state["scale"])
-        since = {name: self.state[name] for name in LATER_FIELDS if name in self.state}
-        return TrainingState(**position, **since, scale=scale)
+        known = {field.name: self.state[field.name] for field in fields(TrainingState) if field.name in self.state}
+        return TrainingState(**known | {"scale": LossScale(**self.state["scale"])})
 
     def tensors(self) -> dict[str, Tensor]:
         return load_file(self.path / TENSORS)

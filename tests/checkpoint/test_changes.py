@@ -11,7 +11,7 @@ import transformers
 from bothways.adapters.install import install
 from bothways.adapters.spec import AdapterSpec
 from bothways.batch import Batch
-from bothways.checkpoint import changes, checkpoint
+from bothways.checkpoint import checkpoint
 from bothways.checkpoint.changes import CHANGES
 from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
@@ -71,7 +71,7 @@ def test_every_change_has_an_example_here_or_a_test_of_its_own():
 def test_a_changed_checkpoint_is_saved_and_read_again_by_both_libraries(name, source, tmp_path):
     before = {key: value.clone() for key, value in source.model.state_dict().items()}
     batches = {"batches": [batch_of(source)]} if name == "width" else {}
-    changed = changes.apply(name, source, **EXAMPLES[name], **batches)
+    changed = CHANGES[name](source, **EXAMPLES[name], **batches)
     checkpoint.save(changed, tmp_path / "changed")
     config, read = changed.model.config, checkpoint.load(tmp_path / "changed")
     assert json.loads((tmp_path / "changed" / "config.json").read_text())["model_type"] == changed.model_type
@@ -87,7 +87,7 @@ def test_a_changed_checkpoint_is_saved_and_read_again_by_both_libraries(name, so
 
 @pytest.mark.parametrize("name", ["whole-heads", "vocabulary", "heads", "encoder", "pack"])
 def test_these_changes_keep_the_states_of_texts(name, source):
-    changed = changes.apply(name, source, **EXAMPLES[name])
+    changed = CHANGES[name](source, **EXAMPLES[name])
     most = float((hidden(changed) - hidden(source)).abs().max())
     assert most < 0.3 if name == "pack" else most < 1e-6  # 4 bits of words, 8 of layers
 
@@ -95,12 +95,12 @@ def test_these_changes_keep_the_states_of_texts(name, source):
 def test_a_change_to_int8_is_saved_and_read_again(source, tmp_path):
     with torch.no_grad():
         forms = candidates(source.model, observe(source.model, lambda: source.model(batch_of(source))))
-    changed = changes.apply("int8", source, {name: one.linear for name, one in forms.items()})
+    changed = CHANGES["int8"](source, {name: one.linear for name, one in forms.items()})
     checkpoint.save(changed, tmp_path / "int8")
     read = checkpoint.load(tmp_path / "int8")
     assert is_int8(read.model) and not is_int8(source.model) and torch.equal(hidden(read), hidden(changed))
     with pytest.raises(InputError, match="int8"):
-        changes.apply("int8", changed, {})
+        CHANGES["int8"](changed, {})
 
 
 def test_a_merged_adapter_is_saved_and_read_again(make_model, tokenizer, tmp_path):
@@ -113,7 +113,7 @@ def test_a_merged_adapter_is_saved_and_read_again(make_model, tokenizer, tmp_pat
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
     adapted = replace(base, model=model)
     checkpoint.save(adapted, tmp_path / "adapter")
-    merged = changes.apply("merge", base, tmp_path / "adapter")
+    merged = CHANGES["merge"](base, tmp_path / "adapter")
     checkpoint.save(merged, tmp_path / "merged")
     read = checkpoint.load(tmp_path / "merged")
     assert torch.equal(hidden(read), hidden(merged)) and not torch.allclose(hidden(merged), hidden(base), atol=1e-2)
@@ -129,8 +129,8 @@ def scale_words(source, factor):
 
 
 def test_a_new_change_is_a_function_and_an_entry(source, tmp_path, monkeypatch):
-    monkeypatch.setitem(CHANGES, "scale", f"{__name__}:scale_words")
-    changed = changes.apply("scale", source, factor=2.0)
+    monkeypatch.setitem(CHANGES, "scale", scale_words)
+    changed = CHANGES["scale"](source, factor=2.0)
     checkpoint.save(changed, tmp_path / "scaled")
     assert torch.equal(hidden(checkpoint.load(tmp_path / "scaled")), hidden(changed))
     assert not torch.equal(hidden(changed), hidden(source))

@@ -636,7 +636,7 @@ def test_a_model_without_a_class_in_transformers_is_refused_and_the_old_one_stay
 
 
 STAGES = [
-    (hugging_face, "write_weights"), (hugging_face, "write_json"), (hugging_face, "write_pooling"), (io, "fsync"),
+    (hugging_face, "write_floats"), (hugging_face, "write_json"), (hugging_face, "write_modules"), (io, "fsync"),
     (io, "_replace"),
 ]  # fmt: skip
 
@@ -653,9 +653,9 @@ def test_a_full_disk_at_any_stage_leaves_the_old_checkpoint(
     before = contents(tmp_path)
     plain, calls = getattr(*stage), []
 
-    def fails_later(*arguments):
+    def fails_later(*arguments, **options):
         calls.append(arguments)
-        return plain(*arguments) if len(calls) <= calls_before else full_disk()
+        return plain(*arguments, **options) if len(calls) <= calls_before else full_disk()
 
     monkeypatch.setattr(*stage, fails_later)
     held = Checkpoint(model=held.model, tokenizer=held.tokenizer, labels=tuple("vwxyz"), pooling="max")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bothways.compression import prune
-from bothways.compression.candidates import SOURCES, Candidate, Choice, Measured, Rule, Source, choose, num_bytes
+from bothways.compression.candidates import SOURCES, Candidate, Choice, Measured, Rule, choose, num_bytes
 from bothways.evaluation.before_after import Drop
 from bothways.model.int8 import is_int8
 from bothways.settings import Shrink
@@ -70,7 +70,7 @@ def toy(plan, measured):
 
 
 def test_a_source_is_one_function_and_one_entry(model, data, tmp_path, monkeypatch):
-    monkeypatch.setitem(SOURCES, "toy", Source("shrink", f"{__name__}:toy"))
+    monkeypatch.setitem(SOURCES, "shrink", (*SOURCES["shrink"], f"{__name__}:toy"))
     settings = Shrink(
         model=model, texts=data, out=tmp_path / "out", epochs=0.3, dtype="float32", best="size", max_drop=0.0
     )

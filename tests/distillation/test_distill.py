@@ -29,11 +29,11 @@ from bothways.pretraining.distillation.distill import choose_weights, load_teach
 from bothways.pretraining.distillation.objective import WHOLE_TEXTS, Distillation, DistillationTeacher, Weights
 from bothways.pretraining.distillation.student import StudentPlan, build_student, plan_student
 from bothways.pretraining.distillation.texts import (
+    DistillationBatch,
     TeacherIds,
     cut_texts,
     teacher_passages,
     with_teacher_ids,
-    with_texts,
 )
 from bothways.pretraining.pretrain import build_steps
 from bothways.settings import Distill
@@ -228,7 +228,8 @@ def test_the_student_that_is_the_teacher_loses_nothing(teacher, words, make_teac
     module = objective.module(held.model.eval(), 0)
     batch = example(words, SENTENCES[:9])
     positions = torch.tensor([2, 5, 30])
-    batch = with_texts(replace(batch, masked_positions=positions, masked_labels=batch.input_ids[positions]), None, None)
+    masked = replace(batch, masked_positions=positions, masked_labels=batch.input_ids[positions])
+    batch = DistillationBatch(**vars(masked))
     with torch.no_grad():
         losses = objective.losses(module, batch, objective.forward(module, batch))
     assert losses.keys() == names.keys()

@@ -11,7 +11,6 @@ from bothways.corpus import sampler
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.pretraining.heldout import HeldOut, next_sentence_verdict
-from bothways.pretraining.objectives import losses_from_hidden
 
 HELD_OUT = np.arange(3, 211, 7)
 
@@ -50,7 +49,7 @@ def test_accuracy_on_pairs_is_named_by_their_objective(store, tokenizer, model, 
     sums = {"masked_lm": [0.0, 0], "next_sentence": [0.0, 0]}
     with torch.no_grad():
         for batch in held.batches:
-            for loss, (value, count) in losses_from_hidden(model, batch, model(batch)).items():
+            for loss, (value, count) in held.objective.losses(model, batch, model(batch)).items():
                 sums[loss] = [sums[loss][0] + float(value), sums[loss][1] + int(count)]
     for loss, (value, count) in sums.items():
         assert figures[loss] == pytest.approx(value / count, rel=1e-6)

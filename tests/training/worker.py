@@ -28,7 +28,7 @@ from bothways.batch import Batch
 from bothways.config import EncoderConfig
 from bothways.log import messages_to
 from bothways.model.model import Model, initialize
-from bothways.pretraining.objectives import PretrainingObjective, counts
+from bothways.pretraining.objectives import PretrainingObjective
 from bothways.training import run_checkpoints as saving
 from bothways.training.distributed import gather_shards, local_shard, process_group
 from bothways.training.loop import fit
@@ -40,7 +40,8 @@ from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
 
 TEXTS, LENGTHS = 11, (3, 5, 7, 8, 11, 13, 17)
-losses = forward_losses(PretrainingObjective("next"))
+objective = PretrainingObjective("next")
+losses, counts = forward_losses(objective), objective.counts
 CONFIG = EncoderConfig(
     vocab_size=97, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=40,
     max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,

@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.checkpoint.contents import Checkpoint, check_plain, empty_model
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.log import logger
 from bothways.model.model import Model
-from bothways.model.parameters import no_init
 
 BY_WORD = "encoder.embeddings.words.weight", "heads.masked_words.bias"  # parameters with a row for each word
 
@@ -47,21 +46,15 @@ def check_can_cut(config: EncoderConfig, model_type: str, part: str) -> None:
 
 def reason_against_cutting(config: EncoderConfig, part: str) -> str:
     """Why this part (layers, heads, feed-forward) of a model cannot be cut; "" if it can."""
+    halves = config.direction == "halves"
+    layers_differ = halves or bool(config.num_layer_groups) or config.full_attention_every > 1
+    heads_differ = halves or config.relative_positions is not None or config.sparse_attention is not None
     reasons = {
-        "layers": (
-            bool(config.num_layer_groups) or config.full_attention_every > 1 or config.direction == "halves",
-            "its layers share weights or differ in attention",
-        ),
-        "heads": (
-            config.relative_positions is not None
-            or config.sparse_attention is not None
-            or config.direction == "halves",
-            "its heads have more than queries, keys and values",
-        ),
-        "feed-forward": (config.direction == "halves", "its halves have layers of their own"),
+        "layers": "its layers share weights or differ in attention" if layers_differ else "",
+        "heads": "its heads have more than queries, keys and values" if heads_differ else "",
+        "feed-forward": "its halves have layers of their own" if halves else "",
     }
-    is_refused, reason = reasons[part]
-    return reason if is_refused else ""
+    return reasons[part]
 
 
 def cut(
@@ -74,15 +67,11 @@ def cut(
     """A checkpoint with these layers, counted from 0; heads, neurons: which of them stay in each of these layers, as
     many in all; None: all."""
     check_plain(source.model)
-    old, config = source.model, source.model.config
-    changes: dict[str, int] = {"num_hidden_layers": len(layers)} if len(layers) < config.num_hidden_layers else {}
-    if heads is not None and len(heads[0]) < config.num_attention_heads:
-        changes |= {"num_attention_heads": len(heads[0]), "attention_head_size": config.head_size}
-    if neurons is not None:
-        changes["intermediate_size"] = len(neurons[0])
-    with no_init(old.encoder.embeddings.words.weight.dtype):
-        model = Model(config.replace(**changes), old.num_outputs, pooler=old.pooler is not None)
-    for name, layer, value, kept in _matched(old, model, layers):
+    config = source.model.config
+    num_heads = config.num_attention_heads if heads is None else len(heads[0])
+    width = config.intermediate_size if neurons is None else len(neurons[0])
+    model = empty_model(source.model, cut_config(config, len(layers), num_heads, width))
+    for name, layer, value, kept in _matched(source.model, model, layers):
         if layer is not None:
             _, _, _, *module, kind = name.split(".")
             if heads is not None:
@@ -91,7 +80,15 @@ def cut(
                 gated = config.feed_forward == "gated"
                 kept = _cut_neurons(kept, ".".join(module), kind, neurons[layer], gated=gated)
         value.copy_(kept)
-    return replace(source, model=model.eval())
+    return replace(source, model=model)
+
+
+def cut_config(config: EncoderConfig, layers: int, heads: int, width: int) -> EncoderConfig:
+    """The config with these numbers of layers, of heads of the same size, and of feed-forward neurons."""
+    changes = {"num_hidden_layers": layers, "intermediate_size": width}
+    if heads < config.num_attention_heads:
+        changes |= {"num_attention_heads": heads, "attention_head_size": config.head_size}
+    return config.replace(**changes)
 
 
 def _cut_heads(value: Tensor, module: str, kind: str, heads: Sequence[int], size: int) -> Tensor:
@@ -137,11 +134,8 @@ def fill_heads(checkpoint: Checkpoint) -> Checkpoint:
     model, config = checkpoint.model, checkpoint.model.config
     if config.attention_head_size is None:
         return checkpoint
-    full = Model(
-        config.replace(attention_head_size=None, num_attention_heads=config.hidden_size // config.head_size),
-        model.num_outputs,
-        pooler=model.pooler is not None,
-    )
+    num_heads = config.hidden_size // config.head_size
+    full = empty_model(model, config.replace(attention_head_size=None, num_attention_heads=num_heads))
     state = model.state_dict()
     for name, value in full.state_dict().items():
         stored = state[name]
@@ -153,4 +147,4 @@ def fill_heads(checkpoint: Checkpoint) -> Checkpoint:
             value[:, : stored.shape[1]] = stored
         else:
             value.copy_(stored)
-    return replace(checkpoint, model=full.eval())
+    return replace(checkpoint, model=full)

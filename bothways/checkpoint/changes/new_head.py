@@ -6,9 +6,8 @@ from dataclasses import replace
 import torch
 
 from bothways.checkpoint.changes.cut import copy_weights
-from bothways.checkpoint.contents import Checkpoint, check_plain
+from bothways.checkpoint.contents import Checkpoint, check_plain, new_model, with_dropout
 from bothways.config import NO_POOLER, EncoderConfig
-from bothways.errors import InputError
 from bothways.families import FAMILIES
 from bothways.log import logger
 from bothways.model.heads import initialize_near_identity
@@ -39,43 +38,42 @@ def with_head(
     from below. InputError for int8 models.
     """
     check_plain(checkpoint.model)
-    old = checkpoint.model
-    config = pooling_config(old.config, checkpoint.model_type, pooling if head == "classes" else None)
+    config = pooling_config(checkpoint.model.config, checkpoint.model_type, pooling if head == "classes" else None)
     if dropout is not None:
-        config = config.replace(
-            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, classifier_dropout=dropout
-        )
+        config = with_dropout(config, dropout).replace(classifier_dropout=dropout)
     if layers is not None:
         config = config.replace(num_hidden_layers=layers)
-    model = Model(config, {head: num_outputs or len(labels)})  # with a pooler only if the head reads it
-    generator = torch.Generator().manual_seed(seed)
-    new = [f"head {head!r} ({num_outputs or len(labels)} outputs)"]
+    size, generator = num_outputs or len(labels), torch.Generator().manual_seed(seed)
+    model, new = Model(config, {head: size}), [f"head {head!r} ({size} outputs)"]  # a pooler only if the head reads it
     initialize(model.heads, config.initializer_range, generator)
-    state = {name: value for name, value in old.state_dict().items() if name.startswith("encoder.")}
-    if model.pooler is not None:
-        # By Hugging Face's names: RoBERTa's classification pooler is not its encoder's,
-        # and ModernBERT's is the masked LM head's.
-        hf_names = FAMILIES[checkpoint.model_type].hf_names
-        stored = {hf_names(name, old.num_outputs): value for name, value in old.state_dict().items()}
-        wanted = {name: hf_names(name, (head,)) for name in model.state_dict() if name.startswith("pooler.")}
-        if all(names in stored for names in wanted.values()):
-            state |= {name: stored[names] for name, names in wanted.items()}
-        else:
-            new.append("pooler")
-            initialize(model.pooler, config.initializer_range, generator)
-            if near_identity:
-                initialize_near_identity(model.pooler)
+    state = {name: value for name, value in checkpoint.model.state_dict().items() if name.startswith("encoder.")}
+    if model.pooler is not None and not copy_pooler(checkpoint, model):
+        new.append("pooler")
+        initialize(model.pooler, config.initializer_range, generator)
+        if near_identity:
+            initialize_near_identity(model.pooler)
     model.load_state_dict(state, strict=False)
     logger.info(f"newly initialized: {', '.join(new)}")
     return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={})
 
 
+def copy_pooler(checkpoint: Checkpoint, model: Model) -> bool:
+    """Copy the parameters of a model's pooler if the checkpoint has all of them, and return whether it has. They are
+    found by Hugging Face's names: RoBERTa's classification pooler is not its encoder's, and ModernBERT's is the masked
+    LM head's."""
+    old, hf_names = checkpoint.model, FAMILIES[checkpoint.model_type].hf_names
+    stored = {hf_names(name, old.num_outputs): value for name, value in old.state_dict().items()}
+    wanted = {name: hf_names(name, model.num_outputs) for name in model.state_dict() if name.startswith("pooler.")}
+    if has_all := stored.keys() >= {*wanted.values()}:
+        model.load_state_dict({name: stored[names] for name, names in wanted.items()}, strict=False)
+    return has_all
+
+
 def with_heads(source: Checkpoint, heads: Mapping[str, int], *, dropout: float, seed: int) -> Checkpoint:
     """A checkpoint with the same encoder and these heads, for pre-training. Those that it lacks are initialized from
     the seed. heads: their numbers of outputs."""
-    config = source.model.config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    model = Model(config, heads, pooler=not heads and source.model.pooler is not None)
-    initialize(model, config.initializer_range, torch.Generator().manual_seed(seed))
+    config = with_dropout(source.model.config, dropout)
+    model = new_model(config, heads, seed, pooler=not heads and source.model.pooler is not None)
     copy_weights(source.model, model, range(config.num_hidden_layers), torch.arange(config.vocab_size))
     return replace(source, model=model, labels=(), multi_label=False, metadata={})
 
@@ -99,12 +97,3 @@ def pooling_config(config: EncoderConfig, model_type: str, pooling: str | None) 
     if pooling in ("distance", "pair") or (pooling != "cls" and not family.supports_mean_pooling):
         return config.replace(pooling="mean", pooler_act="none" if pooling == "mean" else pooling)
     return config.replace(pooling="first" if pooling == "cls" else "mean")
-
-
-def check_head_supported(checkpoint: Checkpoint, head: str, source: object) -> None:
-    """InputError if the family cannot be saved with this head."""
-    supported = sorted(kind for kind, family in FAMILIES.items() if frozenset({head}) in family.architectures)
-    if checkpoint.model_type not in supported:
-        raise InputError(
-            f"{source}: head {head} is not supported for {checkpoint.model_type} (supported: {', '.join(supported)})"
-        )

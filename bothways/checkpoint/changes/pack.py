@@ -20,14 +20,9 @@ from bothways.checkpoint.checkpoint import check_target
 from bothways.checkpoint.contents import Checkpoint, check_not_int8, check_plain
 from bothways.checkpoint.description import CONFIG, METADATA_FILE
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.packed import (
-    CODES,
-    GROUP,
-    HIGH_BITS,
-    PACKED_WEIGHTS,
-    SCALES,
-    PackedFormat,
-)
+from bothways.checkpoint.formats import format_of
+from bothways.checkpoint.formats.hugging_face import write_files
+from bothways.checkpoint.formats.packed import CODES, GROUP, HIGH_BITS, PACKED_WEIGHTS, SCALES, PackedFormat
 from bothways.checkpoint.weights import WEIGHTS, Array, read_weights, write_weights
 from bothways.errors import InputError
 from bothways.io import Files, atomic_directory, read_json, write_json
@@ -67,7 +62,7 @@ def save_packed(source: Checkpoint, target: Path, word_bits: int = 4, layer_bits
 
     metadata = {**source.metadata, "settings": without_directories(source.settings)}
     with atomic_directory(target) as directory:
-        checkpoint.write(replace(source, metadata=metadata), directory)
+        write_files(changed := replace(source, metadata=metadata), directory, format_of(changed))
         config = read_json(directory / CONFIG)
         if not (directory / WEIGHTS).exists() or "bothways_format" in config:
             kind = config.get("bothways_format", config.get("model_type"))

@@ -8,10 +8,8 @@ from dataclasses import replace
 import torch
 
 from bothways.checkpoint.changes.cut import copy_weights
-from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.contents import Checkpoint, empty_model
 from bothways.errors import InputError
-from bothways.model.model import Model
-from bothways.model.parameters import no_init
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.tokenizer.wordpiece import CONTINUATION
@@ -24,14 +22,12 @@ def cut_vocabulary(source: Checkpoint, words: Mapping[str, int]) -> Checkpoint:
     the same pieces and the same hidden states.
 
     InputError if the vocabulary is not WordPiece."""
-    tokenizer, old = source.need_tokenizer(), source.model
+    tokenizer, config = source.need_tokenizer(), source.model.config
     smaller = reduce_vocabulary(tokenizer, words)
     ids_V = torch.tensor([tokenizer.vocab[token] for token in smaller.tokens])
-    config = old.config.replace(vocab_size=len(smaller), pad_token_id=smaller.pad_id)
-    with no_init(old.encoder.embeddings.words.weight.dtype):
-        model = Model(config, old.num_outputs, pooler=old.pooler is not None)
-    copy_weights(old, model, range(config.num_hidden_layers), ids_V)
-    return replace(source, model=model.eval(), tokenizer=smaller)
+    model = empty_model(source.model, config.replace(vocab_size=len(smaller), pad_token_id=smaller.pad_id))
+    copy_weights(source.model, model, range(config.num_hidden_layers), ids_V)
+    return replace(source, model=model, tokenizer=smaller)
 
 
 def reduce_vocabulary(tokenizer: Tokenizer, words: Mapping[str, int], size: int | None = None) -> Tokenizer:

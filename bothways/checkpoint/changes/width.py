@@ -32,13 +32,8 @@ def check_can_project(config: EncoderConfig) -> None:
     """InputError for architectures other than BERT's."""
     narrow_table = config.embedding_size not in (None, config.hidden_size)
     learned = config.position_embedding == "learned" and config.relative_positions is None
-    if (
-        config.norm != "post"
-        or config.feed_forward != "plain"
-        or narrow_table
-        or not learned
-        or config.num_layer_groups
-    ):
+    plain_layers = config.norm == "post" and config.feed_forward == "plain" and not config.num_layer_groups
+    if narrow_table or not learned or not plain_layers:
         raise InputError(
             "only models with BERT's layers (norm after the residual, learned positions) can start a student of "
             "another width; use --start random, or the teacher's --hidden-size and --intermediate-size"

@@ -42,7 +42,6 @@ DEFAULT_SCALE = 8  # peft's rank, and its alpha
 MAX_RANK = 4096
 LORA_PART = re.compile(r"(.*)\.(lora_(?:embedding_)?[AB])(?:\.weight)?")
 MAX_CHOICES, MAX_PATTERN = 4, 200  # groups and repetitions, and length, of a pattern that is compared with names
-TABLE = "encoder.embeddings.words.weight"
 BUFFERS = ("position_ids", "token_type_ids")  # of embeddings that were trained as a whole
 
 

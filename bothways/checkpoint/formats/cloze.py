@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel
-from bothways.checkpoint.weights import CLOZE_WEIGHTS, TensorFiles, open_safetensors, write_weights
-from bothways.errors import InputError, MissingFile
-from bothways.io import get_object
+from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel, split_config
+from bothways.checkpoint.weights import CLOZE_WEIGHTS, TensorFiles, open_declared, write_floats
+from bothways.errors import InputError
 
 if TYPE_CHECKING:
     from bothways.checkpoint.contents import Checkpoint
@@ -22,38 +21,30 @@ class ClozeFormat(Format):
     model_type = "bothways-cloze"
 
     def open(self, directory: Directory) -> StoredModel:
-        file = directory.path / CONFIG
-        cloze = get_object(directory.config, "cloze_config", file)
-        config = {name: value for name, value in directory.config.items() if name != "cloze_config"}
+        config, cloze = split_config(directory, "cloze_config")
         changes = {name: cloze.get(name) for name in ("pooling_position", "pooler_act")}
         if type(changes["pooling_position"]) is not int or not 0 < changes["pooling_position"] < 2**16:
             value = changes["pooling_position"]
+            file = directory.path / CONFIG
             raise InputError(f"{file}: pooling_position of cloze_config ({value!r:.40}) must be an integer")
         fixed = {"pooling": "first", "pooler_norm": True, "pooler_dropout": False, "deep_heads": False}
-        config["model_type"] = cloze.get("model_type")
         return StoredModel(config, read_cloze, "exact", changes={**changes, **fixed})
 
     def holds(self, checkpoint: "Checkpoint") -> bool:
         return checkpoint.model.config.pooling_position > 0
 
     def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
-        config, state = checkpoint.model.config, checkpoint.model.state_dict()
-        tensors = {name: value.detach().float().cpu().contiguous().clone() for name, value in state.items()}
-        write_weights(tensors, directory / CLOZE_WEIGHTS)
+        config = checkpoint.model.config
+        write_floats(checkpoint.model.state_dict(), directory / CLOZE_WEIGHTS)
         cloze = {name: getattr(config, name) for name in ("pooling_position", "pooler_act")}
         cloze["model_type"] = hf_config["model_type"]
         return {**hf_config, "model_type": self.model_type, "cloze_config": cloze}
-
-    def for_others(self, checkpoint: "Checkpoint") -> None:
-        return None
 
 
 def read_cloze(plan: ReadPlan) -> TensorFiles:
     """The tensors by our names. InputError if the file is missing or broken."""
     file = plan.directory.path / CLOZE_WEIGHTS
-    if not file.exists():
-        raise MissingFile(f"{file}: not found, though config.json declares a cloze classifier; train it again")
-    tensors = open_safetensors(file)
+    tensors = open_declared(file, "a cloze classifier", "train it again")
     if OUTPUT not in tensors:
         raise InputError(f"{file}: {OUTPUT} is missing; train the model again")
     return tensors

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.weights import Array
 from bothways.config import EncoderConfig
 from bothways.families import FamilySpec
+from bothways.io import get_object
 
 if TYPE_CHECKING:
     from bothways.checkpoint.contents import Checkpoint
@@ -55,6 +57,13 @@ class StoredModel(Stored):
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
+def split_config(directory: Directory, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The content of config.json as the family writes it, and the object `name`, which has the family's model_type."""
+    entry = get_object(directory.config, name, directory.path / CONFIG)
+    config = {key: value for key, value in directory.config.items() if key != name}
+    return {**config, "model_type": entry.get("model_type")}, entry
+
+
 class Format(ABC):
     """A way to store a model.
 
@@ -78,10 +87,6 @@ class Format(ABC):
     def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         """Write the weights. hf_config: config.json as the family writes it. Returns the content it shall have."""
         raise NotImplementedError(f"{type(self).__name__} cannot be written from a model alone")
-
-    def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint | None":
-        """What other libraries can read of a model in this format, to be saved anew; None: the files themselves."""
-        return checkpoint
 
     def unread(self, checkpoint: "Checkpoint") -> str | None:
         """A line about a model that transformers reads in part or not at all; None for others."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from bothways.checkpoint.description import CONFIG, METADATA_FILE, problem_type
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.format import Format, StoredModel
-from bothways.checkpoint.sentence_transformers import write_pooling
-from bothways.checkpoint.weights import WEIGHTS, read_weights, write_weights
+from bothways.checkpoint.sentence_transformers import write_modules
+from bothways.checkpoint.weights import WEIGHTS, read_weights, write_floats
 from bothways.errors import InputError
 from bothways.families import FAMILIES, FamilySpec
 from bothways.io import write_json
@@ -38,11 +38,8 @@ class HuggingFaceFormat(Format):
     def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         family = FAMILIES[checkpoint.model_type]
         prefix = "" if hf_config["architectures"][0].endswith("Model") else family.prefix
-        write_weights(hf_state_dict(checkpoint.model, family, prefix), directory / WEIGHTS)
+        write_floats(hf_state_dict(checkpoint.model, family, prefix), directory / WEIGHTS)
         return hf_config
-
-    def for_others(self, checkpoint: "Checkpoint") -> None:
-        return None
 
 
 HUGGING_FACE = HuggingFaceFormat()
@@ -57,7 +54,7 @@ def write_files(checkpoint: "Checkpoint", directory: Path, weights: Format = HUG
     if tokenizer:
         tokenizer.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
     if checkpoint.pooling and weights.stores_pooling:
-        write_pooling(directory, checkpoint.pooling, checkpoint.normalized, model.config)
+        write_modules(directory, model.config, pooling=checkpoint.pooling, normalized=checkpoint.normalized)
 
 
 def hugging_face_config(checkpoint: "Checkpoint") -> dict[str, Any]:
@@ -103,5 +100,5 @@ def hf_state_dict(model: "Model", family: FamilySpec, prefix: str) -> "dict[str,
             )
         for name, rows in zip(names, value.chunk(len(names)), strict=True):
             renamed = prefix + name.removeprefix(family.prefix) if name.startswith(family.prefix) else name
-            tensors[renamed] = rows.detach().float().cpu().contiguous().clone()
+            tensors[renamed] = rows
     return tensors

@@ -1,25 +1,20 @@
 """Int8 models: most linear layers in 8 bits, which only Bothways computes with (model/int8.py)."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel
+from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel, split_config
 from bothways.checkpoint.formats.pruned import HEADS, read_heads, split_heads
 from bothways.checkpoint.weights import (
     INT8_WEIGHTS,
     TensorFiles,
     is_finite,
     not_finite_error,
-    open_safetensors,
+    open_declared,
     write_weights,
 )
-from bothways.config import NO_POOLER
-from bothways.errors import MissingFile
-from bothways.families import FAMILIES
-from bothways.io import get_object
 
 if TYPE_CHECKING:
     from bothways.checkpoint.contents import Checkpoint
@@ -29,11 +24,8 @@ class Int8Format(Format):
     model_type = "bothways-int8"
 
     def open(self, directory: Directory) -> StoredModel:
-        file = directory.path / CONFIG
-        quantization = get_object(directory.config, "quantization_config", file)
-        config = {name: value for name, value in directory.config.items() if name != "quantization_config"}
-        config["model_type"] = quantization.get("model_type")
-        changes = read_heads(quantization, file) if HEADS in quantization else {}
+        config, quantization = split_config(directory, "quantization_config")
+        changes = read_heads(quantization, directory.path / CONFIG) if HEADS in quantization else {}
         return StoredModel(config, read_int8, "int8", quantization.get("pooler_act"), changes=changes)
 
     def holds(self, checkpoint: "Checkpoint") -> bool:
@@ -44,30 +36,16 @@ class Int8Format(Format):
     def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         from bothways.model.int8 import int8_state_dict
 
-        act = checkpoint.model.config.pooler_act
-        is_linear = "classes" in checkpoint.model.num_outputs and act in NO_POOLER
-        whole, heads = split_heads(hf_config, FAMILIES[checkpoint.model_type], checkpoint.model.config)
-        quantization = {"quant_method": self.model_type, "model_type": hf_config["model_type"], **heads}
+        whole, entry = split_heads(checkpoint, hf_config)
         write_weights(int8_state_dict(checkpoint.model), directory / INT8_WEIGHTS)
-        return {
-            **whole,
-            "quantization_config": quantization | ({"pooler_act": act} if is_linear else {}),
-            "model_type": self.model_type,
-        }
-
-    def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint":
-        from bothways.checkpoint.changes.new_head import encoder_only
-        from bothways.model.int8 import dequantize
-
-        return encoder_only(replace(checkpoint, model=dequantize(checkpoint.model)))
+        quantization = {"quant_method": self.model_type, **entry}
+        return {**whole, "quantization_config": quantization, "model_type": self.model_type}
 
 
 def read_int8(plan: ReadPlan) -> TensorFiles:
     """The tensors of an int8 model. InputError if the file is missing or broken."""
     file = plan.directory.path / INT8_WEIGHTS
-    if not file.exists():
-        raise MissingFile(f"{file}: not found, though config.json declares int8; quantize the model again")
-    tensors = open_safetensors(file)
+    tensors = open_declared(file, "int8", "quantize the model again")
     if broken := [name for name, value in tensors.items() if not is_finite(value)]:
         raise not_finite_error(file, broken)
     return tensors

@@ -10,8 +10,8 @@ from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.format import HEAD_KEYS, Format, ReadPlan, StoredModel
 from bothways.checkpoint.formats.hugging_face import write_files
-from bothways.checkpoint.sentence_transformers import TRANSFORMER, read_linear, write_linear
-from bothways.checkpoint.weights import TensorFiles
+from bothways.checkpoint.sentence_transformers import DENSE, TRANSFORMER, write_modules
+from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors
 from bothways.config import NO_POOLER, encodes_separately, unit_scale
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class LinearFormat(Format):
     model_type = "bothways-linear"
-    stores_pooling = False  # `write_linear` does
+    stores_pooling = False  # `write` does
 
     def open(self, directory: Directory) -> StoredModel:
         act = directory.config.get("pooler_act", "none")
@@ -38,14 +38,20 @@ class LinearFormat(Format):
         model = checkpoint.model
         (directory / TRANSFORMER).mkdir()
         write_files(encoder_only(checkpoint), directory / TRANSFORMER)
-        write_linear(directory, model.heads["classes"].get_submodule("output").state_dict(), model.config)
+        unit, output = model.config.pooler_act != "none", model.heads["classes"].get_submodule("output").state_dict()
+        scale = unit_scale(model.config.hidden_size) if unit else 1.0
+        write_modules(
+            directory,
+            model.config,
+            normalized=unit,
+            linear=(output["weight"] * scale, output["bias"]),
+            has_linear=not encodes_separately(
+                model.config
+            ),  # of pairs, the modules compute the vectors of single texts
+            encoder=TRANSFORMER,
+        )
         head_config = {key: hf_config[key] for key in sorted(HEAD_KEYS & hf_config.keys())}
         return {**head_config, "model_type": self.model_type, "pooler_act": model.config.pooler_act}
-
-    def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint":
-        from bothways.checkpoint.changes.new_head import encoder_only
-
-        return encoder_only(checkpoint)
 
     def unread(self, checkpoint: "Checkpoint") -> str:
         computing = (
@@ -60,4 +66,8 @@ def read_linear_model(plan: ReadPlan) -> TensorFiles:
     """The weights of the encoder and the head. In the file, the head's are scaled to vectors of length 1."""
     head = plan.family.head_names["classes"]["output"]
     scale = 1.0 if plan.config.pooler_act == "none" else unit_scale(plan.config.hidden_size)
-    return TensorFiles(read_linear(plan.directory.path, head).locations, {f"{head}.weight": scale})
+    dense, encoder = (
+        open_safetensors(plan.directory.path / folder / WEIGHTS).locations for folder in (DENSE, TRANSFORMER)
+    )
+    named = {f"{head}.{name}": dense[f"linear.{name}"] for name in ("weight", "bias") if f"linear.{name}" in dense}
+    return TensorFiles({**encoder, **named}, {f"{head}.weight": scale})

@@ -11,9 +11,9 @@ from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel
 from bothways.checkpoint.formats.hugging_face import hf_state_dict, hugging_face_config
-from bothways.checkpoint.sentence_transformers import write_mean_layer
-from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors, write_weights
-from bothways.errors import InputError, MissingFile
+from bothways.checkpoint.sentence_transformers import write_modules
+from bothways.checkpoint.weights import WEIGHTS, TensorFiles, open_declared, open_safetensors, write_floats
+from bothways.errors import InputError
 from bothways.families import FAMILIES, FamilySpec
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ AGAIN = "copy the whole directory again, or fine-tune again"
 
 class MeanLayerFormat(Format):
     model_type = "bothways-mean-layer"
-    stores_pooling = False  # `write_mean_layer` does
+    stores_pooling = False  # `write` does
     is_read_by_others = True
 
     def open(self, directory: Directory) -> StoredModel:
@@ -57,30 +57,20 @@ class MeanLayerFormat(Format):
         if layer is None:
             raise InputError("no encoder layer computes what the head reads; the model cannot be saved in this format")
         expressed = with_mean_layer(checkpoint, layer)
-        write_weights(hf_state_dict(expressed.model, family, family.prefix), directory / WEIGHTS)
-        exact = {
-            **{f"norm.{kind}": value for kind, value in last_norm(checkpoint.model).items()},
-            **checkpoint.model.heads["classes"].get_submodule("output").state_dict(),
-        }
-        write_weights(
-            {name: value.detach().float().cpu().contiguous() for name, value in exact.items()}, directory / MEAN_HEAD
-        )
-        write_mean_layer(directory, layer.head_CH, layer.bias_C, checkpoint.model.config)
+        write_floats(hf_state_dict(expressed.model, family, family.prefix), directory / WEIGHTS)
+        exact = {f"norm.{kind}": value for kind, value in last_norm(checkpoint.model).items()}
+        exact |= checkpoint.model.heads["classes"].get_submodule("output").state_dict()
+        write_floats(exact, directory / MEAN_HEAD)
+        # The last layer gives every token of a text the same vector, so their mean is what the linear layer reads.
+        write_modules(directory, checkpoint.model.config, linear=(layer.head_CH, layer.bias_C))
         marker = {"bothways_format": self.model_type, "pooler_act": checkpoint.model.config.pooler_act}
         return {**hugging_face_config(expressed), **marker}
-
-    def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint":
-        from bothways.checkpoint.changes.new_head import encoder_only
-
-        return encoder_only(checkpoint)
 
 
 def read_mean_layer(plan: ReadPlan) -> TensorFiles:
     """The weights without the layer. InputError if the file of its head is missing or incomplete."""
     file = plan.directory.path / MEAN_HEAD
-    if not file.exists():
-        raise MissingFile(f"{file}: not found, though config.json declares it; {AGAIN}")
-    exact, depth = open_safetensors(file).locations, plan.config.num_hidden_layers
+    exact, depth = open_declared(file, "it", AGAIN).locations, plan.config.num_hidden_layers
     names = exact_names(plan.family, depth)
     if missing := [name for name in names.values() if name not in exact]:
         raise InputError(f"{file}: {missing[0]} is missing; {AGAIN}")

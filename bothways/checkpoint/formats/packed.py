@@ -19,7 +19,7 @@ import numpy as np
 
 from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.format import Format, StoredModel
+from bothways.checkpoint.formats.format import Format, StoredModel, split_config
 from bothways.checkpoint.weights import Array, open_safetensors
 from bothways.errors import InputError, MissingFile
 from bothways.io import get_object
@@ -37,9 +37,7 @@ class PackedFormat(Format):
     model_type = "bothways-packed"
 
     def open(self, directory: Directory) -> StoredModel:
-        quantization = get_object(directory.config, "quantization_config", directory.path / CONFIG)
-        config = {name: value for name, value in directory.config.items() if name != "quantization_config"}
-        config["model_type"] = quantization.get("model_type")
+        config, quantization = split_config(directory, "quantization_config")
         return StoredModel(config, lambda _: read_packed(directory.path, quantization))
 
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.checkpoint.description import CONFIG
 from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel
+from bothways.checkpoint.formats.format import Format, ReadPlan, StoredModel, split_config
 from bothways.checkpoint.formats.hugging_face import hf_state_dict
-from bothways.checkpoint.weights import TensorFiles, open_safetensors, write_weights
-from bothways.config import NO_POOLER, EncoderConfig
-from bothways.errors import InputError, MissingFile
-from bothways.families import FAMILIES, FamilySpec
-from bothways.io import get_object
+from bothways.checkpoint.weights import TensorFiles, open_declared, write_floats
+from bothways.config import NO_POOLER
+from bothways.errors import InputError
+from bothways.families import FAMILIES
 
 if TYPE_CHECKING:
     from bothways.checkpoint.contents import Checkpoint
@@ -29,9 +28,7 @@ class PrunedFormat(Format):
     model_type = "bothways-pruned"
 
     def open(self, directory: Directory) -> StoredModel:
-        pruning = get_object(directory.config, "pruning_config", directory.path / CONFIG)
-        config = {name: value for name, value in directory.config.items() if name != "pruning_config"}
-        config["model_type"] = pruning.get("model_type")
+        config, pruning = split_config(directory, "pruning_config")
         changes = read_heads(pruning, directory.path / CONFIG)
         return StoredModel(config, read_pruned, pooler_act=pruning.get("pooler_act"), changes=changes)
 
@@ -39,32 +36,23 @@ class PrunedFormat(Format):
         return checkpoint.model.config.attention_head_size is not None
 
     def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
-        config, family = checkpoint.model.config, FAMILIES[checkpoint.model_type]
-        write_weights(hf_state_dict(checkpoint.model, family, family.prefix), directory / PRUNED_WEIGHTS)
-        is_linear = "classes" in checkpoint.model.num_outputs and config.pooler_act in NO_POOLER
-        whole, heads = split_heads(hf_config, family, config)
-        pruning = {
-            "model_type": hf_config["model_type"],
-            **heads,
-            **({"pooler_act": config.pooler_act} if is_linear else {}),
-        }
+        family = FAMILIES[checkpoint.model_type]
+        write_floats(hf_state_dict(checkpoint.model, family, family.prefix), directory / PRUNED_WEIGHTS)
+        whole, pruning = split_heads(checkpoint, hf_config)
         return {**whole, "model_type": self.model_type, "pruning_config": pruning}
 
-    def for_others(self, checkpoint: "Checkpoint") -> "Checkpoint":
-        from bothways.checkpoint.changes.cut import fill_heads
 
-        return fill_heads(checkpoint)
-
-
-def split_heads(
-    hf_config: Mapping[str, Any], family: FamilySpec, config: EncoderConfig
-) -> tuple[dict[str, Any], dict[str, int]]:
-    """The config with the number of heads before the cut, and the numbers that say what is left; nothing for a model
-    that has all heads."""
-    if config.attention_head_size is None:
-        return {**hf_config}, {}
-    whole = {**hf_config, family.config_keys[HEADS]: config.hidden_size // config.head_size}
-    return whole, {HEADS: config.num_attention_heads, HEAD_SIZE: config.head_size}
+def split_heads(checkpoint: "Checkpoint", hf_config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The config with the number of heads before the cut, and an object with what the family's config cannot say: the
+    heads that are left, if some are missing, and what a head on classes reads."""
+    config, entry = checkpoint.model.config, {"model_type": hf_config["model_type"]}
+    if config.attention_head_size is not None:
+        num_heads = FAMILIES[checkpoint.model_type].config_keys[HEADS]
+        hf_config = {**hf_config, num_heads: config.hidden_size // config.head_size}
+        entry |= {HEADS: config.num_attention_heads, HEAD_SIZE: config.head_size}
+    if "classes" in checkpoint.model.num_outputs and config.pooler_act in NO_POOLER:
+        entry["pooler_act"] = config.pooler_act
+    return hf_config, entry
 
 
 def read_heads(stored: Mapping[str, Any], file: Path) -> dict[str, int]:
@@ -77,7 +65,4 @@ def read_heads(stored: Mapping[str, Any], file: Path) -> dict[str, int]:
 
 
 def read_pruned(plan: ReadPlan) -> TensorFiles:
-    file = plan.directory.path / PRUNED_WEIGHTS
-    if not file.exists():
-        raise MissingFile(f"{file}: not found, though config.json declares a pruned model; prune the model again")
-    return open_safetensors(file)
+    return open_declared(plan.directory.path / PRUNED_WEIGHTS, "a pruned model", "prune the model again")

@@ -30,14 +30,8 @@ from bothways.pretraining.initial_model import init_bias_from_frequencies
 from bothways.pretraining.objectives import PretrainingObjective, example_batch
 from bothways.pretraining.pretrain import train
 from bothways.pretraining.result import PretrainingResult
-from bothways.pretraining.setup import PretrainingSetup, Trained, complete_setup, open_run, open_text
-from bothways.pretraining.text_data import (
-    PretrainingData,
-    Text,
-    count_training_words,
-    read_data,
-    save_tokenizer_once,
-)
+from bothways.pretraining.setup import PretrainingSetup, common_setup, open_run, open_text
+from bothways.pretraining.text_data import PretrainingData, Text, count_training_words, read_data, save_tokenizer_once
 from bothways.settings.distill import Distill
 from bothways.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes
@@ -202,16 +196,14 @@ def build_setup(
     )
     objective = Distillation(settings.pairs, plan.weights, taught, data.store)
     logger.info(f"losses: {plan.weights.describe()}")
-    trained = Trained(
+    return PretrainingSetup(
         initial=initial,
         module=objective.module(initial.model, settings.seed),
         objective=objective,
         sampler=build_sampler(settings, plan.positions, data),
         title=f"Distillation from {settings.teacher.name}",
         recipe={"weights": asdict(plan.weights), "layers": plan.student.layers},
-    )
-    return complete_setup(
-        settings, trained, data, device, lambda pairs: Distillation(pairs, plan.weights, taught, data.unseen)
+        **common_setup(settings, data, device, lambda pairs: Distillation(pairs, plan.weights, taught, data.unseen)),
     )
 
 

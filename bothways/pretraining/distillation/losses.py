@@ -26,10 +26,8 @@ def relation_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, n
     """
     total = student_T3H.new_zeros((), dtype=torch.float32)
     for part in range(3):
-        student_TH, teacher_TH = student_T3H[:, part], teacher_T3H[:, part]
-        for bucket, student, teacher in relation_scores(
-            student_TH, student_TH, teacher_TH, teacher_TH, lengths_N, num_heads
-        ):
+        own, taught = (student_T3H[:, part],) * 2, (teacher_T3H[:, part],) * 2
+        for bucket, student, teacher in relation_scores(own, taught, lengths_N, num_heads):
             log_student, log_teacher = F.log_softmax(student, -1), F.log_softmax(teacher, -1)
             divergence = (log_teacher.exp() * (log_teacher - log_student)).sum(-1)
             total = total + _sum_of_tokens(bucket, divergence)
@@ -43,8 +41,8 @@ def attention_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, 
     sizes.
     """
     total = student_T3H.new_zeros((), dtype=torch.float32)
-    queries = student_T3H[:, 0], student_T3H[:, 1], teacher_T3H[:, 0], teacher_T3H[:, 1]
-    for bucket, student, teacher in relation_scores(*queries, lengths_N, num_heads):
+    own, taught = ((x_T3H[:, 0], x_T3H[:, 1]) for x_T3H in (student_T3H, teacher_T3H))
+    for bucket, student, teacher in relation_scores(own, taught, lengths_N, num_heads):
         is_key = 1.0 if bucket.key_mask is None else bucket.key_mask.float()
         num_keys = bucket.size if bucket.key_mask is None else bucket.key_mask.float().sum(-1)
         error = ((student - teacher).square() * is_key).sum(-1) / num_keys
@@ -53,22 +51,16 @@ def attention_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, 
 
 
 def relation_scores(
-    student_q_TH: Tensor,
-    student_k_TH: Tensor,
-    teacher_q_TH: Tensor,
-    teacher_k_TH: Tensor,
-    lengths_N: Tensor,
-    num_heads: int,
+    student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor], lengths_N: Tensor, num_heads: int
 ) -> Iterator[tuple[Bucket, Tensor, Tensor]]:
-    """Scores q k^T / sqrt(D) of student and teacher for each bucket of texts, float32 [R, n, S, S]."""
-    for bucket in build_buckets(lengths_N.tolist(), student_q_TH.device):
-
-        def scores(q_TH: Tensor, k_TH: Tensor, bucket: Bucket = bucket) -> Tensor:
-            q, k = (bucket.gather(x_TH.view(len(x_TH), num_heads, -1)) for x_TH in (q_TH, k_TH))
+    """Scores q k^T / sqrt(D) for each bucket, float32 [R, n, S, S]. student, teacher: their q and k, [T, H]."""
+    for bucket in build_buckets(lengths_N.tolist(), student[0].device):
+        scores = []
+        for pair in (student, teacher):
+            q, k = (bucket.gather(x_TH.view(len(x_TH), num_heads, -1)) for x_TH in pair)
             products = (q @ k.mT).float() / math.sqrt(q.shape[-1])
-            return products if bucket.key_mask is None else products.masked_fill(~bucket.key_mask, MASKED)
-
-        yield bucket, scores(student_q_TH, student_k_TH), scores(teacher_q_TH, teacher_k_TH)
+            scores.append(products if bucket.key_mask is None else products.masked_fill(~bucket.key_mask, MASKED))
+        yield bucket, scores[0], scores[1]
 
 
 def _sum_of_tokens(bucket: Bucket, values_RnS: Tensor) -> Tensor:

@@ -23,7 +23,6 @@ from bothways.corpus.store import TokenStore
 from bothways.model.heads import mean_pool
 from bothways.model.model import Model
 from bothways.model.states import States, compute_states, queries_keys_values
-from bothways.pretraining import objectives as objective
 from bothways.pretraining.distillation import losses
 from bothways.pretraining.distillation.texts import (
     DistillationBatch,
@@ -32,7 +31,6 @@ from bothways.pretraining.distillation.texts import (
     student_and_teacher_texts,
     teacher_passages,
     with_teacher_ids,
-    with_texts,
 )
 from bothways.pretraining.objectives import Predictions, PretrainingObjective
 from bothways.rng import Purpose, derive_seed
@@ -63,35 +61,34 @@ class Weights:
         """Losses for which the teacher reads the masked passages."""
         return {name: getattr(self, name) for name in OF_PASSAGES if getattr(self, name)}
 
+    @property
+    def of_vectors(self) -> dict[str, float]:
+        """Losses of whole texts."""
+        return {name: getattr(self, name) for name in COSINES if getattr(self, name)}
+
     def describe(self) -> str:
         own = ["masked words"] if self.words else []
-        vectors = {"vectors": self.vectors, "passage_vectors": self.passage_vectors}
-        taught = {**self.of_passages, **{name: weight for name, weight in vectors.items() if weight}}
+        taught = {**self.of_passages, **self.of_vectors}
         return ", ".join([*own, *(f"{name.replace('_', ' ')} (weight {weight:g})" for name, weight in taught.items())])
 
 
+@dataclass(frozen=True, eq=False)
 class DistillationTeacher:
     """The frozen teacher. basis_HS: directions of its text vectors that the student's vectors follow; None: all.
 
     ids: its ids for the student's tokens. layer: whose relations are taught.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        ids: TeacherIds,
-        *,
-        pooling: str,
-        basis_HS: Tensor | None,
-        relation_heads: int,
-        layer: int,
-        temperature: float,
-    ) -> None:
-        self.model, self.ids, self.pooling, self.basis_HS = model.eval(), ids, pooling, basis_HS
-        self.ids_V = torch.from_numpy(ids.ids_V)
-        self.relation_heads, self.layer, self.temperature = relation_heads, layer, temperature
-        for parameter in self.model.parameters():
-            parameter.requires_grad_(False)
+    model: Model
+    ids: TeacherIds
+    pooling: str
+    basis_HS: Tensor | None
+    relation_heads: int
+    layer: int
+    temperature: float
+
+    def __post_init__(self) -> None:
+        self.model.eval().requires_grad_(False)
 
     def move_to(self, parameter: Tensor) -> None:
         """Compute on the device and in the dtype of the student."""
@@ -101,7 +98,7 @@ class DistillationTeacher:
 
     def states(self, batch: Batch) -> States:
         with torch.no_grad():
-            return compute_states(self.model, with_teacher_ids(batch, self.ids_V))
+            return compute_states(self.model, with_teacher_ids(batch, torch.from_numpy(self.ids.ids_V)))
 
     def vectors(self, batch: Batch) -> Tensor:
         """Vectors of texts, projected to the student's width, [N, S]."""
@@ -165,7 +162,7 @@ class Distillation(PretrainingObjective):
             passages = teacher_passages(batch, self.teacher.ids, longest)
         if self.reads_passages:
             batch = super().mask(batch, step, rows, rule, seed=seed, rate=rate)
-        return with_texts(batch, texts, teacher_texts, passages)
+        return DistillationBatch(**vars(batch), texts=texts, teacher_texts=teacher_texts, teacher_passages=passages)
 
     @property
     def reads_passages(self) -> bool:
@@ -175,9 +172,9 @@ class Distillation(PretrainingObjective):
         assert isinstance(batch, DistillationBatch)
         counts = {name: batch.num_tokens for name in self.weights.of_passages}
         if self.weights.words:
-            counts |= objective.counts(batch)
+            counts |= super().counts(batch)
         if "logits" in counts:
-            counts["logits"] = objective.counts(batch)["masked_lm"]
+            counts["logits"] = super().counts(batch)["masked_lm"]
         if self.weights.vectors:
             counts["vectors"] = 0 if batch.texts is None else len(batch.texts)
         if self.weights.passage_vectors:
@@ -193,7 +190,7 @@ class Distillation(PretrainingObjective):
         self.teacher.move_to(next(module.parameters()))
         by_name: dict[str, Loss] = {}
         if self.weights.words:
-            by_name |= objective.losses_from_hidden(module.model, batch, outputs.last_TH)
+            by_name |= super().losses(module.model, batch, outputs.last_TH)
         if self.weights.of_passages:
             taught = self._losses_of_passages(module, batch, outputs, self.teacher.states(batch))
             by_name |= {
@@ -243,7 +240,7 @@ class Distillation(PretrainingObjective):
             assert batch.masked_positions is not None
             student_MV = student.word_scores(states.last_TH[batch.masked_positions])
             teacher_MV = teacher.word_scores(target.last_TH[batch.masked_positions])[
-                :, self.teacher.ids_V.to(student_MV.device)
+                :, torch.from_numpy(self.teacher.ids.ids_V).to(student_MV.device)
             ]
             by_name["logits"] = logits_loss(student_MV, teacher_MV, self.teacher.temperature)
         return by_name
@@ -258,8 +255,7 @@ class Distillation(PretrainingObjective):
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
         """Mean cosine of the student's and the teacher's vectors: of texts, and of passages that only the student
         reads with masks."""
-        weights = {"vectors": self.weights.vectors, "passage_vectors": self.weights.passage_vectors}
-        return {COSINES[name]: 1 - means[name] / weight for name, weight in weights.items() if weight}
+        return {COSINES[name]: 1 - means[name] / weight for name, weight in self.weights.of_vectors.items()}
 
     def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
         assert isinstance(module, Student)

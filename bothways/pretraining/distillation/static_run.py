@@ -31,7 +31,7 @@ from bothways.log import ProgressBar, logger
 from bothways.settings.distill import Distill
 from bothways.tasks.pooling import pool_rows, pool_windows, pooling_name
 from bothways.tasks.windows import own_rows
-from bothways.tokenizer.tokenizer import Encoding, TokenizedText
+from bothways.tokenizer.tokenizer import TokenizedText
 
 MINUTES = 8.0  # of reading text with the encoder
 ENCODED = 2048  # texts at a time
@@ -154,9 +154,8 @@ def vocabulary_vectors(model: Predictor) -> Tensor:
     encoder, tokenizer = model.backend.encoder, model.tokenizer
     kind = pooling_name("auto", model.description.pooling)
     texts = [TokenizedText(token, tokenizer, ids=[index]) for index, token in enumerate(tokenizer.tokens)]
-    windows: list[list[Encoding]] = [[tokenizer.build_encoding([(text, 0, 1)])] for text in texts]
-    flat = [*chain.from_iterable(windows)]
-    bounds = [bound for parts in windows for bound in own_rows(parts)]
+    flat = [tokenizer.build_encoding([(text, 0, 1)]) for text in texts]
+    bounds = [bound for one in flat for bound in own_rows([one])]
     pooled_VH = torch.from_numpy(encoder.run_vectors(flat, {}, pool_rows(kind), bounds))
     sizes_V = torch.tensor([last - first for first, last in bounds])
     return pool_windows(kind, pooled_VH, torch.arange(len(flat)), len(flat), sizes_V)

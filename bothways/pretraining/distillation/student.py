@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from bothways.batch import Batch
 from bothways.checkpoint.changes.cut import check_layers, copy_weights
 from bothways.checkpoint.changes.width import check_can_project, project
-from bothways.checkpoint.contents import Checkpoint
+from bothways.checkpoint.contents import Checkpoint, new_model, with_dropout
 from bothways.config import EncoderConfig
 from bothways.errors import InputError
 from bothways.log import logger
 from bothways.model.heads import MaskedLMHead
-from bothways.model.model import Model, initialize
+from bothways.model.model import Model
 from bothways.tokenizer.tokenizer import Tokenizer
 
 
@@ -28,15 +28,13 @@ class StudentPlan:
     random: bool
 
     def config(self, teacher: EncoderConfig, tokenizer: Tokenizer, dropout: float) -> EncoderConfig:
-        return teacher.replace(
+        return with_dropout(teacher, dropout).replace(
             num_hidden_layers=len(self.layers),
             hidden_size=self.hidden_size,
             intermediate_size=self.intermediate_size,
             num_attention_heads=self.hidden_size // teacher.head_size,
             vocab_size=len(tokenizer),
             pad_token_id=tokenizer.pad_id,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
         )
 
     def keeps_width(self, teacher: EncoderConfig) -> bool:
@@ -97,22 +95,18 @@ def build_student(
     """
     source = teacher.model
     config = plan.config(source.config, tokenizer, dropout)
-    model = Model(config, heads, pooler=not heads and source.pooler is not None)
-    initialize(model, config.initializer_range, torch.Generator().manual_seed(seed))
-    basis_HS = None
+    model, basis_HS = new_model(config, heads, seed, pooler=not heads and source.pooler is not None), None
     if "masked_words" in heads and "masked_words" not in source.heads:
         start_head_at_words(model)
+    origin = f"layers {', '.join(map(str, plan.layers))} of the teacher"
     if plan.random:
-        logger.info("the student starts from random weights")
+        origin = "random weights"
     elif plan.keeps_width(source.config):
         copy_weights(source, model, plan.layers, ids_V)
-        logger.info(f"the student starts from layers {', '.join(map(str, plan.layers))} of the teacher")
     else:
         basis_HS = project(source.eval(), model.eval(), plan.layers, ids_V, sample)
-        logger.info(
-            f"the student starts from layers {', '.join(map(str, plan.layers))} of the teacher, projected from "
-            f"{source.config.hidden_size} to {config.hidden_size} dimensions"
-        )
+        origin += f", projected from {source.config.hidden_size} to {config.hidden_size} dimensions"
+    logger.info(f"the student starts from {origin}")
     return replace(teacher, model=model, tokenizer=tokenizer, labels=(), multi_label=False, metadata={}), basis_HS
 
 

@@ -131,12 +131,6 @@ def teacher_passages(batch: Batch, ids: TeacherIds, most: int) -> Batch:
     return Batch.from_arrays(np.concatenate(tokens), np.concatenate(segments), np.array([*map(len, tokens)]))
 
 
-def with_texts(
-    batch: Batch, texts: Batch | None, teacher_texts: Batch | None, passages: Batch | None = None
-) -> DistillationBatch:
-    return DistillationBatch(**vars(batch), texts=texts, teacher_texts=teacher_texts, teacher_passages=passages)
-
-
 def with_teacher_ids(batch: Batch, ids_V: Tensor) -> Batch:
     """The batch with the student's ids replaced by the teacher's."""
     plain = {name: value for name, value in vars(batch).items() if name in Batch.__dataclass_fields__}
