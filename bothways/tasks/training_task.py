@@ -25,7 +25,7 @@ from bothways.tasks.arrays import Floats
 from bothways.tasks.class_decoding import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import Evaluator
-from bothways.tasks.windows import WindowPolicy
+from bothways.tasks.windows import Long, WindowPolicy
 from bothways.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
