@@ -10,8 +10,9 @@ import seqeval.metrics.sequence_labeling as seqeval
 
 from bothways.data.examples import read_tagged
 from bothways.data.tags import detect_scheme, find_illegal_tag, spans_to_tags, tags_to_spans
-from bothways.evaluation.predictions import score_file
+from bothways.evaluation.evaluate import score_file
 from bothways.metrics import entity_scores
+from bothways.settings import Evaluate
 
 pytestmark = pytest.mark.timeout(600)
 DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
@@ -29,7 +30,8 @@ NUM_TAGGINGS = 10_000
 )
 def test_published_predictions_have_their_published_scores(version, name, exact_match, f1, missing):
     squad = DATA / "squad"
-    found = score_file(squad / "published-predictions" / f"v{version}-{name}.json", squad / f"dev-v{version}.json")
+    predictions = squad / "published-predictions" / f"v{version}-{name}.json"
+    found = score_file(Evaluate(model=squad / f"dev-v{version}.json", predictions=predictions))
     print(name, found)
     assert (round(found["exact_match"], 2), round(found["f1"], 2)) == (exact_match, f1)
     assert found["missing"] == missing
