@@ -288,7 +288,7 @@ def test_pairs_in_one_split_alone_are_refused():
 
 def texts_of(words, labels, predictor, settings):
     table = Table(words, None, None, ["f"] * len(words))
-    policy = text_reader(settings, predictor.checkpoint)[1]
+    policy = text_reader(settings.windows, predictor.checkpoint)[1]
     return TextExamples.encode(table, np.array(labels), predictor.tokenizer, policy)
 
 
@@ -321,7 +321,7 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
     def read(first, **options):
         pair = Table([" ".join(["cat"] * first), "cat"], [" ".join(["dog"] * 99), "dog"], None, ["f:1", "f:2"])
         changed = replace(settings, **{"window": 48, **options})
-        policy = text_reader(changed, predictor.checkpoint)[1]
+        policy = text_reader(changed.windows, predictor.checkpoint)[1]
         return TextExamples.encode(pair, np.array([0, 1]), predictor.tokenizer, policy)
 
     examples = read(61)
@@ -424,7 +424,7 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
     result = run_task(changed)
     predictor = bothways.load(result.model, dtype="float32")
     policy, whole = (
-        text_reader(changed, predictor.checkpoint)[1],
+        text_reader(changed.windows, predictor.checkpoint)[1],
         read_table(changed.train, need_labels=True),
     )
     seen = TextExamples.encode(whole, np.zeros(60), predictor.tokenizer, policy)

@@ -161,7 +161,7 @@ def texts(make_predictor, tmp_path_factory):
     table = Table(["the cat sat", "dog " * 80, "a dog ran and sat"], None, ["no", "yes", "no"], ["1", "2", "3"])
     folder = tmp_path_factory.mktemp("features")
     settings = Classify(model=folder, train=folder / "t.jsonl", out=folder / "run", window=32)
-    policy = text_reader(settings, predictor.checkpoint)[1]
+    policy = text_reader(settings.windows, predictor.checkpoint)[1]
     return predictor.module, TextExamples.encode(table, np.array([0, 1, 0]), predictor.tokenizer, policy)
 
 
