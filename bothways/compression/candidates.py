@@ -32,7 +32,7 @@ from bothways.tasks import load_name
 from bothways.tasks.task import LabelledRows
 from bothways.tasks.training_task import TrainingTask
 
-SPEED_ROWS, SPEED_TEXTS, REPEATS = 512, 128, 5  # rows of a split, and of a file
+SPEED_ROWS, SPEED_TEXTS, REPEATS = 512, 64, 5  # rows of a split, and of a file
 DPI = 130
 FLOAT, INT8, KEPT = "#0b5fa5", "#e8843b", "#c8102e"
 LARGEST = 900  # area of the largest point, in square points of 1/72 inch
