@@ -233,7 +233,8 @@ def decision_scores(
     f1_BC = 2 * right_BC / np.maximum(gold_BC + predicted_BC, 1)
     pairs = zip(f1_BC, used_BC, strict=True)
     covariance_B = right_B * gold_B - (gold_BC * predicted_BC).sum(1)
-    variances_B = (gold_B**2 - (predicted_BC**2).sum(1)) * (gold_B**2 - (gold_BC**2).sum(1))
+    squares_B = gold_B.astype(float) ** 2  # a product of two would overflow integers from 55,000 decisions on
+    variances_B = (squares_B - (predicted_BC**2).sum(1)) * (squares_B - (gold_BC**2).sum(1))
     scores = {
         "precision": right_B / np.maximum(predicted_B, 1),
         "recall": right_B / np.maximum(gold_B, 1),

@@ -161,3 +161,8 @@ def test_spans_of_other_labels_have_intervals():
     gold = [["B-A"] * 2 + ["B-B"] * 10 + ["O"] * 9] * 2
     predicted = [["O"] * 12 + ["B-A"] + ["B-B"] * 8] * 2
     assert metrics.entity_intervals(gold, predicted, "iob2")["f1"][0] == 0
+
+
+def test_the_correlation_of_many_rows_does_not_overflow():
+    counts = np.array([[60_000, 60_000]])
+    assert intervals.decision_scores(counts, counts, counts)["matthews"] == pytest.approx(1.0)
