@@ -86,8 +86,8 @@ def verdict(task: Classification, own: torch.Tensor, other: torch.Tensor, rows: 
     baseline = BaselineScore(name, base, None, base_resamples)
     score: Any = SimpleNamespace(mean=value, rows=len(rows), frozen=True)
     plan: Any = SimpleNamespace(measured="", stays_frozen=False, sources={"model": ""})
-    said = compare.verdict(score, [baseline], {name: baseline.difference(value, resamples)}, plan)
-    return "cannot tell" if said.startswith("cannot") else said.partition(" ")[0]
+    text = compare.verdict(score, [baseline], {name: baseline.difference(value, resamples)}, plan)
+    return "cannot tell" if text.startswith("cannot") else text.partition(" ")[0]
 
 
 def error_of(scores_NC: torch.Tensor, targets_N: torch.Tensor) -> float:
