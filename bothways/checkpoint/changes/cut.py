@@ -70,8 +70,8 @@ def cut(
     config = source.model.config
     num_heads = config.num_attention_heads if heads is None else len(heads[0])
     width = config.intermediate_size if neurons is None else len(neurons[0])
-    model = empty_model(source.model, cut_config(config, len(layers), num_heads, width))
-    for name, layer, value, kept in _matched(source.model, model, layers):
+    model, state = empty_model(source.model, cut_config(config, len(layers), num_heads, width)), dict[str, Tensor]()
+    for name, layer, _, kept in _matched(source.model, model, layers):
         if layer is not None:
             _, _, _, *module, kind = name.split(".")
             if heads is not None:
@@ -79,7 +79,8 @@ def cut(
             if neurons is not None:
                 gated = config.feed_forward == "gated"
                 kept = _cut_neurons(kept, ".".join(module), kind, neurons[layer], gated=gated)
-        value.copy_(kept)
+        state[name] = kept
+    model.load_state_dict(state)  # an error if a parameter is missing or has another shape
     return replace(source, model=model)
 
 
