@@ -23,6 +23,7 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 LOST_AND_FOUND = "lost+found"  # in the root of a new ext4 disk
 BACKUP_SUFFIX = ".old"  # suffix of a directory that is being replaced
 MAX_DEPTH = 100  # nesting of lists and objects in a JSON file
+WRITTEN: list[Callable[[Path, str], None]] = []  # called with each file that is complete, or directory and its marker
 
 
 class LazyTable(UserDict[str, T]):
@@ -191,6 +192,8 @@ def write_atomic(file: Path, text: str) -> None:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+    for notify in WRITTEN:
+        notify(file, "")
 
 
 @contextmanager
@@ -215,6 +218,8 @@ def atomic_directory(target: Path, *, marker: str = "config.json") -> Iterator[P
         fsync(target if in_place else target.parent)
         for backup in _find_backups(target):
             shutil.rmtree(backup, ignore_errors=True)
+        for notify in WRITTEN:
+            notify(target, marker)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

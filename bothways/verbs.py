@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from bothways.errors import InputError, join_names
 from bothways.log import working
+from bothways.mirror import with_copies
 from bothways.tasks import TASKS, TaskName, load_name
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Verb:
         if self.waits:
             return function
         verb = next((verb for verb, one in VERBS.items() if one is self), "")
-        return wraps(function)(working(verb)(function))
+        return wraps(function)(working(verb)(with_copies(function)))
 
 
 TRY, TRAIN, USE, SEARCH = "Try it", "Train", "Use a model", "Search"

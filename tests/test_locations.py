@@ -1,18 +1,16 @@
-"""Inputs and outputs are local: other places are refused by name, before anything is read or written."""
+"""Inputs and outputs are local or in object storage: other places are refused by name, before anything is read."""
 
 from pathlib import Path
 
 import pytest
 
 from bothways.cli.main import main
+from bothways.cloud import as_path
 from bothways.errors import InputError
 from bothways.settings import Classify, Embed, Pretrain
-from bothways.settings.fields import local_path
 
 
-@pytest.mark.parametrize(
-    "place", ["s3://bucket/train.csv", "gs://b/x", "https://example.org/a.jsonl", Path("s3://b/x")]
-)
+@pytest.mark.parametrize("place", ["hdfs://host/train.csv", "https://example.org/a.jsonl", Path("abfs://b/x")])
 def test_other_places_are_refused_by_name(place):
     scheme = str(place).partition(":")[0]
     with pytest.raises(InputError, match=rf"^{scheme}://[^/].*; copy it to a local path"):
@@ -27,12 +25,12 @@ def test_other_places_are_refused_by_name(place):
     "place", ["a:b.csv", "C:/texts/a.csv", "./s3:/x", "a/b.csv", "hf:owner/name", "owner/name@main"]
 )
 def test_other_paths_stay_as_they_are(place):
-    assert local_path(place) == Path(place)
+    assert as_path(place) == Path(place)
 
 
 def test_a_command_line_names_the_place_as_it_was_typed(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stopped:
-        main(["finetune", "classify", "--train", "s3://bucket/train.csv", "--out", "run"])
+        main(["finetune", "classify", "--train", "hdfs://host/train.csv", "--out", "run"])
     error = capsys.readouterr().err
-    assert stopped.value.code in (1, 2) and "s3://bucket/train.csv: " in error and not (tmp_path / "run").exists()
+    assert stopped.value.code in (1, 2) and "hdfs://host/train.csv: " in error and not (tmp_path / "run").exists()

@@ -3,9 +3,9 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
+from bothways.cloud import as_path
 from bothways.data.glue import detect_format
 from bothways.data.stream import LiveInput, ModelInput
 from bothways.data.tables import rows_per_line
@@ -95,7 +95,7 @@ def _num_bytes(text: str) -> int:
 def estimate_num_rows(file: str, encoding: str | None = None) -> int | None:
     """The approximate number of rows in a file, from its size, the lines in some parts, and in a CSV the lines of its
     first rows; None if unknown."""
-    path = Path(file)
+    path = as_path(file)
     if not path.is_file() or is_compressed(path) or file_type(path) in (*EXPLICIT_TYPES, ".json"):
         return None
     if file_type(path) == ".parquet":

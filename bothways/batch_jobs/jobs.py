@@ -28,6 +28,7 @@ from bothways.batch_jobs.writers import (
 from bothways.checkpoint.cloze import words_by_label
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
+from bothways.cloud import as_path
 from bothways.data.datasets import arrow_files
 from bothways.data.stream import (
     LiveInput,
@@ -185,7 +186,7 @@ def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]
     other kept columns are text, or JSON."""
     import pyarrow
 
-    path = Path(settings.file)
+    path = as_path(settings.file)
     files = (arrow_files(path) if path.is_dir() else None) or [path]
     schema = read_schema(files[0]) if kept and files[0].suffix in (".parquet", ARROW) else pyarrow.schema([])
     types, type_by_name = pyarrow.types, {field.name: field.type for field in schema}

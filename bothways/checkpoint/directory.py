@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from bothways.checkpoint import hub
 from bothways.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE, check_metadata, read_metadata
 from bothways.checkpoint.sentence_transformers import DENSE, MODULES, POOLING, TRANSFORMER
+from bothways.cloud import CloudPath
 from bothways.errors import InputError, MissingFile
 from bothways.io import Files, find_backup, stat_files
 from bothways.log import logger
@@ -21,7 +22,7 @@ STATIC = "model2vec"  # model_type of static vectors
 
 def locate(place: str | PathLike[str]) -> Path:
     """The directory for a path or a name on the hub (hub.py)."""
-    return Path(place) if (Path(place) / CONFIG).is_file() else hub.locate(place)
+    return Path(place) if not isinstance(place, CloudPath) and (Path(place) / CONFIG).is_file() else hub.locate(place)
 
 
 class Directory(Files):

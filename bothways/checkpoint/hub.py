@@ -17,9 +17,11 @@ from bothways import pretrained
 from bothways.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE
 from bothways.checkpoint.sentence_transformers import LIMITS, MODEL_SETTINGS, MODULES, pooling_file
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
+from bothways.cloud import CloudPath, as_path
 from bothways.errors import InputError, MissingFile, shorten
 from bothways.io import Files, find_backup, get_object
 from bothways.log import logger
+from bothways.mirror import download
 from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 
 # Exact names, since a repository may hold the same weights again in other formats (onnx/, openvino/, *.bin).
@@ -86,7 +88,9 @@ def locate(path: str | PathLike[str]) -> Path:
     """The directory of a model: for a path that exists or cannot be a name, the path itself, or the folder `model` of a
     run; else that of the packaged model of this name, or of the one in the cache, into which it is downloaded if it is
     not there. MissingFile if that fails."""
-    local = Path(path)
+    local = as_path(path)
+    if isinstance(local, CloudPath):
+        return download(local if _holds_model(local) else local / "model")
     model = HubModel.parse(local.as_posix())
     if model is None or local.exists() or find_backup(local):
         inside = local / "model"

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from bothways.cloud import CloudPath, as_path
 from bothways.data.datasets import HUB_PREFIX, HubDataset, arrow_files
 from bothways.data.tables import OnError, RowErrorHandler, TableRow, iter_rows, join_texts, missing_column
 from bothways.data.text_files import (
@@ -82,7 +83,7 @@ class Corpus:
     def left_out(self) -> str:
         """A note on files in folders and globs that are not read because of their type; "" if there are none."""
         count_by_ending = Counter[str]()
-        for path in [Path(path) for path in self.paths if not isinstance(path, MemoryTable)]:
+        for path in [as_path(path) for path in self.paths if not isinstance(path, MemoryTable)]:
             count_by_ending += Counter() if arrow_files(path) else unread_files(path)
         listed = [f"{count:,} {ending}" for ending, count in count_by_ending.most_common(5)]
         more = ", ..." if len(count_by_ending) > len(listed) else ""
@@ -204,7 +205,7 @@ def _resolve(path: TableSource | str) -> Sequence[DocumentSource]:
     name = path.as_posix() if isinstance(path, Path) else path
     if name.startswith(HUB_PREFIX):
         return [HubDataset.parse(name)]
-    return arrow_files(Path(path)) or find_files(Path(path))
+    return arrow_files(as_path(path)) or find_files(as_path(path))
 
 
 def _key(source: DocumentSource) -> Hashable:
@@ -218,6 +219,8 @@ def _contents(source: DocumentSource) -> tuple[str | None, ...]:
         return "memory", source.fingerprint
     if isinstance(source, HubDataset):
         return HUB_PREFIX, source.name, source.config, source.split, source.revision
+    if isinstance(source, CloudPath):  # which is not read to learn whether it has changed
+        return file_type(source), str(source), str(source.stat().e_tag), str(source.stat().st_size)
     with source.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return file_type(source), source.suffix.lower() if is_compressed(source) else "", digest

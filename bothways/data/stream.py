@@ -14,6 +14,7 @@ from pathlib import Path
 from select import select
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+from bothways.cloud import as_path
 from bothways.data.annotations import is_annotation_file, text_rows
 from bothways.data.columns import Columns, find_text_columns, read_text
 from bothways.data.datasets import HUB_PREFIX, HubDataset, arrow_files, is_dataset, is_text_file
@@ -68,7 +69,7 @@ def read_texts(
     means UTF-8. keep: columns whose values are passed on; "text" for one text per line. live: yield None whenever
     standard input pauses. InputError if the file as a whole cannot be read, or is empty.
     """
-    path = Path(file)
+    path = as_path(file)
     if file == "-":
         refuse_column_names("standard input", text, pair)
         yield from _standard_input(keep, live, encoding)
@@ -94,13 +95,13 @@ def refuse_column_names(file: object, text: str | None, pair: str | None) -> Non
 
 def has_lines(file: str) -> bool:
     """Whether the rows of a file, or of standard input ("-"), are at lines of it."""
-    path = Path(file)
+    path = as_path(file)
     return file == "-" or not (is_dataset(path) or file_type(path) in (".parquet", ARROW, ".json"))
 
 
 def first_columns(file: str | TableSource, encoding: str | None = None) -> Sequence[str]:
     """The column names in the first readable rows of a table, or of a GLUE file; [] for a .txt and "-"."""
-    path = Path(file) if isinstance(file, str) else file
+    path = as_path(file) if isinstance(file, str) else file
     if file == "-":
         return []
     if isinstance(path, Path) and (file_format := detect_format(path, encoding)):
@@ -133,7 +134,7 @@ def all_columns(file: str, encoding: str | None = None) -> list[str]:
     JSON lines are read to the end, since any row may add a column. InputError, that of the first row, if no row can be
     read.
     """
-    path = Path(file)
+    path = as_path(file)
     if file != "-" and file_type(path) == ".json" and not is_annotation_file(path):
         return ["id", "question", "context"]
     if file != "-" and (file_format := detect_format(path, encoding)):
@@ -177,7 +178,7 @@ def read_questions(
     Tables have columns question and context, or those named, and optionally id; the default id is the row number.
     InputError: see `read_texts`.
     """
-    path = Path(file)
+    path = as_path(file)
     if file == "-":
         raise InputError("questions need passages; name a table with columns question and context, or SQuAD's JSON")
     if file_type(path) == ".json":

@@ -12,6 +12,7 @@ from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Literal, cast
 
+from bothways.cloud import CloudPath
 from bothways.data.text_files import (
     ARROW,
     BLOCK,
@@ -375,7 +376,7 @@ def _seekable(path: Path) -> Iterator[Path | BinaryIO]:
     """The file, or a decompressed temporary copy: Parquet is read from its end."""
     with open_file(path) as file:
         if not is_compressed(path):
-            yield path
+            yield cast(BinaryIO, file) if isinstance(path, CloudPath) else path
             return
         with TemporaryFile() as temporary:
             try:

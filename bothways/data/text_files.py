@@ -15,6 +15,7 @@ from re import search, sub
 from typing import Any, NamedTuple, NoReturn, cast
 from zipfile import BadZipFile, ZipFile
 
+from bothways.cloud import CloudPath
 from bothways.data.text_encodings import (
     bom_encoding,
     byte_order,
@@ -74,11 +75,22 @@ def unread_files(path: Path) -> Counter[str]:
 
 def _candidates(path: Path) -> list[Path] | None:
     """All files of a folder or matching a glob; None if `path` is a single file."""
+    if isinstance(path, CloudPath):
+        return _cloud_files(path)
     if path.is_dir():
         return list(_walk(path))
     if path.exists() or not any(character in str(path) for character in "*?["):  # file names may contain brackets
         return None
     return [file for file in map(Path, glob(str(path), recursive=True)) if file.is_file()]
+
+
+def _cloud_files(path: CloudPath) -> list[Path] | None:
+    if path.is_file():
+        return None
+    if any(character in path.key for character in "*?["):
+        return [*path.matches()]
+    hidden = len(path.parts)  # parts of a name from here on
+    return [file for file in path.files() if not any(part.startswith(".") for part in file.parts[hidden:])] or None
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -125,13 +137,14 @@ def open_file(path: Path) -> io.BufferedReader:
 
 
 def _decompressed(path: Path) -> Any:
+    content: Any = path.open("rb") if isinstance(path, CloudPath) else path
     if path.suffix.lower() == ".gz":
-        return gzip.open(path)
+        return gzip.open(content)
     if path.suffix.lower() == ".xz":
-        return lzma.open(path)
+        return lzma.open(content)
     import pyarrow
 
-    return pyarrow.input_stream(path, compression="zstd")
+    return pyarrow.input_stream(content, compression="zstd")
 
 
 def decompression_error(where: str, error: Exception) -> Exception:

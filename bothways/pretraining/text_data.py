@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bothways.batching import token_batches
+from bothways.cloud import as_path
 from bothways.corpus import cache
 from bothways.corpus.copies import copied_documents
 from bothways.corpus.documents import SHORT, TAIL, Corpus, mark_held_out, skipped_summary
@@ -234,7 +235,7 @@ def _path_note(path: TableSource | str) -> str:
     """A corpus path as recorded in the store's notes."""
     if isinstance(path, MemoryTable):
         return repr(path)
-    return str(path) if str(path).startswith(HUB_PREFIX) else str(Path(path).absolute())
+    return str(path) if str(path).startswith(HUB_PREFIX) else str(as_path(path).absolute())
 
 
 def _open_store(text: Text, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TokenStore, dict[str, Any]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from bothways.cloud import CloudPath, as_path
 from bothways.errors import InputError
-from bothways.settings.fields import local_path
 from bothways.settings.tables_in_memory import MemoryTable, as_source, as_sources
 
 NAMES = {
@@ -73,9 +73,9 @@ def _converted_scalar(value: Any, declared: Any) -> Any:
         if value in get_args(declared) and isinstance(value, str | int) and not isinstance(value, bool):
             return value
     elif declared is str and isinstance(value, str | PathLike):
-        return fspath(value)
+        return str(value) if isinstance(value, CloudPath) else fspath(value)
     elif declared is Path and isinstance(value, str | PathLike) and value:
-        return local_path(fspath(value))
+        return as_path(value)
     elif declared in (bool, NoneType, MemoryTable) and isinstance(value, declared):
         return value
     elif isinstance(value, {int: Integral, float: Real}.get(declared, ())) and not isinstance(value, bool):

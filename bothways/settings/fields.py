@@ -1,16 +1,13 @@
 """Types of fields of settings: more than they hold is accepted (text for a path, a list for a tuple); marks of tyro.
 
-A `Location` is where something is read or written: a path of the file system, for now. Other places, such as s3://, are
-refused by name. The command line reads the marks; without tyro they mean nothing, and settings work from Python.
+A `Location` is where something is read or written: a path of the file system, or a URL of object storage (cloud.py).
+The command line reads the marks; without tyro they mean nothing, and settings work from Python.
 """
 
-import re
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-from bothways.errors import InputError
 
 Held = TypeVar("Held", covariant=True)
 Accepted = TypeVar("Accepted", contravariant=True)
@@ -36,7 +33,6 @@ else:
 Location = Converted[Path, AnyPath]
 OptionalLocation = Converted[Path | None, AnyPath | None]
 Locations = Converted[tuple[Path, ...], AnyPath | Iterable[AnyPath]]
-REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/{1,2}([^/].*)", re.DOTALL)  # Path makes s3:/x of s3://x
 Several = Converted[tuple[Item, ...], Iterable[Item]]
 FileName = Converted[str, AnyPath]
 
@@ -44,14 +40,6 @@ FileName = Converted[str, AnyPath]
 def default(value: Any) -> Any:
     """The default of a field of such a type: to a type checker it is no value of the descriptor."""
     return value
-
-
-def local_path(location: str) -> Path:
-    """The path of a location. InputError for other places than the file system, such as object storage."""
-    if remote := REMOTE.match(location):
-        scheme, place = remote.groups()
-        raise InputError(f"{scheme}://{place}: {scheme}:// is not supported yet; copy it to a local path")
-    return Path(location)
 
 
 if TYPE_CHECKING:

@@ -1,0 +1,296 @@
+"""Object storage: objects behind URLs (s3://, gs://, az://) are read as files, and put whole, through obstore.
+
+Credentials and options come from the environment, under the names of obstore: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL,
+AWS_REQUEST_PAYER, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, ... Requests are repeated after failures
+that may pass, with longer and longer pauses.
+"""
+
+import errno
+import io
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from fnmatch import translate
+from functools import cache
+from pathlib import Path
+from stat import S_IFDIR, S_IFREG
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from bothways.errors import InputError, MissingFile, shorten
+
+T = TypeVar("T")
+SCHEMES = ("s3", "gs", "az")
+URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/{1,3}(?!/)(.+)", re.DOTALL)  # Path makes s3:/x of s3://x
+BLOCK = 1 << 23  # bytes of a request
+TRIES, PAUSE = 6, 0.1  # of a request, and seconds after the first, doubled each time
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# Answers that a repetition may change, as obstore words them; it repeats those from 500 on by itself, up to 3 times.
+TEMPORARY = re.compile(r"status code: (408|409|429|5\d\d)|HTTP error|timed? ?out|body|length|connection", re.I)
+
+
+def as_path(place: str | os.PathLike[str]) -> Path:
+    """The path of a place: an object or a prefix of objects for a URL of object storage, else a local path, also for
+    file:///PATH. InputError for other URLs."""
+    if isinstance(place, CloudPath | LocalCopy):
+        return place
+    if (url := URL.fullmatch(os.fspath(place))) is None:
+        return Path(place)
+    scheme, rest = url.groups()
+    if scheme == "file":
+        return Path("/", rest)
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{one}://" for one in SCHEMES)
+        raise InputError(f"{scheme}://{rest}: only {known} and file:// are supported; copy it to a local path")
+    return CloudPath(f"{scheme}:/{rest}")
+
+
+class Status(NamedTuple):
+    """The part of os.stat_result that an object has. st_mtime_ns: to the second. e_tag: names the version."""
+
+    st_size: int
+    st_mode: int
+    st_mtime_ns: int = 0
+    e_tag: str | None = None
+
+
+class CloudPath(type(Path())):  # type: ignore[misc]
+    """A path whose text is a URL, of an object or of all objects below it. What is written is put whole.
+
+    Methods raise the exceptions of `Path`, and InputError with one line for what cannot be reached."""
+
+    _status: Status | None = None  # from a list, which is then the version that is read
+
+    def __str__(self) -> str:
+        return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
+
+    def __fspath__(self) -> str:
+        raise InputError(f"{self}: is read from local files only; copy it to a local path")
+
+    @property
+    def key(self) -> str:
+        """The name in the bucket."""
+        return "/".join(self.parts[2:])
+
+    @property
+    def _store(self) -> Any:
+        return _open_store(f"{self.parts[0]}//{self.parts[1]}", os.getpid())
+
+    def stat(self, *, follow_symlinks: bool = True) -> Any:
+        if self._status is None:
+            try:
+                self._status = _status(_request(self, lambda obstore: obstore.head(self._store, self.key)))
+            except MissingFile:
+                if not self.key or next(self._listed(), None) is None:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self)) from None
+                return Status(0, S_IFDIR)
+        return self._status
+
+    def exists(self, **options: Any) -> bool:
+        return self.is_file() or self.is_dir()
+
+    def is_file(self, **options: Any) -> bool:
+        try:
+            return bool(self.key) and self.stat().st_mode == S_IFREG
+        except FileNotFoundError:
+            return False
+
+    def is_dir(self, **options: Any) -> bool:
+        return next(self._listed(), None) is not None
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def absolute(self) -> "CloudPath":
+        return self
+
+    def resolve(self, strict: bool = False) -> "CloudPath":
+        return self
+
+    def files(self) -> list["CloudPath"]:
+        """All objects below this prefix, sorted. MissingFile if the bucket does not exist."""
+        return sorted((file for file in self._listed() if not str(file).endswith("/")), key=str)
+
+    def matches(self) -> list["CloudPath"]:
+        """The objects that match this glob, in which * ends at a slash and ** does not."""
+        fixed = next(index for index, part in enumerate(self.parts) if re.search(r"[*?\[]", part))
+        *folders, last = [
+            "(.*/)?" if part == "**" else translate(part)[4:-3].replace(".*", "[^/]*") + "/" for part in self.parts[2:]
+        ]
+        pattern = re.compile("".join(folders) + (".*" if last == "(.*/)?" else last[:-1]), re.DOTALL)
+        return [file for file in type(self)(*self.parts[:fixed]).files() if pattern.fullmatch(file.key)]
+
+    def _listed(self) -> Iterator["CloudPath"]:
+        prefix = f"{self.key}/" if self.key else None
+        batches = iter(_request(self, lambda obstore: obstore.list(self._store, prefix)))
+        while batch := _request(self, lambda _: next(batches, None)):
+            for one in batch:
+                file = type(self)(*self.parts[:2], one["path"])
+                file._status = _status(one)
+                yield file
+
+    def open(self, mode: str = "rb", buffering: int = -1, **options: Any) -> Any:
+        """A file to read bytes from, in blocks of BLOCK bytes. InputError if it is replaced meanwhile."""
+        if mode != "rb":
+            raise InputError(f"{self}: objects are put whole; not opened to be written ({mode})")
+        return io.BufferedReader(_Reader(self), BLOCK)
+
+    def read_bytes(self) -> bytes:
+        with self.open() as file:
+            return bytes(file.read())
+
+    def read_range(self, start: int, size: int) -> bytes:
+        """`size` bytes from `start` on, of the version that `stat` has named."""
+        status = self.stat()
+
+        def read(obstore: Any) -> bytes:
+            options = {"range": (start, start + size), "if_match": status.e_tag}
+            data = bytes(obstore.get(self._store, self.key, options=options).bytes())
+            if len(data) != size:
+                raise ConnectionError(f"{len(data):,} of {size:,} bytes arrived")
+            return data
+
+        return _request(self, read) if size else b""
+
+    def put(self, content: bytes | Path, *, create: bool = False) -> None:
+        """Write the object whole, from bytes or a local file. create: FileExistsError if it exists already, unless it
+        has just this content, as after a put whose answer was lost."""
+
+        def write(obstore: Any) -> None:
+            source = content if isinstance(content, bytes) else open(content, "rb")  # noqa: SIM115
+            try:
+                # A multipart put would not be checked against an existing object until it is complete.
+                options = {"mode": "create", "use_multipart": False} if create else {}
+                obstore.put(self._store, self.key, source, **options)
+            finally:
+                if not isinstance(source, bytes):
+                    source.close()
+
+        try:
+            _request(self, write)
+        except FileExistsError:
+            written = content if isinstance(content, bytes) else content.read_bytes()
+            if type(self)(*self.parts).read_bytes() != written:
+                raise
+        self._status = None
+
+    def unlink(self, missing_ok: bool = True) -> None:
+        _request(self, lambda obstore: obstore.delete(self._store, self.key))
+
+
+class _Reader(io.RawIOBase):
+    def __init__(self, path: CloudPath) -> None:
+        if not path.is_file():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        self.path, self.size, self.position = path, path.stat().st_size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self.position = offset + (0, self.position, self.size)[whence]
+        return self.position
+
+    def tell(self) -> int:
+        return self.position
+
+    def readinto(self, buffer: Any) -> int:
+        size: int = max(0, min(len(buffer), self.size - self.position))
+        buffer[:size] = self.path.read_range(self.position, size)
+        self.position += size
+        return size
+
+
+class LocalCopy(type(Path())):  # type: ignore[misc]
+    """A local path of a copy of what is in object storage; its text is the URL. urls: by local directory."""
+
+    urls: dict[str, str] = {}  # noqa: RUF012
+
+    def __fspath__(self) -> str:
+        return os.path.join(*self.parts)
+
+    def __str__(self) -> str:
+        local = os.fspath(self)
+        for root, url in self.urls.items():
+            if local == root or local.startswith(root + os.sep):
+                return url + local[len(root) :]
+        return local
+
+    def rglob(self, pattern: str, **options: Any) -> Iterator["LocalCopy"]:
+        return map(type(self), Path(os.fspath(self)).rglob(pattern, **options))
+
+    def glob(self, pattern: str, **options: Any) -> Iterator["LocalCopy"]:
+        return map(type(self), Path(os.fspath(self)).glob(pattern, **options))
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def _status(described: Any) -> Status:
+    seconds = described["last_modified"].timestamp()
+    return Status(described["size"], S_IFREG, int(seconds * 1e9), described["e_tag"])
+
+
+@cache
+def _open_store(bucket: str, process: int) -> Any:  # connections do not survive a fork
+    obstore = _obstore(bucket)
+    endpoint = next(filter(None, map(os.environ.get, ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))), "")
+    try:
+        return obstore.store.from_url(
+            bucket,
+            config={"endpoint": endpoint} if endpoint and bucket.startswith("s3:") else None,
+            client_options={"allow_http": urlsplit(endpoint).hostname in LOOPBACK, "timeout": timedelta(minutes=2)},
+            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=60)},
+        )
+    except (obstore.exceptions.BaseError, ValueError) as error:
+        raise InputError(f"{bucket}: {_first_line(error)}; check the environment variables of its access") from None
+
+
+def _obstore(place: object) -> Any:
+    try:
+        import obstore
+        import obstore.store
+    except ImportError:
+        raise InputError(f"{place}: needs the package obstore; pip install 'bothways[cloud]'") from None
+    return obstore
+
+
+def _request(path: CloudPath, make: Callable[[Any], T]) -> T:
+    """What `make` makes of obstore, tried up to TRIES times."""
+    obstore, failed = _obstore(path), 0
+    kinds = obstore.exceptions
+    while True:
+        try:
+            return make(obstore)
+        except FileNotFoundError:
+            raise MissingFile(f"{path}: no such object; check its name, and that of the bucket") from None
+        except (kinds.AlreadyExistsError, kinds.PreconditionError) as error:
+            if "status code: 409" in str(error):  # another request for the same object is under way
+                reason = _first_line(error)
+            elif isinstance(error, kinds.AlreadyExistsError):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+            else:
+                raise InputError(f"{path}: replaced while it was read; run the command again") from None
+        except (kinds.PermissionDeniedError, kinds.UnauthenticatedError):
+            raise InputError(f"{path}: access denied; check the credentials and what they allow") from None
+        except (kinds.BaseError, ConnectionError, OSError) as error:
+            reason = _first_line(error)
+            if "NoSuchBucket" in str(error):
+                raise MissingFile(f"{path}: no such bucket; check its name") from None
+            if "builder error" in str(error):
+                raise InputError(f"{path}: plain http is for this machine only; name an endpoint with https") from None
+            if not TEMPORARY.search(str(error)) and not isinstance(error, ConnectionError):
+                raise InputError(f"{path}: {reason}; check the name, the endpoint and the credentials") from None
+        failed += 1
+        if failed == TRIES:
+            raise InputError(f"{path}: not reached in {TRIES} attempts ({reason}); check the network and try again")
+        time.sleep(PAUSE * 2**failed)
+
+
+def _first_line(error: BaseException) -> str:
+    return shorten(str(error).partition("\n")[0].partition(": <?xml")[0] or type(error).__name__, 160)

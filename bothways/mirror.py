@@ -1,0 +1,221 @@
+"""Outputs in object storage: written to a local copy, from which each file and directory is put when it is complete.
+
+What is read again, such as a run that resumes, is fetched first. A directory is put without its marker, the file
+without which readers ignore the others, and the marker last. metrics.jsonl, which grows, is put in numbered pieces.
+"""
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from bothways import io
+from bothways.cloud import CloudPath, LocalCopy
+from bothways.errors import InputError
+from bothways.log import logger
+
+CLAIM, GROWING = ".claim", "metrics.jsonl"
+
+
+def with_copies(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a verb, for settings whose output may be in object storage."""
+
+    @wraps(function)
+    def run(settings: Any, *rest: Any, **options: Any) -> Any:
+        out = getattr(settings, "out", None)
+        if not isinstance(out, CloudPath):
+            return function(settings, *rest, **options)
+        with mirrored(out, is_resumed=getattr(settings, "resume", False)) as local:
+            return function(replace(settings, out=local), *rest, **options)
+
+    return run
+
+
+@contextmanager
+def mirrored(target: CloudPath, *, is_resumed: bool = False) -> Iterator[LocalCopy]:
+    """A local copy of a file or directory in object storage, with which it is brought in line: after each write through
+    `io`, and at the end. Of several processes on a machine the first does it. InputError if another process has the
+    target, unless `is_resumed`."""
+    local = _copy(target, "outputs")
+    if os.environ.get("RANK", "0") not in ("", "0"):
+        yield local
+        return
+    mirror = _Mirror(target, local)
+    mirror.claim(is_resumed)
+    io.WRITTEN.append(mirror.publish)
+    try:
+        mirror.fetch()
+        yield local
+    finally:
+        io.WRITTEN.remove(mirror.publish)
+        mirror.finish()
+    shutil.rmtree(local.parent, ignore_errors=True)
+
+
+def download(source: CloudPath, *, skip: tuple[str, ...] = ()) -> LocalCopy:
+    """A local copy of a directory, such as a model; only files that have changed are fetched. skip: folders left out.
+    MissingFile if there is nothing."""
+    local = _copy(source, "models")
+    _fetch(source, local, skip)
+    return local
+
+
+def _copy(target: CloudPath, kind: str) -> LocalCopy:
+    from bothways.corpus.cache import cache_directory
+
+    folder = cache_directory().absolute() / kind / sha256(str(target).encode()).hexdigest()[:16]
+    local = folder / target.name
+    LocalCopy.urls[str(local)], LocalCopy.urls[str(folder)] = str(target), str(target.parent)
+    return LocalCopy(local)
+
+
+def _fetch(source: CloudPath, local: Path, skip: tuple[str, ...] = ()) -> dict[str, tuple[int, int]]:
+    """Make a directory, or a file, equal to that in object storage. Returns the state of each file by relative key."""
+    versions_file = local.parent / ".versions.json"  # which was fetched last
+    versions = json.loads(versions_file.read_text()) if versions_file.exists() else {}
+    objects = {file.key.removeprefix(source.key).lstrip("/"): file for file in source.files()}
+    if not objects and source.is_file():
+        objects = {"": source}
+    objects = {name: file for name, file in objects.items() if not name.startswith((CLAIM, *skip))}
+    local.parent.mkdir(parents=True, exist_ok=True)
+    pieces = [name for name in sorted(objects) if name.startswith(f"{GROWING}/")]
+    kept, states = dict[str, str](), dict[str, tuple[int, int]]()
+    for name, file in objects.items():
+        path = local / name if name else local
+        version = file.stat().e_tag or ""
+        if name not in pieces and (versions.get(name) != version or not path.is_file()):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.fetched")
+            with file.open() as remote, temporary.open("wb") as opened:
+                shutil.copyfileobj(remote, opened, 1 << 24)
+            temporary.replace(path)
+        kept[name] = version
+        if name not in pieces:
+            states[name] = _state(path)
+    if pieces:
+        newest = [name for name in pieces if name.partition("-")[0] == pieces[-1].partition("-")[0]]
+        (local / GROWING).write_bytes(b"".join(objects[name].read_bytes() for name in newest))
+    for path in [*local.rglob("*")]:  # of an earlier copy
+        name = path.relative_to(local).as_posix()
+        if path.is_file() and name not in objects and not (pieces and name == GROWING):
+            path.unlink()
+    versions_file.write_text(json.dumps(kept))
+    return states
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+class _Mirror:
+    """Puts what is written below `local`. put: the state of each file that is in object storage, by relative name."""
+
+    def __init__(self, target: CloudPath, local: LocalCopy) -> None:
+        self.target, self.local = target, local
+        self.put = dict[str, tuple[int, int]]()
+        self.generation = self.pieces = self.size = 0  # of the file that grows
+        self.claimed = b""
+
+    # A claim is an object made with "create": of several processes one makes it.
+
+    def claim(self, is_resumed: bool) -> None:
+        object_, count = self.target.with_name(f".{self.target.name}{CLAIM}"), 1
+        if object_.is_file() and is_resumed:
+            owner = json.loads(object_.read_bytes())
+            count = owner["count"] + 1
+            logger.warning(f"{self.target}: taking over from process {owner['process']} on {owner['host']}")
+            object_.unlink()
+        self.claimed = json.dumps({"host": socket.gethostname(), "process": os.getpid(), "count": count}).encode()
+        try:
+            type(object_)(*object_.parts).put(self.claimed, create=True)
+        except FileExistsError:
+            owner = json.loads(type(object_)(*object_.parts).read_bytes())
+            raise InputError(
+                f"{self.target}: is being written by process {owner['process']} on {owner['host']}; wait for it, or "
+                "if it has ended, take over with --resume"
+            ) from None
+
+    def fetch(self) -> None:
+        self.put = _fetch(self.target, self.local)
+        pieces = [file.name for file in (self.target / GROWING).files()]
+        if pieces:
+            self.generation, self.pieces = int(pieces[-1].partition("-")[0]), int(pieces[-1].partition("-")[2]) + 1
+            self.size = (self.local / GROWING).stat().st_size
+
+    def publish(self, path: Path, marker: str) -> None:
+        """Put a file, or a directory whose marker is put last. Called when it is complete on disk."""
+        if not path.is_relative_to(self.local):
+            return
+        self._put_pieces(is_rewritten=path == self.local / GROWING)
+        if path.is_dir():
+            self._put_files(path, marker)
+        elif path.name != GROWING:
+            self._put_file(path)
+        for name in [name for name in self.put if not (self.local / name).exists()]:
+            self._delete(name)
+
+    def finish(self) -> None:
+        """Put what is not there yet, of a directory; and of a file also the files that are named after it."""
+        if self.local.is_dir():
+            self._put_pieces()
+            self._put_files(self.local, "bothways.json")
+        for path in sorted(self.local.parent.glob(f"{self.local.name}*")):
+            if path.is_file():
+                side = self.target.with_name(path.name)
+                side.put(Path(os.fspath(path)))
+        claim = self.target.with_name(f".{self.target.name}{CLAIM}")
+        if claim.is_file() and claim.read_bytes() == self.claimed:
+            claim.unlink()
+
+    def _put_files(self, directory: Path, marker: str) -> None:
+        """The files of a directory, the marker last; first of all the marker of an older one is deleted."""
+        files = [path for path in directory.rglob("*") if path.is_file() and not _is_temporary(path, self.local)]
+        changed = [path for path in files if self.put.get(self._name(path)) != _state(path)]
+        old = self._name(directory / marker)
+        if old in self.put and directory / marker in changed and len(changed) > 1 and directory != self.local:
+            self._delete(old)
+        for path in sorted(changed, key=lambda path: (path.name == marker, path)):
+            if path != self.local / GROWING:
+                self._put_file(path)
+
+    def _put_file(self, path: Path) -> None:
+        name, state = self._name(path), _state(path)
+        (self.target / name if name != "." else self.target).put(Path(os.fspath(path)))
+        self.put[name] = state
+
+    def _put_pieces(self, *, is_rewritten: bool = False) -> None:
+        """Put what was appended since the last piece; of a file that is rewritten, the first piece of its next
+        generation."""
+        file = self.local / GROWING
+        if not file.is_file():
+            return
+        old = [*(self.target / GROWING).files()] if is_rewritten else []
+        if is_rewritten:
+            self.generation, self.pieces, self.size = self.generation + 1, 0, 0
+        with Path(os.fspath(file)).open("rb") as opened:
+            opened.seek(self.size)
+            content = opened.read()
+        if content or is_rewritten:
+            (self.target / GROWING / f"{self.generation:06}-{self.pieces:06}").put(content)
+            self.pieces, self.size = self.pieces + 1, self.size + len(content)
+        for piece in old:
+            piece.unlink()
+
+    def _delete(self, name: str) -> None:
+        (self.target / name).unlink()
+        del self.put[name]
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.local).as_posix()
+
+
+def _is_temporary(path: Path, above: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(above).parts)

@@ -1,0 +1,128 @@
+"""Objects behind URLs: reading, listing, putting, and what fails on the way."""
+
+import gzip
+import os
+import pickle
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from bothways import cloud
+from bothways.cloud import as_path
+from bothways.corpus.documents import Corpus
+from bothways.data.stream import read_texts
+from bothways.errors import InputError, MissingFile
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(cloud, "PAUSE", 0.001)
+
+
+@pytest.mark.parametrize("url", ["s3://b/a/c.txt", "gs://b/c.jsonl.gz", "az://b/c"])
+def test_a_path_of_a_url_shows_the_url(url):
+    path = as_path(url)
+    assert str(path) == url == str(as_path(Path(url))) == str(pickle.loads(pickle.dumps(path)))
+    assert str(path.parent / "x.csv") == url.rpartition("/")[0] + "/x.csv"
+    assert as_path("file:///a/b.txt") == Path("/a/b.txt") and type(as_path("file:///a")) is type(Path("/a"))
+
+
+def test_objects_are_listed_read_and_put(bucket):
+    content = os.urandom(100_000)
+    (as_path(bucket) / "docs/a.bin").put(content)
+    (as_path(bucket) / "docs/sub/b.txt").put(b"text")
+    path = as_path(f"{bucket}/docs/a.bin")
+    assert path.read_bytes() == content and path.stat().st_size == 100_000
+    with path.open() as file:
+        file.seek(-10, 2)
+        assert file.read() == content[-10:]
+    assert path.is_file() and not path.is_dir() and path.parent.is_dir() and not path.parent.is_file()
+    assert [file.key for file in path.parent.files()] == ["docs/a.bin", "docs/sub/b.txt"]
+    for pattern, expected in {"docs/*": 1, "docs/**/*": 2, "**": 2, "docs/*/*.txt": 1, "docs/*.t?t": 0}.items():
+        assert len(as_path(f"{bucket}/{pattern}").matches()) == expected, pattern
+    path.unlink()
+    assert not as_path(str(path)).exists()
+
+
+def test_put_with_create_never_overwrites(bucket, proxy):
+    small, large = b"1", os.urandom(12 << 20)  # that would be put in parts
+    for name, content in (("small", small), ("large", large)):
+        path = as_path(f"{bucket}/{name}")
+        path.put(content, create=True)
+        path.put(content, create=True)  # as after an answer that was lost
+        with pytest.raises(FileExistsError):
+            path.put(content + b"2", create=True)
+        assert as_path(str(path)).read_bytes() == content
+    assert not any("uploads" in path for _, path in proxy.requests)
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "409", "reset", "cut", "lost", "429"])
+def test_requests_are_repeated(bucket, proxy, fault):
+    content, once = os.urandom(50_000), [True]
+    proxy.plan = lambda method, path: fault if "a.bin" in path and once and once.pop() else ""
+    as_path(f"{bucket}/a.bin").put(content, create=True)
+    once.append(True)
+    assert as_path(f"{bucket}/a.bin").read_bytes() == content and proxy.faults
+    assert not once
+
+
+def test_what_cannot_be_reached_is_one_line(bucket, proxy, monkeypatch):
+    with pytest.raises(MissingFile, match=f"^{bucket}/none: no such object"):
+        as_path(f"{bucket}/none").read_range(0, 1) if as_path(f"{bucket}/none").stat() else None
+    with pytest.raises(MissingFile, match="^s3://no-bucket: no such bucket"):
+        as_path("s3://no-bucket").files()
+    proxy.plan = lambda method, path: "403"
+    with pytest.raises(InputError, match="access denied; check the credentials") as denied:
+        as_path(f"{bucket}/a.txt").put(b"1")
+    assert "\n" not in str(denied.value)
+    proxy.plan = lambda method, path: "500"
+    with pytest.raises(InputError, match=r"not reached in 6 attempts .*; check the network"):
+        as_path(f"{bucket}/a.txt").put(b"1")
+    proxy.plan = lambda method, path: ""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://storage.example:9000")
+    cloud._open_store.cache_clear()
+    with pytest.raises(InputError, match="plain http is for this machine only"):
+        as_path(f"{bucket}/a.txt").put(b"1")
+    cloud._open_store.cache_clear()
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_an_error(bucket, monkeypatch):
+    monkeypatch.setattr(cloud, "BLOCK", 1000)
+    path = as_path(f"{bucket}/a.bin")
+    path.put(b"1" * 5000)
+    with path.open() as file:
+        file.read(10)
+        as_path(str(path)).put(b"2" * 5000)
+        with pytest.raises(InputError, match="replaced while it was read"):
+            file.read()
+
+
+def test_a_corpus_has_the_documents_of_the_same_local_files(bucket, tmp_path, proxy):
+    texts = [f"Document {number} has a few words and an ümlaut." for number in range(300)]
+    local = tmp_path / "corpus"
+    (local / "sub").mkdir(parents=True)
+    (local / "a.txt").write_text("\n\n".join(texts[:100]))
+    (local / "b.txt.gz").write_bytes(gzip.compress("\n\n".join(texts[100:200]).encode()))
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts[200:]}), local / "sub" / "c.parquet")
+    (local / ".hidden.txt").write_text("hidden")
+    for file in filter(Path.is_file, local.rglob("*")):
+        (as_path(bucket) / "corpus" / file.relative_to(local)).put(file)
+    expected = [*Corpus((local,)).documents()]
+    assert [*Corpus((f"{bucket}/corpus",)).documents()] == expected == texts
+    assert [*Corpus((f"{bucket}/corpus/**/*",)).documents()] == expected
+    assert [*Corpus((as_path(f"{bucket}/corpus/a.txt"),)).documents()] == texts[:100]
+    before = Corpus((f"{bucket}/corpus",)).fingerprint()
+    assert Corpus((f"{bucket}/corpus",)).fingerprint() == before
+    (as_path(bucket) / "corpus/a.txt").put(b"other text")
+    assert Corpus((f"{bucket}/corpus",)).fingerprint() != before
+    with pytest.raises(InputError, match="no file to read"):
+        Corpus((f"{bucket}/none/*",)).files()
+
+
+def test_rows_of_a_table_are_streamed(bucket, tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_text('text,label\n"a, b\nc",x\nd,y\n')
+    (as_path(bucket) / "rows.csv").put(file)
+    assert [*read_texts(f"{bucket}/rows.csv")] == [*read_texts(str(file))]
