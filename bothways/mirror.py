@@ -56,7 +56,8 @@ def mirrored(target: CloudPath, *, is_resumed: bool = False) -> Iterator[LocalCo
     finally:
         io.WRITTEN.remove(mirror.publish)
         mirror.finish()
-    shutil.rmtree(local.parent, ignore_errors=True)
+        if not [*local.parent.glob(f".{local.name}.*partial*")]:  # of a file that --resume completes
+            shutil.rmtree(local.parent, ignore_errors=True)
 
 
 def download(source: CloudPath, *, skip: tuple[str, ...] = ()) -> LocalCopy:
@@ -168,9 +169,8 @@ class _Mirror:
             self._put_pieces()
             self._put_files(self.local, "bothways.json")
         for path in sorted(self.local.parent.glob(f"{self.local.name}*")):
-            if path.is_file():
-                side = self.target.with_name(path.name)
-                side.put(Path(os.fspath(path)))
+            if path.is_file() and (path.name != self.local.name or self.put.get("") != _state(path)):
+                self.target.with_name(path.name).put(Path(os.fspath(path)))
         claim = self.target.with_name(f".{self.target.name}{CLAIM}")
         if claim.is_file() and claim.read_bytes() == self.claimed:
             claim.unlink()

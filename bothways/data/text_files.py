@@ -87,10 +87,11 @@ def _candidates(path: Path) -> list[Path] | None:
 def _cloud_files(path: CloudPath) -> list[Path] | None:
     if path.is_file():
         return None
-    if any(character in path.key for character in "*?["):
-        return [*path.matches()]
-    hidden = len(path.parts)  # parts of a name from here on
-    return [file for file in path.files() if not any(part.startswith(".") for part in file.parts[hidden:])] or None
+    is_glob = any(character in path.key for character in "*?[")
+    named = len(path.parts) if not is_glob else next(n for n, part in enumerate(path.parts) if set(part) & set("*?["))
+    files = path.matches() if is_glob else path.files()
+    shown = [file for file in files if not any(part.startswith(".") for part in file.parts[named:])]
+    return [*shown] if shown or is_glob else None
 
 
 def _walk(folder: Path) -> Iterator[Path]:

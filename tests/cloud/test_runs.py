@@ -18,16 +18,27 @@ from bothways.settings import Classify, Embed, Predict, Pretrain
 from bothways.verbs import VERBS
 from tests.cloud.conftest import at_random
 
-TINY = dict(size="tiny", steps=6, batch_tokens=512, max_length=64, evaluate_every=2, checkpoint_every=0, seed=3)
+TINY = dict(model="tiny", steps=5, batch_tokens=512, max_length=64, evaluate_every=1, checkpoint_every=1)
+TINY |= dict(vocab_size=200, heldout_examples=8, pairs="none", dtype="float32", seed=3)
 SPEEDS = ("seconds", "tokens_per_second")
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    file = tmp_path / "corpus.txt"
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    file = tmp_path_factory.mktemp("texts") / "corpus.txt"
     lines = [f"The {word} cat number {n} sat on the mat. It saw a {word} dog." for n in range(200) for word in "ab"]
     file.write_text("\n\n".join(lines))
     return file
+
+
+@pytest.fixture(scope="module")
+def local_run(corpus, tmp_path_factory):
+    out = tmp_path_factory.mktemp("local") / "run"
+    bothways.train(Pretrain(corpus=corpus, out=out, **TINY))
+    return out
 
 
 @pytest.fixture
@@ -52,17 +63,16 @@ def weights(model):
     return (as_path(model) / "model.safetensors").read_bytes()
 
 
-def test_a_run_in_object_storage_is_that_of_local_files(bucket, tmp_path, corpus, proxy):
-    bothways.train(Pretrain(corpus=corpus, out=tmp_path / "run", **TINY))
+def test_a_run_in_object_storage_is_that_of_local_files(bucket, local_run, corpus, proxy):
     (as_path(bucket) / "corpus.txt").put(corpus)
     proxy.plan = at_random(1, ["500", "reset", "cut", "lost", "503"], 0.1)
     result = bothways.train(Pretrain(corpus=f"{bucket}/corpus.txt", out=f"{bucket}/runs/one", **TINY))
     proxy.plan = lambda method, path: ""
     assert proxy.faults > 2 and str(result.model) == f"{bucket}/runs/one/model"
-    assert losses(f"{bucket}/runs/one") == losses(tmp_path / "run")
-    assert weights(f"{bucket}/runs/one/model") == weights(tmp_path / "run/model")
+    assert losses(f"{bucket}/runs/one") == losses(local_run)
+    assert weights(f"{bucket}/runs/one/model") == weights(local_run / "model")
     names = {file.key.removeprefix("runs/one/") for file in as_path(f"{bucket}/runs/one").files()}
-    local = {file.relative_to(tmp_path / "run").as_posix() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    local = {file.relative_to(local_run).as_posix() for file in (local_run).rglob("*") if file.is_file()}
     assert {name for name in names if not name.startswith("metrics.jsonl/")} == local - {"metrics.jsonl"}
     with pytest.raises(InputError, match=f"^{bucket}/runs/one: already contains a run"):
         bothways.train(Pretrain(corpus=corpus, out=f"{bucket}/runs/one", **TINY))
@@ -70,13 +80,11 @@ def test_a_run_in_object_storage_is_that_of_local_files(bucket, tmp_path, corpus
         bothways.train(Pretrain(corpus=corpus, out=f"{bucket}/corpus.txt", **TINY))
     predictor = bothways.load(f"{bucket}/runs/one")
     text = "The a [MASK] sat on the mat."
-    assert predictor.fill(text) == bothways.load(tmp_path / "run").fill(text)
+    assert predictor.fill(text) == bothways.load(local_run).fill(text)
 
 
-def test_a_killed_run_goes_on_from_object_storage(bucket, tmp_path, corpus, proxy, monkeypatch):
+def test_a_killed_run_goes_on_from_object_storage(bucket, tmp_path, local_run, corpus, proxy):
     """The process is killed when its third checkpoint is put, and the local files are lost."""
-    options = {**TINY, "checkpoint_every": 1, "steps": 8}
-    bothways.train(Pretrain(corpus=corpus, out=tmp_path / "run", **options))
     out, reached = f"{bucket}/run", threading.Event()
 
     def plan(method, path):
@@ -87,32 +95,35 @@ def test_a_killed_run_goes_on_from_object_storage(bucket, tmp_path, corpus, prox
             return "reset"
         return ""
 
-    flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    flags = [part for name, value in TINY.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     command = [sys.executable, "-m", "bothways", "pretrain", str(corpus), "-o", out, *flags]
     started = threading.Event()
     proxy.plan = lambda method, path: (started.wait(), plan(method, path))[1]
     process = subprocess.Popen(command, env={**os.environ, "BOTHWAYS_CACHE": str(tmp_path / "killed")})
     started.set()
     assert process.wait() == -signal.SIGKILL and reached.is_set()
-    settings = Pretrain(corpus=corpus, out=out, **options)
+    settings = Pretrain(corpus=corpus, out=out, **TINY)
     with pytest.raises(InputError, match=f"^{out}: is being written by process {process.pid} on .* --resume"):
         bothways.train(settings)
-    bothways.train(Pretrain(corpus=corpus, out=out, resume=True, **options))
+    bothways.train(Pretrain(corpus=corpus, out=out, resume=True, **TINY))
     record = json.loads((as_path(out) / "bothways.json").read_bytes())
     assert record["status"] == "done" and len(record["resumed"]) == 1
-    assert losses(out) == losses(tmp_path / "run")
-    assert weights(f"{out}/model") == weights(tmp_path / "run/model")
+    assert losses(out) == losses(local_run)
+    assert weights(f"{out}/model") == weights(local_run / "model")
     assert not [file for file in as_path(bucket).files() if file.name.endswith(".claim")]
 
 
-def test_predictions_and_vectors_are_the_bytes_of_local_files(bucket, tmp_path, rows):
-    bothways.train(Classify(train=rows, out=tmp_path / "run", epochs=1, max_length=32))
+def test_predictions_and_vectors_are_the_bytes_of_local_files(bucket, tmp_path, local_run, rows):
+    options = dict(model=local_run, dev=rows, epochs=1, window=32, baselines=False)
+    bothways.train(Classify(train=rows, out=tmp_path / "run", **options))
     (as_path(bucket) / "rows.csv").put(rows)
-    bothways.train(Classify(train=f"{bucket}/rows.csv", out=f"{bucket}/run", epochs=1, max_length=32))
+    bothways.train(Classify(train=f"{bucket}/rows.csv", out=f"{bucket}/run", **options))
     assert weights(f"{bucket}/run/model") == weights(tmp_path / "run/model")
     for place, model in ((tmp_path, tmp_path / "run"), (bucket, f"{bucket}/run")):
         VERBS["predict"].load()(Predict(model=model, file=f"{place}/rows.csv", out=f"{place}/found.csv"))
-        VERBS["embed"].load()(Embed(file=f"{place}/rows.csv", text_column="text", out=f"{place}/vectors.npy"))
+        VERBS["embed"].load()(
+            Embed(model=model, file=f"{place}/rows.csv", text_column="text", out=f"{place}/vectors.npy")
+        )
     for name in ("found.csv", "vectors.npy"):
         assert as_path(f"{bucket}/{name}").read_bytes() == (tmp_path / name).read_bytes()
     with pytest.raises(InputError, match=f"^{bucket}/found.csv: already exists"):
