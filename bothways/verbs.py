@@ -10,8 +10,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from bothways.errors import InputError, join_names
+from bothways.io.mirror import with_copies
 from bothways.log import working
-from bothways.mirror import with_copies
 from bothways.tasks import TASKS, TaskName, load_name
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bothways.cloud import as_path
 from bothways.data.glue import detect_format
 from bothways.data.stream import LiveInput, ModelInput
 from bothways.data.tables import rows_per_line
 from bothways.data.text_files import EXPLICIT_TYPES, file_type, is_compressed
 from bothways.errors import InputError
+from bothways.io.cloud import as_path
 
 # Limits of a block; a longer text is a block of its own. Bytes in UTF-8 stand for tokens: these are some 50,000 to
 # 90,000 tokens, a minute or two of a large model on a CPU.

@@ -28,7 +28,6 @@ from bothways.batch_jobs.writers import (
 from bothways.checkpoint.cloze import words_by_label
 from bothways.checkpoint.directory import Directory
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
-from bothways.cloud import as_path
 from bothways.data.datasets import arrow_files
 from bothways.data.stream import (
     LiveInput,
@@ -47,6 +46,7 @@ from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
+from bothways.io.cloud import as_path
 from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS

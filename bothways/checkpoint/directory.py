@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from bothways.checkpoint import hub
 from bothways.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE, check_metadata, read_metadata
 from bothways.checkpoint.sentence_transformers import DENSE, MODULES, POOLING, TRANSFORMER
-from bothways.cloud import CloudPath
 from bothways.errors import InputError, MissingFile
 from bothways.io import Files, find_backup, stat_files
+from bothways.io.cloud import CloudPath
 from bothways.log import logger
 
 Result = TypeVar("Result")

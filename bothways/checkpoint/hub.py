@@ -17,11 +17,11 @@ from bothways import pretrained
 from bothways.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE
 from bothways.checkpoint.sentence_transformers import LIMITS, MODEL_SETTINGS, MODULES, pooling_file
 from bothways.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
-from bothways.cloud import CloudPath, as_path
 from bothways.errors import InputError, MissingFile, shorten
 from bothways.io import Files, find_backup, get_object
+from bothways.io.cloud import CloudPath, as_path
+from bothways.io.mirror import download
 from bothways.log import logger
-from bothways.mirror import download
 from bothways.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 
 # Exact names, since a repository may hold the same weights again in other formats (onnx/, openvino/, *.bin).

@@ -1,7 +1,6 @@
 """The cache of token stores: its directory, its contents and their sizes, and clearing it."""
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 from bothways.corpus.arrays import METADATA_FILE, try_lock
 from bothways.errors import InputError
+from bothways.io import cache_directory as cache_directory
 
 STORE_NAME = re.compile(r"\.?[0-9a-f]{16}(\.unfinished)?")  # a store's directory, or an unfinished one
 LARGE_BYTES = 5e9  # bytes; above this, pre-training reports the size of the cache
@@ -30,13 +30,6 @@ class CachedStore:
     modified: str
     corpus: list[str] = field(default_factory=list)
     statistics: dict[str, Any] = field(default_factory=dict)
-
-
-def cache_directory() -> Path:
-    """The cache directory: $BOTHWAYS_CACHE, else `bothways` in $XDG_CACHE_HOME or ~/.cache."""
-    if path := os.environ.get("BOTHWAYS_CACHE"):
-        return Path(path)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bothways"
 
 
 def cached_stores(folder: Path) -> list[CachedStore]:

@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from bothways.cloud import CloudPath, as_path
 from bothways.data.datasets import HUB_PREFIX, HubDataset, arrow_files
 from bothways.data.tables import OnError, RowErrorHandler, TableRow, iter_rows, join_texts, missing_column
 from bothways.data.text_files import (
@@ -26,6 +25,7 @@ from bothways.data.text_files import (
     unread_files,
 )
 from bothways.errors import InputError
+from bothways.io.cloud import CloudPath, as_path
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 __all__ = [

@@ -14,7 +14,6 @@ from pathlib import Path
 from select import select
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from bothways.cloud import as_path
 from bothways.data.annotations import is_annotation_file, text_rows
 from bothways.data.columns import Columns, find_text_columns, read_text
 from bothways.data.datasets import HUB_PREFIX, HubDataset, arrow_files, is_dataset, is_text_file
@@ -24,6 +23,7 @@ from bothways.data.tables import TableRow, iter_rows, match_columns
 from bothways.data.text_encodings import has_ascii_newlines, line_decoder
 from bothways.data.text_files import ARROW, decoded_lines, decoding_error, file_type, open_file
 from bothways.errors import InputError, RowLocation
+from bothways.io.cloud import as_path
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 
 FIRST_ROWS = 64  # rows that determine which columns hold the texts

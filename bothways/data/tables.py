@@ -12,7 +12,6 @@ from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Literal, cast
 
-from bothways.cloud import CloudPath
 from bothways.data.text_files import (
     ARROW,
     BLOCK,
@@ -29,6 +28,7 @@ from bothways.data.text_files import (
     sheet_rows,
 )
 from bothways.errors import LOCATION, InputError, RowLocation, format_count, no_such_column
+from bothways.io.cloud import CloudPath
 from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 
 __all__ = [

@@ -15,7 +15,6 @@ from re import search, sub
 from typing import Any, NamedTuple, NoReturn, cast
 from zipfile import BadZipFile, ZipFile
 
-from bothways.cloud import CloudPath
 from bothways.data.text_encodings import (
     bom_encoding,
     byte_order,
@@ -25,6 +24,7 @@ from bothways.data.text_encodings import (
     line_decoder,
 )
 from bothways.errors import InputError, MissingFile
+from bothways.io.cloud import CloudPath
 
 FILE_TYPES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 XLSX = ".xlsx"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from bothways.batching import token_batches
-from bothways.cloud import as_path
 from bothways.corpus import cache
 from bothways.corpus.copies import copied_documents
 from bothways.corpus.documents import SHORT, TAIL, Corpus, mark_held_out, skipped_summary
@@ -21,6 +20,7 @@ from bothways.corpus.store import DocumentReader, TokenStore, open_or_build
 from bothways.data.datasets import HUB_PREFIX
 from bothways.errors import InputError, format_count
 from bothways.io import atomic_directory, remove_leftovers
+from bothways.io.cloud import as_path
 from bothways.log import logger
 from bothways.rng import Purpose, generator
 from bothways.settings.tables_in_memory import MemoryTable, TableSource

@@ -30,6 +30,7 @@ class Proxy(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or the body waits for an acknowledgement
 
     def answer(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -9,12 +9,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bothways import cloud
-from bothways.cloud import as_path
 from bothways.corpus.documents import Corpus
 from bothways.data import text_files
 from bothways.data.stream import read_texts
 from bothways.errors import InputError, MissingFile
+from bothways.io import cloud
+from bothways.io.cloud import as_path
 
 
 @pytest.fixture(autouse=True)
@@ -30,12 +30,13 @@ def test_a_path_of_a_url_shows_the_url(url):
     assert as_path("file:///a/b.txt") == Path("/a/b.txt") and type(as_path("file:///a")) is type(Path("/a"))
 
 
-def test_objects_are_listed_read_and_put(bucket):
+def test_objects_are_listed_read_and_put(bucket, proxy):
     content = os.urandom(100_000)
     (as_path(bucket) / "docs/a.bin").put(content)
     (as_path(bucket) / "docs/sub/b.txt").put(b"text")
     path = as_path(f"{bucket}/docs/a.bin")
     assert path.read_bytes() == content and path.stat().st_size == 100_000
+    assert [method for method, name in proxy.requests if name.endswith("a.bin")] == ["PUT", "HEAD", "GET"]
     with path.open() as file:
         file.seek(-10, 2)
         assert file.read() == content[-10:]

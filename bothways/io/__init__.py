@@ -266,6 +266,13 @@ def write_json(file: Path, content: Any) -> None:
     file.write_text(to_json(content, 2) + "\n", encoding="utf-8")
 
 
+def cache_directory() -> Path:
+    """The cache directory: $BOTHWAYS_CACHE, else `bothways` in $XDG_CACHE_HOME or ~/.cache."""
+    if path := os.environ.get("BOTHWAYS_CACHE"):
+        return Path(path)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bothways"
+
+
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 

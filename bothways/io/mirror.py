@@ -5,6 +5,7 @@ without which readers ignore the others, and the marker last. metrics.jsonl, whi
 """
 
 import json
+import logging
 import os
 import shutil
 import socket
@@ -17,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from bothways import io
-from bothways.cloud import CloudPath, LocalCopy
 from bothways.errors import InputError
-from bothways.log import logger
+from bothways.io.cloud import CloudPath, LocalCopy
 
 CLAIM, GROWING = ".claim", "metrics.jsonl"
 
@@ -69,9 +69,7 @@ def download(source: CloudPath, *, skip: tuple[str, ...] = ()) -> LocalCopy:
 
 
 def _copy(target: CloudPath, kind: str) -> LocalCopy:
-    from bothways.corpus.cache import cache_directory
-
-    folder = cache_directory().absolute() / kind / sha256(str(target).encode()).hexdigest()[:16]
+    folder = io.cache_directory().absolute() / kind / sha256(str(target).encode()).hexdigest()[:16]
     local = folder / target.name
     LocalCopy.urls[str(local)], LocalCopy.urls[str(folder)] = str(target), str(target.parent)
     return LocalCopy(local)
@@ -132,7 +130,9 @@ class _Mirror:
         if object_.is_file() and is_resumed:
             owner = json.loads(object_.read_bytes())
             count = owner["count"] + 1
-            logger.warning(f"{self.target}: taking over from process {owner['process']} on {owner['host']}")
+            logging.getLogger("bothways").warning(
+                f"{self.target}: taking over from process {owner['process']} on {owner['host']}"
+            )
             object_.unlink()
         self.claimed = json.dumps({"host": socket.gethostname(), "process": os.getpid(), "count": count}).encode()
         try:

@@ -199,6 +199,11 @@ class _Reader(io.RawIOBase):
     def tell(self) -> int:
         return self.position
 
+    def readall(self) -> bytes:  # that of the base class reads a few kB at a time
+        blocks = range(self.position, self.size, BLOCK)
+        self.position = max(self.position, self.size)
+        return b"".join(self.path.read_range(start, min(BLOCK, self.size - start)) for start in blocks)
+
     def readinto(self, buffer: Any) -> int:
         size: int = max(0, min(len(buffer), self.size - self.position))
         buffer[:size] = self.path.read_range(self.position, size)
