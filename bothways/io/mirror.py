@@ -21,6 +21,7 @@ from bothways import io
 from bothways.errors import InputError
 from bothways.io.cloud import CloudPath, LocalCopy
 
+logger = logging.getLogger("bothways")  # that of log.py, which is below
 CLAIM, GROWING = ".claim", "metrics.jsonl"
 
 
