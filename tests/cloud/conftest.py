@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def proxy():
     import logging
 
@@ -84,7 +84,9 @@ def proxy():
     threading.Thread(target=proxy.serve_forever, daemon=True).start()
     yield proxy
     proxy.shutdown()
+    proxy.server_close()
     server.stop()
+    server._server.server_close()
 
 
 @pytest.fixture
