@@ -273,6 +273,16 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bothways"
 
 
+def cache_bytes() -> int:
+    """How much of the token stores in object storage may be on the local disk: $BOTHWAYS_CACHE_GB of 10^9 bytes, else
+    20. InputError if that is not a number."""
+    text = os.environ.get("BOTHWAYS_CACHE_GB", "") or "20"
+    try:
+        return int(float(text) * 1e9)
+    except ValueError:
+        raise InputError(f"BOTHWAYS_CACHE_GB ({text}) must be a number of gigabytes, such as 20") from None
+
+
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Object storage: objects behind URLs (s3://, gs://, az://) are read as files, and put whole, through obstore.
+"""Object storage: paths whose text is a URL (s3://, gs://, az://), through obstore.
 
 Credentials and options come from the environment, under the names of obstore: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL,
 AWS_REQUEST_PAYER, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, ... Requests are repeated after failures
@@ -9,13 +9,16 @@ import errno
 import io
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from fnmatch import translate
 from functools import cache
 from pathlib import Path
 from stat import S_IFDIR, S_IFREG
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -53,18 +56,19 @@ class Status(NamedTuple):
     st_size: int
     st_mode: int
     st_mtime_ns: int = 0
+    st_ino: int = 0
     e_tag: str | None = None
 
 
 class CloudPath(type(Path())):  # type: ignore[misc]
-    """A path whose text is a URL, of an object or of all objects below it. What is written is put whole.
+    """A path whose text is a URL, of an object or of all objects below it. An object is never changed in place.
 
     Methods raise the exceptions of `Path`, and InputError with one line for what cannot be reached."""
 
     _status: Status | None = None  # from a list, which is then the version that is read
 
     def __str__(self) -> str:
-        return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
+        return "/".join(self.parts).replace(":/", "://", 1) if self.parts[0].endswith(":") else "/".join(self.parts)
 
     def __fspath__(self) -> str:
         raise InputError(f"{self}: is read from local files only; copy it to a local path")
@@ -134,7 +138,7 @@ class CloudPath(type(Path())):  # type: ignore[misc]
     def open(self, mode: str = "rb", buffering: int = -1, **options: Any) -> Any:
         """A file to read bytes from, in blocks of BLOCK bytes. InputError if it is replaced meanwhile."""
         if mode != "rb":
-            raise InputError(f"{self}: objects are put whole; not opened to be written ({mode})")
+            raise InputError(f"{self}: an object cannot be changed in place ({mode}); write a local file and upload it")
         return io.BufferedReader(_Reader(self), BLOCK)
 
     def read_bytes(self) -> bytes:
@@ -155,13 +159,13 @@ class CloudPath(type(Path())):  # type: ignore[misc]
         return _request(self, read) if size else b""
 
     def put(self, content: bytes | Path, *, create: bool = False) -> None:
-        """Write the object whole, from bytes or a local file. create: FileExistsError if it exists already, unless it
-        has just this content, as after a put whose answer was lost."""
+        """Upload the object, from bytes or a local file. create: FileExistsError if it exists already, unless it
+        has just this content, as after an upload whose answer was lost."""
 
         def write(obstore: Any) -> None:
             source = content if isinstance(content, bytes) else open(content, "rb")  # noqa: SIM115
             try:
-                # A multipart put would not be checked against an existing object until it is complete.
+                # A multipart upload would not be checked against an existing object until it is complete.
                 options = {"mode": "create", "use_multipart": False} if create else {}
                 obstore.put(self._store, self.key, source, **options)
             finally:
@@ -178,6 +182,7 @@ class CloudPath(type(Path())):  # type: ignore[misc]
 
     def unlink(self, missing_ok: bool = True) -> None:
         _request(self, lambda obstore: obstore.delete(self._store, self.key))
+        self._status = None
 
 
 class _Reader(io.RawIOBase):
@@ -233,12 +238,28 @@ class LocalCopy(type(Path())):  # type: ignore[misc]
         return map(type(self), Path(os.fspath(self)).glob(pattern, **options))
 
 
+@contextmanager
+def local_file(path: Path) -> Iterator[Path]:
+    """The file; of an object a copy, which is deleted afterwards, and for which errors name the object."""
+    if not isinstance(path, CloudPath):
+        yield path
+        return
+    with TemporaryDirectory(prefix="bothways-") as folder:
+        copy = Path(folder, path.name)
+        with path.open() as remote, copy.open("wb") as opened:
+            shutil.copyfileobj(remote, opened, BLOCK)
+        try:
+            yield copy
+        except InputError as error:
+            raise type(error)(str(error).replace(str(copy), str(path))) from None
+
+
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def _status(described: Any) -> Status:
     seconds = described["last_modified"].timestamp()
-    return Status(described["size"], S_IFREG, int(seconds * 1e9), described["e_tag"])
+    return Status(described["size"], S_IFREG, int(seconds * 1e9), e_tag=described["e_tag"])
 
 
 @cache

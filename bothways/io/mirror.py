@@ -1,7 +1,8 @@
-"""Outputs in object storage: written to a local copy, from which each file and directory is put when it is complete.
+"""Outputs in object storage: written to a local copy, from which each file and directory is uploaded when it is
+complete.
 
-What is read again, such as a run that resumes, is fetched first. A directory is put without its marker, the file
-without which readers ignore the others, and the marker last. metrics.jsonl, which grows, is put in numbered pieces.
+What is read again, such as a run that resumes, is fetched first. The marker of a directory, the file without
+which readers ignore the others, is uploaded last. metrics.jsonl, which grows, is uploaded in numbered pieces.
 """
 
 import json
@@ -23,6 +24,7 @@ from bothways.io.cloud import CloudPath, LocalCopy
 
 logger = logging.getLogger("bothways")  # that of log.py, which is below
 CLAIM, GROWING = ".claim", "metrics.jsonl"
+INDEX = ".versions.json"  # next to a copy: where it is from, and the version of each file
 
 
 def with_copies(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,16 +58,19 @@ def mirrored(target: CloudPath, *, is_resumed: bool = False) -> Iterator[LocalCo
         yield local
     finally:
         io.WRITTEN.remove(mirror.publish)
-        mirror.finish()
+        try:
+            mirror.finish()
+        finally:
+            mirror.release()
         if not [*local.parent.glob(f".{local.name}.*partial*")]:  # of a file that --resume completes
             shutil.rmtree(local.parent, ignore_errors=True)
 
 
-def download(source: CloudPath, *, skip: tuple[str, ...] = ()) -> LocalCopy:
-    """A local copy of a directory, such as a model; only files that have changed are fetched. skip: folders left out.
-    MissingFile if there is nothing."""
+def download(source: CloudPath) -> LocalCopy:
+    """A local copy of a directory, such as a model; only files that have changed are fetched. MissingFile if there is
+    nothing."""
     local = _copy(source, "models")
-    _fetch(source, local, skip)
+    _fetch(source, local)
     return local
 
 
@@ -76,38 +81,38 @@ def _copy(target: CloudPath, kind: str) -> LocalCopy:
     return LocalCopy(local)
 
 
-def _fetch(source: CloudPath, local: Path, skip: tuple[str, ...] = ()) -> dict[str, tuple[int, int]]:
+def _fetch(source: CloudPath, local: Path) -> dict[str, tuple[int, int]]:
     """Make a directory, or a file, equal to that in object storage. Returns the state of each file by relative key."""
-    versions_file = local.parent / ".versions.json"  # which was fetched last
-    versions = json.loads(versions_file.read_text()) if versions_file.exists() else {}
+    index = local.with_name(INDEX)  # the versions that were fetched last
+    old = io.read_json(index)["files"] if index.exists() else {}
     objects = {file.key.removeprefix(source.key).lstrip("/"): file for file in source.files()}
     if not objects and source.is_file():
         objects = {"": source}
-    objects = {name: file for name, file in objects.items() if not name.startswith((CLAIM, *skip))}
+    pieces = [objects.pop(name) for name in sorted(objects) if name.startswith(f"{GROWING}/")]
+    versions, states = dict[str, str](), dict[str, tuple[int, int]]()
     local.parent.mkdir(parents=True, exist_ok=True)
-    pieces = [name for name in sorted(objects) if name.startswith(f"{GROWING}/")]
-    kept, states = dict[str, str](), dict[str, tuple[int, int]]()
     for name, file in objects.items():
-        path = local / name if name else local
-        version = file.stat().e_tag or ""
-        if name not in pieces and (versions.get(name) != version or not path.is_file()):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.fetched")
-            with file.open() as remote, temporary.open("wb") as opened:
-                shutil.copyfileobj(remote, opened, 1 << 24)
-            temporary.replace(path)
-        kept[name] = version
-        if name not in pieces:
-            states[name] = _state(path)
-    if pieces:
-        newest = [name for name in pieces if name.partition("-")[0] == pieces[-1].partition("-")[0]]
-        (local / GROWING).write_bytes(b"".join(objects[name].read_bytes() for name in newest))
+        path, versions[name] = local / name if name else local, file.stat().e_tag or ""
+        if old.get(name) != versions[name] or not path.is_file():
+            _fetch_file(file, path)
+        states[name] = _state(path)
     for path in [*local.rglob("*")]:  # of an earlier copy
-        name = path.relative_to(local).as_posix()
-        if path.is_file() and name not in objects and not (pieces and name == GROWING):
+        if path.is_file() and path.relative_to(local).as_posix() not in objects:
             path.unlink()
-    versions_file.write_text(json.dumps(kept))
+    if pieces:
+        generation = pieces[-1].name.partition("-")[0]
+        newest = [piece for piece in pieces if piece.name.startswith(generation)]
+        (local / GROWING).write_bytes(b"".join(piece.read_bytes() for piece in newest))
+    index.write_text(json.dumps({"source": str(source), "files": versions}))
     return states
+
+
+def _fetch_file(file: CloudPath, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.fetched")
+    with file.open() as remote, temporary.open("wb") as opened:
+        shutil.copyfileobj(remote, opened, 1 << 24)
+    temporary.replace(path)
 
 
 def _state(path: Path) -> tuple[int, int]:
@@ -116,84 +121,93 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 class _Mirror:
-    """Puts what is written below `local`. put: the state of each file that is in object storage, by relative name."""
+    """Uploads what is written below `local`. uploaded: the state of each file in object storage, by relative name."""
 
     def __init__(self, target: CloudPath, local: LocalCopy) -> None:
         self.target, self.local = target, local
-        self.put = dict[str, tuple[int, int]]()
+        self.uploaded = dict[str, tuple[int, int]]()
         self.generation = self.pieces = self.size = 0  # of the file that grows
         self.claimed = b""
 
-    # A claim is an object made with "create": of several processes one makes it.
+    @property
+    def claim_object(self) -> CloudPath:
+        """Made with "create": of several processes one makes it."""
+        claim: CloudPath = self.target.with_name(f".{self.target.name}{CLAIM}")
+        return claim
 
     def claim(self, is_resumed: bool) -> None:
-        object_, count = self.target.with_name(f".{self.target.name}{CLAIM}"), 1
-        if object_.is_file() and is_resumed:
-            owner = json.loads(object_.read_bytes())
+        count = 1
+        if is_resumed and self.claim_object.is_file():
+            owner = json.loads(self.claim_object.read_bytes())
             count = owner["count"] + 1
-            logging.getLogger("bothways").warning(
-                f"{self.target}: taking over from process {owner['process']} on {owner['host']}"
-            )
-            object_.unlink()
+            logger.warning(f"{self.target}: taking over from process {owner['process']} on {owner['host']}")
+            self.claim_object.unlink()
         self.claimed = json.dumps({"host": socket.gethostname(), "process": os.getpid(), "count": count}).encode()
         try:
-            type(object_)(*object_.parts).put(self.claimed, create=True)
+            self.claim_object.put(self.claimed, create=True)
         except FileExistsError:
-            owner = json.loads(type(object_)(*object_.parts).read_bytes())
+            owner = json.loads(self.claim_object.read_bytes())
             raise InputError(
                 f"{self.target}: is being written by process {owner['process']} on {owner['host']}; wait for it, or "
                 "if it has ended, take over with --resume"
             ) from None
 
     def fetch(self) -> None:
-        self.put = _fetch(self.target, self.local)
+        """Begin with what is in object storage, whatever an earlier process has left here: it may never have been
+        uploaded. Only rows of a file that --resume completes stay."""
+        self.local.with_name(INDEX).unlink(missing_ok=True)
+        if self.local.is_dir():
+            shutil.rmtree(self.local)
+        self.local.unlink(missing_ok=True)
+        self.uploaded = _fetch(self.target, self.local)
         pieces = [file.name for file in (self.target / GROWING).files()]
         if pieces:
             self.generation, self.pieces = int(pieces[-1].partition("-")[0]), int(pieces[-1].partition("-")[2]) + 1
             self.size = (self.local / GROWING).stat().st_size
 
     def publish(self, path: Path, marker: str) -> None:
-        """Put a file, or a directory whose marker is put last. Called when it is complete on disk."""
+        """Upload a file, or a directory and its marker last. Called when it is complete on disk."""
         if not path.is_relative_to(self.local):
             return
-        self._put_pieces(is_rewritten=path == self.local / GROWING)
+        self._upload_pieces(is_rewritten=path == self.local / GROWING)
         if path.is_dir():
-            self._put_files(path, marker)
+            self._upload_files(path, marker)
         elif path.name != GROWING:
-            self._put_file(path)
-        for name in [name for name in self.put if not (self.local / name).exists()]:
+            self._upload_file(path)
+        for name in [name for name in self.uploaded if not (self.local / name).exists()]:
             self._delete(name)
 
     def finish(self) -> None:
-        """Put what is not there yet, of a directory; and of a file also the files that are named after it."""
+        """Upload what is not there yet, of a directory; and of a file also the files that are named after it."""
         if self.local.is_dir():
-            self._put_pieces()
-            self._put_files(self.local, "bothways.json")
+            self._upload_pieces()
+            self._upload_files(self.local, "bothways.json")
         for path in sorted(self.local.parent.glob(f"{self.local.name}*")):
-            if path.is_file() and (path.name != self.local.name or self.put.get("") != _state(path)):
+            if path.is_file() and (path.name != self.local.name or self.uploaded.get("") != _state(path)):
                 self.target.with_name(path.name).put(Path(os.fspath(path)))
-        claim = self.target.with_name(f".{self.target.name}{CLAIM}")
-        if claim.is_file() and claim.read_bytes() == self.claimed:
-            claim.unlink()
 
-    def _put_files(self, directory: Path, marker: str) -> None:
+    def release(self) -> None:
+        if self.claim_object.is_file() and self.claim_object.read_bytes() == self.claimed:
+            self.claim_object.unlink()
+
+    def _upload_files(self, directory: Path, marker: str) -> None:
         """The files of a directory, the marker last; first of all the marker of an older one is deleted."""
         files = [path for path in directory.rglob("*") if path.is_file() and not _is_temporary(path, self.local)]
-        changed = [path for path in files if self.put.get(self._name(path)) != _state(path)]
+        changed = [path for path in files if self.uploaded.get(self._name(path)) != _state(path)]
         old = self._name(directory / marker)
-        if old in self.put and directory / marker in changed and len(changed) > 1 and directory != self.local:
+        if old in self.uploaded and directory / marker in changed and len(changed) > 1 and directory != self.local:
             self._delete(old)
         for path in sorted(changed, key=lambda path: (path.name == marker, path)):
             if path != self.local / GROWING:
-                self._put_file(path)
+                self._upload_file(path)
 
-    def _put_file(self, path: Path) -> None:
+    def _upload_file(self, path: Path) -> None:
         name, state = self._name(path), _state(path)
         (self.target / name if name != "." else self.target).put(Path(os.fspath(path)))
-        self.put[name] = state
+        self.uploaded[name] = state
 
-    def _put_pieces(self, *, is_rewritten: bool = False) -> None:
-        """Put what was appended since the last piece; of a file that is rewritten, the first piece of its next
+    def _upload_pieces(self, *, is_rewritten: bool = False) -> None:
+        """Upload what was appended since the last piece; of a file that is rewritten, the first piece of its next
         generation."""
         file = self.local / GROWING
         if not file.is_file():
@@ -212,7 +226,7 @@ class _Mirror:
 
     def _delete(self, name: str) -> None:
         (self.target / name).unlink()
-        del self.put[name]
+        del self.uploaded[name]
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.local).as_posix()

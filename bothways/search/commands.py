@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bothways.corpus.cache import cache_directory
 from bothways.errors import InputError, MissingFile
+from bothways.io.cloud import as_path
 from bothways.log import logger, print_json_line
 from bothways.pretrained import locate
 from bothways.search.database import DATABASE, Database, is_store
@@ -58,7 +59,7 @@ def run_index(settings: Index) -> Indexed:
         encoder=model_name(settings.model) if settings.encoder else None,
         language=settings.language,
         globs=settings.glob,
-        remove=[Path(root) for root in settings.remove],
+        remove=[as_path(root) for root in settings.remove],
         device=settings.device,
         dtype=settings.dtype,
     )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from bothways.checkpoint import hub
 from bothways.errors import InputError
 from bothways.io import SURROGATES, fsync, full_disk_named, to_json
+from bothways.io.cloud import local_file
 from bothways.log import ProgressBar, escape_controls, logger
 from bothways.search.database import from_stored, to_stored
 from bothways.search.folder import FoundFile, find_documents
@@ -174,14 +175,15 @@ def extract_batch(
     for found in batch:
         name, parts, error = str(found.path), list[DocumentPart](), None
         try:
-            digest = file_digest(found.path)
-            if database.execute(
-                "SELECT 1 FROM files WHERE path = ? AND digest = ?", to_stored((name, digest))
-            ).fetchone():
-                continue
-            parts = [part for part in readers.read(found.path) if part.text.strip()]
-            if file_digest(found.path) != digest:
-                parts, error = [], f"{name}: changed while it was read; run the command again"
+            with local_file(found.path) as path:
+                digest = file_digest(path)
+                if database.execute(
+                    "SELECT 1 FROM files WHERE path = ? AND digest = ?", to_stored((name, digest))
+                ).fetchone():
+                    continue
+                parts = [part for part in readers.read(path) if part.text.strip()]
+                if file_digest(path) != digest:
+                    parts, error = [], f"{name}: changed while it was read; run the command again"
         except InputError as problem:
             error = str(problem)
         except OSError as problem:

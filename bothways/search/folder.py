@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bothways.data.text_files import is_compressed
 from bothways.errors import MissingFile
+from bothways.io.cloud import CloudPath
 from bothways.log import logger
 from bothways.search.ignore_files import (
     GIT,
@@ -20,7 +21,7 @@ from bothways.search.ignore_files import (
 )
 from bothways.search.readers import document_kind
 
-Identity = tuple[int, int]  # device and inode
+Identity = tuple[int, int] | str  # device and inode, or a URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def find_documents(
     """
     walk = _Walk(roots, glob, hidden, Counter() if skipped is None else skipped)
     if skip is not None and skip.exists():
-        walk.is_new(skip.stat())
+        walk.is_new(_identity(skip.stat()))
     files: list[list[FoundFile]] = []
     reasons: list[Counter[str]] = []
     for index, root in enumerate(roots):
@@ -84,7 +85,8 @@ class _Folder:
 
 class _Walk:
     def __init__(self, roots: Sequence[Path], glob: Sequence[str], hidden: bool, skipped: Counter[str]) -> None:
-        self.named, self.roots = roots, [os.path.realpath(root) for root in roots]
+        self.named = roots
+        self.roots = [os.path.realpath(root) for root in roots if not isinstance(root, CloudPath)]
         self.is_hidden_included, self.skipped = hidden, skipped
         self.seen: set[Identity] = set()  # files and folders
         self.patterns = compile_patterns(glob) if glob else None
@@ -93,14 +95,32 @@ class _Walk:
 
     def files(self, index: int, root: Path) -> Iterator[FoundFile]:
         """The files below a root, without links; or the root, if it is a file."""
+        if isinstance(root, CloudPath):
+            yield from self._objects(index, root)
+            return
         try:
             status = root.stat()
         except OSError as error:
             raise MissingFile(f"{root}: no such file or folder ({error.strerror}); check the path") from None
         if root.is_dir():
             yield from self._walk(_Folder(os.fspath(root), index, "", (*ignore_files_above(root),)))
-        elif self.is_new(status):
+        elif self.is_new(_identity(status)):
             yield FoundFile(root, root, root.name, status.st_size, status.st_mtime_ns)
+
+    def _objects(self, index: int, root: CloudPath) -> Iterator[FoundFile]:
+        """Those in object storage, where no .gitignore counts."""
+        if root.is_file():
+            yield FoundFile(root, root, root.name, root.stat().st_size, root.stat().st_mtime_ns)
+        elif not root.is_dir():
+            raise MissingFile(f"{root}: no such file or folder; check the path")
+        for path in root.files():
+            *parents, name = path.parts[len(root.parts) :]
+            folder, is_wanted = _Folder(str(root), index), True
+            for parent in parents:
+                is_wanted = is_wanted and self._is_wanted(folder, parent, True)
+                folder = folder.inner(parent, f"{folder.path}/{parent}")
+            if is_wanted and self._is_wanted(folder, name, False):
+                yield from self._file(folder, path)
 
     def linked_files(self) -> Iterator[tuple[int, FoundFile]]:
         """(index of the root, file) for links, and links in folders that are linked, to what was not found before."""
@@ -114,7 +134,7 @@ class _Walk:
 
     def _entries(self, folder: _Folder, folders: list[_Folder]) -> Iterator[FoundFile]:
         try:
-            if not self.is_new(os.stat(folder.path)):
+            if not self.is_new(_identity(os.stat(folder.path))):
                 return
             with os.scandir(folder.path) as scan:
                 entries = sorted(scan, key=lambda entry: entry.name)
@@ -148,8 +168,8 @@ class _Walk:
         self.skipped[reason] += 1
         return False
 
-    def _file(self, folder: _Folder, entry: "os.DirEntry[str]") -> Iterator[FoundFile]:
-        path = Path(entry.path)
+    def _file(self, folder: _Folder, entry: "os.DirEntry[str] | CloudPath") -> Iterator[FoundFile]:
+        path = entry if isinstance(entry, CloudPath) else Path(entry.path)
         if not entry.is_file():
             self.skipped["not a regular file"] += 1
         elif document_kind(path) is None:
@@ -162,7 +182,7 @@ class _Walk:
                 self.skipped["not a regular file"] += 1
                 return
             relative = folder.relative + entry.name
-            if self.is_new(status):
+            if self.is_new(str(path) if isinstance(path, CloudPath) else _identity(status)):
                 yield FoundFile(self.named[folder.root], path, relative, status.st_size, status.st_mtime_ns)
 
     def _follow(self, folder: _Folder, link: "os.DirEntry[str]") -> Iterator[FoundFile]:
@@ -176,11 +196,14 @@ class _Walk:
         else:
             yield from self._file(folder, link)
 
-    def is_new(self, status: os.stat_result) -> bool:
-        identity = status.st_dev, status.st_ino
+    def is_new(self, identity: Identity) -> bool:
         is_new = identity not in self.seen
         self.seen.add(identity)
         return is_new
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
 
 
 def _leads_to_folder(entry: "os.DirEntry[str]") -> bool:

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from bothways.errors import InputError
+from bothways.io.cloud import local_file
 from bothways.log import LINE_EVERY, ProgressBar, logger, show_progress, working
 from bothways.search.database import DATABASE, check_is_store
 from bothways.search.folder import FoundFile, find_documents
@@ -139,7 +140,7 @@ def _find_changes(
         result.unchanged += 1
         if state.error:
             result.skipped[str(found.path)] = state.error
-    tops = tuple(os.path.join(folder, "") for folder in folders)
+    tops = tuple(os.path.join(str(folder), "") for folder in folders)
     for path, gone in known.items():  # files of all other folders too, so not by `path.parents`, which is slow
         is_inside = str(path).startswith(tops)
         files = [one[:2] for one in gone if one[0] in roots.values() or (is_inside and not path.exists())]
@@ -150,7 +151,7 @@ def _find_changes(
 
 def _forget(writer: StoreWriter, remove: Sequence[Path], result: Indexed) -> list[Path]:
     """Forget folders. Returns those inside them that were named too, whose files may have been forgotten with them."""
-    paths = [path if path in writer.roots() else path.resolve() for path in map(Path.absolute, remove)]
+    paths = [path if path in writer.roots() else path.resolve() for path in (path.absolute() for path in remove)]
     for path in paths:
         result.deleted += writer.remove_root(path)
     return [root for root in writer.roots() if any(path in root.parents for path in paths) and root.exists()]
@@ -181,10 +182,12 @@ def _read(
     """Read a file that is new or may have changed. What cannot be read is an IndexedFile with the error."""
     for _ in range(2):
         try:
-            stat, digest, passages, error = found.path.stat(), file_digest(found.path), [], None
-            if before is None or digest != before.digest:
-                parts = readers.read(found.path)
-                passages = [pair for part in parts for pair in _passages(part, count_tokens, language)]
+            stat, passages, error = found.path.stat(), [], None
+            with local_file(found.path) as path:
+                digest = file_digest(path)
+                if before is None or digest != before.digest:
+                    parts = readers.read(path)
+                    passages = [pair for part in parts for pair in _passages(part, count_tokens, language)]
             after = found.path.stat()
             if (after.st_size, after.st_mtime_ns, after.st_ino) != (stat.st_size, stat.st_mtime_ns, stat.st_ino):
                 continue

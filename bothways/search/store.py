@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from bothways.errors import InputError
+from bothways.io.cloud import as_path
 from bothways.log import logger
 from bothways.search import spaces
 from bothways.search.database import Database
@@ -274,7 +275,7 @@ class Store:
             (slot,),
         ).fetchone()
         known = json.loads(metadata) if metadata else {}
-        return Hit(Path(path), line, page, first, last, heading, text, score, known)
+        return Hit(as_path(path), line, page, first, last, heading, text, score, known)
 
 
 def append_vectors(path: Path, first: int, vectors_nH: np.ndarray) -> None:

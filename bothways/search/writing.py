@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bothways.errors import InputError, join_names
+from bothways.io.cloud import as_path
 from bothways.log import logger
 from bothways.search.database import Database
 from bothways.search.passages import Passage
@@ -134,7 +135,7 @@ class StoreWriter:
 
     def roots(self) -> list[Path]:
         """The folders (or files) that are indexed."""
-        return [Path(path) for (path,) in self.database.execute("SELECT path FROM roots ORDER BY id")]
+        return [as_path(path) for (path,) in self.database.execute("SELECT path FROM roots ORDER BY id")]
 
     def remove_root(self, path: Path) -> int:
         """Forget a folder. Returns the number of its files. InputError if it is not one of the store."""
@@ -157,7 +158,7 @@ class StoreWriter:
         )
         known: dict[Path, list[KnownFile]] = {}
         for folder, root, path, *state in rows:
-            known.setdefault(Path(folder, path), []).append((root, path, FileState(*state)))
+            known.setdefault(as_path(folder) / path, []).append((root, path, FileState(*state)))
         return known
 
     # --- commits ------------------------------------------------------------------------------------------------------
