@@ -17,6 +17,11 @@ from pathlib import Path
 
 import pytest
 
+if find_spec("hypothesis"):  # whose limits of time a busy machine exceeds
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: no test may reach out
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["BOTHWAYS_CACHE"] = tempfile.mkdtemp(prefix="bothways-tests-")  # token stores, away from the user's own
