@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,11 +131,14 @@ def cache(settings: Cache) -> CacheContents:
     from bothways.search import commands as cached
 
     directory = settings.token_store or cache.cache_directory() / "stores"
+    directories = [directory] if settings.token_store else [directory.with_name(name) for name in cache.DIRECTORIES]
     if settings.clear:
-        stores = cache.clear_cache(directory)
-        return CacheContents(directory, *stores, *([], []) if settings.token_store else cached.clear_indexes())
-    indexes = [] if settings.token_store else cached.cached_indexes()
-    return CacheContents(directory, [], cache.cached_stores(directory), [], indexes)
+        cleared = [cache.clear_cache(one) for one in directories]
+        deleted, in_use = ([*chain(*part)] for part in zip(*cleared, strict=True))
+        indexes = ([], []) if settings.token_store else cached.clear_indexes()
+        return CacheContents(directory, deleted, in_use, *indexes)
+    stores = [*chain(*map(cache.cached_stores, directories))]
+    return CacheContents(directory, [], stores, [], [] if settings.token_store else cached.cached_indexes())
 
 
 def info(settings: Info) -> dict[str, Any]:

@@ -323,7 +323,7 @@ def cache(settings: "Cache", contents: "CacheContents") -> None:
         print_json({"directory": str(contents.directory), **listed})
         return
     for store in contents.deleted or contents.stores:
-        text = "damaged or unfinished"
+        text = f"copy of {', '.join(store.corpus)}" if store.corpus else "damaged or unfinished"
         if store.statistics:
             text = f"{store.statistics['tokens']:,} tokens of {', '.join(store.corpus)}"
         print_lines(f"{store.path.name}  {store.modified}  {store.size / 1e6:9,.1f} MB  {text}")

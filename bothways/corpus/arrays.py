@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from bothways.log import logger
 
 METADATA_FILE = "store.json"
 CHECKSUM_BYTES = 1 << 26  # bytes per checksum
-Contents: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
+Contents: TypeAlias = tuple[dict[str, Any], dict[str, Any]]  # arrays by name, and metadata
 
 
 class DamagedStore(Exception):
@@ -30,7 +30,7 @@ def lock(folder: Path) -> Iterator[None]:
 
     with _write_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = _lock_file(folder).open("w")
+        lock = lock_file(folder).open("w")
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,7 +45,7 @@ def try_lock(folder: Path) -> Iterator[bool]:
     """Lock a store without waiting: True inside the block if the lock was acquired, False if another process has it."""
     import fcntl
 
-    with _lock_file(folder).open("w") as lock:
+    with lock_file(folder).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -54,53 +54,72 @@ def try_lock(folder: Path) -> Iterator[bool]:
             yield True
 
 
-def _lock_file(folder: Path) -> Path:
+def lock_file(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.lock")
 
 
+class ArrayWriter:
+    """Writes arrays in parts to a directory, with their metadata last."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def append(self, name: str, array: np.ndarray) -> None:
+        file = self.folder / name
+        with _write_errors(file), file.open("ab") as opened:
+            opened.write(array.tobytes())
+
+    def finish(self, dtypes: Mapping[str, np.dtype], metadata: Mapping[str, Any]) -> Contents:
+        """Write the metadata, with the sizes, dtypes and checksums of the arrays. Returns what `read_arrays` will."""
+        arrays = {name: _memory_map(self.folder / name, dtype) for name, dtype in dtypes.items()}
+        counts = {name: len(array) for name, array in arrays.items()}
+        sums = {name: checksums(array) for name, array in arrays.items()}
+        content, complete = describe(dtypes, counts, sums, metadata)
+        with _write_errors(self.folder):
+            (self.folder / METADATA_FILE).write_text(content)
+        return arrays, complete
+
+
 @contextmanager
-def replace_directory(folder: Path) -> Iterator[Path]:
-    """A temporary directory that replaces `folder` if the block succeeds. The caller must hold the lock."""
+def array_writer(folder: Path) -> Iterator[ArrayWriter]:
+    """Writes to a temporary directory, which replaces `folder` if the block succeeds. The caller must hold the lock."""
     with ExitStack() as stack:
         with _write_errors(folder):
             remove_leftovers(folder)
             temporary = stack.enter_context(atomic_directory(folder, marker=METADATA_FILE))
-        yield temporary
+        yield ArrayWriter(temporary)
         with _write_errors(folder):
             stack.close()
 
 
-def append_array(file: Path, array: np.ndarray) -> None:
-    with _write_errors(file), file.open("ab") as opened:
-        opened.write(array.tobytes())
+def describe(
+    dtypes: Mapping[str, np.dtype],
+    counts: Mapping[str, int],
+    sums: Mapping[str, list[str]],
+    metadata: Mapping[str, Any],
+) -> tuple[str, dict[str, Any]]:
+    """The content of METADATA_FILE for arrays of these counts and checksums, and what `parse` makes of it."""
+    named = {name: dtype.str for name, dtype in dtypes.items()}
+    complete = {**metadata, "counts": {**counts}, "dtypes": named, "checksums": {**sums}}
+    return json.dumps({**complete, "checksum": digest(complete)}, indent=1), complete
 
 
-def write_metadata(folder: Path, dtypes: Mapping[str, np.dtype], metadata: Mapping[str, Any]) -> Contents:
-    """Write the metadata of a directory whose arrays are complete, with their sizes, dtypes and checksums.
-
-    Returns what `read_arrays` will return.
-    """
-    arrays = {name: _memory_map(folder / name, dtype) for name, dtype in dtypes.items()}
-    complete = {
-        **metadata,
-        "counts": {name: len(array) for name, array in arrays.items()},
-        "dtypes": {name: dtype.str for name, dtype in dtypes.items()},
-        "checksums": {name: checksums(array) for name, array in arrays.items()},
-    }
-    with _write_errors(folder):
-        (folder / METADATA_FILE).write_text(json.dumps({**complete, "checksum": digest(complete)}, indent=1))
-    return arrays, complete
+def parse(content: bytes) -> dict[str, Any]:
+    """The metadata of arrays. DamagedStore if it has changed since it was written."""
+    try:
+        metadata = json.loads(content)
+        checksum = metadata.pop("checksum")
+    except (ValueError, LookupError, AttributeError, TypeError):
+        metadata = checksum = None
+    if metadata is None or checksum != digest(metadata):
+        raise DamagedStore(f"{METADATA_FILE} differs from what was written")
+    return cast(dict[str, Any], metadata)
 
 
 def read_arrays(folder: Path) -> Contents:
     """The arrays by name, and the metadata. DamagedStore names a file that has changed since it was written."""
-    try:
-        metadata = json.loads((folder / METADATA_FILE).read_text())
-        checksum = metadata.pop("checksum")
-    except (OSError, ValueError, LookupError, AttributeError, TypeError):
-        metadata = checksum = None
-    if metadata is None or checksum != digest(metadata):
-        raise DamagedStore(f"{METADATA_FILE} differs from what was written")
+    file = folder / METADATA_FILE
+    metadata = parse(file.read_bytes() if file.is_file() else b"")
     arrays = {}
     for name, dtype in metadata["dtypes"].items():
         try:

@@ -1,4 +1,4 @@
-"""The cache of token stores: its directory, its contents and their sizes, and clearing it."""
+"""The cache of token stores, and of what is fetched from object storage: its contents, and clearing it."""
 
 import json
 import re
@@ -12,17 +12,19 @@ from typing import Any
 from bothways.corpus.arrays import METADATA_FILE, try_lock
 from bothways.errors import InputError
 from bothways.io import cache_directory as cache_directory
+from bothways.io.mirror import INDEX
 
 STORE_NAME = re.compile(r"\.?[0-9a-f]{16}(\.unfinished)?")  # a store's directory, or an unfinished one
+DIRECTORIES = "stores", "shards", "models"  # in the cache: the last two of what is in object storage
 LARGE_BYTES = 5e9  # bytes; above this, pre-training reports the size of the cache
 
 
 @dataclass(frozen=True)
 class CachedStore:
-    """A token store in the cache.
+    """A token store in the cache, or the copy of a model.
 
-    size: bytes. modified: date and time. corpus: the paths it was read from. statistics: documents, tokens and
-    megabytes of text; empty if the store is damaged or unfinished.
+    size: bytes. modified: date and time. corpus: the paths it was read from; empty if it is damaged or unfinished.
+    statistics: documents, tokens and megabytes of text; empty for models.
     """
 
     path: Path
@@ -59,12 +61,19 @@ def _store_directories(folder: Path) -> Iterator[Path]:
 
 
 def _describe(path: Path) -> CachedStore:
-    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    size = sum(_disk_use(file) for file in path.rglob("*") if file.is_file())
     modified = datetime.fromtimestamp(path.stat().st_mtime).isoformat(" ", "minutes")
     try:
+        if (index := path / INDEX).exists():
+            return CachedStore(path, size, modified, [str(json.loads(index.read_bytes())["source"])])
         metadata = json.loads((path / METADATA_FILE).read_bytes())
         counts, corpus = metadata["counts"], [str(name) for name in metadata["notes"].get("corpus", [])]
         statistics = {"documents": counts["documents"] - 1, "tokens": counts["ids"], "megabytes": metadata["megabytes"]}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return CachedStore(path, size, modified)
     return CachedStore(path, size, modified, corpus, statistics)
+
+
+def _disk_use(file: Path) -> int:
+    status = file.stat()
+    return min(status.st_size, status.st_blocks * 512)  # a store that is fetched in part has holes

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 import bothways
-from bothways.corpus import arrays
+from bothways.corpus import arrays, shards
 from bothways.corpus.encode import EncodedBlock, encode, id_dtype, sentences
 from bothways.errors import InputError
+from bothways.io.cloud import CloudPath
 from bothways.log import logger
 from bothways.tokenizer.tokenizer import Tokenizer
 
@@ -39,10 +40,15 @@ class TokenStore:
     already computed.
     """
 
-    ids: np.ndarray
+    ids: np.ndarray | shards.ShardedArray
     sentences: np.ndarray
     documents: np.ndarray
     known: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the ids are in memory or on the local disk, rather than in object storage."""
+        return isinstance(self.ids, np.ndarray) or self.ids.is_local
 
     @property
     def num_documents(self) -> int:
@@ -55,7 +61,9 @@ class TokenStore:
     @property
     def fingerprint(self) -> str:
         """A hash of ids and bounds, which identifies the text as encoded by this tokenizer."""
-        return self.known or _fingerprint(map(arrays.checksums, (self.ids, self.sentences, self.documents)))
+        return self.known or _fingerprint(
+            arrays.checksums(array[:]) for array in (self.ids, self.sentences, self.documents)
+        )
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,9 @@ def open_or_build(
     origin = _origin(key, tokenizer, language=language, drop_duplicates=drop_duplicates)
     folder = directory / arrays.digest(origin)
     if (opened := _open_store(folder)) is None:
-        with arrays.lock(folder):
+        with arrays.lock(
+            shards.local_folder(folder).with_suffix(".build") if isinstance(folder, CloudPath) else folder
+        ):
             if (opened := _open_store(folder, quiet=True)) is None:  # no other process built it in the meantime
                 reader = DocumentReader(documents(), drop_duplicates)
                 with closing(encode(reader, tokenizer, language=language, processes=processes)) as blocks:
@@ -137,7 +147,7 @@ def _open_store(folder: Path, *, quiet: bool = False) -> tuple[TokenStore, dict[
     if not folder.exists():
         return None
     try:
-        stored_arrays, metadata = arrays.read_arrays(folder)
+        stored_arrays, metadata = shards.read(folder) if isinstance(folder, CloudPath) else arrays.read_arrays(folder)
     except arrays.DamagedStore as error:
         if not quiet:
             logger.warning(f"{folder}: damaged token store ({error}); building it again")
@@ -145,7 +155,7 @@ def _open_store(folder: Path, *, quiet: bool = False) -> tuple[TokenStore, dict[
     return _build_store(stored_arrays, metadata), metadata
 
 
-def _build_store(stored_arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> TokenStore:
+def _build_store(stored_arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> TokenStore:
     return TokenStore(**stored_arrays, known=_fingerprint(metadata["checksums"][name] for name in stored_arrays))
 
 
@@ -186,21 +196,22 @@ def _write_store(
     origin: Mapping[str, Any],
     notes: Callable[[], Mapping[str, Any]],
 ) -> TokenStore:
-    with arrays.replace_directory(folder) as temporary:
+    writer = shards.shard_writer if isinstance(folder, CloudPath) else arrays.array_writer
+    with writer(folder) as written:
         num_tokens = num_sentences = 0
         for name in ("sentences", "documents"):
-            arrays.append_array(temporary / name, np.zeros(1, BOUNDS))
+            written.append(name, np.zeros(1, BOUNDS))
         for ids_T, sentence_sizes, document_sizes in blocks:
-            arrays.append_array(temporary / "ids", ids_T)
-            arrays.append_array(temporary / "sentences", num_tokens + np.cumsum(sentence_sizes, dtype=BOUNDS))
-            arrays.append_array(temporary / "documents", num_sentences + np.cumsum(document_sizes, dtype=BOUNDS))
+            written.append("ids", ids_T)
+            written.append("sentences", num_tokens + np.cumsum(sentence_sizes, dtype=BOUNDS))
+            written.append("documents", num_sentences + np.cumsum(document_sizes, dtype=BOUNDS))
             num_tokens += len(ids_T)
             num_sentences += len(sentence_sizes)
         if not num_tokens:
             raise InputError(NO_TEXT)
         dtypes = {"ids": dtype, "sentences": BOUNDS, "documents": BOUNDS}
         metadata = {"origin": origin, "duplicates": reader.duplicates, "megabytes": reader.megabytes, "notes": notes()}
-        contents = arrays.write_metadata(temporary, dtypes, metadata)
+        contents = written.finish(dtypes, metadata)
     return _build_store(*contents)
 
 

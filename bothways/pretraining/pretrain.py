@@ -96,7 +96,7 @@ def build_steps(
         batches = [(rows, example_batch(data.store, step, rows, data.tokenizer)) for rows in own_parts]
         return [objective.mask(batch, step, rows, rule, seed=options.seed, rate=rate) for rows, batch in batches]
 
-    return built_ahead(tasks, build, options.device, setup.builders)
+    return built_ahead(tasks, build, options.device, setup.builders, data.store.is_local)
 
 
 def seconds_per_step(

@@ -269,13 +269,14 @@ def built_ahead(
     build: Callable[[tuple[int, StepRows]], Sequence[Batch]],
     device: torch.device,
     builders: int,
+    is_local: bool = True,
 ) -> Callable[[int], Generator[Sequence[Batch], None, None]]:
     """The micro-batches of each step: build(task) for all of tasks(first).
 
     For GPUs they are built ahead, in `builders` processes, or without any in a background thread. On CPUs no core is
-    free for it. Close the iterator to stop them.
+    free for it, and they are built ahead only if the text is not local. Close the iterator to stop them.
     """
-    if device.type == "cpu":
+    if device.type == "cpu" and is_local:
         return lambda first: (build(task) for task in tasks(first))
     if builders:
         return lambda first: build_in_processes(build, tasks(first), builders)

@@ -16,6 +16,7 @@ from bothways.corpus.copies import copied_documents
 from bothways.corpus.documents import SHORT, TAIL, Corpus, mark_held_out, skipped_summary
 from bothways.corpus.sampler import StepSampler, sample_documents
 from bothways.corpus.sentence_pairs import PairTask, ranges
+from bothways.corpus.shards import ShardedArray
 from bothways.corpus.store import DocumentReader, TokenStore, open_or_build
 from bothways.data.datasets import HUB_PREFIX
 from bothways.errors import InputError, format_count
@@ -84,7 +85,7 @@ class PretrainingData:
         return float(self.frequencies[self.tokenizer.unknown_id] / max(1, self.frequencies.sum()))
 
 
-def _count_ids(ids: np.ndarray, vocab_size: int) -> np.ndarray:
+def _count_ids(ids: np.ndarray | ShardedArray, vocab_size: int) -> np.ndarray:
     counts_V = np.zeros(vocab_size, np.int64)
     for start in range(0, len(ids), 1 << 24):  # in parts, since a store may not fit in memory
         counts_V += np.bincount(ids[start : start + (1 << 24)], minlength=vocab_size)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import bothways
+from bothways.corpus import arrays, shards
+from bothways.corpus.shards import ShardedArray
 from bothways.errors import InputError
 from bothways.io import cloud
 from bothways.io.cloud import as_path
@@ -63,11 +65,19 @@ def weights(model):
     return (as_path(model) / "model.safetensors").read_bytes()
 
 
-def test_a_run_in_object_storage_is_that_of_local_files(bucket, local_run, corpus, proxy):
+def test_a_run_in_object_storage_is_that_of_local_files(bucket, local_run, corpus, proxy, monkeypatch):
+    """Of its token store, a part fits into the cache."""
     (as_path(bucket) / "corpus.txt").put(corpus)
+    for module, name, value in ((arrays, "CHECKSUM_BYTES", 1024), (shards, "BLOCK", 512), (shards, "PAGE", 256)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setenv("BOTHWAYS_CACHE_GB", "0.00004")
+    opened = []
+    monkeypatch.setattr(shards, "ShardedArray", lambda *parts: opened.append(ShardedArray(*parts)) or opened[-1])
     proxy.plan = at_random(1, ["500", "reset", "cut", "lost", "503"], 0.1)
-    result = bothways.train(Pretrain(corpus=f"{bucket}/corpus.txt", out=f"{bucket}/runs/one", **TINY))
+    places = dict(corpus=f"{bucket}/corpus.txt", out=f"{bucket}/runs/one", token_store=f"{bucket}/stores")
+    result = bothways.train(Pretrain(**places, **TINY))
     proxy.plan = lambda method, path: ""
+    assert opened and 0 < opened[0].present.sum() < len(opened[0].present)
     assert proxy.faults > 2 and str(result.model) == f"{bucket}/runs/one/model"
     assert losses(f"{bucket}/runs/one") == losses(local_run)
     assert weights(f"{bucket}/runs/one/model") == weights(local_run / "model")
@@ -83,12 +93,16 @@ def test_a_run_in_object_storage_is_that_of_local_files(bucket, local_run, corpu
     assert predictor.fill(text) == bothways.load(local_run).fill(text)
 
 
-def test_a_killed_run_goes_on_from_object_storage(bucket, tmp_path, local_run, corpus, proxy):
-    """The process is killed when its third checkpoint is put, and the local files are lost."""
+@pytest.mark.parametrize("copy, moment", [("lost", "step-00000003/state.json"), ("there", "step-00000002/")])
+def test_a_killed_run_goes_on_from_object_storage(
+    bucket, tmp_path, local_run, corpus, proxy, monkeypatch, copy, moment
+):
+    """The process is killed while it puts a checkpoint. Its local copy is lost; or it is there, with files that were
+    never put, which must not count."""
     out, reached = f"{bucket}/run", threading.Event()
 
     def plan(method, path):
-        if method == "PUT" and "step-00000003/state.json" in path and not reached.is_set():
+        if method == "PUT" and moment in path and not reached.is_set():
             reached.set()
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -102,6 +116,12 @@ def test_a_killed_run_goes_on_from_object_storage(bucket, tmp_path, local_run, c
     process = subprocess.Popen(command, env={**os.environ, "BOTHWAYS_CACHE": str(tmp_path / "killed")})
     started.set()
     assert process.wait() == -signal.SIGKILL and reached.is_set()
+    if copy == "there":
+        monkeypatch.setenv("BOTHWAYS_CACHE", str(tmp_path / "killed"))
+        [run] = (tmp_path / "killed" / "outputs").glob("*/run")
+        assert (run / "checkpoints").is_dir()
+        for file in run.rglob("*.json*"):
+            file.write_text("changed after it was put")
     settings = Pretrain(corpus=corpus, out=out, **TINY)
     with pytest.raises(InputError, match=f"^{out}: is being written by process {process.pid} on .* --resume"):
         bothways.train(settings)
