@@ -293,8 +293,10 @@ def _request(path: CloudPath, make: Callable[[Any], T]) -> T:
     while True:
         try:
             return make(obstore)
-        except FileNotFoundError:
-            raise MissingFile(f"{path}: no such object; check its name, and that of the bucket") from None
+        except FileNotFoundError as error:
+            reason = _first_line(error)
+            if "NoSuchUpload" not in str(error):  # a multipart upload was completed, but the answer was lost
+                raise MissingFile(f"{path}: no such object; check its name, and that of the bucket") from None
         except (kinds.AlreadyExistsError, kinds.PreconditionError) as error:
             if "status code: 409" in str(error):  # another request for the same object is under way
                 reason = _first_line(error)

@@ -70,6 +70,14 @@ def test_requests_are_repeated(bucket, proxy, fault):
     assert not once
 
 
+@pytest.mark.parametrize("fault", ["lost", "500", "cut"])
+def test_a_multipart_upload_is_repeated(bucket, proxy, fault):
+    content, once = os.urandom(12 << 20), [True]
+    proxy.plan = lambda method, path: fault if method == "POST" and "uploadId" in path and once and once.pop() else ""
+    as_path(f"{bucket}/a.bin").put(content)
+    assert as_path(f"{bucket}/a.bin").read_bytes() == content and not once
+
+
 def test_what_cannot_be_reached_is_one_line(bucket, proxy, monkeypatch):
     with pytest.raises(MissingFile, match=f"^{bucket}/none: no such file"):
         text_files.open_file(as_path(f"{bucket}/none"))
