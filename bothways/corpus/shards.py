@@ -6,10 +6,11 @@ CHECKSUM_BYTES. Of the ids, PAGE bytes can be read alone: the array `pages` has 
 
 import os
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
 from threading import Condition
@@ -28,6 +29,7 @@ from bothways.log import logger
 PAGE = 1 << 14  # bytes
 FILLED = 0.8  # of the cache is for shards, so that the other arrays of stores that are opened later find room
 DISK_BLOCK = 4096  # bytes
+PAUSE = 0.1  # seconds between looks at what another process has fetched
 READERS = 16  # requests for pages at a time
 CHECKSUM = np.dtype(np.uint32)
 
@@ -119,8 +121,8 @@ class _Parts:
     def fetch(self, space: "_Space") -> np.ndarray:
         """The whole array, on the local disk."""
         target = space.folder / self.name
-        with space.filling():
-            if not target.exists() or arrays.checksums(np.fromfile(target, np.uint8)) != self.checksums:
+        with nullcontext() if self._is_at(target) else space.filling():
+            if not self._is_at(target):  # another process may have fetched it meanwhile
                 target.unlink(missing_ok=True)
                 if not space.reserve(target, 0, self.num_bytes):
                     raise InputError(
@@ -131,6 +133,11 @@ class _Parts:
                     for _ in self.copy(number, target):
                         pass
         return np.asarray(np.memmap(target, self.dtype, mode="r"))
+
+    def _is_at(self, target: Path) -> bool:
+        if not target.exists() or target.stat().st_size != self.num_bytes:
+            return False
+        return bool(arrays.checksums(np.memmap(target, np.uint8, mode="r")) == self.checksums)
 
     def copy(self, number: int, target: Path) -> Iterator[None]:
         """Write a shard where it belongs in a local file; yields after each BLOCK. DamagedStore if it has changed."""
@@ -155,7 +162,7 @@ class ShardedArray:
 
     def __init__(self, parts: _Parts, pages: np.ndarray, space: "_Space") -> None:
         self.parts, self.pages, self.space, self.dtype = parts, pages, space, parts.dtype
-        self.file, process = space.folder / parts.name, os.getpid()
+        self.file = space.folder / parts.name
         if not space.reserve(flags := space.folder / "present", 0, len(parts.files)):
             raise InputError(f"{parts.files[0].parent}: the cache is full; raise BOTHWAYS_CACHE_GB")
         for file, size in ((self.file, parts.num_bytes), (flags, len(parts.files))):
@@ -170,7 +177,7 @@ class ShardedArray:
             )
             if arrays.checksums(self.local[start:end]) != [parts.checksums[number]]:
                 self.present[number] = 0
-        self.progress, self.process, self.filled = Condition(), process, 0
+        self.progress, self.process, self.filled = Condition(), os.getpid(), 0
         self.pool = ThreadPoolExecutor(1)
         self.blocks = self._fill()
         self._go_on()
@@ -231,19 +238,28 @@ class ShardedArray:
     def _fill(self) -> Iterator[None]:
         yield
         try:
-            with self.space.filling(is_waiting=False) as is_alone:
-                for number in range(len(self.present)) if is_alone else ():
-                    if not self.present[number]:
-                        place = self.parts.starts[number], self.parts.sizes[number]
-                        if not self.space.reserve(self.file, *place, share=FILLED):
-                            break
-                        yield from self.parts.copy(number, self.file)
-                        self.present[number] = 1
-                    self._tell(number + 1)
+            while not self.is_local:
+                with self.space.filling(is_waiting=False) as is_alone:
+                    if is_alone:
+                        yield from self._fetch_shards()
+                        break
+                time.sleep(PAUSE)
+                yield
+                self._tell(int(self.present.argmin()))  # another process fetches them
         except (InputError, OSError, arrays.DamagedStore) as error:
             logger.warning(f"{error}; what is not in the cache is read from object storage each time")
         finally:
             self._tell(len(self.present))
+
+    def _fetch_shards(self) -> Iterator[None]:
+        for number in range(len(self.present)):
+            if not self.present[number]:
+                place = self.parts.starts[number], self.parts.sizes[number]
+                if not self.space.reserve(self.file, *place, share=FILLED):
+                    break
+                yield from self.parts.copy(number, self.file)
+                self.present[number] = 1
+            self._tell(number + 1)
 
     def _tell(self, filled: int) -> None:
         with self.progress:

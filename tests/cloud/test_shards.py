@@ -1,6 +1,7 @@
 """Token stores in object storage: the arrays of a local store, a cache that never exceeds its bound, and what fails."""
 
 import gc
+from threading import Event
 
 import numpy as np
 import pytest
@@ -42,10 +43,15 @@ def local(tmp_path):
     return opened(tmp_path / "stores").store
 
 
+def end_of_filling(store):
+    store.ids[:]
+    store.ids.pool.shutdown()
+
+
 def opened_and_closed(directory, *arguments):
     """Opens a store, and waits until nothing uses it."""
     store = opened(directory, *arguments).store
-    store.ids.pool.shutdown()
+    end_of_filling(store)
     del store
     gc.collect()
 
@@ -95,8 +101,10 @@ def test_the_cache_never_exceeds_its_bound_and_is_shared_out(bucket, local, monk
     other = opened(f"{bucket}/stores", DOCUMENTS[::-1], "another").store  # the first is in use
     assert np.array_equal(other.ids[:], opened(cache_directory() / "local", DOCUMENTS[::-1]).store.ids)
     assert 0 <= other.ids.present.sum() < there
-    del store, other
-    opened_and_closed(f"{bucket}/stores")
+    for one in (store, other):
+        end_of_filling(one)
+    del store, other, one
+    gc.collect()
     third = opened(f"{bucket}/stores", DOCUMENTS[::-2], "third").store  # nothing else is in use
     third.ids[:]
     assert third.is_local and len(cache.cached_stores(cache_directory() / "shards")) < 3
@@ -124,6 +132,33 @@ def test_ids_are_read_in_pages_before_their_shard_is_there(bucket, local, proxy,
     proxy.requests.clear()
     store.ids[np.array([[3, 4], [5, 130], [131, 20_000]])]
     assert len([path for method, path in proxy.requests if method == "GET"]) == 2  # of neighbouring pages one
+
+
+def test_of_two_processes_one_fills_the_cache_for_both(bucket, local, proxy):
+    """Here two threads, whose locks exclude each other as those of processes do."""
+    opened_and_closed(f"{bucket}/stores")
+    cache.clear_cache(cache_directory() / "shards")
+    proxy.requests.clear()
+    has_begun, may_go_on = Event(), Event()
+
+    def plan(method, path):
+        if "ids-00005" in path:
+            has_begun.set()
+            may_go_on.wait()
+        return ""
+
+    proxy.plan = plan
+    first = opened(f"{bucket}/stores").store
+    assert has_begun.wait()
+    second = opened(f"{bucket}/stores").store  # does not wait for the first
+    assert np.array_equal(second.ids[np.array([3, 4])], local.ids[np.array([3, 4])]) and not second.is_local
+    may_go_on.set()
+    assert np.array_equal(second.ids[:], local.ids)
+    same(second, local)
+    same(first, local)
+    assert first.is_local and second.is_local
+    fetched = [path for method, path in proxy.requests if method == "GET" and "ids-" in path]
+    assert len(fetched) == 2 * 18  # each shard once, in two blocks
 
 
 @pytest.mark.parametrize("part", ["ids-00003", "sentences-00000", "store.json", "lost"])
@@ -171,6 +206,7 @@ def test_the_cache_lists_and_deletes_what_is_fetched(bucket):
     [listed] = commands.cache(Cache()).stores
     assert listed.statistics["tokens"] == store.num_tokens and listed.size > 0
     assert commands.cache(Cache(clear=True)).deleted == []  # in use
+    end_of_filling(store)
     del store
-    opened_and_closed(f"{bucket}/stores")
+    gc.collect()
     assert [one.path for one in commands.cache(Cache(clear=True)).deleted] == [listed.path]
