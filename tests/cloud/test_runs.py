@@ -133,6 +133,15 @@ def test_a_killed_run_goes_on_from_object_storage(
     assert not [file for file in as_path(bucket).files() if file.name.endswith(".claim")]
 
 
+def test_a_bucket_that_is_read_only_is_one_line(bucket, rows, proxy):
+    (as_path(bucket) / "rows.csv").put(rows)
+    proxy.plan = lambda method, path: "403" if method == "PUT" else ""
+    denied = f"^{bucket}/.run.claim: access denied; check the credentials and what they allow$"
+    with pytest.raises(InputError, match=denied):
+        bothways.train(Classify(train=f"{bucket}/rows.csv", out=f"{bucket}/run"))
+    assert [file.key for file in as_path(bucket).files()] == ["rows.csv"]
+
+
 def test_predictions_and_vectors_are_the_bytes_of_local_files(bucket, tmp_path, local_run, rows):
     options = dict(model=local_run, dev=rows, epochs=1, window=32, baselines=False)
     bothways.train(Classify(train=rows, out=tmp_path / "run", **options))

@@ -459,7 +459,7 @@ def test_training_with_processes_is_the_same_and_ends_them_after_an_error(settin
     settings = replace(settings, steps=4, evaluate_every=4)
     runs = [distill.run(replace(settings, out=tmp_path / "alone"))]
 
-    def ahead(tasks, build, device, builders):
+    def ahead(tasks, build, *_):
         return lambda first: build_in_processes(build, tasks(first), 2)
 
     monkeypatch.setattr(pretrain, "built_ahead", ahead)
