@@ -50,16 +50,16 @@ class Block:
 
 
 def split_into_blocks(
-    inputs: Iterable[LiveInput], on_error: Literal["stop", "skip"], scores: int = 1
+    inputs: Iterable[LiveInput], on_error: Literal["stop", "skip"], scores: int = 1, first: int = 0
 ) -> Iterator[Block]:
     """Divide all rows into blocks, which depend only on the rows.
 
     A block ends early at None, which live input yields when the next row has not arrived yet. on_error: raise an
     InputError that takes the place of a row, or record it in `errors`. scores: number of scores per row; with very
-    many, blocks have fewer rows.
+    many, blocks have fewer rows. first: the index of the first row.
     """
     max_rows = max(1, min(ROWS, SCORES // scores))
-    block, size, number = Block(), 0, -1
+    block, size, number = Block(), 0, first - 1
     for row in inputs:
         if row is None:
             if len(block):
@@ -67,7 +67,7 @@ def split_into_blocks(
             block, size = Block(), 0
             continue
         number += 1
-        length = 0 if isinstance(row, InputError) else _num_bytes(row.text) + _num_bytes(row.pair or "")
+        length = num_bytes(row)
         if len(block) == max_rows or (len(block) and size + length > BYTES):
             yield block
             block, size = Block(), 0
@@ -88,8 +88,10 @@ def block_limits() -> dict[str, int]:
     return {"rows": ROWS, "bytes": BYTES, "scores": SCORES}
 
 
-def _num_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+def num_bytes(row: LiveInput) -> int:
+    """Of the texts of a row, in UTF-8."""
+    texts = (row.text, row.pair or "") if isinstance(row, ModelInput) else ()
+    return sum(len(text) if text.isascii() else len(text.encode(errors="surrogatepass")) for text in texts)
 
 
 def estimate_num_rows(file: str, encoding: str | None = None) -> int | None:

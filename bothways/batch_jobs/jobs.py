@@ -3,10 +3,10 @@
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ import bothways
 from bothways.batch_jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
 from bothways.batch_jobs.journal import Journal, check_output, open_output
 from bothways.batch_jobs.progress import JobProgress
+from bothways.batch_jobs.workers import in_order, threads_of
 from bothways.batch_jobs.writers import (
     JsonLines,
     Npy,
@@ -40,7 +41,7 @@ from bothways.data.stream import (
     resolve_columns,
 )
 from bothways.data.tables import read_schema
-from bothways.data.text_files import ARROW
+from bothways.data.text_files import ARROW, open_file
 from bothways.errors import InputError, RowLocation, RowsError, format_count, id_column, no_such_column
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.load import load
@@ -54,10 +55,16 @@ from bothways.tasks.class_decoding import Prediction, stored_calibration
 from bothways.tasks.scores import probability_column
 from bothways.tasks.task import split_pairs
 
+if TYPE_CHECKING:
+    from bothways.batch_jobs.parts import Estimate
+
 VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")
 LABEL_SUFFIXES, LABEL_COLUMNS = (".csv", ".tsv"), ("label", "suggested", "confidence")  # of rows to label
 # Settings that do not change the results, or are compared in another way.
-IGNORED_SETTINGS = ("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "device", "json")
+IGNORED_SETTINGS = {
+    *("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "device", "json"),
+    *("workers", "mixed", "dry_run"),
+}
 
 
 class BlockFunction(Protocol):
@@ -66,10 +73,78 @@ class BlockFunction(Protocol):
     def __call__(self, rows: Sequence[ModelInput], progress: Progress | None = None) -> Any: ...
 
 
-def embed(settings: Embed) -> tuple[Journal, int]:
-    """Write a vector per row to `out`. Returns the journal and the size of a vector."""
-    check_output(settings.out, VECTOR_SUFFIXES, "vectors", resume=settings.resume)
-    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+def embed(settings: Embed) -> "tuple[Journal, int] | Estimate":
+    """Write a vector per row to `out`. Returns the counts and the size of a vector."""
+    if not settings.writes_parts:
+        check_output(settings.out, VECTOR_SUFFIXES, "vectors", resume=settings.resume)
+    job, result = _run(settings)
+    return (result, job.width) if isinstance(result, Journal) else result
+
+
+def predict(settings: Predict) -> "Journal | Estimate":
+    """Write the model's prediction for each row to `out`."""
+    assert settings.out is not None
+    if not settings.writes_parts:
+        check_output(settings.out, PREDICTION_SUFFIXES, "predictions", resume=settings.resume)
+    return _run(settings)[1]
+
+
+def _run(settings: Embed | Predict) -> "tuple[Job, Journal | Estimate]":
+    from bothways.batch_jobs import parts  # which uses this module
+
+    if settings.mixed and not settings.writes_parts:
+        raise InputError(f"mixed is for the parts of a directory; {settings.out} is a file: leave it out")
+    if settings.writes_parts:
+        return parts.run(settings)
+    if not settings.dry_run:
+        job = open_job(settings)
+        return job, write(job)
+    if settings.file == "-":
+        raise InputError("dry_run: standard input is not known before it is read; name a file")
+    open_file(as_path(settings.file)).close()
+    job = open_job(settings)
+    return job, parts.estimate(job, [as_path(settings.file)], 1)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model with settings for one input file, as a function from input rows to results and their file format.
+
+    inputs: all rows of the file, read once. scores: per row. width: the size of a vector; 0 for predictions.
+    """
+
+    settings: Embed | Predict
+    model: Predictor
+    inputs: Iterator[LiveInput]
+    compute: BlockFunction
+    writer: ResultFormat
+    scores: int = 1
+    width: int = 0
+
+    def blocks(self) -> Iterator[Block]:
+        return split_into_blocks(self.inputs, self.settings.on_error, self.scores)
+
+
+def open_job(settings: Embed | Predict, model: Predictor | None = None) -> Job:
+    """model: that of the settings; None: to be loaded."""
+    if isinstance(settings, Embed):
+        if model is None:
+            model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+        return _embed_job(settings, model)
+    model = load_for(settings) if model is None else model
+    kept = _kept_columns(settings, model)
+    assert settings.out is not None
+    return Job(
+        settings,
+        model,
+        read_inputs(model, settings, kept),
+        _prediction_function(model, settings, kept),
+        _table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas),
+        scores_per_row(model, settings),
+    )
+
+
+def _embed_job(settings: Embed, model: Predictor) -> Job:
     trained = {} if settings.text_column else model.description.settings
     names = resolve_columns(settings.file, settings, trained)
     inputs = read_texts(settings.file, text=names["text"], pair=names["pair"], encoding=settings.encoding)
@@ -86,18 +161,47 @@ def embed(settings: Embed) -> tuple[Journal, int]:
         )
 
     writer = Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, vector_column(width))
-    return _write(settings.out, writer, split_into_blocks(inputs, settings.on_error), compute, settings, model), width
+    return Job(settings, model, inputs, compute, writer, width=width)
 
 
-def predict(settings: Predict) -> Journal:
-    """Write the model's prediction for each row to `out`."""
-    assert settings.out is not None
-    check_output(settings.out, PREDICTION_SUFFIXES, "predictions", resume=settings.resume)
-    model = load_for(settings)
-    kept = _kept_columns(settings, model)
-    compute = _prediction_function(model, settings, kept)
-    writer = _table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas)
-    return _write(settings.out, writer, read_blocks(model, settings, kept), compute, settings, model)
+def write(job: Job) -> Journal:
+    """Write the results of all rows to one file."""
+    settings, out = job.settings, job.settings.out
+    assert out is not None
+    threads, blocks = threads_of(settings.workers), job.blocks()
+    with open_output(out, job.writer, reproduction_facts(settings, job.model, threads)) as output:
+        if settings.resume and not output.journal.blocks:
+            logger.info(f"{out}: nothing to resume; beginning at the first row")
+        output.skip_done(blocks)
+        num_rows = estimate_num_rows(settings.file, settings.encoding)
+        with JobProgress(out.name, num_rows, done=output.journal.rows) as progress:
+            for block, (computed, results) in _results(job, blocks, progress):
+                output.add(block, computed, results)
+        return output.finish()
+
+
+def _results(job: Job, blocks: Iterator[Block], progress: JobProgress) -> Iterator[tuple[Block, tuple[Block, Any]]]:
+    """Each block, and what `compute_block` returns for it."""
+    settings = job.settings
+    if settings.workers is None:
+        for block in blocks:
+            yield block, compute_block(job.compute, block, settings, progress)
+        return
+    tasks = ((settings, threads_of(settings.workers), block) for block in blocks)
+    for (_, _, block), result in in_order(_compute_in_worker, tasks, settings.workers):
+        progress.finish_block(len(block))
+        yield block, result
+
+
+def _compute_in_worker(task: tuple[Embed | Predict, int, Block]) -> tuple[Block, Any]:
+    settings, threads, block = task
+    return compute_block(_job_in_worker(settings, threads).compute, block, settings)
+
+
+@lru_cache(1)
+def _job_in_worker(settings: Embed | Predict, threads: int) -> Job:
+    torch.set_num_threads(threads)
+    return open_job(settings)
 
 
 def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
@@ -237,6 +341,14 @@ def _table(out: Path, columns: Any, escape_formulas: bool = False) -> ResultForm
 
 
 def read_blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[Block]:
+    return split_into_blocks(read_inputs(model, settings, kept), settings.on_error, scores_per_row(model, settings))
+
+
+def scores_per_row(model: Predictor, settings: Predict) -> int:
+    return max(1, TASKS[model.task].load().scores_per_row(model, settings.top))
+
+
+def read_inputs(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[LiveInput]:
     task = TASKS[model.task].load()
     if settings.text is not None:
         inputs: Iterator[LiveInput] = iter([_literal_input(model, settings, kept)])
@@ -255,7 +367,7 @@ def read_blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) ->
         if task.inputs == "single texts":
             inputs = _require_single(inputs, settings.file, names["text"], "the model reads one")
         inputs = _match_pairs(inputs, settings, names["text"], model)
-    return split_into_blocks(inputs, settings.on_error, max(1, task.scores_per_row(model, settings.top)))
+    return inputs
 
 
 def _literal_input(model: Predictor, settings: Predict, kept: Iterable[str]) -> ModelInput:
@@ -298,34 +410,15 @@ def score_labels(columns: Any) -> list[str]:
     return [kind.field(index).name for index in range(kind.num_fields)]
 
 
-def _write(
-    out: Path,
-    writer: ResultFormat,
-    blocks: Iterator[Block],
-    compute: BlockFunction,
-    settings: Embed | Predict,
-    model: Predictor,
-) -> Journal:
-    with open_output(out, writer, reproduction_facts(settings, model)) as output:
-        if settings.resume and not output.journal.blocks:
-            logger.info(f"{out}: nothing to resume; beginning at the first row")
-        output.skip_done(blocks)
-        with JobProgress(
-            out.name, estimate_num_rows(settings.file, settings.encoding), done=output.journal.rows
-        ) as progress:
-            for block in blocks:
-                output.add(block, *compute_block(compute, block, settings, progress))
-        return output.finish()
-
-
 def compute_block(
-    compute: BlockFunction, block: Block, settings: Embed | Predict, progress: JobProgress
+    compute: BlockFunction, block: Block, settings: Embed | Predict, progress: JobProgress | None = None
 ) -> tuple[Block, Any]:
     """A block and its results; with on_error "skip" the block without the rows that cannot be computed."""
     while True:
         try:
-            results = compute(block.inputs, progress.within_block(len(block)))
-            progress.finish_block(len(block))
+            results = compute(block.inputs, progress.within_block(len(block)) if progress else None)
+            if progress:
+                progress.finish_block(len(block))
             return block, results
         except RowsError as error:
             if settings.on_error == "stop":
@@ -347,8 +440,9 @@ def _source(settings: Embed | Predict) -> str:
     return "standard input" if settings.file == "-" else settings.file
 
 
-def reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str, Any]:
-    """Everything except the input that a result depends on: settings, model files, hardware and versions."""
+def reproduction_facts(settings: Embed | Predict, model: Predictor, threads: int | None = None) -> dict[str, Any]:
+    """Everything except the input that a result depends on: settings, model files, hardware and versions. threads: of
+    the process that computes; None: of this one."""
     return {
         "verb": type(settings).__name__.lower(),
         "block": block_limits(),
@@ -361,7 +455,7 @@ def reproduction_facts(settings: Embed | Predict, model: Predictor) -> dict[str,
         "dtype": str(model.dtype),
         "device": model.device.type,
         "processor": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
+        "threads": threads or torch.get_num_threads(),
         "torch": torch.__version__,
         "bothways": bothways.__version__,
     }

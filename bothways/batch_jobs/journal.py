@@ -155,6 +155,10 @@ class PartialOutput:
             path.unlink(missing_ok=True)
 
 
+class BusyError(InputError):
+    """Another process is writing the output."""
+
+
 class AppendOnlyFile:
     """A file that is appended to and can be truncated to its last valid size; created if it does not exist."""
 
@@ -172,7 +176,7 @@ class AppendOnlyFile:
         try:
             flock(self.file, LOCK_EX | LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{out}: another command is writing it; wait for it, or stop it") from None
+            raise BusyError(f"{out}: another command is writing it; wait for it, or stop it") from None
 
     def truncate(self, size: int) -> None:
         if self.path.stat().st_size < size:

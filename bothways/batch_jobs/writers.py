@@ -87,9 +87,11 @@ def _vector_lines(numbers: Sequence[int], vectors: Vectors) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Parquet(ResultFormat):
-    """A table of "row" and `columns`, a pyarrow.Schema; for vectors its only column is "vector"."""
+    """A table of "row" and `columns`, a pyarrow.Schema; for vectors its only column is "vector". file: the value of a
+    column "file" after "row"; None: without one."""
 
     columns: Any
+    file: str | None = None
 
     def head(self) -> bytes:
         return bytes(self._schema().serialize())
@@ -101,9 +103,13 @@ class Parquet(ResultFormat):
         if isinstance(results, np.ndarray):
             flat = pyarrow.array(results.ravel())
             vectors = pyarrow.FixedSizeListArray.from_arrays(flat, results.shape[1])
-            batch = pyarrow.RecordBatch.from_arrays([pyarrow.array(numbers, pyarrow.int64()), vectors], schema=schema)
+            files = [] if self.file is None else [pyarrow.array([self.file] * len(results), pyarrow.string())]
+            arrays = [pyarrow.array(numbers, pyarrow.int64()), *files, vectors]
+            batch = pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
         else:
             texts = [field.name for field in schema if pyarrow.types.is_string(field.type)]
+            first = {} if self.file is None else {"file": self.file}
+            results = [{**first, **row} for row in results]
             rows = [{"row": number, **_without_surrogates(row)} for number, row in zip(numbers, results, strict=True)]
             rows = [row | {name: _text(row[name]) for name in texts} for row in rows]
             batch = pyarrow.RecordBatch.from_pylist(rows, schema=schema)
@@ -132,7 +138,8 @@ class Parquet(ResultFormat):
     def _schema(self) -> Any:
         import pyarrow
 
-        return self.columns.insert(0, pyarrow.field("row", pyarrow.int64()))
+        files = [] if self.file is None else [pyarrow.field("file", pyarrow.string())]
+        return pyarrow.schema([pyarrow.field("row", pyarrow.int64()), *files, *self.columns])
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from bothways.settings.tools import Cache, Info, Vocab
 
 if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal
+    from bothways.batch_jobs.parts import Estimate
     from bothways.corpus.cache import CachedStore
     from bothways.search.commands import CachedIndex
     from bothways.tasks.fill import Guess
@@ -47,7 +48,7 @@ def vocab(settings: Vocab) -> int:
     return len(tokenizer)
 
 
-def predict(settings: Predict) -> "Journal | Iterator[list[dict[str, Any]]]":
+def predict(settings: Predict) -> "Journal | Estimate | Iterator[list[dict[str, Any]]]":
     """Write predictions, or rows to label, to a file; without an output file, yield rows block by block."""
     from bothways.batch_jobs import jobs
 

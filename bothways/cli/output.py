@@ -10,10 +10,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import format_count
-from bothways.log import print_json, print_lines
+from bothways.log import format_duration, print_json, print_lines
 
 if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal
+    from bothways.batch_jobs.parts import Estimate
     from bothways.cli.commands import CacheContents
     from bothways.compression.candidates import Choice
     from bothways.finetuning.deliver import FineTuneResult
@@ -174,6 +175,8 @@ def predict(settings: "Predict", result: "Journal | Iterator[list[dict[str, Any]
         blocks: Iterable[list[dict[str, Any]]] = result  # type: ignore[assignment]
         for rows in blocks:
             print_json(*rows)
+    elif settings.dry_run:
+        _print_estimate(settings, result)  # type: ignore[arg-type]
     elif settings.label_next is not None:
         text = f"{format_count(settings.label_next, 'row')} to label"
         _print_file(settings, result, {"to_label": settings.label_next}, text)  # type: ignore[arg-type]
@@ -181,10 +184,25 @@ def predict(settings: "Predict", result: "Journal | Iterator[list[dict[str, Any]
         _print_file(settings, result, {"predictions": result.results}, f"{result.results:,} predictions")  # type: ignore[union-attr, arg-type]
 
 
-def embed(settings: "Embed", result: "tuple[Journal, int]") -> None:
-    journal, size = result
+def embed(settings: "Embed", result: "tuple[Journal, int] | Estimate") -> None:
+    if settings.dry_run:
+        return _print_estimate(settings, result)  # type: ignore[arg-type]
+    journal, size = result  # type: ignore[misc]
     facts = {"vectors": journal.results, "size": size}
     _print_file(settings, journal, facts, f"{journal.results:,} vectors of size {size}")
+
+
+def _print_estimate(settings: Any, estimate: "Estimate") -> None:
+    """Print what a job would take."""
+    if settings.json:
+        return print_json(vars(estimate))
+    files, parts = format_count(estimate.files, "file"), format_count(estimate.parts, "part")
+    rows = "unknown rows" if estimate.rows is None else f"about {estimate.rows:,} rows"
+    print_lines(f"{files}, {parts}, {estimate.bytes:,} bytes, {rows}")
+    if estimate.seconds is None or estimate.dollars is None:
+        return print_lines("time and cost: unknown before the rows are read")
+    time = format_duration(estimate.seconds)
+    return print_lines(f"about {time} on this machine, ${estimate.dollars:.2f} at {estimate.price}")
 
 
 def _print_file(settings: Any, journal: "Journal", facts: dict[str, Any], text: str) -> None:
@@ -193,8 +211,9 @@ def _print_file(settings: Any, journal: "Journal", facts: dict[str, Any], text: 
 
     facts["file"] = str(settings.out)
     if journal.set_aside:
-        facts |= {"skipped": journal.set_aside, "skipped_file": str(side_file(settings.out))}
-        skipped = f"; {format_count(journal.set_aside, 'row')} skipped, listed in {side_file(settings.out)}"
+        listed = settings.out / "_skipped" if settings.writes_parts else side_file(settings.out)
+        facts |= {"skipped": journal.set_aside, "skipped_file": str(listed)}
+        skipped = f"; {format_count(journal.set_aside, 'row')} skipped, listed in {listed}"
     else:
         skipped = ""
     print_json(facts) if settings.json else print_lines(f"{text} in {settings.out}{skipped}")

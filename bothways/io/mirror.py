@@ -33,7 +33,7 @@ def with_copies(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(settings: Any, *rest: Any, **options: Any) -> Any:
         out = getattr(settings, "out", None)
-        if not isinstance(out, CloudPath):
+        if not isinstance(out, CloudPath) or getattr(settings, "writes_parts", False):
             return function(settings, *rest, **options)
         with mirrored(out, is_resumed=getattr(settings, "resume", False)) as local:
             return function(replace(settings, out=local), *rest, **options)

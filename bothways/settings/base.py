@@ -114,7 +114,7 @@ DOMAIN_NAME_CODECS = ("idna", "punycode")  # encode a name, not a file; both fai
 
 # The smallest and largest allowed value of each setting, inclusive, in every verb that has it.
 BOUNDS: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("size", "dimensions", "vocab_size", "alphabet", "processes", "steps"), (1, math.inf)),
+    **dict.fromkeys(("size", "dimensions", "vocab_size", "alphabet", "processes", "workers", "steps"), (1, math.inf)),
     **dict.fromkeys(("batch_tokens", "gradient_accumulation"), (1, math.inf)),
     **dict.fromkeys(("evaluate_every", "seeds", "top", "keep_checkpoints", "heldout_examples"), (1, math.inf)),
     **dict.fromkeys(("batch_size", "patience", "max_answer_tokens", "label_next"), (1, math.inf)),

@@ -30,7 +30,25 @@ from bothways.settings.fields import FileName, Location, OptionalLocation, Posit
 
 
 @settings
-class Predict(Windows, Encoded, Checked, Compute, Printed):
+class Parts:
+    """How the work on many rows is divided."""
+
+    workers: int | None = None
+    """Processes that compute, each with its share of the cores. [this one, with all]"""
+    mixed: bool = False
+    """With a directory as output: accept another processor or other versions than those the parts were planned with."""
+    dry_run: bool = False
+    """Only print the parts, and an estimate of time and cost."""
+
+    @property
+    def writes_parts(self) -> bool:
+        """Whether the output is a directory, of a file for each part of the input."""
+        out = getattr(self, "out", None)
+        return out is not None and not out.suffix
+
+
+@settings
+class Predict(Windows, Encoded, Parts, Checked, Compute, Printed):
     """Predict labels, numbers, entities or answers, in input order; by default one JSON object per line."""
 
     model: Model
@@ -58,7 +76,7 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
     label_next: int | None = None
     """Instead of predictions, write this many rows to label next, as a .csv or .tsv with an empty column label."""
     out: OptionalOutput = default(None)
-    """Output file: .jsonl, .parquet, .csv or .tsv. [standard output]"""
+    """Output: .jsonl, .parquet, .csv or .tsv; or a directory of a .parquet for each part. [standard output]"""
     escape_formulas: bool = False
     """In .csv and .tsv: put ' before texts that spreadsheets evaluate (those that begin with =, +, - or @)."""
     resume: bool = False
@@ -80,11 +98,13 @@ class Predict(Windows, Encoded, Checked, Compute, Printed):
             raise InputError("escape_formulas is for a .csv or .tsv; name one with --out")
         if self.label_next is not None:
             self._check_label_next()
+        if self.out is None and (self.workers or self.mixed or self.dry_run):
+            raise InputError("workers, mixed and dry_run are for an output file or directory; name one with --out")
 
     def _check_label_next(self) -> None:
         if self.out is None:
             raise InputError(f"label_next ({self.label_next}) writes rows to be filled in; name a .csv with --out")
-        for name in ("text", "keep_columns", "top", "coverage", "resume"):
+        for name in ("text", "keep_columns", "top", "coverage", "resume", "workers", "dry_run"):
             if getattr(self, name) not in (None, False):
                 reason = "it keeps all columns" if name == "keep_columns" else "it chooses rows of a file"
                 raise InputError(
@@ -107,7 +127,7 @@ class Fill(Checked, Compute, Printed):
 
 
 @settings
-class Embed(Windows, Encoded, Checked, Compute, Printed):
+class Embed(Windows, Encoded, Parts, Checked, Compute, Printed):
     """Embed texts: a vector per text, as .npy (float32, [texts, hidden size]), .parquet or .jsonl."""
 
     model: DefaultModel = default(Path(DEFAULT))
@@ -115,7 +135,7 @@ class Embed(Windows, Encoded, Checked, Compute, Printed):
     file: Positional[Annotated[FileName, arg(metavar="FILE")]]
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, or - for standard input."""
     out: Output
-    """Output file: .npy, .parquet or .jsonl."""
+    """Output: .npy, .parquet or .jsonl; or a directory of a .parquet for each part."""
     text_column: str | None = None
     """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
     pooling: VectorPooling = "auto"
