@@ -82,7 +82,7 @@ VERBS: dict[str, Verb] = {
     },
     "predict": Verb("predict:Predict", "cli.commands:predict", "predict labels, numbers, entities or answers", USE),
     "fill": Verb("predict:Fill", "cli.commands:fill", "fill each [MASK] in a text", USE),
-    "embed": Verb("predict:Embed", "batch_jobs.jobs:embed", "write a vector for each text", USE),
+    "embed": Verb("predict:Embed", "batch_jobs.run:embed", "write a vector for each text", USE),
     "index": Verb("search:Index", "search.commands:run_index", "index folders for search by words and meaning", SEARCH),
     "search": Verb("search:Search", "search.commands:run_search", "search a folder or an index", SEARCH),
     "extract": Verb(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from bothways.io import cloud
@@ -107,3 +108,38 @@ def test_twenty_kills_lose_and_double_nothing(texts, bucket, proxy):  # noqa: F8
             for file in as_path(bucket).files():
                 file.unlink()
     assert not [file for file in as_path(bucket).files() if file.name.endswith(".claim")]
+
+
+def test_twenty_kills_of_two_processes_with_parts_lose_and_double_nothing(texts, bucket, proxy):  # noqa: F811
+    """Of the command or one of its workers, each time after a random number of further parts."""
+    (texts / "in").mkdir()
+    for number in range(120):
+        (texts / "in" / f"{number:03}.txt").write_text("".join(f"film {n} of {number}\n" for n in range(300)))
+    arguments = ["embed", "bothways-en-static", texts / "in", "--workers", "2", "--resume", "-o"]
+    subprocess.run(command([*arguments, texts / "whole"]), check=True)
+    draws, kills = random.Random(5), 0
+    while kills < KILLS:
+        is_done = False
+        while not is_done:
+            left, run, killed = [draws.randint(1, 12) if kills < KILLS else 10**9], [], []
+
+            def plan(method, path, left=left, run=run, killed=killed):
+                left[0] -= method == "PUT" and "/_parts/" in path
+                if left[0] == 0:
+                    left[0] = 10**9
+                    killed.append(path)
+                    workers = psutil.Process(run[0].pid).children()
+                    (draws.choice(workers) if draws.random() < 0.5 and workers else run[0]).kill()
+                return ""
+
+            proxy.plan = plan
+            run.append(subprocess.Popen(command([*arguments, f"{bucket}/out"])))
+            is_done = run[0].wait() == 0
+            kills += len(killed)
+        proxy.plan = lambda method, path: ""
+        parts = {file.name: file for file in as_path(f"{bucket}/out").files() if file.suffix == ".parquet"}
+        assert {*parts} == {file.name for file in (texts / "whole").glob("part-*")}
+        assert all(file.read_bytes() == (texts / "whole" / name).read_bytes() for name, file in parts.items())
+        for file in as_path(bucket).files():
+            file.unlink()
+    print(f"{kills} kills")

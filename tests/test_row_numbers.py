@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import bothways
-from bothways.batch_jobs.jobs import choose_rows, predict, predict_blocks
+from bothways.batch_jobs.jobs import choose_rows, predict_blocks
+from bothways.batch_jobs.run import predict
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.examples import read_table

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ import bothways
 from bothways.batch_jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
 from bothways.batch_jobs.journal import Journal, check_output, open_output
 from bothways.batch_jobs.progress import JobProgress
-from bothways.batch_jobs.workers import in_order, threads_of
 from bothways.batch_jobs.writers import (
     JsonLines,
     Npy,
@@ -41,7 +40,7 @@ from bothways.data.stream import (
     resolve_columns,
 )
 from bothways.data.tables import read_schema
-from bothways.data.text_files import ARROW, open_file
+from bothways.data.text_files import ARROW
 from bothways.errors import InputError, RowLocation, RowsError, format_count, id_column, no_such_column
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.load import load
@@ -54,16 +53,13 @@ from bothways.tasks import TASKS
 from bothways.tasks.class_decoding import Prediction, stored_calibration
 from bothways.tasks.scores import probability_column
 from bothways.tasks.task import split_pairs
+from bothways.tokenizer.workers import in_order, num_cores
 
-if TYPE_CHECKING:
-    from bothways.batch_jobs.parts import Estimate
-
-VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")
 LABEL_SUFFIXES, LABEL_COLUMNS = (".csv", ".tsv"), ("label", "suggested", "confidence")  # of rows to label
 # Settings that do not change the results, or are compared in another way.
 IGNORED_SETTINGS = {
     *("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "device", "json"),
-    *("workers", "mixed", "dry_run"),
+    *("workers", "ray", "mixed", "dry_run"),
 }
 
 
@@ -71,39 +67,6 @@ class BlockFunction(Protocol):
     """The function from input rows to results: vectors, or result rows."""
 
     def __call__(self, rows: Sequence[ModelInput], progress: Progress | None = None) -> Any: ...
-
-
-def embed(settings: Embed) -> "tuple[Journal, int] | Estimate":
-    """Write a vector per row to `out`. Returns the counts and the size of a vector."""
-    if not settings.writes_parts:
-        check_output(settings.out, VECTOR_SUFFIXES, "vectors", resume=settings.resume)
-    job, result = _run(settings)
-    return (result, job.width) if isinstance(result, Journal) else result
-
-
-def predict(settings: Predict) -> "Journal | Estimate":
-    """Write the model's prediction for each row to `out`."""
-    assert settings.out is not None
-    if not settings.writes_parts:
-        check_output(settings.out, PREDICTION_SUFFIXES, "predictions", resume=settings.resume)
-    return _run(settings)[1]
-
-
-def _run(settings: Embed | Predict) -> "tuple[Job, Journal | Estimate]":
-    from bothways.batch_jobs import parts  # which uses this module
-
-    if settings.mixed and not settings.writes_parts:
-        raise InputError(f"mixed is for the parts of a directory; {settings.out} is a file: leave it out")
-    if settings.writes_parts:
-        return parts.run(settings)
-    if not settings.dry_run:
-        job = open_job(settings)
-        return job, write(job)
-    if settings.file == "-":
-        raise InputError("dry_run: standard input is not known before it is read; name a file")
-    open_file(as_path(settings.file)).close()
-    job = open_job(settings)
-    return job, parts.estimate(job, [as_path(settings.file)], 1)
 
 
 @dataclass(frozen=True)
@@ -168,7 +131,7 @@ def write(job: Job) -> Journal:
     """Write the results of all rows to one file."""
     settings, out = job.settings, job.settings.out
     assert out is not None
-    threads, blocks = threads_of(settings.workers), job.blocks()
+    threads, blocks = threads_of(settings), job.blocks()
     with open_output(out, job.writer, reproduction_facts(settings, job.model, threads)) as output:
         if settings.resume and not output.journal.blocks:
             logger.info(f"{out}: nothing to resume; beginning at the first row")
@@ -187,10 +150,17 @@ def _results(job: Job, blocks: Iterator[Block], progress: JobProgress) -> Iterat
         for block in blocks:
             yield block, compute_block(job.compute, block, settings, progress)
         return
-    tasks = ((settings, threads_of(settings.workers), block) for block in blocks)
+    tasks = ((settings, threads_of(settings), block) for block in blocks)
     for (_, _, block), result in in_order(_compute_in_worker, tasks, settings.workers):
         progress.finish_block(len(block))
         yield block, result
+
+
+def threads_of(settings: Embed | Predict) -> int:
+    """The threads of each worker: its share of the cores, or one under Ray; without workers those of this process."""
+    if settings.workers is None and settings.ray is None:
+        return torch.get_num_threads()
+    return 1 if settings.ray else max(1, num_cores() // (settings.workers or 1))
 
 
 def _compute_in_worker(task: tuple[Embed | Predict, int, Block]) -> tuple[Block, Any]:

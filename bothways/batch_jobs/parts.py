@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bothways import ray
 from bothways.batch_jobs import jobs
 from bothways.batch_jobs.blocks import estimate_num_rows, num_bytes, split_into_blocks
 from bothways.batch_jobs.journal import BusyError, Journal, open_output, side_file
 from bothways.batch_jobs.progress import JobProgress
-from bothways.batch_jobs.workers import in_order, threads_of
 from bothways.batch_jobs.writers import Parquet
 from bothways.data.datasets import HUB_PREFIX
 from bothways.data.text_files import EXPLICIT_TYPES, file_type, find_files, is_compressed
@@ -36,6 +36,7 @@ from bothways.io import cache_directory, write_atomic
 from bothways.io.cloud import CloudPath, as_path
 from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
+from bothways.tokenizer.workers import in_order
 from bothways.training.run_checkpoints import differences
 
 PLAN, MANIFEST, RECORDS, SKIPPED, WORK = "_plan.json", "_manifest.json", "_parts", "_skipped", "_work"
@@ -77,7 +78,7 @@ class PartsPlan:
         return f"part-{number:05}-of-{len(self.parts):05}"
 
     def task(self, number: int, settings: Embed | Predict) -> "PartTask":
-        rows, threads = self.parts[number], threads_of(settings.workers)
+        rows, threads = self.parts[number], jobs.threads_of(settings)
         one = self.inputs[rows.input]
         column = one.name if len(self.inputs) > 1 else None
         settings = replace(settings, file=one.path)
@@ -134,13 +135,21 @@ def run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
         start = hash((socket.gethostname(), os.getpid())) % max(1, len(missing))  # of several commands, each elsewhere
         missing = missing[start:] + missing[:start]
     tasks, busy = (plan.task(number, settings) for number in missing), 0
+    records = _records(tasks, settings)
     with JobProgress(out.name, None) as progress:
-        for _, record in in_order(compute_part, tasks, settings.workers):
+        for record in records:
             busy += record is None
             progress.finish_block(record["rows"] if record else 0)
     if busy:
         raise InputError(f"{out}: another command is writing {busy:,} of the parts; wait for it, or use --resume then")
     return job, _finish(out, plan)
+
+
+def _records(tasks: Iterator[PartTask], settings: Embed | Predict) -> Iterator[dict[str, Any] | None]:
+    if settings.ray is None:
+        yield from (record for _, record in in_order(compute_part, tasks, settings.workers))
+    elif named := [(task.name, task) for task in tasks]:
+        yield from ray.in_any_order(compute_part, named, settings.ray, settings.workers)
 
 
 def _check_output(out: Path, settings: Embed | Predict) -> None:
@@ -160,7 +169,7 @@ def _check_output(out: Path, settings: Embed | Predict) -> None:
 
 def _open_plan(out: Path, files: list[Path], settings: Embed | Predict, model: Predictor) -> PartsPlan:
     """The plan in the directory, or a new one. InputError if it has other settings or inputs."""
-    facts = jobs.reproduction_facts(settings, model, threads_of(settings.workers))
+    facts = jobs.reproduction_facts(settings, model, jobs.threads_of(settings))
     inputs = _versions(files, as_path(settings.file))
     if not (out / PLAN).is_file():
         plan = PartsPlan(facts, inputs, _cut(inputs, settings, model))

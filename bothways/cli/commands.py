@@ -50,11 +50,11 @@ def vocab(settings: Vocab) -> int:
 
 def predict(settings: Predict) -> "Journal | Estimate | Iterator[list[dict[str, Any]]]":
     """Write predictions, or rows to label, to a file; without an output file, yield rows block by block."""
-    from bothways.batch_jobs import jobs
+    from bothways.batch_jobs import jobs, run
 
     if settings.label_next is not None:
         return jobs.choose_rows(settings)
-    return jobs.predict_blocks(settings) if settings.out is None else jobs.predict(settings)
+    return jobs.predict_blocks(settings) if settings.out is None else run.predict(settings)
 
 
 def fill(settings: Fill) -> "list[list[Guess]]":

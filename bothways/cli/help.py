@@ -30,10 +30,10 @@ GROUPS = {
     "evaluation": "metric positive baselines evaluations-per-epoch evaluate-every patience keep-seed "
     "tolerance max-drop",
     "output": "out files-with-matches color resume checkpoint-every keep-checkpoints tensorboard keep-columns "
-    "top coverage label-next normalize escape-formulas to int8 word-bits layer-bits round clear json",
+    "top coverage label-next normalize escape-formulas to int8 word-bits layer-bits round clear dry-run json",
     "limits": "max-requests queue-tokens max-body max-texts max-text-tokens read-timeout grace",
-    "machine": "store host port api-key-file auth allow-host max-wait access-log device dtype processes compile shard "
-    "deterministic watts",
+    "machine": "store host port api-key-file auth allow-host max-wait access-log device dtype processes workers mixed "
+    "ray compile shard deterministic watts",
 }
 GROUP_BY_FLAG = {flag: group for group, flags in GROUPS.items() for flag in flags.split()}
 EXAMPLES = {  # by verb, its arguments

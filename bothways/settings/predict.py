@@ -35,6 +35,8 @@ class Parts:
 
     workers: int | None = None
     """Processes that compute, each with its share of the cores. [this one, with all]"""
+    ray: str | None = None
+    """With a directory as output: place the parts on a Ray cluster: its address, auto, or local for a new one here."""
     mixed: bool = False
     """With a directory as output: accept another processor or other versions than those the parts were planned with."""
     dry_run: bool = False
@@ -98,8 +100,8 @@ class Predict(Windows, Encoded, Parts, Checked, Compute, Printed):
             raise InputError("escape_formulas is for a .csv or .tsv; name one with --out")
         if self.label_next is not None:
             self._check_label_next()
-        if self.out is None and (self.workers or self.mixed or self.dry_run):
-            raise InputError("workers, mixed and dry_run are for an output file or directory; name one with --out")
+        if self.out is None and (self.workers or self.ray or self.mixed or self.dry_run):
+            raise InputError("workers, ray, mixed and dry_run are for an output file or directory; name it with --out")
 
     def _check_label_next(self) -> None:
         if self.out is None:

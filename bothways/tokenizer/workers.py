@@ -1,9 +1,9 @@
-"""Worker processes (multiprocessing) that end with their parent; parallel encoding of texts."""
+"""Worker processes (multiprocessing) that end with their parent: tasks in order, parallel encoding of texts."""
 
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -13,9 +13,13 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from bothways.errors import InputError
+from bothways.log import logger
 
 Item = TypeVar("Item")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 BLOCK = 2000  # texts per task
+TRIES = 4  # of a task whose process is killed
 
 
 class TextEncoder(Protocol):
@@ -71,6 +75,42 @@ def _exit_with_parent() -> None:
     if parent := parent_process():
         parent.join()
         os._exit(1)
+
+
+def in_order(
+    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int | None
+) -> Iterator[tuple[Task, Result]]:
+    """(task, function(task)) in the order of the tasks; the first error ends it. None: in this process.
+
+    InputError if a task has been begun TRIES times without a result, which probably needs more memory than there is.
+    """
+    if workers is None:
+        yield from ((task, function(task)) for task in tasks)
+        return
+    remaining, begun, failures = iter(tasks), deque[Task](), 0
+    while True:
+        with worker_pool(workers, "compute results") as pool:
+            try:
+                waiting: deque[Future[Result]] = deque(pool.submit(function, task) for task in begun)
+                while True:
+                    while len(begun) < 2 * workers and (task := next(remaining, None)) is not None:
+                        begun.append(task)
+                        waiting.append(pool.submit(function, task))
+                    if not begun:
+                        return
+                    result = waiting.popleft().result()
+                    failures = 0
+                    yield begun.popleft(), result
+            except BrokenProcessPool:
+                failures += 1
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+        if failures == TRIES:
+            raise InputError(
+                f"a process was killed in {TRIES} attempts at the same work, probably because memory ran out; use "
+                f"fewer processes (--workers, which is {workers})"
+            )
+        logger.warning("a worker process was killed; its work begins again")
 
 
 _tokenizer: TextEncoder

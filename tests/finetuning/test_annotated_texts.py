@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways.batch_jobs import jobs
+from bothways.batch_jobs.run import predict
 from bothways.checkpoint import checkpoint
 from bothways.data.examples import read_tagged
 from bothways.errors import InputError
@@ -53,7 +53,7 @@ def test_entities_are_learned_from_characters_and_reported_in_their_text(run):
 def test_predictions_are_read_again_as_gold_entities_and_as_training_data(run, tmp_path, table):
     test = run.settings.test
     out = tmp_path / "predicted.jsonl"
-    jobs.predict(Predict(model=run.result.model, file=str(test), out=out, keep_columns="text", dtype="float32"))
+    predict(Predict(model=run.result.model, file=str(test), out=out, keep_columns="text", dtype="float32"))
     rows = [*map(json.loads, out.read_text(encoding="utf-8").splitlines())]
     assert sum(len(row["entities"]) for row in rows) > 20
     assert all(row["text"][one["start"] : one["end"]] == one["text"] for row in rows for one in row["entities"])
@@ -71,12 +71,12 @@ def test_tasks_of_label_studio_are_predicted(run, tmp_path):
     rows = annotated_rows(9, 5)
     tasks, out = tmp_path / "tasks.json", tmp_path / "predicted.jsonl"
     tasks.write_text(json.dumps([{"id": 5, "data": {"text": row["text"]}} for row in rows]), encoding="utf-8")
-    jobs.predict(Predict(model=run.result.model, file=str(tasks), out=out, keep_columns="text,id", dtype="float32"))
+    predict(Predict(model=run.result.model, file=str(tasks), out=out, keep_columns="text,id", dtype="float32"))
     predicted = [*map(json.loads, out.read_text(encoding="utf-8").splitlines())]
     assert [(row["id"], row["text"]) for row in predicted] == [(5, row["text"]) for row in rows]
     tasks.write_text("[5]", encoding="utf-8")
     with pytest.raises(InputError, match=r"tasks\.json: row 0: .*int"):
-        jobs.predict(Predict(model=run.result.model, file=str(tasks), out=tmp_path / "other.jsonl"))
+        predict(Predict(model=run.result.model, file=str(tasks), out=tmp_path / "other.jsonl"))
 
 
 def test_tables_in_memory_score_like_their_file(run):
@@ -163,5 +163,5 @@ def test_a_model_of_plain_labels_reads_its_predictions_again(run, tmp_path, tabl
     )
     model = run_task(settings).model
     out = tmp_path / "predicted.jsonl"
-    jobs.predict(Predict(model=model, file=str(run.settings.test), out=out, keep_columns="text", dtype="float32"))
+    predict(Predict(model=model, file=str(run.settings.test), out=out, keep_columns="text", dtype="float32"))
     assert evaluate.run(Evaluate(model=model, file=(out,), dtype="float32"))["accuracy"] == 1.0

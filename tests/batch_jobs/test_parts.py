@@ -1,0 +1,301 @@
+"""Large jobs in named parts: the same bytes whatever the number of processes and however often they are killed."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow.parquet
+import pytest
+
+from bothways.batch_jobs import blocks, jobs, parts, run
+from bothways.checkpoint import checkpoint
+from bothways.checkpoint.contents import Checkpoint
+from bothways.errors import InputError
+from bothways.io.cloud import CloudPath, Status
+from bothways.settings import Embed, Predict
+from bothways.tokenizer.workers import in_order
+
+WORDS = "the cat sat on a mat and dogs ran".split()
+
+
+@pytest.fixture(scope="module")
+def models(make_model, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("models")
+    for kind, heads, labels in (("vectors", {}, ()), ("labels", {"classes": 3}, ("x", "é", "z"))):
+        checkpoint.save(Checkpoint(make_model("bert", heads), tokenizer, labels=labels), directory / kind)
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    monkeypatch.setattr(jobs, "num_cores", lambda: 2)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of 5 tables, in which every third text has a line end; and one below it."""
+    (tmp_path / "in" / "below").mkdir(parents=True)
+    for number in range(5):
+        write_table(tmp_path / "in" / ("below" if number == 2 else "") / f"{number}.csv", number, 7 + number)
+    return tmp_path / "in"
+
+
+def write_table(file, first, rows):
+    with file.open("w", newline="") as opened:
+        table = csv.writer(opened)
+        table.writerow(["text", "id"])
+        for n in range(rows):
+            table.writerow([f"{WORDS[n % 9]}{chr(10) if n % 3 else ' '}{WORDS[(n * first) % 9]} mat", f"{first}-{n}"])
+
+
+def embed(models, file, out, **options):
+    return run.embed(
+        Embed(model=models / "vectors", file=str(file), out=out, text_column="text", dtype="float32", **options)
+    )
+
+
+def contents(out):
+    return {file.name: file.read_bytes() for file in Path(out).glob("part-*")}
+
+
+def manifest(out):
+    return json.loads((out / "_manifest.json").read_text())
+
+
+def test_parts_hold_the_rows_of_each_file_and_a_table_reader_reads_the_directory(models, folder, tmp_path):
+    journal, width = embed(models, folder, tmp_path / "out")
+    table = pyarrow.parquet.read_table(tmp_path / "out")
+    assert journal.results == table.num_rows == sum(range(7, 12)) and width == 24
+    names = ["0.csv", "1.csv", "3.csv", "4.csv", "below/2.csv"]
+    assert [record["file"] for record in manifest(tmp_path / "out")["parts"]] == names
+    for name in names:
+        embed(models, folder / name, tmp_path / "one.npy")
+        rows = table.filter(pyarrow.compute.equal(table["file"], name))
+        assert rows["row"].to_pylist() == [*range(rows.num_rows)]
+        np.testing.assert_array_equal(np.stack(rows["vector"].to_numpy()), np.load(tmp_path / "one.npy"))
+        (tmp_path / "one.npy").unlink()
+    assert not (tmp_path / "out" / "_work").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_write_the_bytes_of_one(models, folder, tmp_path, monkeypatch):
+    embed(models, folder, tmp_path / "one")
+    embed(models, folder, tmp_path / "two", workers=2)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two") and len(contents(tmp_path / "one")) == 5
+    processes = {record["process"] for record in manifest(tmp_path / "two")["parts"]}
+    assert processes and os.getpid() not in processes
+    monkeypatch.setattr(blocks, "ROWS", 4)
+    settings = dict(model=models / "labels", file=str(folder / "4.csv"), dtype="float32", keep_columns="id")
+    run.predict(Predict(out=tmp_path / "one.csv", **settings))
+    run.predict(Predict(out=tmp_path / "two.csv", workers=2, **settings))
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+
+
+def test_a_large_file_is_cut_between_rows_and_read_on_from_part_to_part(models, tmp_path, monkeypatch):
+    write_table(tmp_path / "big.csv", 1, 50)
+    monkeypatch.setattr(parts, "PART_BYTES", 200)
+    opened, open_job = [], jobs.open_job
+    monkeypatch.setattr(jobs, "open_job", lambda *arguments: opened.append(0) or open_job(*arguments))
+    embed(models, tmp_path / "big.csv", tmp_path / "out")
+    records = manifest(tmp_path / "out")["parts"]
+    assert len(records) > 2 and sum(record["rows"] for record in records) == 50
+    ends = [record["first_row"] + record["rows"] for record in records]
+    assert [record["first_row"] for record in records] == [0, *ends[:-1]] and ends[-1] == 50
+    assert len(opened) == 3  # for the settings, the plan and the parts
+    embed(models, tmp_path / "big.csv", tmp_path / "whole.npy")
+    table = pyarrow.parquet.read_table(tmp_path / "out")
+    assert table.column_names == ["row", "vector"] and table["row"].to_pylist() == [*range(50)]
+    np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), np.load(tmp_path / "whole.npy"), atol=1e-6)
+
+
+def test_a_large_parquet_is_cut_by_its_number_of_rows(models, tmp_path, monkeypatch):
+    pyarrow.parquet.write_table(pyarrow.table({"text": [f"the cat {n}" for n in range(40)]}), tmp_path / "t.parquet")
+    monkeypatch.setattr(parts, "PART_ROWS", 15)
+    monkeypatch.setattr(parts, "PART_BYTES", (tmp_path / "t.parquet").stat().st_size - 1)
+    embed(models, tmp_path / "t.parquet", tmp_path / "out")
+    assert [record["rows"] for record in manifest(tmp_path / "out")["parts"]] == [15, 15, 10]
+
+
+def test_predictions_in_parts_keep_columns_and_list_skipped_rows(models, folder, tmp_path):
+    with (folder / "0.csv").open("a") as opened:
+        opened.write("too,many,columns\n")
+    settings = dict(model=models / "labels", file=str(folder), out=tmp_path / "out", dtype="float32")
+    with pytest.raises(InputError, match=r"0\.csv: row 7 .*--on-error skip"):
+        run.predict(Predict(**settings))
+    journal = run.predict(Predict(**settings, on_error="skip", resume=True))
+    assert journal.set_aside == 1 and journal.rows == sum(range(7, 12)) + 1
+    (listed,) = (tmp_path / "out" / "_skipped").iterdir()
+    assert json.loads(listed.read_text())["row"] == 7 and listed.name == "part-00000-of-00005.jsonl"
+    table = pyarrow.parquet.read_table(tmp_path / "out")
+    assert {"row", "file", "line", "id", "label"} <= {*table.column_names}
+    assert table["id"][0].as_py() == "0-0" and table["line"][1].as_py() == 3
+
+
+@pytest.fixture
+def begun(models, folder, tmp_path, monkeypatch):
+    """The options of a job that was stopped after two parts."""
+    real, count = parts.compute_part, iter(range(9))
+    monkeypatch.setattr(parts, "compute_part", lambda task: real(task) if next(count) < 2 else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        embed(models, folder, tmp_path / "out")
+    monkeypatch.setattr(parts, "compute_part", real)
+    return dict(models=models, file=folder, out=tmp_path / "out")
+
+
+def test_a_stopped_job_computes_only_the_parts_that_are_missing(begun, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="was begun; continue with --resume"):
+        embed(**begun)
+    before, computed, real = contents(tmp_path / "out"), [], parts.compute_part
+    assert len(before) == 2
+    monkeypatch.setattr(parts, "compute_part", lambda task: computed.append(task.name) or real(task))
+    embed(**begun, resume=True)
+    assert len(computed) == 3 and not {*computed} & {name.removesuffix(".parquet") for name in before}
+    embed(**{**begun, "out": tmp_path / "whole"})
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    with pytest.raises(InputError, match="is complete"):
+        embed(**begun, resume=True)
+
+
+def test_another_input_or_other_settings_are_refused(begun, folder):
+    with pytest.raises(InputError, match=r"planned with other settings \(normalize: True -> False\)"):
+        embed(**begun, resume=True, normalize=False, mixed=True)
+    with (folder / "below" / "2.csv").open("a") as opened:
+        opened.write("one more,2-9\n")
+    with pytest.raises(InputError, match=r"input has changed .*\(below/2\.csv\)"):
+        embed(**begun, resume=True)
+
+
+def test_an_input_that_changes_while_it_is_read_is_refused(models, folder, tmp_path, monkeypatch):
+    real = jobs.compute_block
+
+    def changing(*arguments):
+        os.utime(folder / "1.csv", ns=(1, 1))
+        return real(*arguments)
+
+    monkeypatch.setattr(jobs, "compute_block", changing)
+    with pytest.raises(InputError, match=r"1\.csv: has changed while"):
+        embed(models, folder, tmp_path / "out")
+    assert len(contents(tmp_path / "out")) == 1
+
+
+def test_another_machine_is_refused_or_accepted_and_named(begun, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "other")
+    with pytest.raises(InputError, match=r"planned on another machine \(processor: .*'other'\).*--mixed"):
+        embed(**begun, resume=True)
+    embed(**begun, resume=True, mixed=True)
+    stored = manifest(tmp_path / "out")
+    assert stored["is_mixed"] and sum("other" in record["differs"] for record in stored["parts"]) == 3
+
+
+def test_a_part_that_another_process_is_at_is_left_to_it(begun, tmp_path, monkeypatch):
+    import fcntl
+
+    held, real = [], parts.open_output
+
+    def busy(out, *arguments):
+        if not held:  # as another process would
+            held.append(out.with_name(f".{out.name}.partial").open("ab"))
+            fcntl.flock(held[0], fcntl.LOCK_EX)
+        return real(out, *arguments)
+
+    monkeypatch.setattr(parts, "open_output", busy)
+    with pytest.raises(InputError, match="another command is writing 1 of the parts"):
+        embed(**begun, resume=True)
+    held[0].close()
+    assert len(contents(tmp_path / "out")) == 4
+    embed(**begun, resume=True)
+    assert len(contents(tmp_path / "out")) == 5
+
+
+def test_what_has_no_parts_is_refused_with_a_way_out(models, folder, tmp_path):
+    with pytest.raises(InputError, match="-: is read as one stream.*an output file"):
+        embed(models, "-", tmp_path / "out")
+    with pytest.raises(InputError, match="is in the input"):
+        embed(models, folder, folder / "out")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    with pytest.raises(InputError, match="full: has other files"):
+        embed(models, folder, tmp_path / "full")
+    with pytest.raises(InputError, match="mixed and ray are for the parts of a directory"):
+        embed(models, folder / "0.csv", tmp_path / "v.npy", mixed=True)
+    with pytest.raises(InputError, match="workers, ray, mixed and dry_run are for an output"):
+        Predict(model=models / "labels", file="t.csv", workers=2)
+    with pytest.raises(InputError, match="workers .0. must be at least 1"):
+        embed(models, folder, tmp_path / "out", workers=0)
+
+
+def test_a_dry_run_writes_nothing_and_says_parts_bytes_time_and_cost(models, folder, tmp_path):
+    size = sum(file.stat().st_size for file in folder.rglob("*.csv"))
+    estimate = embed(models, folder, tmp_path / "out", dry_run=True)
+    assert (estimate.files, estimate.parts, estimate.bytes) == (5, 5, size)
+    assert 20 < estimate.rows < 90 and estimate.seconds > 0
+    assert estimate.dollars == pytest.approx(estimate.seconds / 3600 * parts.CORE_HOUR * parts.torch.get_num_threads())
+    one = embed(models, folder / "0.csv", tmp_path / "v.npy", dry_run=True)
+    assert one.parts == 1 and {*tmp_path.iterdir()} == {folder}
+
+
+def test_a_listing_of_many_objects_is_planned_without_a_request(models, monkeypatch):
+    """None is opened: here there is no server."""
+    files = [CloudPath(f"s3:/bucket/data/{number:06}.csv") for number in range(20_000)]
+    for number, file in enumerate(files):
+        file._status = Status(1000 + number, 0, e_tag=f"e{number}")
+    inputs = parts._versions(files, CloudPath("s3:/bucket/data"))
+    settings = Embed(model=models / "vectors", file="s3://bucket/data", out="out")
+    plan = parts.PartsPlan({}, inputs, parts._cut(inputs, settings, None))
+    assert len(plan.parts) == 20_000 and inputs[7][1:4] == ("000007.csv", 1007, "e7")
+    assert plan.name(7) == "part-00007-of-20000"
+
+
+def test_names_are_below_the_folder_that_files_of_a_pattern_have_in_common(tmp_path):
+    for name in ("a/x/1.csv", "a/y/2.csv", "b/x/3.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    names = [one.name for one in parts._versions(parts.find_files(tmp_path / "a*/*/*.csv"), tmp_path / "a*/*/*.csv")]
+    assert names == ["x/1.csv", "y/2.csv"]
+
+
+def command(models, folder, out, *options):
+    arguments = ["embed", models / "vectors", folder, "-o", out, "--text-column", "text", "--dtype", "float32"]
+    return [sys.executable, "-m", "bothways", *map(str, [*arguments, "--workers", "2", "--resume", *options])]
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_a_killed_job_resumes(models, folder, tmp_path, monkeypatch):
+    for number in range(5, 40):
+        write_table(folder / f"{number:02}.csv", number, 400)
+    embed(models, folder, tmp_path / "whole")
+    out = tmp_path / "out"
+
+    def wait_for(process, done):
+        while len([*(out / "_parts").glob("part-*.json")]) < done:
+            assert process.poll() is None
+            time.sleep(0.01)
+
+    with subprocess.Popen(command(models, folder, out)) as process:
+        wait_for(process, 1)
+        process.kill()
+    with subprocess.Popen(command(models, folder, out), stderr=subprocess.PIPE, text=True) as process:
+        wait_for(process, 8)
+        one = next(child for child in psutil.Process(process.pid).children() if "spawn_main" in str(child.cmdline()))
+        one.send_signal(signal.SIGKILL)
+        errors = process.stderr.read()
+    assert process.returncode == 0 and re.search("was killed; its work begins again", errors), errors
+    assert contents(out) == contents(tmp_path / "whole") and len(manifest(out)["parts"]) == 40
+
+
+@pytest.mark.slow
+def test_work_that_kills_every_process_is_named(monkeypatch):
+    with pytest.raises(InputError, match=r"killed in 4 attempts.*--workers, which is 2"):
+        list(in_order(kill_this_process, [1], 2))
+
+
+def kill_this_process(task):
+    os.kill(os.getpid(), signal.SIGKILL)
