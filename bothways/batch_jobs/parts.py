@@ -12,10 +12,11 @@ import json
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,19 +172,20 @@ def _open_plan(out: Path, files: list[Path], settings: Embed | Predict, model: P
     """The plan in the directory, or a new one. InputError if it has other settings or inputs."""
     facts = jobs.reproduction_facts(settings, model, jobs.threads_of(settings))
     inputs = _versions(files, as_path(settings.file))
+    versions = [[one.name, one.size, one.version] for one in inputs]
     if not (out / PLAN).is_file():
         plan = PartsPlan(facts, inputs, _cut(inputs, settings, model))
-        text = json.dumps({**asdict(plan), "inputs": [one[1:4] for one in inputs]})
         with suppress(FileExistsError):  # another process has made it meanwhile
+            text = json.dumps({"made_with": facts, "inputs": versions, "parts": plan.parts})
             create(out / PLAN, text.encode())
+            return plan
     stored = json.loads((out / PLAN).read_bytes())
     _check_facts(out, stored["made_with"], facts, mixed=settings.mixed)
-    old = {name: (size, version) for name, size, version in stored["inputs"]}
-    new = {one.name: (one.size, one.version) for one in inputs}
-    if changed := sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name)):
+    if stored["inputs"] != versions:
+        changed = {json.dumps(one) for one in versions} ^ {json.dumps(one) for one in stored["inputs"]}
         raise InputError(
-            f"{out}: the input has changed since the parts were planned ({changed[0]}); give the same files, or name "
-            "a new directory"
+            f"{out}: the input has changed since the parts were planned ({json.loads(min(changed))[0]}); give the same "
+            "files, or name a new directory"
         )
     return PartsPlan(stored["made_with"], inputs, [RowRange(*part) for part in stored["parts"]])
 
@@ -203,11 +205,14 @@ def _check_facts(out: Path, planned: dict[str, Any], facts: dict[str, Any], *, m
 
 
 def _versions(files: list[Path], root: Path) -> list[InputFile]:
-    """The inputs with their versions, and their names below the root, or below the folder that all have in common."""
+    """The inputs with their versions, and their names below the root, or below the folder that all have in common.
+    Empties `files`: of a million paths in memory, one form is enough."""
     above = root if len(files) > 1 or files[0] != root else root.parent
     shared = len(above.parts) if not set(str(above)) & set("*?[") else _num_shared(files)
-    inputs = []
-    for file in files:
+    inputs, remaining = list[InputFile](), deque(files)
+    files.clear()
+    while remaining:
+        file = remaining.popleft()
         state = file_state(file)
         version = state if isinstance(file, CloudPath) else _digest(file)
         inputs.append(InputFile(str(file), "/".join(file.parts[shared:]), file.stat().st_size, version, state))
