@@ -25,7 +25,12 @@ def cluster():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_BACKEND_LOG_LEVEL", "fatal")
-        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        options = {
+            "object_store_memory": 10**8,
+            "include_dashboard": False,
+            "log_to_driver": False,
+            "logging_level": "ERROR",
+        }
         ray.init(num_cpus=4, _node_ip_address="127.0.0.1", **options)
         yield
         ray.shutdown()
