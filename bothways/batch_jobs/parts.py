@@ -137,10 +137,13 @@ def run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
         missing = missing[start:] + missing[:start]
     tasks, busy = (plan.task(number, settings) for number in missing), 0
     records = _records(tasks, settings)
-    with JobProgress(out.name, None) as progress:
-        for record in records:
-            busy += record is None
-            progress.finish_block(record["rows"] if record else 0)
+    try:
+        with JobProgress(out.name, None) as progress:
+            for record in records:
+                busy += record is None
+                progress.finish_block(record["rows"] if record else 0)
+    finally:
+        _open_file.close()
     if busy:
         raise InputError(f"{out}: another command is writing {busy:,} of the parts; wait for it, or use --resume then")
     return job, _finish(out, plan)
@@ -281,7 +284,7 @@ class _OpenFile:
         return self.job
 
     def close(self) -> None:
-        self.job = None
+        self.model = self.settings = self.job = None
 
 
 _open_file = _OpenFile()
@@ -299,7 +302,7 @@ def compute_part(task: PartTask) -> dict[str, Any] | None:
         return None
     finally:
         if task.rows.rows is None:
-            _open_file.close()
+            _open_file.job = None
 
 
 def _compute(task: PartTask, out: Path, record_file: Path) -> dict[str, Any]:
@@ -320,7 +323,7 @@ def _compute(task: PartTask, out: Path, record_file: Path) -> dict[str, Any]:
                 output.add(block, *jobs.compute_block(job.compute, block, job.settings))
             journal = output.finish()
     except BaseException:
-        _open_file.close()  # which has read further
+        _open_file.job = None  # which has read further
         raise
     _check_state(task.input)
     if journal.set_aside:
@@ -355,23 +358,22 @@ def _work_directory(out: Path) -> Path:
 
 def _publish(work: Path, target: Path, *, mixed: bool) -> tuple[int, str]:
     """Move a complete file to its place. Returns its size and digest; with `mixed`, those of one that is there."""
-    if isinstance(target, CloudPath):
-        try:
-            target.put(work, create=True)
-        except FileExistsError:
-            if not mixed:
-                raise InputError(
-                    f"{target}: was computed before, with other bytes; use the same machines, or --mixed"
-                ) from None
-            content = target.read_bytes()
-            work.unlink()
-            return len(content), hashlib.sha256(content).hexdigest()
-        size, digest = work.stat().st_size, _digest(work)
-        work.unlink()
-        return size, digest
-    target.parent.mkdir(exist_ok=True)
     size, digest = work.stat().st_size, _digest(work)
-    os.replace(work, target)
+    try:
+        if isinstance(target, CloudPath):
+            target.put(work, create=True)
+        else:
+            target.parent.mkdir(exist_ok=True)
+            os.link(work, target)
+    except FileExistsError:
+        content = target.read_bytes()
+        size, other = len(content), hashlib.sha256(content).hexdigest()
+        if other != digest and not mixed:
+            raise InputError(
+                f"{target}: was computed before, with other bytes; use the same machines, or --mixed"
+            ) from None
+        digest = other
+    work.unlink()
     return size, digest
 
 

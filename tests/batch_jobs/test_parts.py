@@ -215,6 +215,17 @@ def test_a_part_that_another_process_is_at_is_left_to_it(begun, tmp_path, monkey
     assert len(contents(tmp_path / "out")) == 5
 
 
+def test_a_part_that_is_there_with_other_bytes_is_named_or_kept(begun, tmp_path):
+    other = tmp_path / "out" / "part-00003-of-00005.parquet"
+    other.write_bytes(b"other bytes")
+    with pytest.raises(InputError, match=r"part-00003-of-00005\.parquet: was computed before, with other bytes"):
+        embed(**begun, resume=True)
+    embed(**begun, resume=True, mixed=True)
+    assert other.read_bytes() == b"other bytes"
+    record = next(one for one in manifest(tmp_path / "out")["parts"] if one["part"] == other.stem)
+    assert record["bytes"] == 11
+
+
 def test_what_has_no_parts_is_refused_with_a_way_out(models, folder, tmp_path):
     with pytest.raises(InputError, match="-: is read as one stream.*an output file"):
         embed(models, "-", tmp_path / "out")
