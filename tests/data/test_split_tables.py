@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bothways.batch_jobs import jobs
+from bothways.batch_jobs import run
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
 from bothways.data.examples import read_table
@@ -248,10 +248,10 @@ def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(sett
     scores, vectors = [], []
     for file in (options.train, joined):
         out = tmp_path / f"{file.stem}-out.jsonl"
-        jobs.predict(Predict(model=model, file=str(file), out=out, dtype="float32"))
+        run.predict(Predict(model=model, file=str(file), out=out, dtype="float32"))
         scores.append([json.loads(line)["score"] for line in out.read_text().splitlines()])
         out = tmp_path / f"{file.stem}-out.npy"
-        jobs.embed(Embed(model=model, file=str(file), out=out, dtype="float32"))
+        run.embed(Embed(model=model, file=str(file), out=out, dtype="float32"))
         vectors.append(np.load(out))
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-5)  # white space is white space to BERT
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
