@@ -104,6 +104,8 @@ def distill(settings: "Distill", result: "PretrainingResult | dict[str, Any]") -
 
 
 def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
+    if int(os.environ.get("RANK", "0")):  # only the first of several processes prints
+        return
     from bothways.finetuning.compare import format_table
 
     if settings.json:

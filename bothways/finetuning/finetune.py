@@ -6,29 +6,36 @@ Several seeds are reported with mean and standard deviation, since single runs m
 """
 
 from bothways.checkpoint.contents import Checkpoint
+from bothways.device import choose_device, retain_freed_memory
 from bothways.finetuning.compare import compare
 from bothways.finetuning.deliver import FineTuneResult, deliver, read_result
 from bothways.finetuning.plan import Plan, make_plan
-from bothways.finetuning.seeds import check_unchanged, train_seeds
+from bothways.finetuning.processes import Training
+from bothways.finetuning.seeds import check_same, check_unchanged, train_seeds
 from bothways.finetuning.select import select
 from bothways.log import logger
 from bothways.settings.finetune import FineTune
+from bothways.training.distributed import process_group
 from bothways.training.run import Callbacks, Run
 
 
 def run(settings: FineTune, *, start: Checkpoint | None = None, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune a model; reports on test if there is one, else on dev. start: the model to start from, instead of that
-    of the settings."""
-    plan = make_plan(settings, start)
-    with Run(
-        plan.settings.out,
-        f"finetune {plan.task.name}",
-        plan.settings,
-        resume=plan.settings.resume,
-        device=plan.options.device,
-        callbacks=callbacks,
-    ) as run:
-        return follow(plan, run)
+    of the settings. Of several processes (torchrun), all take part in training, and the main process does the rest."""
+    with process_group(choose_device(settings.device)) as processes:
+        plan = make_plan(settings, start, processes)
+        check_same(plan)
+        if not processes.is_main_process:
+            return take_part(plan)
+        with Run(
+            plan.settings.out,
+            f"finetune {plan.task.name}",
+            plan.settings,
+            resume=plan.settings.resume,
+            device=plan.options.device,
+            callbacks=callbacks,
+        ) as run:
+            return processes.broadcast(follow(plan, run))
 
 
 def follow(plan: Plan, run: Run) -> FineTuneResult:
@@ -41,3 +48,15 @@ def follow(plan: Plan, run: Run) -> FineTuneResult:
     selection = select(plan, seeds, run.directory)
     comparison = compare(plan, selection, run)
     return deliver(plan, selection, comparison, run)
+
+
+def take_part(plan: Plan) -> FineTuneResult:
+    """Compute the share of this process in each training, until the main process has the result."""
+    if plan.options.device.type == "cpu":
+        retain_freed_memory()
+    received: Training | FineTuneResult
+    while isinstance(received := plan.processes.broadcast(None), Training):
+        if received.fold != plan.fold:
+            plan = plan.of_fold(received.fold)
+        received.run(plan, received.load(plan))
+    return received

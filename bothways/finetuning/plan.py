@@ -4,7 +4,6 @@ Settings are read here only. After this the task alone reads them, for its own d
 """
 
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from bothways.model.parameters import inference_copy
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
 from bothways.tasks.training_task import EPOCHS, BatchPlan, Distilled, Epoch, Examples, TrainingTask
+from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.losses import Objective
 from bothways.training.optimizer import layer_depths
 from bothways.training.schedule import TrainingOptions
@@ -60,7 +60,7 @@ class Plan:
     settings: as the run records them. seeds: of the trainings on these rows. fold: the part of the rows that is only
     scored; None: a plan of the whole run, which has num_folds folds, of which build_fold builds the plans. measured:
     what the score of a table without enough test rows is; unscored: why there is none. window, truncates: how long
-    texts are read.
+    texts are read. processes: among which the micro-batches of a step are divided.
     """
 
     settings: FineTune
@@ -90,6 +90,7 @@ class Plan:
     unscored: str
     window: int
     truncates: bool
+    processes: Processes
 
     @property
     def sources(self) -> Mapping[str, Any]:
@@ -144,9 +145,11 @@ class Plan:
         return self.batches.epoch(self.teacher_outputs or self.task, seed)
 
     def steps(self, seed: int, first: int = 0) -> Iterator[Sequence[Batch]]:
-        """The micro-batches of each step from one on, endlessly."""
+        """The micro-batches of this process for each step from one on, endlessly."""
+        rank, world_size = self.processes.rank, self.processes.world_size
         for examples, rows in islice(self.batches.steps(self.teacher_outputs or self.task, seed), first, None):
-            yield [examples.batch(part) for part in self.batches.micro_batches(rows, examples.sizes)]
+            parts = [*self.batches.micro_batches(rows, examples.sizes, world_size)]
+            yield [examples.batch(part) for part in parts[rank::world_size]]
 
     def prepare_model(self, seed: int) -> Checkpoint:
         """The initial model of a seed, as it is trained."""
@@ -163,11 +166,8 @@ class Plan:
         return inference_copy(model, self.options.device, self.options.dtype)
 
 
-def make_plan(settings: FineTune, start: Checkpoint | None = None) -> Plan:
+def make_plan(settings: FineTune, start: Checkpoint | None = None, processes: Processes = SINGLE_PROCESS) -> Plan:
     """Read the data and the models of a run. start: the model to start from, instead of that of the settings."""
-    if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
-        raise InputError(f"fine-tuning uses a single process, but WORLD_SIZE is {processes}; start it without torchrun")
-    choose_device(settings.device)  # before any work
     pretrained = start or load_start(settings)
     with working("reading the data"):
         rows = choose_rows(settings, lambda settings, fold: task_of(settings).train(settings, pretrained, fold))
@@ -177,7 +177,7 @@ def make_plan(settings: FineTune, start: Checkpoint | None = None) -> Plan:
     if settings.teacher is not None:
         teacher = checkpoint.load(settings.teacher)
         check_not_int8(teacher.model)
-    return plan_of(rows, teacher)
+    return plan_of(rows, teacher, processes)
 
 
 def load_start(settings: FineTune) -> Checkpoint:
@@ -235,7 +235,12 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
     return ScoredRows(folded, full_task, fold_settings, folds.__getitem__, measured)
 
 
-def plan_of(rows: ScoredRows, teacher: Checkpoint | None = None, fold: int | None = None) -> Plan:
+def plan_of(
+    rows: ScoredRows,
+    teacher: Checkpoint | None = None,
+    processes: Processes = SINGLE_PROCESS,
+    fold: int | None = None,
+) -> Plan:
     """The plan of a run, or of a fold of its rows."""
     settings, task = rows.settings, rows.task
     if fold is not None:
@@ -268,11 +273,12 @@ def plan_of(rows: ScoredRows, teacher: Checkpoint | None = None, fold: int | Non
         keep_seed=settings.keep_seed,
         fold=fold,
         num_folds=settings.folds or 0,
-        build_fold=partial(plan_of, rows, teacher) if fold is None else None,
+        build_fold=partial(plan_of, rows, teacher, processes) if fold is None else None,
         measured=rows.measured,
         unscored=rows.unscored,
         window=settings.window,
         truncates=settings.long == "truncate",
+        processes=processes,
     )
 
 

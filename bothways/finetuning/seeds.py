@@ -209,6 +209,18 @@ def log_fold(plan: Plan, result: SeedResult) -> None:
     )
 
 
+def check_same(plan: Plan) -> None:
+    """InputError if processes have different training examples or models to start from."""
+    if plan.processes.world_size == 1:
+        return
+    facts = fingerprint_examples(plan.task.data["train"]), fingerprint_weights(plan.task.pretrained.model)
+    first, *others = plan.processes.gather(facts)
+    for rank, other in enumerate(others, 1):
+        for name, one, theirs in zip(("training examples", "weights to start from"), first, other, strict=True):
+            if one != theirs:
+                raise InputError(f"process {rank} has other {name} than process 0; all machines need the same files")
+
+
 def check_unchanged(plan: Plan, run: Run) -> None:
     """InputError if a resumed run was started with other examples or other weights, or with another teacher."""
     task, sources = plan.task, plan.sources

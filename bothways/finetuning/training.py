@@ -30,14 +30,13 @@ from bothways.checkpoint.weights import write_weights
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, retain_freed_memory
 from bothways.errors import format_count
 from bothways.finetuning.plan import Plan, evaluation_interval, num_steps
+from bothways.finetuning.processes import Training
 from bothways.io import write_atomic
 from bothways.log import logger
 from bothways.model.int8 import round_table
 from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate_fake_int8, read_examples
 from bothways.model.model import Model
 from bothways.tasks.training_task import Epoch, Examples
-from bothways.training.loop import fit
-from bothways.training.losses import forward_losses
 from bothways.training.progress import TrainingProgress
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import Checkpoints, TrainingState
@@ -135,10 +134,11 @@ def train_int8(plan: Plan, model: Model, before: TrainingOptions, run: Run, dire
 def train_phase(plan: Plan, model: Model, phase: Phase, run: Run) -> tuple[TrainingState, list[float]]:
     """Train a model in one phase, or resume it. Returns the state at its end, and the scores on dev since it was
     started or resumed."""
-    objective, options, before, scores = plan.objective, phase.options, phase.steps_before, list[float]()
+    options, before, scores = phase.options, phase.steps_before, list[float]()
     fingerprint = fingerprint_examples(plan.examples)
     checkpoints = Checkpoints(phase.directory, keep=1, order={"examples": fingerprint}, at_end=False)
-    resumed = checkpoints.load_latest(options.dtype) if checkpoints.exist else None
+    training = Training.of(plan, model, options, before, checkpoints)
+    resumed = training.load(plan)
     first_step = resumed.progress.step if resumed else 0
     run.truncate_metrics(before + first_step if resumed else before or -1, options.seed)
     keys = {"seed": options.seed} if plan.fold is None else {"seed": options.seed, "fold": plan.fold}
@@ -152,18 +152,7 @@ def train_phase(plan: Plan, model: Model, phase: Phase, run: Run) -> tuple[Train
                 cap_retained_memory()
             bar.show(row)
 
-        progress = fit(
-            objective.module(model, options.seed),
-            forward_losses(objective),
-            objective.counts,
-            lambda first: plan.steps(options.seed, before + first),
-            options,
-            evaluate=lambda: plan.task.scoring.evaluate(model, "dev"),
-            record=record,
-            checkpoints=checkpoints,
-            start=resumed,
-            fingerprint=batch_fingerprint,
-        )
+        progress = training.run(plan, resumed, lambda: plan.task.scoring.evaluate(model, "dev"), record)
     return progress, scores
 
 
@@ -210,7 +199,7 @@ class Trial:
 
     def run(self, steps: int, learning_rate: float) -> tuple[Model, float]:
         """A copy after this many steps, whose learning rate rises and falls as in a whole run, and seconds per step."""
-        copy, objective = deepcopy(self.model), self.plan.objective
+        copy = deepcopy(self.model)
         options = replace(
             self.plan.options,
             seed=self.seed,
@@ -222,12 +211,8 @@ class Trial:
             checkpoint_every=0,
         )
         steps_done = [(time.perf_counter(), 0)]
-        fit(
-            objective.module(copy, self.seed),
-            forward_losses(objective),
-            objective.counts,
-            partial(self.plan.steps, self.seed),
-            options,
+        Training.of(self.plan, copy, options).run(
+            self.plan,
             evaluate=lambda: {"loss": 0.0},
             record=lambda row: steps_done.append((time.perf_counter(), row["tokens"])),
         )

@@ -1,5 +1,8 @@
 """A transformer layer: attention and feed-forward with residual and layer norm (Vaswani 2017)."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -8,9 +11,9 @@ from bothways.config import EncoderConfig
 from bothways.model.attention import Attention, Context
 from bothways.model.kernels import Dropout
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
     "tanh": torch.tanh,

@@ -488,9 +488,10 @@ class BatchPlan:
         usual = min(BATCH_TOKENS, max(self.min_step_tokens, round(EPOCHS * sum(sizes) / USUAL_STEPS)))
         return token_batches(order, sizes, max(usual, self.min_step_examples * fmean(sizes)))
 
-    def micro_batches(self, rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
-        """The rows of a step as micro-batches: as many as requested, or more if they would hold too many tokens."""
-        for part in divide_evenly(rows, sizes, self.gradient_accumulation):
+    def micro_batches(self, rows: Sequence[int], sizes: Sequence[int], world_size: int = 1) -> Iterator[list[int]]:
+        """The rows of a step as micro-batches: as many as requested for each process, or more if they would hold too
+        many tokens."""
+        for part in divide_evenly(rows, sizes, self.gradient_accumulation * world_size):
             yield from token_batches(part, sizes, self.max_micro_batch_tokens)
 
 
