@@ -46,6 +46,7 @@ from bothways.tasks import TASKS, task_from_heads, task_of
 from bothways.tasks.training_task import TrainingTask
 from bothways.tokenizer.fast import BertBackend
 from bothways.tokenizer.learn import count_words
+from bothways.training.distributed import check_single_process
 from bothways.training.run import Run
 
 COLUMNS = "text_column", "pair_column", "label_column", "encoding"
@@ -336,6 +337,7 @@ def plan(settings: Prune) -> PruningPlan:
     """The model, the settings of the trainings, the task around the model, and the structures to cut to.
 
     InputError for a model that has not been fine-tuned, or cannot lose what is to be cut."""
+    check_single_process("pruning")
     loaded = checkpoint.load(settings.model)
     check_plain(loaded.model)
     name, config = task_from_heads(loaded.model.num_outputs, loaded), loaded.model.config

@@ -55,8 +55,9 @@ def take_part(plan: Plan) -> FineTuneResult:
     if plan.options.device.type == "cpu":
         retain_freed_memory()
     received: Training | FineTuneResult
+    own = plan
     while isinstance(received := plan.processes.broadcast(None), Training):
-        if received.fold != plan.fold:
-            plan = plan.of_fold(received.fold)
-        received.run(plan, received.load(plan))
+        if received.fold != own.fold:
+            own = plan.of_fold(received.fold)
+        received.run(own, received.load(own))
     return received

@@ -187,6 +187,8 @@ def log_start(plan: Plan) -> None:
         )
     elif not plan.skips_training:
         log_epochs(plan.epochs, plan.task.min_steps, plan.epoch(0))
+    if (num_processes := plan.processes.world_size) > 1 and plan.task.objective.ranks_batch:
+        logger.warning(f"each of {num_processes} processes has its own negatives: those of its part of the step")
     if warning := unread_splits_warning(*(plan.sources[split] for split in ("train", "dev", "test"))):
         logger.info(warning)
 

@@ -91,7 +91,7 @@ def build_steps(
     def build(task: tuple[int, StepRows]) -> Sequence[Batch]:
         index, step = task
         rate = rule.rate_at(index, steps=options.steps)
-        parts = divide_evenly(step.rows, step.examples.sizes, processes.world_size * setup.gradient_accumulation)
+        parts = divide_evenly(step.rows, step.examples.sizes, max(setup.gradient_accumulation, processes.world_size))
         own_parts = [rows for rows in parts[processes.rank :: processes.world_size] if rows]
         batches = [(rows, example_batch(data.store, step, rows, data.tokenizer)) for rows in own_parts]
         return [objective.mask(batch, step, rows, rule, seed=options.seed, rate=rate) for rows, batch in batches]

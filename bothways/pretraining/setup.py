@@ -86,9 +86,9 @@ class PretrainingSetup:
     """What a run trains, on which examples, and how.
 
     module: the model of `initial` or a module that contains it. title: of the curves. recipe: hyperparameters by name.
-    has_untrained_globals: see the function in initial_model.py. gradient_accumulation: micro-batches of a step, in each
-    process. watts: power of one processor thread, or of the GPU. builders: processes that build batches ahead for a
-    GPU; 0: a thread.
+    has_untrained_globals: see the function in initial_model.py. gradient_accumulation: micro-batches of a step, or more
+    if there are more processes. watts: power of one processor thread, or of the GPU. builders: processes that build
+    batches ahead for a GPU; 0: a thread.
     """
 
     initial: Checkpoint

@@ -298,8 +298,7 @@ def save_tokenizer_once(target: Path, make: Callable[[], tuple[Tokenizer, str]],
         with atomic_directory(target, marker="tokenizer_config.json") as directory:
             tokenizer.save(directory)
         logger.info(message)
-    processes.barrier()
-    return Tokenizer.load(target)
+    return processes.broadcast(Tokenizer.load(target) if processes.is_main_process else None)
 
 
 def count_training_words(text: Text, tokenizer: Tokenizer) -> Counter[str]:

@@ -332,6 +332,6 @@ class Optimization(Checked):
     max_grad_norm: float = 1.0
     """Maximum gradient norm; larger gradients are scaled down to it."""
     gradient_accumulation: int = 1
-    """Micro-batches per step. A larger number saves memory; the gradient is the same, except for dropout."""
+    """Micro-batches per step, over all processes. More save memory; the gradient is the same, except for dropout."""
     seed: int = 0
     """Random seed."""

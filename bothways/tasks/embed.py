@@ -78,6 +78,10 @@ class PairObjective(LabelObjective):
     temperature: float
 
     @property
+    def ranks_batch(self) -> bool:  # type: ignore[override]
+        return not self.has_scores
+
+    @property
     def target(self) -> str:  # type: ignore[override]
         return "scores" if self.has_scores else "pairs"
 

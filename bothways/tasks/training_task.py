@@ -67,11 +67,13 @@ class Baseline(NamedTuple):
 class LabelObjective(ABC):
     """The loss of labels. Its targets are texts, words, windows or pairs, with or without a label.
 
-    target: name of the loss. negligible_loss: below which training has nothing left to learn; 0: never.
+    target: name of the loss. negligible_loss: below which training has nothing left to learn; 0: never. ranks_batch:
+    whether a target is compared with all others of its micro-batch.
     """
 
     target: str
     negligible_loss: ClassVar[float] = 0.0
+    ranks_batch: bool = False
 
     def module(self, model: Model, seed: int) -> nn.Module:
         return model
@@ -489,9 +491,9 @@ class BatchPlan:
         return token_batches(order, sizes, max(usual, self.min_step_examples * fmean(sizes)))
 
     def micro_batches(self, rows: Sequence[int], sizes: Sequence[int], world_size: int = 1) -> Iterator[list[int]]:
-        """The rows of a step as micro-batches: as many as requested for each process, or more if they would hold too
-        many tokens."""
-        for part in divide_evenly(rows, sizes, self.gradient_accumulation * world_size):
+        """The rows of a step as micro-batches: as many as requested, or more if there are more processes, or if they
+        would hold too many tokens."""
+        for part in divide_evenly(rows, sizes, max(self.gradient_accumulation, world_size)):
             yield from token_batches(part, sizes, self.max_micro_batch_tokens)
 
 

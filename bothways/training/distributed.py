@@ -5,6 +5,7 @@ torchrun sets; a single process uses the same interface.
 """
 
 import os
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from bothways.device import CPU
 from bothways.errors import InputError, UsageError
 from bothways.log import muted
 from bothways.training.losses import Losses
+from bothways.training.rendezvous import Watch, new_store
 from bothways.training.signals import Stopped
 
 Value = TypeVar("Value")
@@ -48,6 +50,7 @@ class Processes:
         """The values of all processes, by rank."""
         if self.world_size == 1:
             return [value]
+        self.arrive()
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value)
         return values
@@ -56,12 +59,29 @@ class Processes:
         """The value of the main process."""
         values: list[Any] = [value]
         if self.world_size > 1:
+            self.arrive()
             dist.broadcast_object_list(values, src=0)
         return values[0]
+
+    def arrive(self) -> None:
+        """Note that this process has come to a place where all wait for each other."""
+        for watch in _watches:
+            watch.arrive()
 
     def barrier(self) -> None:
         """Wait for all processes."""
         self.gather(None)
+
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The tensors of the main process, on the CPU. tensors: ignored in the others."""
+        if self.world_size == 1:
+            return tensors
+        shapes = self.broadcast({name: (value.shape, value.dtype) for name, value in tensors.items()})
+        if not self.is_main_process:
+            tensors = {name: torch.empty(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()}
+        for value in tensors.values():
+            dist.broadcast(value, src=0)
+        return tensors
 
     def sync_parameters(self, module: nn.Module) -> None:
         """Copy the main process's parameters and buffers to all processes."""
@@ -73,6 +93,7 @@ class Processes:
 SINGLE_PROCESS = Processes()
 # Kept alive: if DDP frees a gloo group after an error, the process would hang.
 _groups: list[Any] = []
+_watches: list[Watch] = []  # of the group of this process, if there is one
 
 
 @contextmanager
@@ -80,6 +101,7 @@ def process_group(device: torch.device = CPU, timeout: timedelta = TIMEOUT) -> I
     """Initialize torch.distributed in this context: gloo on CPUs, nccl on GPUs. SINGLE_PROCESS without torchrun.
     Only the main process logs.
 
+    InputError if the connection to another process is lost, which also ends the wait for it.
     UsageError if the device is CUDA and this process has no GPU of its own, or if it is the GPU of another process."""
     world = _read_env_int("WORLD_SIZE", 1)
     if world == 1:
@@ -100,8 +122,11 @@ def process_group(device: torch.device = CPU, timeout: timedelta = TIMEOUT) -> I
             )
         torch.cuda.set_device(processes.local_rank)
     # Python objects are sent through gloo, so they do not wait for the GPU.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    store = new_store(processes.rank, world, timeout)
+    dist.init_process_group(backend, store=store, rank=processes.rank, world_size=world, timeout=timeout)
     _groups.append(dist.group.WORLD)
+    _watches.append(Watch(store, processes.rank, processes.gather(socket.gethostname())))
     try:
         with nullcontext() if processes.is_main_process else muted():
             yield processes
@@ -109,8 +134,22 @@ def process_group(device: torch.device = CPU, timeout: timedelta = TIMEOUT) -> I
     except Stopped:
         processes.barrier()  # torchrun would kill processes that are still writing
         raise
+    except RuntimeError as error:
+        if "gloo" not in str(error) and not isinstance(error, dist.DistError):
+            raise
+        raise InputError(
+            f"process {processes.rank}: the connection to another process is lost, whose own message says why; "
+            "--resume goes on from the last checkpoint"
+        ) from error
     finally:
+        _watches.pop().end()
         dist.destroy_process_group()
+
+
+def check_single_process(verb: str) -> None:
+    """InputError if torchrun has started several processes."""
+    if (world := _read_env_int("WORLD_SIZE", 1)) > 1:
+        raise InputError(f"{verb} uses a single process, but WORLD_SIZE is {world}; start it without torchrun")
 
 
 def _read_env_int(name: str, default: int) -> int:

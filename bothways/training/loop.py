@@ -167,9 +167,11 @@ def backward(
     parts: list[dict[str, Tensor]] = []
     for index in range(most):
         torch.manual_seed(derive_seed(seed, Purpose.DROPOUT, step, processes.rank + index * processes.world_size))
-        with gradient_sync(replica, index + 1 == most):
+        with gradient_sync(replica, last := index + 1 == most):
             batch = micro_batches[index].to(device) if index < len(micro_batches) else None
             total, means = replica(batch, totals)
+            if last:
+                processes.arrive()
             (total * (scale * processes.world_size)).backward()  # DDP averages gradients
         parts.append(means)
     return parts

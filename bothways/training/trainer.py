@@ -71,7 +71,8 @@ class Trainer:
         """Restore a checkpoint; returns the state to continue from."""
         if start is None:
             return TrainingState(scale=LossScale.for_dtype(self.options.dtype))
-        self.optimizer.load(start.tensors())
+        own = start.tensors() if self.processes.is_main_process else {}  # the file may be on its machine only
+        self.optimizer.load(self.processes.broadcast_tensors(own))
         return start.progress
 
     def warm_up_compiler(self, steps: Callable[[int], Iterator[Sequence[Batch]]]) -> None:

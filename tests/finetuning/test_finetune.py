@@ -416,9 +416,9 @@ def test_a_run_does_not_resume_from_another_model(settings, monkeypatch, tmp_pat
         run_task(replace(settings, resume=True))
 
 
-def test_one_process_fine_tunes(settings, monkeypatch):
+def test_processes_that_cannot_find_each_other_are_an_error(settings, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match=r"WORLD_SIZE is 2"):
+    with pytest.raises(InputError, match=r"WORLD_SIZE is 2, but RANK, .* are not set; start with torchrun"):
         run_task(settings)
     assert not settings.out.exists()
 
