@@ -77,7 +77,8 @@ def embedding(measured: dict, settings: argparse.Namespace) -> None:
         print(f"| {name}, a GPU | {rate:,.0f} | {hours:.1f} | {rest} | {rate * (size + width * 4) / 1e6:.0f} MB/s |")
     hours, width = VECTORS / speed / 3600, 384
     rest = f"{hours * settings.core_hour:.0f} | {VECTORS * width * 4 / 1e12:.1f} TB"
-    print(f"| bothways-en, a core | {speed:,.0f} | {hours:,.0f} | {rest} | {speed * (size + width * 4) / 1e6:.1f} MB/s |")
+    moved = speed * (size + width * 4) / 1e6
+    print(f"| bothways-en, a core | {speed:,.0f} | {hours:,.0f} | {rest} | {moved:.1f} MB/s |")
 
 
 if __name__ == "__main__":
