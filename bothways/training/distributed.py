@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from bothways.batch import Batch
@@ -123,7 +124,7 @@ def process_group(device: torch.device = CPU, timeout: timedelta = TIMEOUT) -> I
         torch.cuda.set_device(processes.local_rank)
     # Python objects are sent through gloo, so they do not wait for the GPU.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    store = new_store(processes.rank, world, timeout)
+    store = new_store(next(rendezvous("env://", timeout=timeout))[0], processes.rank, world)
     dist.init_process_group(backend, store=store, rank=processes.rank, world_size=world, timeout=timeout)
     _groups.append(dist.group.WORLD)
     _watches.append(Watch(store, processes.rank, processes.gather(socket.gethostname())))

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from itertools import count
 from threading import Event, Thread
 from typing import Any
@@ -15,16 +14,14 @@ LOOKS = 10  # at the other processes, in this time
 POLL = 0.02  # seconds between looks for processes that are starting
 
 
-def new_store(rank: int, world_size: int, timeout: timedelta) -> Any:
-    """A key-value store of these processes alone.
+def new_store(shared: Any, rank: int, world_size: int) -> Any:
+    """A key-value store of these processes alone, within a shared one.
 
-    torchrun keeps its own over restarts (pytorch#135712), with the addresses of processes that have ended. So the main
-    process chooses a prefix of the keys, and answers all that ask for it, each by a name of its own.
+    torchrun keeps its store over restarts (pytorch#135712), with the addresses of processes that have ended. So the
+    main process chooses a prefix of the keys, and answers all that ask for it, each by a name of its own.
     """
     from torch.distributed.distributed_c10d import PrefixStore
-    from torch.distributed.rendezvous import rendezvous
 
-    shared, *_ = next(rendezvous("env://", timeout=timeout))
     name = uuid4().hex
     if rank:
         shared.set(f"asks {rank}", name)
