@@ -112,16 +112,7 @@ def process_group(device: torch.device = CPU, timeout: timedelta = TIMEOUT) -> I
         raise InputError(f"WORLD_SIZE is {world}, but {', '.join(missing)} are not set; start with torchrun")
     processes = Processes(_read_env_int("RANK", 0), world, _read_env_int("LOCAL_RANK", 0))
     if device.type == "cuda":
-        if processes.local_rank >= (num_gpus := torch.cuda.device_count()):
-            raise UsageError(
-                f"process {processes.local_rank} has no GPU; start {num_gpus} processes (--nproc-per-node)"
-            )
-        if device.index not in (None, processes.local_rank):
-            raise UsageError(
-                f"device '{device}' is not that of process {processes.local_rank}; with torchrun each process has the "
-                "GPU of its LOCAL_RANK: use cuda or auto"
-            )
-        torch.cuda.set_device(processes.local_rank)
+        _take_gpu(device, processes.local_rank)
     # Python objects are sent through gloo, so they do not wait for the GPU.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     store = new_store(next(rendezvous("env://", timeout=timeout))[0], processes.rank, world)
@@ -145,6 +136,17 @@ def process_group(device: torch.device = CPU, timeout: timedelta = TIMEOUT) -> I
     finally:
         _watches.pop().end()
         dist.destroy_process_group()
+
+
+def _take_gpu(device: torch.device, local_rank: int) -> None:
+    if local_rank >= (num_gpus := torch.cuda.device_count()):
+        raise UsageError(f"process {local_rank} has no GPU; start {num_gpus} processes (--nproc-per-node)")
+    if device.index not in (None, local_rank):
+        raise UsageError(
+            f"device '{device}' is not that of process {local_rank}; with torchrun each process has the GPU of its "
+            "LOCAL_RANK: use cuda or auto"
+        )
+    torch.cuda.set_device(local_rank)
 
 
 def check_single_process(verb: str) -> None:

@@ -2,11 +2,15 @@
 
 import json
 import os
+import re
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bothways
@@ -116,20 +120,20 @@ def test_no_cluster_is_said_in_a_line():
         placing._connect(ray, "127.0.0.1:9", 1)
 
 
-def test_models_are_stages_of_a_pipeline(cluster, make_model, tokenizer, tmp_path):
+def test_models_are_stages_of_a_pipeline_as_in_the_guide(cluster, make_model, tokenizer, tmp_path):
     from bothways.checkpoint import checkpoint
     from bothways.checkpoint.contents import Checkpoint
 
-    checkpoint.save(Checkpoint(make_model("bert", {"classes": 2}), tokenizer, labels=("x", "y")), tmp_path / "model")
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "scale.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
     texts = [f"the cat {n}" for n in range(6)]
-    data = ray.data.from_items([{"text": text, "n": n} for n, text in enumerate(texts)])
-    options = {"compute": ray.data.ActorPoolStrategy(size=1), "batch_size": 4, "num_cpus": 1}
-    data = data.map_batches(placing.Embed, fn_constructor_kwargs={"model": "bothways-en-static"}, **options)
-    rows = data.map_batches(placing.Predict, fn_constructor_kwargs={"model": str(tmp_path / "model")}, **options)
-    rows = sorted(rows.take_all(), key=lambda row: row["n"])
-    expected = bothways.load("bothways-en-static").embed(texts)
-    np.testing.assert_allclose(np.stack([row["vector"] for row in rows]), expected, atol=1e-6)
-    labels = [one.label for one in bothways.load(tmp_path / "model").classify(texts)]
-    assert [row["label"] for row in rows] == labels
+    (tmp_path / "texts").mkdir()
+    pq.write_table(pa.table({"text": texts}), tmp_path / "texts" / "0.parquet")
+    exec(block.replace("s3://my-bucket", str(tmp_path)).replace("bothways-en", "bothways-en-static"), {})
+    vectors = np.stack(pq.read_table(tmp_path / "vectors")["vector"].to_pylist())
+    np.testing.assert_allclose(vectors, bothways.load("bothways-en-static").embed(texts), atol=1e-6)
+    checkpoint.save(Checkpoint(make_model("bert", {"classes": 2}), tokenizer, labels=("x", "y")), tmp_path / "model")
+    columns = placing.Predict(str(tmp_path / "model"))({"text": np.array(texts)})
+    assert [*columns["label"]] == [one.label for one in bothways.load(tmp_path / "model").classify(texts)]
     with pytest.raises(InputError, match=r"no column 'text' \(there are: body\); name it with column="):
         placing.Embed("bothways-en-static")({"body": ["a"]})
