@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import bothways
-from bothways.batch_jobs.jobs import choose_rows, predict_blocks
+from bothways.batch_jobs.jobs import predict_blocks
+from bothways.batch_jobs.rows_to_label import write_rows_to_label
 from bothways.batch_jobs.run import predict
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
@@ -64,7 +65,7 @@ def test_every_output_names_a_row_as_pandas_does(table, make_model, tokenizer, t
     assert shown and all(row == id and int(line) == line_of(int(row)) for row, line, id in shown)
     settings = {"model": run.model, "file": str(table)}
     predict(Predict(**settings, out=tmp_path / "p.jsonl"))
-    choose_rows(Predict(**settings, out=tmp_path / "l.csv", label_next=9))
+    write_rows_to_label(Predict(**settings, out=tmp_path / "l.csv", label_next=9))
     for row in pd.read_json(tmp_path / "p.jsonl", lines=True).itertuples():
         assert (row.id, row.line) == (frame.loc[row.row, "id"], line_of(row.row))
     for row in pd.read_csv(tmp_path / "l.csv").itertuples():

@@ -1,19 +1,18 @@
-"""Batch prediction and embedding of files of any size, or standard input, in blocks; and the rows to label next."""
+"""Batch prediction and embedding of files of any size, or standard input, in blocks."""
 
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 import bothways
 from bothways.batch_jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
-from bothways.batch_jobs.journal import Journal, check_output, open_output
+from bothways.batch_jobs.journal import Journal, open_output
 from bothways.batch_jobs.progress import JobProgress
 from bothways.batch_jobs.writers import (
     JsonLines,
@@ -41,8 +40,7 @@ from bothways.data.stream import (
 )
 from bothways.data.tables import read_schema
 from bothways.data.text_files import ARROW
-from bothways.errors import InputError, RowLocation, RowsError, format_count, id_column, no_such_column
-from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
+from bothways.errors import InputError, RowLocation, RowsError, id_column, no_such_column
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
@@ -50,12 +48,10 @@ from bothways.io.cloud import as_path
 from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
-from bothways.tasks.class_decoding import Prediction, stored_calibration
+from bothways.tasks.class_decoding import stored_calibration
 from bothways.tasks.scores import probability_column
-from bothways.tasks.task import split_pairs
 from bothways.tokenizer.workers import in_order, num_cores
 
-LABEL_SUFFIXES, LABEL_COLUMNS = (".csv", ".tsv"), ("label", "suggested", "confidence")  # of rows to label
 # Settings that do not change the results, or are compared in another way.
 IGNORED_SETTINGS = {
     *("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "device", "json"),
@@ -442,67 +438,3 @@ def _fingerprint(directory: Path) -> str:
         with file.open("rb") as opened:
             digest.update(repr((file.name, hashlib.file_digest(opened, "sha256").hexdigest())).encode())
     return digest.hexdigest()[:16]
-
-
-# --- rows to label ----------------------------------------------------------------------------------------------------
-
-
-def choose_rows(settings: Predict) -> Journal:
-    """Write the rows to label next to `out`: their input columns, an empty column label, and the model's prediction.
-
-    Only the rows that may still be chosen are in memory. InputError if there are fewer different rows than wanted.
-    """
-    assert settings.out is not None and settings.label_next is not None
-    check_output(settings.out, LABEL_SUFFIXES, "rows to label", resume=False)
-    model = load_for(settings)
-    model.label_candidates([], None)  # a model that is no classifier must not be reported as the error of a row
-    kept = _columns_to_label(all_columns(settings.file, settings.encoding))
-    pool, kept_rows, errors, num_rows = CandidatePool(settings.label_next), dict[int, ModelInput](), dict[int, str](), 0
-
-    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> UnlabelledTexts:
-        return model.label_candidates(*split_pairs(rows), long=settings.long, progress=progress)
-
-    with JobProgress(settings.out.name, estimate_num_rows(settings.file, settings.encoding)) as progress:
-        for block_read in read_blocks(model, settings, kept):
-            block, candidates = compute_block(compute, block_read, settings, progress)
-            left = pool.add(replace(candidates, rows_N=np.array(block.row_numbers, np.int64)))
-            read = kept_rows | dict(zip(block.row_numbers, block.inputs, strict=True))
-            kept_rows = {row: read[row] for row in left.rows_N.tolist()}
-            errors |= block.errors
-            num_rows += len(block)
-    chosen = pool.choose(f"{settings.file} has {format_count(num_rows, 'row')}")
-    inputs = [kept_rows[row] for row in chosen]
-    to_label = Block(chosen, inputs, errors)
-    columns = [*(["line"] if has_lines(settings.file) else []), *kept.values(), *LABEL_COLUMNS]
-    writer = Separated(columns, settings.out.suffix == ".tsv", settings.escape_formulas)
-    with open_output(settings.out, writer, reproduction_facts(settings, model)) as output:
-        output.add(to_label, to_label, _rows_to_label(model, settings, inputs, [*kept.values()]))
-        return output.finish()
-
-
-def _columns_to_label(names: Sequence[str]) -> dict[str, str]:
-    """All input columns and their names in the result, where no column but ours is found as that of the labels."""
-    taken = {name for name in names if name.strip().lower() in LABEL_COLUMNS}
-    return rename_columns(names, {"line", *LABEL_COLUMNS, *taken})
-
-
-def _rows_to_label(
-    model: Predictor, settings: Predict, inputs: Sequence[ModelInput], kept: Sequence[str]
-) -> list[ResultRow]:
-    predictions = model.classify(*split_pairs(inputs), long=settings.long)
-    several = model.description.multi_label
-    return [
-        dict(zip(kept, row.kept, strict=True))
-        | {
-            "line": row.line,
-            "label": None,
-            "suggested": list(prediction.labels) if several else prediction.label,
-            "confidence": round(_lowest(prediction) if several else prediction.score, 4),
-        }
-        for row, prediction in zip(inputs, predictions, strict=True)
-    ]
-
-
-def _lowest(prediction: Prediction) -> float:
-    """The probability of the least certain decision for or against a label."""
-    return min(max(score, 1 - score) for score in prediction.scores.values())

@@ -50,10 +50,10 @@ def vocab(settings: Vocab) -> int:
 
 def predict(settings: Predict) -> "Journal | Estimate | Iterator[list[dict[str, Any]]]":
     """Write predictions, or rows to label, to a file; without an output file, yield rows block by block."""
-    from bothways.batch_jobs import jobs, run
+    from bothways.batch_jobs import jobs, rows_to_label, run
 
     if settings.label_next is not None:
-        return jobs.choose_rows(settings)
+        return rows_to_label.write_rows_to_label(settings)
     return jobs.predict_blocks(settings) if settings.out is None else run.predict(settings)
 
 

@@ -189,11 +189,11 @@ def test_a_head_is_made_of_a_checkpoint(make_model, tokenizer):
 
 
 def test_rows_to_label_are_chosen_without_training(checkpoint_of, tmp_path):
-    from bothways.batch_jobs.jobs import choose_rows
+    from bothways.batch_jobs.rows_to_label import write_rows_to_label
 
     file, out = tmp_path / "texts.jsonl", tmp_path / "next.csv"
     file.write_text("\n".join(json.dumps({"text": row["text"]}) for row in rows(12)), encoding="utf-8")
     options = {"cloze": PHRASE, "words": ("cat", "dog"), "dtype": "float32"}
-    choose_rows(Predict(model=checkpoint_of(), file=str(file), out=out, label_next=3, **options))
+    write_rows_to_label(Predict(model=checkpoint_of(), file=str(file), out=out, label_next=3, **options))
     lines = out.read_text(encoding="utf-8-sig").splitlines()
     assert len(lines) == 4 and all(line.split(",")[-2] in ("cat", "dog") for line in lines[1:])
