@@ -93,9 +93,11 @@ def extract(settings: Extract) -> "Extracted":
 
     check_folders(settings.folders)
     options = [field.name for field in fields(settings)]
-    paths = {name: path for name in options if name in TASKS and (path := getattr(settings, name))}
+    paths = tuple((name, path) for name in options if name in TASKS and (path := getattr(settings, name)))
     models = extraction.Models(paths, settings.question, settings.device, settings.dtype)
-    return extraction.extract(models, settings.folders, settings.glob, settings.out, resume=settings.resume)
+    return extraction.extract(
+        models, settings.folders, settings.glob, settings.out, resume=settings.resume, workers=settings.workers
+    )
 
 
 def mcp(settings: Mcp) -> None:

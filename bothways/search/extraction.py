@@ -1,7 +1,8 @@
 """Extraction: a table of the entities, labels and answers of every document in folders.
 
-Files are read one after the other, in the order of their paths. Their facts are committed to a database beside the
-output, which is written from it at the end, so a killed run continues and ends with the same bytes.
+Files are read one after the other, in the order of their paths, and their facts are computed here or in workers. They
+are committed to a database beside the output, which is written from it at the end, so a killed run continues and ends
+with the same bytes.
 Groups join the forms of an entity, such as "U.S.", "the US" and "US's", under one name.
 """
 
@@ -11,10 +12,11 @@ import re
 import sqlite3
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ from bothways.search.indexing import file_digest
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
 from bothways.tasks import TASKS
+from bothways.tokenizer.workers import in_order, num_cores
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
@@ -42,6 +45,7 @@ POSSESSIVE = re.compile(r"['’]s?$")
 ARTICLE = re.compile(r"^(?:the|a|an)\s+")
 DOTTED = re.compile(r"\b(?:\w\.){2,}\w?")  # U.S.A.
 Value = tuple[str, str]  # the label of an entity, and its text
+Fact = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -56,21 +60,33 @@ class Extracted:
     common: list[tuple[str, str, int]] = field(default_factory=list)
 
 
-def extract(models: "Models", folders: Sequence[Path], glob: Sequence[str], out: Path, *, resume: bool) -> Extracted:
-    """Write the table. InputError if a model is of another task, or the output is there already."""
+def extract(
+    models: "Models",
+    folders: Sequence[Path],
+    glob: Sequence[str],
+    out: Path,
+    *,
+    resume: bool,
+    workers: int | None = None,
+) -> Extracted:
+    """Write the table. workers: processes that compute; None: this one.
+
+    InputError if a model is of another task, or the output is there already."""
     state = out.with_name(f".{out.name}.extract")
     check_target(out, state, resume=resume)
-    extractors = [*models.open()]
+    compute = partial(compute_facts, [*models.open()])
+    if workers:
+        compute = partial(_compute_in_worker, models, max(1, num_cores() // workers))
     database = open_state(state, models.fingerprint())
     try:
         files = [found for folder in folders for found in find_documents([folder], glob=glob)]
         files = [*{found.path.resolve(): found for found in files}.values()]
         with Readers() as readers, ProgressBar("extracting", len(files)) as bar:
-            done = 0
-            for batch in batches(files):
-                extract_batch(batch, readers, extractors, database)
-                done += len(batch)
-                bar.update(done, f"{batch[-1].relative}")
+            done, read = 0, (read_batch(batch, readers, database) for batch in batches(files))
+            for batch, facts in in_order(compute, read, workers):
+                store_facts(batch, facts, database)
+                done += len(batch.files)
+                bar.update(done, f"{batch.files[-1].relative}")
         result = write_table(out, files, database)
     finally:
         database.close()
@@ -110,7 +126,7 @@ class Extractor:
     model: "Predictor"
     question: str = ""
 
-    def facts(self, parts: Sequence[DocumentPart]) -> list[list[dict[str, Any]]]:
+    def facts(self, parts: Sequence[DocumentPart]) -> list[list[Fact]]:
         """The facts of each part, without their places."""
         texts = [part.text for part in parts]
         return TASKS[self.model.task].load().facts(self.model, texts, self.question)
@@ -120,7 +136,7 @@ class Extractor:
 class Models:
     """Models by their tasks, the question that one of them is asked, and where and in which format they compute."""
 
-    paths: Mapping[str, Path]
+    paths: tuple[tuple[str, Path], ...]
     question: str | None
     device: str
     dtype: str
@@ -128,7 +144,7 @@ class Models:
     def open(self) -> Iterator[Extractor]:
         from bothways.inference.load import load
 
-        for name, path in self.paths.items():
+        for name, path in self.paths:
             model = load(path, device=self.device, dtype=self.dtype)
             if model.task != name:
                 remedy = f"train one with `bothways finetune {name}`"
@@ -138,7 +154,7 @@ class Models:
     def fingerprint(self) -> str:
         """A hash of what the facts of a file depend on, besides the file."""
         digest = blake2b(repr((self.question, self.dtype)).encode(), digest_size=16)
-        for name, path in self.paths.items():
+        for name, path in self.paths:
             digest.update(f"|{name}".encode())
             for file in sorted(hub.locate(path).rglob("*")):
                 if file.is_file() and file.suffix in (".json", ".safetensors", ".txt", ".model"):
@@ -167,12 +183,27 @@ def open_state(path: Path, models: str) -> sqlite3.Connection:
     return database
 
 
-def extract_batch(
-    batch: Sequence[FoundFile], readers: Readers, extractors: Sequence[Extractor], database: sqlite3.Connection
-) -> None:
-    """Compute and commit the facts of those files of a batch that are new or have changed."""
-    todo: list[tuple[str, bytes, list[DocumentPart], str | None]] = []
-    for found in batch:
+@dataclass(frozen=True)
+class ReadFile:
+    """A file that was read. error: why it has no parts, if it could not be read."""
+
+    name: str
+    digest: bytes
+    parts: list[DocumentPart]
+    error: str | None
+
+
+@dataclass(frozen=True)
+class FileBatch:
+    """Files, and those of them that are new or have changed."""
+
+    files: Sequence[FoundFile]
+    documents: list[ReadFile]
+
+
+def read_batch(files: Sequence[FoundFile], readers: Readers, database: sqlite3.Connection) -> FileBatch:
+    documents = list[ReadFile]()
+    for found in files:
         name, parts, error = str(found.path), list[DocumentPart](), None
         try:
             with local_file(found.path) as path:
@@ -190,29 +221,50 @@ def extract_batch(
             digest, error = b"", f"{name}: {problem.strerror}"
         if error:
             logger.warning(f"{error}; skipped")
-        todo.append((name, digest, parts, error))
-    flat = [part for _, _, parts, _ in todo for part in parts]
-    by_model = [extractor.facts(flat) for extractor in extractors] if flat else []
-    rows, place = [], 0
-    for name, digest, parts, error in todo:
-        facts = []
-        for part in parts:
-            facts += [placed(fact, part) for found in by_model for fact in found[place]]
-            place += 1
-        rows.append((name, digest, json.dumps(grouped(facts)), error))
+        documents.append(ReadFile(name, digest, parts, error))
+    return FileBatch(files, documents)
+
+
+def compute_facts(extractors: Sequence[Extractor], batch: FileBatch) -> list[list[Fact]]:
+    """The facts of each document of a batch."""
+    parts = [part for document in batch.documents for part in document.parts]
+    by_model = [extractor.facts(parts) for extractor in extractors] if parts else []
+    by_part = zip(parts, *by_model, strict=True)
+    return [
+        grouped([placed(fact, part) for part, *lists in islice(by_part, len(one.parts)) for fact in chain(*lists)])
+        for one in batch.documents
+    ]
+
+
+def _compute_in_worker(models: Models, threads: int, batch: FileBatch) -> list[list[Fact]]:
+    return compute_facts(_open_in_worker(models, threads), batch)
+
+
+@lru_cache(1)
+def _open_in_worker(models: Models, threads: int) -> list[Extractor]:
+    import torch
+
+    torch.set_num_threads(threads)
+    return [*models.open()]
+
+
+def store_facts(batch: FileBatch, facts: Sequence[list[Fact]], database: sqlite3.Connection) -> None:
+    rows = [
+        (one.name, one.digest, json.dumps(found), one.error) for one, found in zip(batch.documents, facts, strict=True)
+    ]
     database.execute("BEGIN IMMEDIATE")
     database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", map(to_stored, rows))
     database.execute("COMMIT")
 
 
-def placed(fact: dict[str, Any], part: DocumentPart) -> dict[str, Any]:
+def placed(fact: Fact, part: DocumentPart) -> Fact:
     """A fact with its line and page, and characters of the file."""
     line = None if part.first_line is None else part.first_line + part.text.count("\n", 0, fact["start"])
     offset = part.offset if fact["text"] else 0
     return fact | {"start": fact["start"] + offset, "end": fact["end"] + offset, "line": line, "page": part.page}
 
 
-def grouped(facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def grouped(facts: list[Fact]) -> list[Fact]:
     """The facts of a document with their groups, which are of entities."""
     entities = [fact for fact in facts if fact["kind"] == "entity"]
     groups = iter(group_document([(fact["name"], fact["text"]) for fact in entities]))
@@ -223,7 +275,7 @@ def grouped(facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def write_table(out: Path, files: Sequence[FoundFile], database: sqlite3.Connection) -> Extracted:
-    rows: list[dict[str, Any]] = []
+    rows: list[Fact] = []
     skipped: dict[str, str] = {}
     for found in files:
         name = str(found.path)
@@ -241,7 +293,7 @@ def write_table(out: Path, files: Sequence[FoundFile], database: sqlite3.Connect
     return Extracted(out, len(files) - len(skipped), len(rows), skipped, common)
 
 
-def write_rows(rows: Sequence[dict[str, Any]], path: Path, kind: str) -> None:
+def write_rows(rows: Sequence[Fact], path: Path, kind: str) -> None:
     """Write a table; the same rows give the same bytes."""
     import pyarrow as pa
     from pyarrow import csv, parquet

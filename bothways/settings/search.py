@@ -70,6 +70,8 @@ class Extract(Checked, Compute, Printed):
     be given several times."""
     resume: bool = False
     """Continue an extraction that was interrupted."""
+    workers: int | None = None
+    """Processes that compute, each with its share of the cores. [this one, with all]"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from bothways.checkpoint import checkpoint
 from bothways.checkpoint.contents import Checkpoint
@@ -18,6 +19,7 @@ from bothways.errors import InputError
 from bothways.search import commands, extraction
 from bothways.search.extraction import group_document, normal_form
 from bothways.settings import Extract
+from bothways.tokenizer.workers import num_cores
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -108,11 +110,11 @@ def test_after_a_kill_the_bytes_are_the_same(models, folder, tmp_path, capsys):
     whole, killed = tmp_path / "whole.parquet", tmp_path / "killed.parquet"
     code = (
         "import os, signal, sys; from bothways.cli import main; from bothways.search import extraction\n"
-        "extraction.BATCH_FILES = 2; original, calls = extraction.extract_batch, []\n"
+        "extraction.BATCH_FILES = 2; original, calls = extraction.store_facts, []\n"
         "def counted(*arguments):\n"
         "    original(*arguments); calls.append(1)\n"
         "    if len(calls) == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "extraction.extract_batch = counted; main.main(sys.argv[1:])"
+        "extraction.store_facts = counted; main.main(sys.argv[1:])"
     )
     arguments = ["extract", str(folder), "--tag", str(models / "tagger"), "-o"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -122,7 +124,8 @@ def test_after_a_kill_the_bytes_are_the_same(models, folder, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main.main([*arguments, str(killed)])
     assert "--resume" in capsys.readouterr().err
-    main.main([*arguments, str(killed), "--resume"])
+    workers = num_cores() // torch.get_num_threads()  # with as many threads as this process
+    main.main([*arguments, str(killed), "--resume", "--workers", str(workers)])
     main.main([*arguments, str(whole)])
     assert killed.read_bytes() == whole.read_bytes()
 
