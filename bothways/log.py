@@ -173,6 +173,11 @@ def muted() -> AbstractContextManager[None]:
     return _blocks.add(logging.ERROR)
 
 
+def is_main_process() -> bool:
+    """Whether this is the first of the processes that torchrun has started, or the only one."""
+    return os.environ.get("RANK", "0") in ("", "0")
+
+
 def is_configured() -> bool:
     """Whether log lines have a place to go, or the caller has set a level: a handler or a level of the root logger or
     of `bothways`, or a block of `messages_to`."""
@@ -242,7 +247,7 @@ class Heartbeat:
         """Write a line if nothing was shown for LINE_EVERY seconds."""
         with self.lock:
             now = self.clock()
-            if not self.work or os.environ.get("RANK", "0") not in ("", "0"):
+            if not self.work or not is_main_process():
                 return
             # A server always has some work, but none that takes long.
             if now - max(self.shown, self.work[0].since) < LINE_EVERY:

@@ -20,7 +20,7 @@ from typing import Any
 
 from bothways.cli.help import arranged_help
 from bothways.errors import InputError, UsageError, command_line
-from bothways.log import messages_to, print_lines, print_message
+from bothways.log import is_main_process, messages_to, print_lines, print_message
 from bothways.pretrained import DEFAULT
 from bothways.training.signals import Stopped
 from bothways.verbs import VERBS
@@ -69,7 +69,7 @@ def _main(arguments: Sequence[str] | None) -> None:
         _drop_output()
         sys.exit(1)
     except (Stopped, KeyboardInterrupt) as stopped:
-        if os.environ.get("RANK", "") in ("", "0"):  # only the first of several processes prints
+        if is_main_process():
             print_message(f"{_full_name(name)}: {stopped if isinstance(stopped, Stopped) else 'stopped'}")
         sys.exit(128 + signal.SIGINT)
     except (InputError, OSError) as error:
@@ -135,7 +135,7 @@ def _run(name: str, options: Sequence[str]) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     with messages_to(print_message):
-        if uses_default(settings) and DEFAULT not in options:
+        if uses_default(settings) and DEFAULT not in options and is_main_process():
             print_message(f"no model named: using {DEFAULT}, which comes with Bothways")
         print_result(name, settings, VERBS[name].load()(settings))
 

@@ -3,14 +3,13 @@
 One function per verb, named after the verb's first word, called with the settings and the result.
 """
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import format_count
-from bothways.log import format_duration, print_json, print_lines
+from bothways.log import format_duration, is_main_process, print_json, print_lines
 
 if TYPE_CHECKING:
     from bothways.batch_jobs.journal import Journal
@@ -62,7 +61,7 @@ def vocab(settings: "Vocab", entries: int) -> None:
 def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> None:
     from bothways.pretraining.heldout import next_sentence_verdict
 
-    if int(os.environ.get("RANK", "0")):  # only the first of several processes prints
+    if not is_main_process():
         return
     if settings.json:
         print_json({"model": str(result.model), "heldout": dict(result.figures), "cost": dict(result.cost)})
@@ -104,7 +103,7 @@ def distill(settings: "Distill", result: "PretrainingResult | dict[str, Any]") -
 
 
 def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
-    if int(os.environ.get("RANK", "0")):  # only the first of several processes prints
+    if not is_main_process():
         return
     from bothways.finetuning.compare import format_table
 
