@@ -11,8 +11,8 @@ from collections import Counter
 import wordfreq
 
 from benchmarks.learn_vocabulary import texts
-from bothways.tokenizer.basic import KEEP_ACCENTS, AccentStats, measure_accents
-from bothways.tokenizer.learn import count_words
+from bothways.text.tokenizer.basic import KEEP_ACCENTS, AccentStats, measure_accents
+from bothways.text.tokenizer.learn import count_words
 
 RUNNING_WORDS = 10**8  # assumed size of the text behind a list
 

@@ -26,7 +26,7 @@ import torch
 
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import DATA, glue, rows_of
-from bothways.data.examples import read_table
+from bothways.text.data.examples import read_table
 
 OURS = "full", "lora", "bottleneck", "bitfit", "prefix", "prompt"
 SYSTEMS = (*OURS, "peft, bf16", "peft, float32")
@@ -64,16 +64,16 @@ def texts_of(name: str, number: int) -> list[str]:
 
 
 def ours(kind: str, model: Path, batches: Sequence[list[str]]) -> tuple[float, list[float]]:
-    from bothways.adapters.install import install
-    from bothways.adapters.spec import AdapterSpec
-    from bothways.batch import Batch
-    from bothways.batching import token_batches
-    from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.changes.new_head import with_head
     from bothways.device import choose_dtype, retain_freed_memory
-    from bothways.families import FAMILIES
+    from bothways.model.adapters.install import install
+    from bothways.model.adapters.spec import AdapterSpec
+    from bothways.model.checkpoint import checkpoint
+    from bothways.model.checkpoint.changes.new_head import with_head
+    from bothways.model.families import FAMILIES
     from bothways.tasks.texts import MAX_TOKENS as MICRO_BATCH
     from bothways.tasks.windows import WindowPolicy
+    from bothways.text.batch import Batch
+    from bothways.text.batching import token_batches
     from bothways.training.loop import fit
     from bothways.training.losses import classification_loss
     from bothways.training.schedule import TrainingOptions

@@ -17,7 +17,7 @@ import torch
 import bothways
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import DataSet, sst2_first, with_dev
-from bothways.adapters.spec import KINDS
+from bothways.model.adapters.spec import KINDS
 
 SETS = {"SST-2": sst2_first, "STS-B": lambda rows: with_dev("STS-B")}
 

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 import transformers
 
-from bothways.batch import Batch
-from bothways.families import FAMILIES
+from bothways.model.families import FAMILIES
 from bothways.model.model import Model, initialize
 from bothways.model.prepacked import prepack
+from bothways.text.batch import Batch
 
 TOKENS = 4096
 V3 = {"position_buckets": 256, "share_att_key": True, "norm_rel_ebd": "layer_norm"}

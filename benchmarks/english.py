@@ -35,14 +35,14 @@ from benchmarks.embedding_students import sts_benchmark
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import DATA, sst2_first
 from benchmarks.recipes import FILLS
-from bothways.corpus.documents import Corpus
-from bothways.corpus.store import build_in_memory
-from bothways.data.beir import BeirDataset
-from bothways.evaluation.retrieval import nearest_documents
 from bothways.inference.predictor import Predictor
-from bothways.metrics import perplexity, wilson_interval
-from bothways.pretraining.heldout import HeldOut
+from bothways.measure.evaluation.retrieval import nearest_documents
+from bothways.measure.metrics import perplexity, wilson_interval
 from bothways.tasks.embed import pair_scores
+from bothways.text.corpus.documents import Corpus
+from bothways.text.corpus.store import build_in_memory
+from bothways.text.data.beir import BeirDataset
+from bothways.training.pretraining.heldout import HeldOut
 
 LENGTH, WINDOWS, PAIRS = 128, 1024, 4096
 SCIFACT_TOKENS = 256

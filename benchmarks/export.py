@@ -19,10 +19,10 @@ import onnxruntime
 
 from benchmarks.finetune_scores import minilm
 from benchmarks.speed.peer_files import onnx as fused_peer
-from bothways.checkpoint import checkpoint
-from bothways.export import graph
-from bothways.export import int8 as onnx_int8
-from bothways.export.export import vector_pooling
+from bothways.model.checkpoint import checkpoint
+from bothways.shrink.export import graph
+from bothways.shrink.export import int8 as onnx_int8
+from bothways.shrink.export.export import vector_pooling
 
 SHAPES = ((1, 16), (1, 128), (8, 128), (1, 512))  # (texts, tokens per text)
 

@@ -21,11 +21,11 @@ from xml.etree import ElementTree
 import numpy as np
 
 from benchmarks.glue import TASKS, find_files
-from bothways.data.columns import Table
-from bothways.data.examples import read_table
-from bothways.data.splits import split
 from bothways.settings import Answer, Classify, FineTune, Regress, Tag
 from bothways.settings.tables_in_memory import as_source
+from bothways.text.data.columns import Table
+from bothways.text.data.examples import read_table
+from bothways.text.data.splits import split
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 AUTHORS, PASSAGES, TEST_PASSAGES = 20, 100, 30  # passages per author

@@ -27,14 +27,14 @@ import transformers
 from transformers import Trainer
 
 from benchmarks.finetune_scores import minilm
-from bothways import metrics
-from bothways.checkpoint import checkpoint
-from bothways.data.split_tables import read_tables
-from bothways.finetuning.finetune import follow
-from bothways.finetuning.plan import ScoredRows, plan_of
+from bothways.measure import metrics
+from bothways.model.checkpoint import checkpoint
 from bothways.settings import Answer, Classify, FineTune, Tag
 from bothways.tasks import answer, classify, tag, tag_examples
 from bothways.tasks.training_task import TrainingTask
+from bothways.text.data.split_tables import read_tables
+from bothways.training.finetuning.finetune import follow
+from bothways.training.finetuning.plan import ScoredRows, plan_of
 from bothways.training.run import Run, read_metrics
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))

@@ -26,9 +26,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.finetune_scores import minilm
-from bothways.compression import quantize
 from bothways.model.int8_training import int8_linear
 from bothways.settings import Quantize
+from bothways.shrink import quantize
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 SIZES = {"MiniLM-L6": (384, 1536), "BERT-Base": (768, 3072)}

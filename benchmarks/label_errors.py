@@ -14,10 +14,10 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.finetune_scores import minilm
-from bothways.finetuning.finetune import run as run_task
-from bothways.finetuning.select import OUT_OF_FOLD
-from bothways.metrics.label_errors import label_errors
+from bothways.measure.metrics.label_errors import label_errors
 from bothways.settings import Classify
+from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.select import OUT_OF_FOLD
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 WRONG = 0.05

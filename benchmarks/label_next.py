@@ -23,7 +23,7 @@ import bothways
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import SETS, rows_of, sample_rows
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts, uncertainties
-from bothways.linear import linear_head
+from bothways.measure.linear import linear_head
 from bothways.training.losses import classification_loss
 
 POOL, TEST, LEAST_TEST = 3000, 1000, 600  # rows

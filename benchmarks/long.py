@@ -59,10 +59,10 @@ def calls(side: str, family: str, length: int, dtype: str) -> Callable[[], torch
         return lambda: peer(**inputs).last_hidden_state  # type: ignore[no-any-return]
     from dataclasses import replace
 
-    from bothways.batch import Batch
-    from bothways.families import FAMILIES
+    from bothways.model.families import FAMILIES
     from bothways.model.model import Model, initialize
     from bothways.model.prepacked import prepack
+    from bothways.text.batch import Batch
 
     theirs = {**SIZES, **CONFIGS[family][1], "model_type": family}
     config, _ = FAMILIES[family].parse_config(theirs, "config")

@@ -21,7 +21,7 @@ import pyarrow.parquet
 
 import bothways
 from bothways.settings import Classify, FineTune, Pretrain, Regress
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.run import read_metrics
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))

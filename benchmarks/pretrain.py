@@ -34,7 +34,7 @@ ARTICLES = 400
 
 
 def wikipedia() -> Iterator[str]:
-    from bothways.corpus.documents import documents
+    from bothways.text.corpus.documents import documents
 
     first = sorted((DATA / "wikipedia-2015-en").glob("train-*.parquet"))[:1]
     return islice(documents(first), ARTICLES)
@@ -44,11 +44,11 @@ def masked_batches(texts: Iterable[str], *, family: str, length: int, batch_toke
     """Batches of masked texts or pairs for both sides, without end."""
     import numpy as np
 
-    from bothways.batching import sort_by_length
-    from bothways.corpus.masking import MaskRule
-    from bothways.corpus.sampler import StepSampler
-    from bothways.corpus.store import build_in_memory
-    from bothways.pretraining.objectives import PretrainingObjective, example_batch
+    from bothways.text.batching import sort_by_length
+    from bothways.text.corpus.masking import MaskRule
+    from bothways.text.corpus.sampler import StepSampler
+    from bothways.text.corpus.store import build_in_memory
+    from bothways.training.pretraining.objectives import PretrainingObjective, example_batch
 
     tokenizer = packaged_tokenizer()
     store = build_in_memory(texts, tokenizer)
@@ -64,9 +64,9 @@ def masked_batches(texts: Iterable[str], *, family: str, length: int, batch_toke
 
 def packaged_tokenizer() -> Any:
     """Google's uncased vocabulary, from the package."""
-    from bothways.checkpoint.directory import Directory
+    from bothways.model.checkpoint.directory import Directory
     from bothways.pretrained import DEFAULT
-    from bothways.tokenizer.tokenizer import Tokenizer
+    from bothways.text.tokenizer.tokenizer import Tokenizer
 
     return Tokenizer.load(Directory(DEFAULT).path)
 
@@ -74,8 +74,8 @@ def packaged_tokenizer() -> Any:
 def new_model(options: argparse.Namespace) -> Any:
     import torch
 
-    from bothways.config import SIZES
-    from bothways.families import FAMILIES
+    from bothways.model.config import SIZES
+    from bothways.model.families import FAMILIES
     from bothways.model.model import Model, initialize
 
     config = (
@@ -92,9 +92,9 @@ def new_model(options: argparse.Namespace) -> Any:
 def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int], None], Any]:
     import torch
 
-    from bothways.pretraining.objectives import build_objective
-    from bothways.pretraining.setup import compile_layers
     from bothways.training.loop import train_step
+    from bothways.training.pretraining.objectives import build_objective
+    from bothways.training.pretraining.setup import compile_layers
     from bothways.training.run_checkpoints import TrainingState
     from bothways.training.schedule import TrainingOptions
     from bothways.training.trainer import Trainer
@@ -121,8 +121,8 @@ def theirs(options: argparse.Namespace, batches: list[Any]) -> Callable[[int], N
     import transformers
     from torch.nn.utils.rnn import pad_sequence
 
-    from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint import checkpoint
+    from bothways.model.checkpoint.contents import Checkpoint
 
     tokenizer = packaged_tokenizer()
     with tempfile.TemporaryDirectory() as folder:

@@ -15,9 +15,9 @@ import torch
 import bothways
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import glue, rows_of
-from bothways.compression import prune
-from bothways.evaluation.before_after import measure_drop, read_evaluation_rows
+from bothways.measure.evaluation.before_after import measure_drop, read_evaluation_rows
 from bothways.settings import Classify, Prune
+from bothways.shrink import prune
 
 PARTS = (("layers",), ("feed-forward",), ("heads", "feed-forward"))
 

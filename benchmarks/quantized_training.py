@@ -16,16 +16,16 @@ import torch
 import bothways
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import glue, rows_of
-from bothways.batching import spread_evenly
-from bothways.checkpoint import checkpoint
-from bothways.data.examples import read_table
-from bothways.evaluation.before_after import measure_drop
 from bothways.inference.predictor import Predictor
+from bothways.measure.evaluation.before_after import measure_drop
+from bothways.model.checkpoint import checkpoint
 from bothways.model.int8 import replace_linears
 from bothways.model.int8_training import candidates, observe
 from bothways.settings import Classify
 from bothways.settings.tables_in_memory import as_source
 from bothways.tasks.classify import CLASSIFY
+from bothways.text.batching import spread_evenly
+from bothways.text.data.examples import read_table
 
 CALIBRATION_TEXTS = 256
 

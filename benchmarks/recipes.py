@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 import bothways
-from bothways.corpus.documents import mark_held_out
 from bothways.inference.predictor import Predictor
-from bothways.pretraining.setup import open_text
-from bothways.pretraining.text_data import HELD_OUT_EVERY, read_data
 from bothways.settings import Classify, FineTune, Pretrain, Regress
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.text.corpus.documents import mark_held_out
+from bothways.text.tokenizer.tokenizer import Tokenizer
+from bothways.training.pretraining.setup import open_text
+from bothways.training.pretraining.text_data import HELD_OUT_EVERY, read_data
 from bothways.training.run import read_metrics
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))

@@ -20,7 +20,7 @@ from statistics import median
 
 from bothways.device import processor_name
 from bothways.search.passages import split_passages
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 from bothways.verbs import VERBS
 
 EMPTY = ["-c", ""]

@@ -26,12 +26,12 @@ from transformers import (
     Trainer,
 )  # fmt: skip
 
-from bothways.checkpoint import checkpoint
-from bothways.pretraining.heldout import HeldOut
-from bothways.pretraining.setup import open_text
-from bothways.pretraining.text_data import PretrainingData, read_data
+from bothways.model.checkpoint import checkpoint
 from bothways.settings import Pretrain
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.text.tokenizer.tokenizer import Tokenizer
+from bothways.training.pretraining.heldout import HeldOut
+from bothways.training.pretraining.setup import open_text
+from bothways.training.pretraining.text_data import PretrainingData, read_data
 from bothways.training.run import read_metrics
 
 TIMED_STEPS, FIGURES = 6, 20  # steps that measure the speed; number of held-out evaluations

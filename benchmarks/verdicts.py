@@ -22,16 +22,16 @@ import torch
 
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import glue, rows_of, sample_rows
-from bothways import metrics
-from bothways.finetuning import compare
-from bothways.finetuning.baselines import BaselineScore, Resamples
-from bothways.finetuning.plan import load_start
-from bothways.linear import linear_head, tfidf
-from bothways.linear.tfidf import Rows
+from bothways.measure import metrics
+from bothways.measure.linear import linear_head, tfidf
+from bothways.measure.linear.tfidf import Rows
 from bothways.settings import Classify
 from bothways.tasks import task_of
 from bothways.tasks.class_decoding import fit_calibration
 from bothways.tasks.classify import Classification
+from bothways.training.finetuning import compare
+from bothways.training.finetuning.baselines import BaselineScore, Resamples
+from bothways.training.finetuning.plan import load_start
 
 OTHERS, FEWEST, MOST = 5000, 100, 1000
 COVERAGE, CALIBRATION_ROWS = 0.9, (50, 100, 500, 1000)

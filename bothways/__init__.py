@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bothways import settings
     from bothways.errors import InputError
-    from bothways.finetuning.deliver import FineTuneResult
     from bothways.inference.load import load
     from bothways.inference.predictor import Predictor
-    from bothways.pretraining.result import PretrainingResult
     from bothways.search.store import Hit, Store
     from bothways.tasks.answer_decoding import Answer
     from bothways.tasks.class_decoding import Prediction
     from bothways.tasks.fill import Guess
     from bothways.tasks.scores import Scores
     from bothways.tasks.tag_decoding import Entity
-    from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+    from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
     from bothways.training.callbacks import Callback
+    from bothways.training.finetuning.deliver import FineTuneResult
+    from bothways.training.pretraining.result import PretrainingResult
     from bothways.verbs import evaluate, finetune, train
 
 __version__ = "0.1.0"
@@ -48,18 +48,18 @@ __all__ = [
 _MODULES = {
     "Answer": "tasks.answer_decoding",
     "Callback": "training.callbacks",
-    "Encoding": "tokenizer.tokenizer",
+    "Encoding": "text.tokenizer.tokenizer",
     "Entity": "tasks.tag_decoding",
     "Guess": "tasks.fill",
     "Hit": "search.store",
-    "FineTuneResult": "finetuning.deliver",
+    "FineTuneResult": "training.finetuning.deliver",
     "InputError": "errors",
     "Prediction": "tasks.class_decoding",
     "Predictor": "inference.predictor",
-    "PretrainingResult": "pretraining.result",
+    "PretrainingResult": "training.pretraining.result",
     "Scores": "tasks.scores",
     "Store": "search.store",
-    "Tokenizer": "tokenizer.tokenizer",
+    "Tokenizer": "text.tokenizer.tokenizer",
     "evaluate": "verbs",
     "finetune": "verbs",
     "load": "inference.load",

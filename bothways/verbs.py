@@ -10,15 +10,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from bothways.errors import InputError, join_names
-from bothways.io.mirror import with_copies
 from bothways.log import working
+from bothways.mirror import with_copies
 from bothways.tasks import TASKS, TaskName, load_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bothways.finetuning.deliver import FineTuneResult
-    from bothways.pretraining.result import PretrainingResult
     from bothways.settings.distill import Distill
     from bothways.settings.fields import AnyPath
     from bothways.settings.finetune import FineTune
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
     from bothways.settings.tables_in_memory import Table
     from bothways.tasks.scores import Scores
     from bothways.training.callbacks import Callbacks
+    from bothways.training.finetuning.deliver import FineTuneResult
+    from bothways.training.pretraining.result import PretrainingResult
 
 
 @dataclass(frozen=True)
@@ -67,22 +67,24 @@ MEASURE, DEPLOY, INSPECT = "Measure", "Deploy", "Inspect"
 VERBS: dict[str, Verb] = {
     "demo": Verb("tools:Demo", "cli.demo:run", "what the packaged model does, and a BERT from scratch: 3 minutes", TRY),
     "vocab": Verb("tools:Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
-    "pretrain": Verb("pretrain:Pretrain", "pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True),
+    "pretrain": Verb(
+        "pretrain:Pretrain", "training.pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True
+    ),
     "distill": Verb(
         "distill:Distill",
-        "pretraining.distillation.distill:run",
+        "training.pretraining.distillation.distill:run",
         "distill a smaller BERT from a teacher",
         TRAIN,
         trains=True,
     ),
     **{
-        f"finetune {name}": Verb(task.settings, "finetuning.finetune:run", task.help, TRAIN, trains=True)
+        f"finetune {name}": Verb(task.settings, "training.finetuning.finetune:run", task.help, TRAIN, trains=True)
         for name, task in TASKS.items()
         if task.is_trained
     },
     "predict": Verb("predict:Predict", "cli.commands:predict", "predict labels, numbers, entities or answers", USE),
     "fill": Verb("predict:Fill", "cli.commands:fill", "fill each [MASK] in a text", USE),
-    "embed": Verb("predict:Embed", "batch_jobs.run:embed", "write a vector for each text", USE),
+    "embed": Verb("predict:Embed", "inference.jobs.run:embed", "write a vector for each text", USE),
     "index": Verb("search:Index", "search.commands:run_index", "index folders for search by words and meaning", SEARCH),
     "search": Verb("search:Search", "search.commands:run_search", "search a folder or an index", SEARCH),
     "extract": Verb(
@@ -95,16 +97,14 @@ VERBS: dict[str, Verb] = {
         SEARCH,
         waits=True,
     ),
-    "evaluate": Verb("predict:Evaluate", "evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE),
-    "quantize": Verb(
-        "deploy:Quantize", "compression.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY
+    "evaluate": Verb(
+        "predict:Evaluate", "measure.evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE
     ),
+    "quantize": Verb("deploy:Quantize", "shrink.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY),
     "shrink": Verb(
-        "compress:Shrink", "compression.prune:shrink", "the fastest model within a stated loss: cuts and int8", DEPLOY
+        "compress:Shrink", "shrink.prune:shrink", "the fastest model within a stated loss: cuts and int8", DEPLOY
     ),
-    "prune": Verb(
-        "compress:Prune", "compression.prune:run", "prune a fine-tuned model, with training between cuts", DEPLOY
-    ),
+    "prune": Verb("compress:Prune", "shrink.prune:run", "prune a fine-tuned model, with training between cuts", DEPLOY),
     "merge": Verb("deploy:Merge", "cli.commands:merge", "merge an adapter into its model", DEPLOY),
     "pack": Verb("deploy:Pack", "cli.commands:pack", "pack a model into few bits, for shipping", DEPLOY),
     "unpack": Verb("deploy:Unpack", "cli.commands:unpack", "unpack a model for other libraries", DEPLOY),

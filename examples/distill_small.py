@@ -9,8 +9,8 @@ hour and more text: see docs/guide/distillation.md.
 from tempfile import TemporaryDirectory
 
 import bothways
-from bothways.corpus.documents import sample
 from bothways.settings import Distill
+from bothways.text.corpus.documents import sample
 
 STEPS = 10
 texts = [book["text"][:5_000] for book in sample() if book["split"] == "train"]

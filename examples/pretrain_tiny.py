@@ -9,8 +9,8 @@ frequent each word is has the second figure. A useful model takes half an hour o
 from tempfile import TemporaryDirectory
 
 import bothways
-from bothways.corpus.documents import sample
 from bothways.settings import Pretrain
+from bothways.text.corpus.documents import sample
 
 CHARACTERS = 25_000  # of each novel
 texts: dict[str, list[str]] = {"train": [], "test": []}

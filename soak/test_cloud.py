@@ -10,8 +10,8 @@ import sys
 import psutil
 import pytest
 
-from bothways.io import cloud
-from bothways.io.cloud import as_path
+from bothways import cloud
+from bothways.cloud import as_path
 from tests.cloud.conftest import at_random, bucket, proxy  # noqa: F401
 
 FAULTS = 100

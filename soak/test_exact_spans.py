@@ -12,9 +12,9 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes import new_head
 from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes import new_head
 
 pytestmark = pytest.mark.timeout(3600)
 DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))

@@ -4,12 +4,12 @@ padded left, right and not at all."""
 import pytest
 import torch
 
-from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.config import EncoderConfig
-from bothways.export import graph
-from bothways.export.graph import Vectors
-from bothways.export.parity import compare, session
+from bothways.model.checkpoint.checkpoint import Checkpoint
+from bothways.model.config import EncoderConfig
 from bothways.model.model import Model, initialize
+from bothways.shrink.export import graph
+from bothways.shrink.export.graph import Vectors
+from bothways.shrink.export.parity import compare, session
 
 pytestmark = pytest.mark.timeout(3600)
 LENGTHS, BATCHES = (1, 2, 3, 7, 16, 17, 63, 128, 255, 512), (1, 2, 7, 33, 64)

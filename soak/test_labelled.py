@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.glue import TASKS, find_files
-from bothways.data.examples import read_table, read_tagged
-from bothways.data.labels import numeric_labels
-from bothways.data.squad import read_squad
-from bothways.data.tags import tags_to_spans
+from bothways.text.data.examples import read_table, read_tagged
+from bothways.text.data.labels import numeric_labels
+from bothways.text.data.squad import read_squad
+from bothways.text.data.tags import tags_to_spans
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
 GLUE = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bothways.checkpoint import checkpoint
 from bothways.errors import InputError
+from bothways.model.checkpoint import checkpoint
 from tests.replacing import save_version, versions_of
 
 ROOT = Path(__file__).parent.parent

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from bothways.corpus.documents import sample
+from bothways.text.corpus.documents import sample
 
 KILLS = 20
 STEPS = 400

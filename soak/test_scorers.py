@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import seqeval.metrics.sequence_labeling as seqeval
 
-from bothways.data.examples import read_tagged
-from bothways.data.tags import detect_scheme, find_illegal_tag, spans_to_tags, tags_to_spans
-from bothways.evaluation.evaluate import score_file
-from bothways.metrics import entity_scores
+from bothways.measure.evaluation.evaluate import score_file
+from bothways.measure.metrics import entity_scores
 from bothways.settings import Evaluate
+from bothways.text.data.examples import read_tagged
+from bothways.text.data.tags import detect_scheme, find_illegal_tag, spans_to_tags, tags_to_spans
 
 pytestmark = pytest.mark.timeout(600)
 DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))

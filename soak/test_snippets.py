@@ -16,7 +16,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bothways.corpus.documents import sample
+from bothways.text.corpus.documents import sample
 
 pytestmark = pytest.mark.timeout(3600)
 ROOT = Path(__file__).parent.parent

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.store import DATA, held_by_all
-from bothways.corpus import arrays
+from bothways.text.corpus import arrays
 
 pytestmark = pytest.mark.timeout(1800)
 ROOT = Path(__file__).parent.parent
@@ -21,7 +21,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from bothways import Tokenizer
-from bothways.corpus.store import open_or_build
+from bothways.text.corpus.store import open_or_build
 from benchmarks.store import DATA, documents
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ import torch
 
 import bothways
 from bothways import Tokenizer
-from bothways.batch_jobs.journal import side_file
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.checkpoint import Checkpoint
-from bothways.config import EncoderConfig
-from bothways.corpus.documents import sample
+from bothways.inference.jobs.journal import side_file
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.checkpoint import Checkpoint
+from bothways.model.config import EncoderConfig
 from bothways.model.model import Model, initialize
+from bothways.text.corpus.documents import sample
 
 pytestmark = pytest.mark.timeout(4 * 3600)
 LINES, KILLS = 1_000_000, 10

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer as PeerTokenizer
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from bothways import Tokenizer
-from bothways.tokenizer.basic import Splitter
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
+from bothways.text.tokenizer.basic import Splitter
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
 VOCABULARIES = {

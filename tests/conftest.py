@@ -111,7 +111,7 @@ def pytest_runtest_setup(item):
 @pytest.fixture(scope="session", autouse=True)
 def curves():
     """Runs leave an empty picture, since to draw one takes longer than to train: `with curves():` draws."""
-    from bothways.report import plot
+    from bothways.measure.report import plot
 
     def leave_empty(rows, *, file, **options):
         Path(file).write_bytes(b"")
@@ -185,7 +185,7 @@ def make_peer():
 @pytest.fixture
 def ours_of(tmp_path):
     """Our checkpoint of one of their models, read from the directory they write."""
-    from bothways.checkpoint import checkpoint
+    from bothways.model.checkpoint import checkpoint
 
     def load(peer):
         directory = tmp_path / f"theirs-{len(list(tmp_path.iterdir()))}"
@@ -199,7 +199,7 @@ def ours_of(tmp_path):
 def tokenizer():
     """97 entries, as many as the small models know: letters, some words, the brackets of special tokens."""
     from bothways import Tokenizer
-    from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
+    from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 
     letters = [*string.ascii_lowercase, *("##" + letter for letter in string.ascii_lowercase)]
     tokens = list(dict.fromkeys([*SPECIAL_TOKENS, *WORDS, *".,!?'-[]", *letters, *string.digits, *string.punctuation]))[
@@ -214,7 +214,7 @@ def make_model():
     """A random model of ours by family, every parameter disturbed; heads: name -> outputs; changes: of its config."""
     import torch
 
-    from bothways.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
+    from bothways.model.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
     from bothways.model.model import Model, initialize
 
     relative = {"type_vocab_size": 0, "position_embedding": "none", "layer_norm_eps": 1e-7, "pooler_act": "gelu"}
@@ -272,8 +272,8 @@ def make_model():
 @pytest.fixture(scope="session")
 def make_predictor(make_model, tokenizer):
     """A Predictor of such a model in float32."""
-    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
+    from bothways.model.checkpoint.contents import Checkpoint
 
     def make(family="bert", heads=None, *, labels=(), pooling=None, dtype="float32", **changes):
         model = make_model(family, heads, **changes)

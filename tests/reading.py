@@ -14,18 +14,18 @@ import numpy as np
 import torch
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes import new_head
-from bothways.config import SIZES
-from bothways.corpus.masking import MaskRule
-from bothways.corpus.sampler import StepSampler
-from bothways.corpus.store import build_in_memory
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes import new_head
+from bothways.model.config import SIZES
 from bothways.model.model import Model, initialize
 from bothways.pretrained import DEFAULT
-from bothways.pretraining.objectives import build_objective, example_batch
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.text.corpus.masking import MaskRule
+from bothways.text.corpus.sampler import StepSampler
+from bothways.text.corpus.store import build_in_memory
+from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.loop import train_step
 from bothways.training.losses import forward_losses
+from bothways.training.pretraining.objectives import build_objective, example_batch
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import Trainer

@@ -8,11 +8,11 @@ import select
 import sys
 from itertools import count
 
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.config import EncoderConfig
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.config import EncoderConfig
 from bothways.model.model import Model
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 VOCAB = 23
 

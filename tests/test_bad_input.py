@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Pretrain
 
 TEXT = "The cat sat on the mat.\nThe dog ran.\n\nA dog sat.\nThe cat ran, and ran.\n"

@@ -63,16 +63,20 @@ def test_the_tokenizer_needs_no_torch():
 
 def test_what_reads_decodes_scores_and_prints_needs_no_torch():
     package = Path(bothways.__file__).parent
-    rooms = [f"{room}.{file.stem}" for room in ("data", "metrics", "report") for file in (package / room).glob("*.py")]
+    rooms = [
+        f"{room.replace('/', '.')}.{file.stem}"
+        for room in ("text/data", "measure/metrics", "measure/report")
+        for file in (package / room).glob("*.py")
+    ]
     rooms += [f"tasks.{file.stem}" for file in (package / "tasks").glob("*.py") if file.stem not in TORCH_TASKS]
     modules = [
         *rooms,
-        "batch",
-        "batching",
+        "text.batch",
+        "text.batching",
         "inference.predictor",
         "inference.active_learning",
     ]
-    modules += [f"batch_jobs.{name}" for name in ("writers", "blocks", "journal", "progress")]
+    modules += [f"inference.jobs.{name}" for name in ("writers", "blocks", "journal", "progress")]
     code = (
         "import sys; from importlib import import_module\n"
         "sys.modules.update(dict.fromkeys(['torch', 'scipy', 'pyarrow']))\n"

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from bothways.checkpoint import checkpoint
-from bothways.config import SIZES, EncoderConfig, GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
 from bothways.errors import InputError
-from bothways.families import FAMILIES
 from bothways.log import messages_to
+from bothways.model.checkpoint import checkpoint
+from bothways.model.config import SIZES, EncoderConfig, GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
+from bothways.model.families import FAMILIES
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from bothways import device, settings
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.device import available_devices, choose_device, describe_hardware
 from bothways.errors import UsageError
-from bothways.finetuning import plan
-from bothways.finetuning.finetune import run as run_task
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
+from bothways.training.finetuning import plan
+from bothways.training.finetuning.finetune import run as run_task
 from bothways.verbs import VERBS
 
 GROWING = """

@@ -23,8 +23,8 @@ def rows():
 def test_one_call_fine_tunes_on_a_table_and_the_result_loads(
     rows, make_model, tokenizer, tmp_path, monkeypatch, curves
 ):
-    from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint import checkpoint
+    from bothways.model.checkpoint.contents import Checkpoint
 
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "start")
     monkeypatch.chdir(tmp_path)

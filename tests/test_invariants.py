@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.model.kernels import append_dummy_text
 from bothways.tasks.windows import own_rows
+from bothways.text.batch import Batch
 
 FAMILIES = ["bert", "albert", "electra", "distilbert", "modernbert", "roberta", "longformer", "big_bird", "deberta"]
 FAMILIES += ["deberta-v2"]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bothways import io
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
 from bothways.io import atomic_directory, find_backup, remove_leftovers, write_atomic
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 
 ROOT = Path(io.__file__).parent.parent
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bothways.cli.main import main
+from bothways.cloud import as_path
 from bothways.errors import InputError
-from bothways.io.cloud import as_path
 from bothways.settings import Classify, Embed, Pretrain
 
 

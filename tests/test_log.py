@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bothways import log
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 
 PACKAGE = Path(log.__file__).parent
 LABELS = ("x", "\x1b[2Jé", "\x9b31m\u202ez\n")  # clears the screen; a C1 escape, another direction, a line feed
@@ -168,7 +168,7 @@ def test_sigterm_while_a_model_is_exported_leaves_nothing_behind(classifier, tmp
     pytest.importorskip("onnxruntime")
     code = (
         "import os, signal, sys, time; from bothways.cli import main as cli; "
-        "from bothways.export import graph as onnx_graph\n"
+        "from bothways.shrink.export import graph as onnx_graph\n"
         "def write(model, vectors, file):\n"
         "    file.write_bytes(b'half'); print(*os.listdir(file.parent.parent), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)\n"

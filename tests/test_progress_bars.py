@@ -240,8 +240,8 @@ def test_every_verb_but_those_that_wait_is_announced(heart, monkeypatch):
 
 @pytest.fixture
 def predictor(make_model, tokenizer):
-    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
+    from bothways.model.checkpoint.contents import Checkpoint
 
     return Predictor(Checkpoint(make_model(), tokenizer), dtype="float32")
 

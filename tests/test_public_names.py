@@ -7,8 +7,8 @@ import pytest
 
 import bothways
 from bothways import verbs
-from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError, format_count
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify
 from bothways.tasks.scores import Scores
 from bothways.training.callbacks import Callback, call_with_row, list_callbacks

@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 
 import bothways
-from bothways.batch_jobs.jobs import predict_blocks
-from bothways.batch_jobs.rows_to_label import write_rows_to_label
-from bothways.batch_jobs.run import predict
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.data.examples import read_table
-from bothways.data.text_files import file_type
 from bothways.errors import InputError, RowLocation, read_location
+from bothways.inference.jobs.jobs import predict_blocks
+from bothways.inference.jobs.rows_to_label import write_rows_to_label
+from bothways.inference.jobs.run import predict
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Predict
+from bothways.text.data.examples import read_table
+from bothways.text.data.text_files import file_type
 
 MARKED = "marked,\nwith a line end"  # so that the line of later rows is not row + 2
 ROWS = [{"id": f"n{row}", "text": f"{'good' if row % 2 else 'bad'} {row}", "label": "ab"[row % 2]} for row in range(40)]

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from bothways.corpus.documents import Corpus
-from bothways.data.datasets import read_rows
-from bothways.data.examples import read_table, read_tagged
-from bothways.data.squad import read_squad
-from bothways.data.tables import RowErrors
 from bothways.errors import InputError
 from bothways.settings import Classify, Evaluate, Pretrain
 from bothways.settings.tables_in_memory import MemoryTable, as_source
+from bothways.text.corpus.documents import Corpus
+from bothways.text.data.datasets import read_rows
+from bothways.text.data.examples import read_table, read_tagged
+from bothways.text.data.squad import read_squad
+from bothways.text.data.tables import RowErrors
 
 ROWS = [{"text": "a cat", "label": "x"}, {"text": "a dog, ran", "label": "y"}, {"text": "", "label": "x"}]
 COLUMNS = {name: [row[name] for row in ROWS] for name in ("text", "label")}

@@ -15,7 +15,7 @@ from matplotlib import pyplot
 from torch import Tensor
 
 import bothways
-from bothways.batch import Batch
+from bothways.text.batch import Batch
 
 PICTURE = Path(__file__).parent.parent / "docs/pictures/attention.png"
 SENTENCE = "The bank of the river was wet."  # the sentence of docs/understand.md

@@ -25,9 +25,9 @@ from pathlib import Path
 import torch
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.pack import save_packed
-from bothways.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.pack import save_packed
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Distill
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))

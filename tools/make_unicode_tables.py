@@ -1,4 +1,4 @@
-"""Generate bothways/tokenizer/unicode_tables.json from the behaviour of the `tokenizers` library on every code point.
+"""Generate text/tokenizer/unicode_tables.json from the behaviour of the `tokenizers` library on every code point.
 
 Run once: the tables are part of the package, so that token ids do not depend on the Python version.
 """

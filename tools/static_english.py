@@ -21,8 +21,8 @@ from sentencex import segment
 
 import bothways
 from bothways.inference.fingerprint import vector_space
-from bothways.linear.static_vectors import StaticVectors, VectorTable, packed_table, unknown_ids, write_static
-from bothways.pretraining.distillation.static_run import (
+from bothways.measure.linear.static_vectors import StaticVectors, VectorTable, packed_table, unknown_ids, write_static
+from bothways.training.pretraining.distillation.static_run import (
     count_matrix,
     fit_rows,
     sif_weights,

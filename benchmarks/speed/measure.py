@@ -19,17 +19,17 @@ from benchmarks.speed.options import Options
 from benchmarks.speed.peers import BATCH_SIZES, PEERS, Calls, PeerConfig, best_batch_size
 from benchmarks.speed.result import Measured, Timing
 from benchmarks.speed.workload import Method, Workload, longest, task_method, workloads
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.cut import fill_heads
-from bothways.checkpoint.changes.new_head import encoder_only
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.hugging_face import HUGGING_FACE
-from bothways.checkpoint.reading import detect
 from bothways.device import processor_name
 from bothways.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.cut import fill_heads
+from bothways.model.checkpoint.changes.new_head import encoder_only
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE
+from bothways.model.checkpoint.reading import detect
 from bothways.model.int8 import dequantize
 
 ENCODER_ALONE = "run on the encoder of this model alone, saved with float weights: pooled, without the head"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.result import Measured, Timing
-from bothways.report.plot import set_log_scale
+from bothways.measure.report.plot import set_log_scale
 
 DPI = 110
 COLUMN, ROW = 3.6, 3.2  # inches per panel

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from benchmarks.speed.options import Options
 from benchmarks.speed.peer_files import Work
-from bothways.config import encodes_separately
-from bothways.data.examples import read_table
-from bothways.data.squad import read_squad
-from bothways.data.stream import resolve_columns
-from bothways.data.text_files import file_type
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
+from bothways.model.config import encodes_separately
 from bothways.tasks import MASK, TASKS
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.text.data.examples import read_table
+from bothways.text.data.squad import read_squad
+from bothways.text.data.stream import resolve_columns
+from bothways.text.data.text_files import file_type
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 QUESTION = "What is it about?"  # asked about every passage
 OWN, MAX_USER_TEXTS = "your texts", 1000  # a random sample of at most 1000

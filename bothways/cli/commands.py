@@ -14,18 +14,18 @@ from bothways.settings.predict import Fill, Predict
 from bothways.settings.tools import Cache, Info, Vocab
 
 if TYPE_CHECKING:
-    from bothways.batch_jobs.journal import Journal
-    from bothways.batch_jobs.parts import Estimate
-    from bothways.corpus.cache import CachedStore
+    from bothways.inference.jobs.journal import Journal
+    from bothways.inference.jobs.parts import Estimate
     from bothways.search.commands import CachedIndex
     from bothways.tasks.fill import Guess
+    from bothways.text.corpus.cache import CachedStore
 
 
 def vocab(settings: Vocab) -> int:
     """Learn a vocabulary and save its tokenizer. Returns the number of entries."""
-    from bothways.checkpoint.checkpoint import check_target
-    from bothways.corpus.documents import Corpus, skipped_summary
-    from bothways.tokenizer.tokenizer import Tokenizer
+    from bothways.model.checkpoint.checkpoint import check_target
+    from bothways.text.corpus.documents import Corpus, skipped_summary
+    from bothways.text.tokenizer.tokenizer import Tokenizer
 
     check_target(settings.out, holds="tokenizer.json")
     if (settings.out / "tokenizer.json").exists():
@@ -50,7 +50,7 @@ def vocab(settings: Vocab) -> int:
 
 def predict(settings: Predict) -> "Journal | Estimate | Iterator[list[dict[str, Any]]]":
     """Write predictions, or rows to label, to a file; without an output file, yield rows block by block."""
-    from bothways.batch_jobs import jobs, rows_to_label, run
+    from bothways.inference.jobs import jobs, rows_to_label, run
 
     if settings.label_next is not None:
         return rows_to_label.write_rows_to_label(settings)
@@ -68,7 +68,7 @@ def fill(settings: Fill) -> "list[list[Guess]]":
 
 def export(settings: Export) -> dict[str, Any]:
     """Export a model. Prints the table of differences while it runs, unless --json is given."""
-    from bothways.export import export
+    from bothways.shrink.export import export
 
     return export.run(settings, logger.debug if settings.json else print_lines)
 
@@ -76,8 +76,8 @@ def export(settings: Export) -> dict[str, Any]:
 def merge(settings: Merge) -> dict[str, Any]:
     """Write the model that an adapter belongs to with the adapter merged into its weights. Returns its directory and
     size in bytes."""
-    from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.changes.pack import with_merged
+    from bothways.model.checkpoint import checkpoint
+    from bothways.model.checkpoint.changes.pack import with_merged
 
     checkpoint.check_target(settings.out, holds="bothways.json")
     base = checkpoint.load(settings.base) if settings.base else None
@@ -87,8 +87,8 @@ def merge(settings: Merge) -> dict[str, Any]:
 
 def pack(settings: Pack) -> dict[str, Any]:
     """Write a packed copy of a checkpoint. Returns its directory and size in bytes."""
-    from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.changes.pack import save_packed
+    from bothways.model.checkpoint import checkpoint
+    from bothways.model.checkpoint.changes.pack import save_packed
 
     save_packed(checkpoint.load(settings.model), settings.out, settings.word_bits, settings.layer_bits)
     return sizes(settings.out)
@@ -97,9 +97,9 @@ def pack(settings: Pack) -> dict[str, Any]:
 def unpack(settings: Unpack) -> dict[str, Any]:
     """Write a checkpoint, packed or not, in the Hugging Face layout with float32 weights; static vectors in the layout
     of model2vec."""
-    from bothways.checkpoint import checkpoint, hub
-    from bothways.checkpoint.contents import check_plain
-    from bothways.linear.static_vectors import is_static, read_static, write_static
+    from bothways.measure.linear.static_vectors import is_static, read_static, write_static
+    from bothways.model.checkpoint import checkpoint, hub
+    from bothways.model.checkpoint.contents import check_plain
 
     path = hub.locate(settings.model)
     if is_static(path):
@@ -128,8 +128,8 @@ class CacheContents:
 
 
 def cache(settings: Cache) -> CacheContents:
-    from bothways.corpus import cache
     from bothways.search import commands as cached
+    from bothways.text.corpus import cache
 
     directory = settings.token_store or cache.cache_directory() / "stores"
     directories = [directory] if settings.token_store else [directory.with_name(name) for name in cache.DIRECTORIES]

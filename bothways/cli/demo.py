@@ -13,25 +13,25 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bothways.corpus.documents import sample
 from bothways.device import choose_device
-from bothways.finetuning import finetune
-from bothways.finetuning.compare import WORSE
-from bothways.finetuning.deliver import FineTuneResult
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import command_name, messages_to, muted, print_lines
+from bothways.measure.report import Section, page
+from bothways.measure.report.demo import DemoComparison, Gaps, NextSentences, SearchHits, SenseMap, WordSenses
+from bothways.measure.report.scores import ScoreSummary
 from bothways.pretrained import DEFAULT
-from bothways.pretraining import pretrain
-from bothways.report import Section, page
-from bothways.report.demo import DemoComparison, Gaps, NextSentences, SearchHits, SenseMap, WordSenses
-from bothways.report.scores import ScoreSummary
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import Classify
 from bothways.settings.pretrain import Pretrain
 from bothways.settings.tables_in_memory import as_source
 from bothways.settings.tools import Demo
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.text.corpus.documents import sample
+from bothways.text.tokenizer.tokenizer import Tokenizer
+from bothways.training.finetuning import finetune
+from bothways.training.finetuning.compare import WORSE
+from bothways.training.finetuning.deliver import FineTuneResult
+from bothways.training.pretraining import pretrain
 from bothways.training.run import Run
 
 NUM_GAPS, NUM_SHOWN = 150, 4  # gaps in unread messages

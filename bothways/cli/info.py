@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from bothways.checkpoint import hub
-from bothways.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.inference.backends import open_backend
 from bothways.io import read_json
+from bothways.model.checkpoint import hub
+from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.training.run import METRICS, read_metrics, run_status
 from bothways.training.run_checkpoints import FOLDER, STATE
 

@@ -12,12 +12,9 @@ from bothways.errors import format_count
 from bothways.log import format_duration, is_main_process, print_json, print_lines
 
 if TYPE_CHECKING:
-    from bothways.batch_jobs.journal import Journal
-    from bothways.batch_jobs.parts import Estimate
     from bothways.cli.commands import CacheContents
-    from bothways.compression.candidates import Choice
-    from bothways.finetuning.deliver import FineTuneResult
-    from bothways.pretraining.result import PretrainingResult
+    from bothways.inference.jobs.journal import Journal
+    from bothways.inference.jobs.parts import Estimate
     from bothways.search.commands import SearchResult
     from bothways.search.extraction import Extracted
     from bothways.search.indexing import Indexed
@@ -29,8 +26,11 @@ if TYPE_CHECKING:
     from bothways.settings.pretrain import Pretrain
     from bothways.settings.search import Extract, Index, Mcp, Search
     from bothways.settings.tools import Cache, Demo, Info, Vocab
+    from bothways.shrink.candidates import Choice
     from bothways.tasks.fill import Guess
     from bothways.tasks.scores import Scores
+    from bothways.training.finetuning.deliver import FineTuneResult
+    from bothways.training.pretraining.result import PretrainingResult
 
 
 # The attributes of a FineTuneResult in its JSON, besides n, and for some of them what they need.
@@ -59,7 +59,7 @@ def vocab(settings: "Vocab", entries: int) -> None:
 
 
 def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> None:
-    from bothways.pretraining.heldout import next_sentence_verdict
+    from bothways.training.pretraining.heldout import next_sentence_verdict
 
     if not is_main_process():
         return
@@ -105,7 +105,7 @@ def distill(settings: "Distill", result: "PretrainingResult | dict[str, Any]") -
 def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
     if not is_main_process():
         return
-    from bothways.finetuning.compare import format_table
+    from bothways.training.finetuning.compare import format_table
 
     if settings.json:
         n = len(result.scores)
@@ -208,7 +208,7 @@ def _print_estimate(settings: Any, estimate: "Estimate") -> None:
 
 def _print_file(settings: Any, journal: "Journal", facts: dict[str, Any], text: str) -> None:
     """Print the number of results in an output file, and of skipped rows."""
-    from bothways.batch_jobs.journal import side_file
+    from bothways.inference.jobs.journal import side_file
 
     facts["file"] = str(settings.out)
     if journal.set_aside:

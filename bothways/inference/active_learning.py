@@ -16,10 +16,10 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError
 from bothways.rng import Purpose, generator
 from bothways.tasks.arrays import normalize, sigmoid, softmax, top_k
+from bothways.text.data.near_duplicates import text_key
 
 Floats = NDArray[np.float32]
 BETA = 10  # most uncertain texts, for each text to be chosen

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 import numpy as np
 
-from bothways.data.tags import join_words
 from bothways.errors import InputError, format_count
 from bothways.inference.reading import ReadOptions, Rows, Texts, check_pairs
 from bothways.log import logger
@@ -32,16 +31,17 @@ from bothways.tasks.class_decoding import Prediction, decode_classes
 from bothways.tasks.pooling import Pooling
 from bothways.tasks.tag_decoding import Entity, Tagset, decode_entities, decode_word_tags
 from bothways.tasks.windows import WindowPolicy, merge_rows
-from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.data.tags import join_words
+from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
-    from bothways.checkpoint.contents import Checkpoint
-    from bothways.checkpoint.description import Description
     from bothways.inference.active_learning import UnlabelledTexts
     from bothways.inference.backends.backend import Backend
     from bothways.inference.backends.encoder import EncoderBackend
+    from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint.description import Description
     from bothways.model.model import Model
     from bothways.tasks.fill import Guess
 
@@ -370,7 +370,7 @@ class Predictor:
 
             model.cloze("It was [MASK].", ["great", "terrible"]).classify("The plot makes no sense.").label
         """
-        from bothways.checkpoint.cloze import with_cloze_head, words_by_label
+        from bothways.model.checkpoint.cloze import with_cloze_head, words_by_label
 
         encoder = self.encoder
         named = words_by_label(words if isinstance(words, Mapping) else tuple(words), ())

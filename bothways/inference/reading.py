@@ -11,7 +11,7 @@ from bothways.tasks.arguments import whole_number
 from bothways.tasks.windows import WINDOW, Long, WindowPolicy
 
 if TYPE_CHECKING:
-    from bothways.checkpoint.description import Description
+    from bothways.model.checkpoint.description import Description
 
 Rows = NDArray[np.float32]
 Texts = Iterable[str]  # a list, an iterator, a NumPy array, a pandas or Arrow column

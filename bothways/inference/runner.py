@@ -13,16 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.batch import Batch
-from bothways.batching import delayed, sort_by_length, token_batches
-from bothways.config import EncoderConfig
 from bothways.device import release_memory
 from bothways.errors import InputError
 from bothways.inference.reading import Progress, ProgressOption
 from bothways.log import ProgressBar, heartbeat, logger, working
+from bothways.model.config import EncoderConfig
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
-from bothways.tokenizer.tokenizer import Encoding
+from bothways.text.batch import Batch
+from bothways.text.batching import delayed, sort_by_length, token_batches
+from bothways.text.tokenizer.tokenizer import Encoding
 
 Result = TypeVar("Result")
 BATCH_TOKENS = {"cuda": 1 << 16}  # of a batch on a GPU
@@ -31,7 +31,7 @@ TOKENS_PER_RELEASE = 1 << 15  # computed tokens after which freed memory is retu
 
 
 class TokenModel(Protocol):
-    """What a model computes for a batch: a Model does, and a file of another library may (export/int8.py)."""
+    """What a model computes for a batch: a Model does, and a file of another library may (shrink/export/int8.py)."""
 
     config: EncoderConfig
 

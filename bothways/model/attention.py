@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bothways.batch import Batch
-from bothways.config import EncoderConfig
+from bothways.model.config import EncoderConfig
 from bothways.model.layout import Layout, Sides
+from bothways.text.batch import Batch
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.config import RandomBlocksConfig
 from bothways.device import copy_to
 from bothways.model.buckets import MAX_SCORES
+from bothways.model.config import RandomBlocksConfig
 from bothways.model.kernels import MAX_SAVED_LENGTH, draw_keep_mask, dropout_factors, new_key
 
 MAX_BLOCK, MIN_BLOCK = 64, 16  # tokens of a block, for windows

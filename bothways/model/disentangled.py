@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.batch import Batch
-from bothways.config import EncoderConfig, RelativePositionsConfig
 from bothways.model.attention import Attention, Context, Positions, Prepared
+from bothways.model.config import EncoderConfig, RelativePositionsConfig
 from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, Layer, norm
 from bothways.model.layout import Layout, Sides
+from bothways.text.batch import Batch
 
 
 class DistanceTable(nn.Module):

@@ -7,12 +7,12 @@ attention is imported where a config has it. Letters: T tokens, E embedding size
 import torch
 from torch import Tensor, nn
 
-from bothways.batch import Batch
-from bothways.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig
 from bothways.model.attention import Attention, Context, Positions, Rotary
+from bothways.model.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig
 from bothways.model.kernels import Dropout
 from bothways.model.layer import Layer, norm
 from bothways.model.layout import Layout, choose_layout
+from bothways.text.batch import Batch
 
 
 class NoEmbedding(nn.Module):
@@ -120,7 +120,7 @@ def _build_attention(config: EncoderConfig, index: int, positions: Positions) ->
 
 
 class Encoder(nn.Module):
-    adds_rows = False  # whether it adds rows to each text (adapters/rows.py)
+    adds_rows = False  # whether it adds rows to each text (model/adapters/rows.py)
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()

@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.batch import Batch
-from bothways.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig
 from bothways.device import copy_to
 from bothways.model.attention import Attention, Context, Positions, Prepared
 from bothways.model.block_sparse import Blocks, block_attention, random_blocks, window_blocks
+from bothways.model.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig
 from bothways.model.layout import Layout, Padded, Sides, is_full_attention
+from bothways.text.batch import Batch
 
 FULL: Sides = (-1, -1)
 

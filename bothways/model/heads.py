@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.batch import Batch
-from bothways.config import NO_POOLER, POOLED_HEADS, EncoderConfig, unit_scale
 from bothways.device import copy_to
+from bothways.model.config import NO_POOLER, POOLED_HEADS, EncoderConfig, unit_scale
 from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, FeedForward, norm
+from bothways.text.batch import Batch
 
 SLOPE = 0.125  # slope of a near-identity pooler; a power of two, exact in bf16
 

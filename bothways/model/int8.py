@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.config import NUM_OUTPUTS, EncoderConfig
 from bothways.errors import InputError
+from bothways.model.config import NUM_OUTPUTS, EncoderConfig
 from bothways.model.layer import ACTIVATIONS, FeedForward
 from bothways.model.model import Model
 from bothways.model.parameters import no_init, set_module

@@ -18,13 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.batch import Batch
-from bothways.batching import token_batches
 from bothways.errors import InputError
 from bothways.model.int8 import MAX_INTEGER, ExactBuffers, Int8Linear, can_fuse, quantize_symmetric, set_linears
 from bothways.model.layer import FeedForward
 from bothways.model.model import Model
 from bothways.model.parameters import retype, set_module
+from bothways.text.batch import Batch
+from bothways.text.batching import token_batches
 
 MAX_INPUT = 255
 STRENGTHS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # 0: one step for all columns

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.batch import Batch
 from bothways.model.buckets import Bucket, round_length
+from bothways.text.batch import Batch
 
 # In bf16 on a CPU, attention by batched products beats the fused kernel for texts of up to about this many times the
 # head size; with gradients, at every length BERT reads (docs/LOG.md).

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.config import EncoderConfig
 from bothways.model.attention import Attention, Context
+from bothways.model.config import EncoderConfig
 from bothways.model.kernels import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

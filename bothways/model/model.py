@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bothways.batch import Batch
-from bothways.config import NUM_OUTPUTS, EncoderConfig
 from bothways.model.attention import Context
+from bothways.model.config import NUM_OUTPUTS, EncoderConfig
 from bothways.model.encoder import Encoder
 from bothways.model.heads import (
     AnswerHead,
@@ -24,6 +23,7 @@ from bothways.model.heads import (
     pool_texts,
 )
 from bothways.model.kernels import append_dummy_text
+from bothways.text.batch import Batch
 
 HEAD_MODULES: dict[str, type[nn.Module]] = {"masked_words": MaskedLMHead, "replaced_tokens": ReplacedTokensHead}
 # Heads for classes and tokens have one output per label.
@@ -33,7 +33,7 @@ class Model(nn.Module):
     """An encoder with heads. heads: name -> number of outputs.
 
     pooler: build one even if no head needs it (published encoders include it). The attribute `adapter` describes the
-    adapter that is part of the encoder (bothways/adapters); None if there is none.
+    adapter that is part of the encoder (bothways/model/adapters); None if there is none.
     """
 
     adapter: Any = None

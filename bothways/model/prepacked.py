@@ -9,13 +9,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bothways.batch import Batch
 from bothways.model.attention import Context
 from bothways.model.encoder import Encoder
 from bothways.model.int8 import is_int8
 from bothways.model.kernels import append_dummy_text
 from bothways.model.layer import Layer
 from bothways.model.model import Model
+from bothways.text.batch import Batch
 
 FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", ""), "silu": ("swish", "")}
 

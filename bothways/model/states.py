@@ -8,13 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.model.disentangled import DisentangledAttention
 from bothways.model.encoder import Encoder
 from bothways.model.kernels import append_dummy_text
 from bothways.model.layer import Layer
 from bothways.model.model import Model
+from bothways.text.batch import Batch
 
 
 class States(NamedTuple):

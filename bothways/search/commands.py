@@ -9,9 +9,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.corpus.cache import cache_directory
+from bothways.cloud import as_path
 from bothways.errors import InputError, MissingFile
-from bothways.io.cloud import as_path
 from bothways.log import logger, print_json_line
 from bothways.pretrained import locate
 from bothways.search.database import DATABASE, Database, is_store
@@ -22,6 +21,7 @@ from bothways.search.store import Hit, Store
 from bothways.search.writing import writer_lock
 from bothways.settings.search import Extract, Index, Mcp, Search
 from bothways.tasks import TASKS
+from bothways.text.corpus.cache import cache_directory
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor

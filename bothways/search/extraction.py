@@ -20,18 +20,18 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.checkpoint import hub
+from bothways.cloud import local_file
 from bothways.errors import InputError
 from bothways.io import SURROGATES, fsync, full_disk_named, to_json
-from bothways.io.cloud import local_file
 from bothways.log import ProgressBar, escape_controls, logger
+from bothways.model.checkpoint import hub
 from bothways.search.database import from_stored, to_stored
 from bothways.search.folder import FoundFile, find_documents
 from bothways.search.indexing import file_digest
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
 from bothways.tasks import TASKS
-from bothways.tokenizer.workers import in_order, num_cores
+from bothways.text.tokenizer.workers import in_order, num_cores
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor

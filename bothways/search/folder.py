@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bothways.data.text_files import is_compressed
+from bothways.cloud import CloudPath
 from bothways.errors import MissingFile
-from bothways.io.cloud import CloudPath
 from bothways.log import logger
 from bothways.search.ignore_files import (
     GIT,
@@ -20,6 +19,7 @@ from bothways.search.ignore_files import (
     is_ignored,
 )
 from bothways.search.readers import document_kind
+from bothways.text.data.text_files import is_compressed
 
 Identity = tuple[int, int] | str  # device and inode, or a URL
 

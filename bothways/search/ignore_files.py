@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.data.text_encodings import decode_marked
 from bothways.errors import InputError
+from bothways.text.data.text_encodings import decode_marked
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
+from bothways.cloud import local_file
 from bothways.errors import InputError
-from bothways.io.cloud import local_file
 from bothways.log import LINE_EVERY, ProgressBar, logger, show_progress, working
 from bothways.search.database import DATABASE, check_is_store
 from bothways.search.folder import FoundFile, find_documents

@@ -5,9 +5,15 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from bothways.data.text_encodings import WINDOWS_1252, bom_encoding, guess_utf16, has_ascii_newlines
-from bothways.data.text_files import DECOMPRESSION_ERRORS, HEAD_BYTES, decoded_lines, decompression_error, open_file
 from bothways.errors import InputError, MissingFile
+from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding, guess_utf16, has_ascii_newlines
+from bothways.text.data.text_files import (
+    DECOMPRESSION_ERRORS,
+    HEAD_BYTES,
+    decoded_lines,
+    decompression_error,
+    open_file,
+)
 
 LARGEST_FILE = 1 << 26  # bytes of a file that is read whole, decompressed
 LONGEST_FRONT_MATTER = 200  # lines

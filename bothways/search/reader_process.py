@@ -10,9 +10,9 @@ from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from threading import Event, Lock, Timer
 from typing import Any, Self
 
-from bothways.data.text_files import is_compressed
 from bothways.errors import InputError, MissingFile
 from bothways.search.readers import DocumentPart, document_kind, read_parts
+from bothways.text.data.text_files import is_compressed
 
 START_LIMIT = 60.0  # seconds
 STOP_LIMIT = 5.0  # seconds

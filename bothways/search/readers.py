@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from bothways.data.text_files import file_type
 from bothways.errors import InputError, MissingFile
 from bothways.io import SURROGATES
 from bothways.search.plain_text import (
@@ -19,6 +18,7 @@ from bothways.search.plain_text import (
     read_whole,
     split_front_matter,
 )
+from bothways.text.data.text_files import file_type
 
 __all__ = ["LARGEST_FILE", "DocumentKind", "DocumentPart", "document_kind", "read_parts"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bothways.errors import InputError
 from bothways.pretrained import locate
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 Space = Literal["static", "encoder"]
 
@@ -56,7 +56,7 @@ def files_state(model: str) -> str:
     when the cache of the hub has another version of it."""
     top = locate(model) or Path(model)
     if not top.exists():
-        from bothways.checkpoint.hub import HubModel
+        from bothways.model.checkpoint.hub import HubModel
 
         named = HubModel.parse(model)
         top = (named and named.snapshot()) or top
@@ -72,7 +72,7 @@ def _encoder(model: str, device: str, dtype: str) -> VectorModel:
 
 @lru_cache(4)
 def _static(model: str) -> VectorModel:
-    from bothways.linear.word_vector_files import open_static
+    from bothways.measure.linear.word_vector_files import open_static
 
     static: VectorModel = open_static(locate(model) or Path(model))
     return static

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from bothways.cloud import as_path
 from bothways.errors import InputError
-from bothways.io.cloud import as_path
 from bothways.log import logger
 from bothways.search import spaces
 from bothways.search.database import Database

@@ -7,11 +7,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bothways.data.columns import PAIR_NAMES, TEXT_NAMES
-from bothways.data.tables import iter_rows
-from bothways.data.text_files import BLOCK, DECOMPRESSION_ERRORS, decompression_error, file_type, open_file
 from bothways.errors import InputError
 from bothways.search.plain_text import Scalar, check_is_text, read_scalar
+from bothways.text.data.columns import PAIR_NAMES, TEXT_NAMES
+from bothways.text.data.tables import iter_rows
+from bothways.text.data.text_files import BLOCK, DECOMPRESSION_ERRORS, decompression_error, file_type, open_file
 
 LONGEST_LINE = 1 << 24  # bytes of a line in JSON lines, CSV and TSV
 LARGEST_INTEGER = 1 << 63

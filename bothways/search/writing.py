@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bothways.cloud import as_path
 from bothways.errors import InputError, join_names
-from bothways.io.cloud import as_path
 from bothways.log import logger
 from bothways.search.database import Database
 from bothways.search.passages import Passage

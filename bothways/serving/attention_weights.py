@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.encoder import Encoder
 from bothways.model.layout import Bias, Bucketed, Layout, Sides, window_mask
+from bothways.text.batch import Batch
 
 MAX_TOKENS = 64
 

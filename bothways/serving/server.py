@@ -15,12 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.data.text_encodings import decode_marked
 from bothways.errors import InputError, UsageError
 from bothways.io import SURROGATES, Files
 from bothways.log import logger, print_json, print_message
 from bothways.pretrained import DEFAULT
 from bothways.settings.deploy import Serve
+from bothways.text.data.text_encodings import decode_marked
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -77,9 +77,9 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
     """Load the models, start processes that compute, and build the application. inherited: sockets that the processes
     are to close."""
     import bothways
-    from bothways.checkpoint import hub
-    from bothways.checkpoint.sentence_transformers import read_prompts
     from bothways.inference.backends.static import StaticBackend
+    from bothways.model.checkpoint import hub
+    from bothways.model.checkpoint.sentence_transformers import read_prompts
     from bothways.search.store import Store
     from bothways.serving.app import build_app
     from bothways.serving.guard import Access, Metrics
@@ -129,10 +129,10 @@ def limits_of(settings: Serve) -> "Limits":
 
 def load_models(places: Mapping[str, str], **options: Any) -> "dict[str, Predictor]":
     """The models by name. Adapters of the same model share its weights, with the model itself if it is among them."""
-    from bothways.checkpoint import hub
-    from bothways.checkpoint.formats.adapter import find_adapter
     from bothways.inference.load import load
     from bothways.inference.predictor import Predictor
+    from bothways.model.checkpoint import hub
+    from bothways.model.checkpoint.formats.adapter import find_adapter
 
     located = {name: hub.locate(place) for name, place in places.items()}
     adapters = {name: found for name, place in located.items() if (found := find_adapter(place))}

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from bothways.cloud import CloudPath, as_path
 from bothways.errors import InputError
-from bothways.io.cloud import CloudPath, as_path
 from bothways.settings.tables_in_memory import MemoryTable, as_source, as_sources
 
 NAMES = {

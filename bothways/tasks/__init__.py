@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from bothways.checkpoint.description import Description
+    from bothways.model.checkpoint.description import Description
     from bothways.tasks.task import Route, Task
 
 TaskName = Literal["classify", "regress", "tag", "answer", "embed"]  # of those that are fine-tuned, for type checkers

@@ -18,20 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from bothways import metrics, report
-from bothways.batch import Batch
-from bothways.data.datasets import has_named_columns, read_rows
-from bothways.data.near_duplicates import text_key
-from bothways.data.split_tables import divide_rows
-from bothways.data.splits import overlap_warnings, parts_for
-from bothways.data.squad import Question, read_squad
-from bothways.data.stream import ModelInput, read_questions
-from bothways.data.tables import iter_rows
-from bothways.data.text_files import file_type, read_bytes
 from bothways.errors import InputError, RowLocation, format_count
 from bothways.log import logger
-from bothways.metrics import Intervals
-from bothways.metrics.answers import answer_scores, best_threshold
+from bothways.measure import metrics, report
+from bothways.measure.metrics import Intervals
+from bothways.measure.metrics.answers import answer_scores, best_threshold
 from bothways.settings.base import TextColumns
 from bothways.settings.finetune import Answer
 from bothways.settings.predict import Evaluate
@@ -68,13 +59,22 @@ from bothways.tasks.training_task import (
     text_reader,
 )
 from bothways.tasks.windows import WindowPolicy, whole_length
-from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.batch import Batch
+from bothways.text.data.datasets import has_named_columns, read_rows
+from bothways.text.data.near_duplicates import text_key
+from bothways.text.data.split_tables import divide_rows
+from bothways.text.data.splits import overlap_warnings, parts_for
+from bothways.text.data.squad import Question, read_squad
+from bothways.text.data.stream import ModelInput, read_questions
+from bothways.text.data.tables import iter_rows
+from bothways.text.data.text_files import file_type, read_bytes
+from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
+    from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
     from bothways.training.losses import Loss
 
@@ -372,7 +372,7 @@ class Answering(TrainingTask):
         return Answering(settings, pretrained, questions, windows, data, skipped)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        from bothways.checkpoint.changes import new_head
+        from bothways.model.checkpoint.changes import new_head
 
         return new_head.with_head(self.pretrained, "spans", (), seed=seed, num_outputs=2, dropout=self.settings.dropout)
 

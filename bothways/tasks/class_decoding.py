@@ -19,7 +19,7 @@ from bothways.tasks.arguments import whole_number
 from bothways.tasks.arrays import Floats, sigmoid, softmax, top_k
 
 if TYPE_CHECKING:
-    from bothways.checkpoint.description import Description
+    from bothways.model.checkpoint.description import Description
 
 CALIBRATION = "calibration"  # key in bothways.json
 

@@ -14,21 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bothways import metrics, report
-from bothways.batch import Batch
-from bothways.data.columns import Table, has_text_column
-from bothways.data.datasets import has_named_columns, read_rows
-from bothways.data.examples import read_table
-from bothways.data.labels import class_indices, label_sets, numeric_labels
-from bothways.data.quality import coverage_warnings, label_warnings, table_warnings
-from bothways.data.split_tables import read_tables
-from bothways.data.stream import ModelInput
-from bothways.data.text_files import file_type, read_lines
 from bothways.errors import InputError, RowLocation, format_count, join_names
-from bothways.linear.regressions import Kind
 from bothways.log import escape_line
-from bothways.metrics.classification import indicators
-from bothways.metrics.label_errors import label_errors, label_set_errors
+from bothways.measure import metrics, report
+from bothways.measure.linear.regressions import Kind
+from bothways.measure.metrics.classification import indicators
+from bothways.measure.metrics.label_errors import label_errors, label_set_errors
 from bothways.settings.finetune import Classify
 from bothways.settings.predict import Evaluate
 from bothways.tasks.arrays import NO_LABEL, Floats, sigmoid, softmax, top_k
@@ -48,13 +39,22 @@ from bothways.tasks.training_task import (
     check_task,
     label_issue,
 )
+from bothways.text.batch import Batch
+from bothways.text.data.columns import Table, has_text_column
+from bothways.text.data.datasets import has_named_columns, read_rows
+from bothways.text.data.examples import read_table
+from bothways.text.data.labels import class_indices, label_sets, numeric_labels
+from bothways.text.data.quality import coverage_warnings, label_warnings, table_warnings
+from bothways.text.data.split_tables import read_tables
+from bothways.text.data.stream import ModelInput
+from bothways.text.data.text_files import file_type, read_lines
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
     from bothways.inference.reading import ReadOptions
+    from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
     from bothways.training.losses import Loss
 
@@ -340,7 +340,7 @@ class Classification(TextTask):
 
     @classmethod
     def build(cls, settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Classification:
-        from bothways.checkpoint.cloze import with_cloze_head, words_by_label
+        from bothways.model.checkpoint.cloze import with_cloze_head, words_by_label
 
         # In cross-validation some fold trains on each row, and all folds need the same labels.
         labelled = [*tables.values()] if settings.folds else [tables["train"]]
@@ -353,7 +353,7 @@ class Classification(TextTask):
         return cls(settings, pretrained, names, tables, {}).with_targets(targets)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        from bothways.checkpoint.cloze import with_cloze_head, words_by_label
+        from bothways.model.checkpoint.cloze import with_cloze_head, words_by_label
 
         if self.settings.cloze is not None:
             words = words_by_label(self.settings.words, self.names)
@@ -465,7 +465,7 @@ def read_label_names(tables: Sequence[Table], source: Any, *, multi_label: bool)
 
 
 def _is_list(label: str) -> bool:
-    """Whether a label was a list in its file (data/columns.py)."""
+    """Whether a label was a list in its file (text/data/columns.py)."""
     try:
         return label.startswith("[") and isinstance(json.loads(label), list)
     except (ValueError, RecursionError):

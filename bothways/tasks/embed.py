@@ -15,19 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bothways import metrics
-from bothways.batch import Batch
-from bothways.batching import chunked
-from bothways.checkpoint.formats.hugging_face import POOLER
-from bothways.data.beir import read_qrels, read_ranking
-from bothways.data.near_duplicates import first_locations, text_key
-from bothways.data.pairs import NO_NEGATIVES, TextPairs, read_pair_file
-from bothways.data.split_tables import divide_rows, read_unlabelled
-from bothways.data.splits import overlap_warnings, parts_for
-from bothways.data.stream import resolve_columns
 from bothways.errors import InputError
-from bothways.families import FAMILIES
-from bothways.linear.tfidf import MAX_TERMS, Tfidf
+from bothways.measure import metrics
+from bothways.measure.linear.tfidf import MAX_TERMS, Tfidf
+from bothways.model.checkpoint.formats.hugging_face import POOLER
+from bothways.model.families import FAMILIES
 from bothways.settings.base import TextColumns
 from bothways.settings.finetune import TrainEmbed
 from bothways.settings.predict import Evaluate
@@ -49,12 +41,20 @@ from bothways.tasks.training_task import (
     TrainingTask,
     text_reader,
 )
+from bothways.text.batch import Batch
+from bothways.text.batching import chunked
+from bothways.text.data.beir import read_qrels, read_ranking
+from bothways.text.data.near_duplicates import first_locations, text_key
+from bothways.text.data.pairs import NO_NEGATIVES, TextPairs, read_pair_file
+from bothways.text.data.split_tables import divide_rows, read_unlabelled
+from bothways.text.data.splits import overlap_warnings, parts_for
+from bothways.text.data.stream import resolve_columns
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
+    from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
     from bothways.training.losses import Loss
     from bothways.training.transforms import Transform

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bothways.data.examples import read_table
 from bothways.errors import InputError, shorten
-from bothways.families import FAMILIES
+from bothways.model.families import FAMILIES
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import MASK
 from bothways.tasks.scores import Scores, count_skipped
@@ -29,12 +28,13 @@ from bothways.tasks.task import (
     Task,
     firsts,
 )
-from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.data.examples import read_table
+from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
-    from bothways.corpus.sentence_pairs import PairTask
     from bothways.inference.backends.encoder import Words
     from bothways.inference.predictor import Predictor
+    from bothways.text.corpus.sentence_pairs import PairTask
 
 MASK_EVERY = 7  # words: about as many are masked as in BERT's training
 
@@ -197,9 +197,9 @@ class FillTask(Task):
 
     def evaluate(self, model: Predictor, files: Sequence[TableSource], columns: Any) -> Scores:
         """Perplexity of masked words of a pre-trained model, on new text."""
-        from bothways.corpus.documents import Corpus
-        from bothways.corpus.store import build_in_memory
-        from bothways.pretraining.heldout import HeldOut
+        from bothways.text.corpus.documents import Corpus
+        from bothways.text.corpus.store import build_in_memory
+        from bothways.training.pretraining.heldout import HeldOut
 
         if columns.window is not None:
             raise InputError(

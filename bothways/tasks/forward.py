@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bothways.batch import Batch
-from bothways.checkpoint.contents import Checkpoint
-from bothways.config import encodes_separately
 from bothways.errors import InputError
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.config import encodes_separately
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.pair_examples import PairBatch
 from bothways.tasks.pooling import Bounds, pool_rows, pool_windows
 from bothways.tasks.text_examples import MAX_PAIR_TOKENS, MAX_TOKENS
+from bothways.text.batch import Batch
 
 MAX_LISTED = 5  # labels in an error message
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bothways.data.squad import Question
-from bothways.data.tags import OUTSIDE, Sentence
-from bothways.linear import regressions, tfidf
-from bothways.linear.regressions import Kind, Score, standardize
-from bothways.linear.tfidf import Rows, TfidfModel
+from bothways.measure.linear import regressions, tfidf
+from bothways.measure.linear.regressions import Kind, Score, standardize
+from bothways.measure.linear.tfidf import Rows, TfidfModel
 from bothways.tasks.texts import TextTask
+from bothways.text.data.squad import Question
+from bothways.text.data.tags import OUTSIDE, Sentence
 
 if TYPE_CHECKING:
     from torch import Tensor

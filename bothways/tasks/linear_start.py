@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bothways.batch import Batch
-from bothways.config import encodes_separately
-from bothways.linear import linear_head
+from bothways.measure.linear import linear_head
+from bothways.model.config import encodes_separately
 from bothways.model.heads import mean_pool
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
@@ -21,6 +20,7 @@ from bothways.tasks.forward import labelled_token_scores, last_layer, pool_over_
 from bothways.tasks.tag_examples import TaggedWindows
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.training_task import compute_outputs, sample_rows
+from bothways.text.batch import Batch
 from bothways.training.losses import classification_loss
 
 MAX_WINDOWS = 8  # windows of a text to pool over

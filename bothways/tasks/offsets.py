@@ -11,10 +11,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data.tags import word_starts
-from bothways.tokenizer.fast import TokenSpan
-from bothways.tokenizer.tokenizer import Encoding, TokenizedText
-from bothways.tokenizer.unicode import is_mark, is_punctuation
+from bothways.text.data.tags import word_starts
+from bothways.text.tokenizer.fast import TokenSpan
+from bothways.text.tokenizer.tokenizer import Encoding, TokenizedText
+from bothways.text.tokenizer.unicode import is_mark, is_punctuation
 
 Indices = NDArray[np.int64]
 

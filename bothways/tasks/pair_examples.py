@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bothways.batch import Batch
 from bothways.tasks.training_task import describe_lengths
 from bothways.tasks.windows import WindowPolicy, own_rows, whole_length
-from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.batch import Batch
+from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor

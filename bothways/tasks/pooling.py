@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.batch import Batch
 from bothways.errors import InputError
+from bothways.text.batch import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bothways import metrics, report
-from bothways.batch import Batch
-from bothways.data.columns import Table
-from bothways.data.labels import numeric_labels
-from bothways.data.quality import table_warnings
-from bothways.data.split_tables import read_tables
-from bothways.data.stream import ModelInput
 from bothways.errors import InputError
-from bothways.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
+from bothways.measure import metrics, report
+from bothways.measure.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.settings.finetune import Regress
 from bothways.tasks.linear_baselines import fit_linear_baselines
 from bothways.tasks.scores import Predictions, Scores
@@ -33,12 +27,18 @@ from bothways.tasks.training_task import (
     TrainingTask,
     check_task,
 )
+from bothways.text.batch import Batch
+from bothways.text.data.columns import Table
+from bothways.text.data.labels import numeric_labels
+from bothways.text.data.quality import table_warnings
+from bothways.text.data.split_tables import read_tables
+from bothways.text.data.stream import ModelInput
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
+    from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
     from bothways.training.losses import Loss
     from bothways.training.transforms import ScaleOutputs, Transform

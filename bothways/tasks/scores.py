@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bothways import metrics
-from bothways.metrics import Intervals
+from bothways.measure import metrics
+from bothways.measure.metrics import Intervals
 
 PROBABILITY = "probability_"  # the columns of a table that begin with it hold the probability of a label each
 

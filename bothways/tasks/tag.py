@@ -14,30 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from bothways import metrics, report
-from bothways.batch import Batch
-from bothways.data.annotations import is_annotation_file
-from bothways.data.datasets import has_named_columns, read_rows
-from bothways.data.examples import read_table, read_tagged
-from bothways.data.split_tables import divide_rows, read_unlabelled
-from bothways.data.splits import overlap_warnings, parts_for
-from bothways.data.stream import ModelInput
-from bothways.data.tables import RowErrors
-from bothways.data.tags import (
-    OUTSIDE,
-    Scheme,
-    Sentence,
-    detect_scheme,
-    find_illegal_tag,
-    join_words,
-    tags_to_spans,
-    word_starts,
-)
-from bothways.data.text_files import read_lines
 from bothways.errors import InputError, format_count, join_names
 from bothways.log import escape_line, muted
-from bothways.metrics.entities import entity_scores
-from bothways.metrics.label_errors import label_errors
+from bothways.measure import metrics, report
+from bothways.measure.metrics.entities import entity_scores
+from bothways.measure.metrics.label_errors import label_errors
 from bothways.settings.finetune import Tag
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
@@ -72,14 +53,33 @@ from bothways.tasks.training_task import (
     text_reader,
 )
 from bothways.tasks.windows import merge_rows
-from bothways.tokenizer.tokenizer import Encoding
+from bothways.text.batch import Batch
+from bothways.text.data.annotations import is_annotation_file
+from bothways.text.data.datasets import has_named_columns, read_rows
+from bothways.text.data.examples import read_table, read_tagged
+from bothways.text.data.split_tables import divide_rows, read_unlabelled
+from bothways.text.data.splits import overlap_warnings, parts_for
+from bothways.text.data.stream import ModelInput
+from bothways.text.data.tables import RowErrors
+from bothways.text.data.tags import (
+    OUTSIDE,
+    Scheme,
+    Sentence,
+    detect_scheme,
+    find_illegal_tag,
+    join_words,
+    tags_to_spans,
+    word_starts,
+)
+from bothways.text.data.text_files import read_lines
+from bothways.text.tokenizer.tokenizer import Encoding
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.checkpoint.contents import Checkpoint
     from bothways.inference.predictor import Predictor
-    from bothways.linear import linear_head
+    from bothways.measure.linear import linear_head
+    from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
     from bothways.training.losses import Loss
 
@@ -393,7 +393,7 @@ class Tagging(TrainingTask):
         return Tagging(settings, pretrained, tagset, texts, data, illegal, notes, hint)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        from bothways.checkpoint.changes import new_head
+        from bothways.model.checkpoint.changes import new_head
 
         return new_head.with_head(
             self.pretrained, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout

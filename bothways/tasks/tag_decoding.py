@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data.tags import OUTSIDE, SPAN_TAG, Scheme, Span, spans_to_tags, tags_to_spans
 from bothways.errors import InputError, format_count
 from bothways.tasks.offsets import Indices, align_words, bert_words, char_span
 from bothways.tasks.windows import own_rows
-from bothways.tokenizer.tokenizer import Encoding
+from bothways.text.data.tags import OUTSIDE, SPAN_TAG, Scheme, Span, spans_to_tags, tags_to_spans
+from bothways.text.tokenizer.tokenizer import Encoding
 
 Scores = NDArray[np.float32]
 BIOES_FROM_BILOU = {"L": "E", "U": "S"}

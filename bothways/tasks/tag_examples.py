@@ -14,13 +14,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bothways.batch import Batch
-from bothways.data.columns import Table
-from bothways.data.datasets import has_named_columns
-from bothways.data.examples import read_tagged
-from bothways.data.near_duplicates import first_locations, text_key
-from bothways.data.stream import resolve_columns
-from bothways.data.tags import (
+from bothways.errors import InputError
+from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks.arrays import NO_LABEL
+from bothways.tasks.offsets import BertWords, align_words, bert_words
+from bothways.tasks.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
+from bothways.tasks.windows import NUM_SPECIALS, WindowPolicy, whole_length
+from bothways.text.batch import Batch
+from bothways.text.data.columns import Table
+from bothways.text.data.datasets import has_named_columns
+from bothways.text.data.examples import read_tagged
+from bothways.text.data.near_duplicates import first_locations, text_key
+from bothways.text.data.stream import resolve_columns
+from bothways.text.data.tags import (
     OUTSIDE,
     Scheme,
     Sentence,
@@ -31,13 +37,7 @@ from bothways.data.tags import (
     tags_to_spans,
     word_starts,
 )
-from bothways.errors import InputError
-from bothways.settings.tables_in_memory import TableSource
-from bothways.tasks.arrays import NO_LABEL
-from bothways.tasks.offsets import BertWords, align_words, bert_words
-from bothways.tasks.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
-from bothways.tasks.windows import NUM_SPECIALS, WindowPolicy, whole_length
-from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from bothways.settings.predict import Evaluate
 from bothways.tasks.scores import Scores
 
 if TYPE_CHECKING:
-    from bothways.checkpoint.contents import Checkpoint
-    from bothways.data.stream import ModelInput
     from bothways.inference.predictor import Predictor
+    from bothways.model.checkpoint.contents import Checkpoint
     from bothways.settings.tables_in_memory import TableSource
     from bothways.tasks.training_task import TrainingTask
+    from bothways.text.data.stream import ModelInput
 
 Row = TypeVar("Row")
 Prediction = TypeVar("Prediction")

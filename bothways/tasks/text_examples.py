@@ -13,12 +13,12 @@ from functools import cached_property
 
 import numpy as np
 
-from bothways.batch import Batch
-from bothways.data.columns import Table
 from bothways.rng import Purpose, generator
 from bothways.tasks.training_task import describe_lengths
 from bothways.tasks.windows import WindowPolicy, whole_length
-from bothways.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.batch import Batch
+from bothways.text.data.columns import Table
+from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 MAX_TOKENS = 1024  # of texts whose activations are kept; the windows of larger batches are recomputed
 MAX_PAIR_TOKENS = 8192  # of pairs, whose losses need the whole batch

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from bothways import metrics
-from bothways.data.columns import Table
-from bothways.data.examples import read_table
-from bothways.data.labels import respell_labels
-from bothways.data.near_duplicates import label_key
-from bothways.data.stream import resolve_columns
+from bothways.measure import metrics
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.scores import Scores
 from bothways.tasks.task import Evaluator, LabelledRows, Prediction, Task
+from bothways.text.data.columns import Table
+from bothways.text.data.examples import read_table
+from bothways.text.data.labels import respell_labels
+from bothways.text.data.near_duplicates import label_key
+from bothways.text.data.stream import resolve_columns
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor

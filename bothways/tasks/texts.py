@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bothways.checkpoint.description import cloze_phrase
-from bothways.config import encodes_separately
-from bothways.data.columns import Table
-from bothways.data.split_tables import read_unlabelled, text_columns, texts_by_location
 from bothways.errors import InputError
 from bothways.log import logger, muted
+from bothways.model.checkpoint.description import cloze_phrase
+from bothways.model.config import encodes_separately
 from bothways.settings.finetune import Classify, Regress
 from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples
 from bothways.tasks.training_task import Metrics, ReportView, Summary, TrainingTask, sample_rows, text_reader
+from bothways.text.data.columns import Table
+from bothways.text.data.split_tables import read_unlabelled, text_columns, texts_by_location
 
 if TYPE_CHECKING:
-    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
     from bothways.tasks.linear_start import FrozenFeatures
 
@@ -101,7 +101,7 @@ class TextTask(TrainingTask):
         that was trained for sentence vectors. Its last layers represent the topic of a text, and few examples do not
         suffice to learn anything else from them. All layers are kept if the texts of a pair are encoded separately.
         """
-        from bothways.checkpoint.changes.new_head import with_head
+        from bothways.model.checkpoint.changes.new_head import with_head
 
         means, pooling = self.pretrained.pooling == "mean", self.settings.pooling
         kind: str | None = pooling

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from bothways import report
-from bothways.batch import Batch
-from bothways.batching import chunked, divide_evenly, epoch_order, sort_by_length, token_batches
 from bothways.errors import InputError, location_columns
-from bothways.linear.tfidf import TfidfModel
-from bothways.metrics.label_errors import LabelError
+from bothways.measure import report
+from bothways.measure.linear.tfidf import TfidfModel
+from bothways.measure.metrics.label_errors import LabelError
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import FineTune
 from bothways.tasks import task_from_heads
@@ -26,12 +24,14 @@ from bothways.tasks.class_decoding import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import Evaluator
 from bothways.tasks.windows import Long, WindowPolicy
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.text.batch import Batch
+from bothways.text.batching import chunked, divide_evenly, epoch_order, sort_by_length, token_batches
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
     from bothways.training.losses import Loss
     from bothways.training.transforms import Transform

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bothways.errors import InputError, RowsError
 from bothways.log import logger
 from bothways.tasks.arguments import whole_number
-from bothways.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding
+from bothways.text.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding
 
 Long = Literal["windows", "error", "truncate"]
 NUM_SPECIALS = 2  # [CLS] and [SEP] of a single text

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from bothways.batch import Batch
 from bothways.device import CPU
 from bothways.errors import InputError, UsageError
 from bothways.log import muted
+from bothways.text.batch import Batch
 from bothways.training.losses import Losses
 from bothways.training.rendezvous import Watch, new_store
 from bothways.training.signals import Stopped

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bothways.batch import Batch
 from bothways.device import CPU
 from bothways.errors import InputError
 from bothways.rng import Purpose, derive_seed
+from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gradient_sync, sum_by_name
 from bothways.training.losses import Counts, Losses
 from bothways.training.run_checkpoints import NO_CHECKPOINTS, Checkpoints, SavedCheckpoint, TrainingState

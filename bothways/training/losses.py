@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.batch import Batch
 from bothways.model.kernels import linear_cross_entropy
 from bothways.model.model import Model
+from bothways.text.batch import Batch
 
 Loss = tuple[Tensor, int | Tensor]  # a count that only the GPU knows stays there
 Losses = Callable[[Any, Batch], Mapping[str, Loss]]  # (module, batch) -> losses by name

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from bothways.batch import Batch
-from bothways.config import EncoderConfig, RandomBlocksConfig
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, measure_peak_flops
 from bothways.errors import InputError
 from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, show_progress, working
+from bothways.model.config import EncoderConfig, RandomBlocksConfig
+from bothways.text.batch import Batch
 from bothways.training.distributed import Processes
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import SavedCheckpoint

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from bothways.batch import Batch
 from bothways.errors import InputError
+from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes, Replica, gradient_sync, replicate, shard
 from bothways.training.losses import Counts, Losses
 from bothways.training.optimizer import LossScale, Optimizer

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from bothways.adapters.install import install
-from bothways.adapters.spec import AdapterSpec
 from bothways.errors import InputError
-from bothways.families import FamilySpec
+from bothways.model.adapters.install import install
+from bothways.model.adapters.spec import AdapterSpec
+from bothways.model.families import FamilySpec
 from bothways.model.heads import ClassificationHead
 from bothways.model.int8_training import deploy_fake_int8, fake_layers, install_fake_int8
 from bothways.model.model import Model

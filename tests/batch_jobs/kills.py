@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from bothways.batch_jobs import blocks, jobs, journal, run
+from bothways.inference.jobs import blocks, jobs, journal, run
 from bothways.inference.load import load
 from bothways.settings import Embed
 

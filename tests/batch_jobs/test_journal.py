@@ -20,11 +20,11 @@ import pyarrow.parquet
 import pytest
 
 import bothways
-from bothways.batch_jobs import blocks
-from bothways.batch_jobs.journal import AppendOnlyFile, PartialOutput, side_file
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
+from bothways.inference.jobs import blocks
+from bothways.inference.jobs.journal import AppendOnlyFile, PartialOutput, side_file
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 
 WORDS = "the cat sat on a mat and dogs ran".split()
 TEXTS = [" ".join(WORDS[(i * j) % 9] for j in range(1 + i % 17)) for i in range(37)]
@@ -239,7 +239,7 @@ import re, sys
 from pathlib import Path
 from bothways.inference.load import load
 from bothways.settings import Predict
-from bothways.batch_jobs.jobs import predict_blocks
+from bothways.inference.jobs.jobs import predict_blocks
 rows = 0
 for block in predict_blocks(Predict(model=Path(sys.argv[1]), file=sys.argv[2], dtype="float32")):
     assert all(len(row["scores"]) == 10_000 for row in block)
@@ -501,8 +501,8 @@ def test_lines_of_a_pipe_are_answered_as_they_come(models):
 
 @pytest.mark.slow
 def test_what_is_there_already_is_read_in_whole_blocks(monkeypatch, tmp_path):
-    from bothways.batch_jobs.blocks import split_into_blocks
-    from bothways.data import stream
+    from bothways.inference.jobs.blocks import split_into_blocks
+    from bothways.text.data import stream
 
     def blocks(opened, live=True):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=opened))
@@ -516,8 +516,8 @@ def test_what_is_there_already_is_read_in_whole_blocks(monkeypatch, tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="select knows no pipes there")
 def test_what_has_come_is_answered_before_more_comes(monkeypatch):
-    from bothways.batch_jobs.blocks import split_into_blocks
-    from bothways.data import stream
+    from bothways.inference.jobs.blocks import split_into_blocks
+    from bothways.text.data import stream
 
     for live in (True, False):
         reads, writes = os.pipe()
@@ -537,7 +537,7 @@ def test_what_has_come_is_answered_before_more_comes(monkeypatch):
 
 
 def test_lines_that_keep_coming_do_not_put_off_the_answer(monkeypatch):
-    from bothways.data import stream
+    from bothways.text.data import stream
 
     monkeypatch.setattr(stream, "PAUSE", 60.0)
     monkeypatch.setattr(stream, "LONGEST_WAIT", 0.2)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways.batch_jobs import blocks
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.description import Description
-from bothways.checkpoint.formats.tfidf import write_tfidf
 from bothways.cli import main
 from bothways.errors import InputError
-from bothways.finetuning.finetune import run as run_task
-from bothways.linear import tfidf
+from bothways.inference.jobs import blocks
+from bothways.measure.linear import tfidf
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.description import Description
+from bothways.model.checkpoint.formats.tfidf import write_tfidf
 from bothways.settings import Classify
+from bothways.training.finetuning.finetune import run as run_task
 
 PAIRS = [("the cat sat " * (1 + i % 3), ("a cat ran", "dogs on a mat")[i % 2] + " and" * (i % 5)) for i in range(13)]
 LABELS = ("same", "other")

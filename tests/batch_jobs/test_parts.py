@@ -15,13 +15,13 @@ import psutil
 import pyarrow.parquet
 import pytest
 
-from bothways.batch_jobs import blocks, jobs, parts, run
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
+from bothways.cloud import CloudPath, Status
 from bothways.errors import InputError
-from bothways.io.cloud import CloudPath, Status
+from bothways.inference.jobs import blocks, jobs, parts, run
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Embed, Predict
-from bothways.tokenizer.workers import in_order
+from bothways.text.tokenizer.workers import in_order
 
 WORDS = "the cat sat on a mat and dogs ran".split()
 

@@ -6,14 +6,14 @@ import logging
 import numpy as np
 import pytest
 
-from bothways.batch_jobs import blocks, jobs, run
-from bothways.batch_jobs.journal import PartialOutput
-from bothways.batch_jobs.progress import JobProgress
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.data.stream import ModelInput
+from bothways.inference.jobs import blocks, jobs, run
+from bothways.inference.jobs.journal import PartialOutput
+from bothways.inference.jobs.progress import JobProgress
 from bothways.log import messages_to
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Embed, Predict
+from bothways.text.data.stream import ModelInput
 
 
 class Clock:
@@ -61,7 +61,7 @@ def test_without_a_terminal_a_line_is_logged_every_half_minute(caplog):
 
 
 def test_on_a_terminal_the_bar_counts_from_the_resumed_row_and_nothing_is_logged(monkeypatch, caplog):
-    for place in ("batch_jobs.progress", "log"):
+    for place in ("inference.jobs.progress", "log"):
         monkeypatch.setattr(f"bothways.{place}.draws_bars", lambda: True)
     clock = Clock(0)
     with JobProgress("v.npy", 100, done=40, clock=clock) as job:

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import bothways
-from bothways import ray as placing
-from bothways.batch_jobs import run
 from bothways.errors import InputError
+from bothways.inference import ray as placing
+from bothways.inference.jobs import run
 from bothways.settings import Embed
 
 ray = pytest.importorskip("ray")
@@ -121,8 +121,8 @@ def test_no_cluster_is_said_in_a_line():
 
 
 def test_models_are_stages_of_a_pipeline_as_in_the_guide(cluster, make_model, tokenizer, tmp_path):
-    from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint import checkpoint
+    from bothways.model.checkpoint.contents import Checkpoint
 
     page = (Path(__file__).parents[2] / "docs" / "guide" / "scale.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)

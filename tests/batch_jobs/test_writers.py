@@ -7,8 +7,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bothways.batch_jobs import writers
-from bothways.batch_jobs.writers import JsonLines, Npy, Parquet, vector_column
+from bothways.inference.jobs import writers
+from bothways.inference.jobs.writers import JsonLines, Npy, Parquet, vector_column
 from bothways.io import to_json
 
 HALF = "a\ud800b\ude00c"

@@ -17,11 +17,11 @@ from benchmarks.speed.options import Options, parse
 from benchmarks.speed.peers import PEERS, Peer, PeerConfig, best_batch_size, pad_rows
 from benchmarks.speed.result import Timing, as_json, as_table
 from benchmarks.speed.workload import MASK, QUESTION, Workload, task_method, workloads
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.pack import save_packed
-from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.pack import save_packed
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.int8 import dequantize, replace_linears
 from bothways.model.int8_training import candidates, observe
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 import transformers
 
-from bothways.adapters.install import install
-from bothways.adapters.spec import AdapterSpec
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes import CHANGES
-from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
-from bothways.families import FAMILIES
+from bothways.model.adapters.install import install
+from bothways.model.adapters.spec import AdapterSpec
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes import CHANGES
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.families import FAMILIES
 from bothways.model.int8 import is_int8
 from bothways.model.int8_training import candidates, observe
+from bothways.text.batch import Batch
 
 TEXTS = ["the cat sat on the mat", "a dog", "dogs ran and ran and sat on the mat , the cat"]
 NEURONS = [[*range(0, 40, 2)], [*range(20)], [*range(20, 40)]]

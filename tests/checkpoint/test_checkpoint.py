@@ -18,15 +18,15 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from bothways import io
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes import new_head
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.directory import TRIES, Directory
-from bothways.checkpoint.formats import hugging_face
 from bothways.errors import InputError, MissingFile
 from bothways.log import messages_to
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes import new_head
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.directory import TRIES, Directory
+from bothways.model.checkpoint.formats import hugging_face
+from bothways.text.batch import Batch
+from bothways.text.tokenizer.tokenizer import Tokenizer
 from tests.replacing import save_version, versions_of
 
 LABELS = ("red", "green", "blue", "black", "white")
@@ -688,8 +688,8 @@ def test_a_rename_that_fails_leaves_the_old_checkpoint(failing, held, directory,
 
 SAVE = """
 import resource, signal, sys
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes import new_head
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes import new_head
 from dataclasses import replace
 held = checkpoint.load(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -14,18 +14,18 @@ import pytest
 
 import bothways
 from bothways import io
-from bothways.adapters.install import install
-from bothways.adapters.spec import AdapterSpec
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes import new_head
-from bothways.checkpoint.changes.pack import save_packed
-from bothways.checkpoint.cloze import with_cloze_head
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.description import Description
-from bothways.checkpoint.formats import FORMATS
-from bothways.checkpoint.formats.tfidf import write_tfidf
-from bothways.families import FAMILIES
-from bothways.linear.tfidf import Tfidf, TfidfModel
+from bothways.measure.linear.tfidf import Tfidf, TfidfModel
+from bothways.model.adapters.install import install
+from bothways.model.adapters.spec import AdapterSpec
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes import new_head
+from bothways.model.checkpoint.changes.pack import save_packed
+from bothways.model.checkpoint.cloze import with_cloze_head
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.description import Description
+from bothways.model.checkpoint.formats import FORMATS
+from bothways.model.checkpoint.formats.tfidf import write_tfidf
+from bothways.model.families import FAMILIES
 from bothways.model.int8 import Int8Linear, replace_linears
 
 PACKAGE = Path(bothways.__file__).parent
@@ -34,13 +34,13 @@ READ_WITHOUT_TORCH = """
 import json, sys
 for name in ("torch", "scipy", "pyarrow"):
     sys.modules[name] = None
-import bothways.config
-from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats import FORMATS
-from bothways.checkpoint.formats.adapter import AdapterFiles
-from bothways.checkpoint.formats.tfidf import read_tfidf
-from bothways.checkpoint.reading import ModelFiles
-from bothways.families import FAMILIES
+import bothways.model.config
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats import FORMATS
+from bothways.model.checkpoint.formats.adapter import AdapterFiles
+from bothways.model.checkpoint.formats.tfidf import read_tfidf
+from bothways.model.checkpoint.reading import ModelFiles
+from bothways.model.families import FAMILIES
 assert len([*FAMILIES.values()]) > 10
 [*FORMATS.values()]
 for path in sys.argv[1:]:
@@ -96,8 +96,10 @@ for place in (sys.argv[1], "bothways-en"):
     shown = subprocess.run([sys.executable, "-c", code, plain], capture_output=True, text=True, check=True).stdout
     bert, packaged = (line.split() for line in shown.splitlines())
     assert len(packaged) <= MOST_MODULES, packaged
-    others = [f"checkpoint.formats.{name}" for name in ("int8", "packed", "mean_layer", "cloze", "adapter", "tfidf")]
-    assert not [name for name in bert if name.startswith(("linear", "adapters", *others))]
+    others = [
+        f"model.checkpoint.formats.{name}" for name in ("int8", "packed", "mean_layer", "cloze", "adapter", "tfidf")
+    ]
+    assert not [name for name in bert if name.startswith(("measure.linear", "model.adapters", *others))]
 
 
 @pytest.mark.parametrize("kind", ["bert", "sentences", "adapter"])

@@ -11,18 +11,18 @@ from safetensors.numpy import load_file
 
 from benchmarks.speed.measure import files_for_others
 from benchmarks.speed.workload import task_method
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats import FORMATS, HUGGING_FACE, format_of
-from bothways.checkpoint.formats.format import Format, StoredModel
-from bothways.checkpoint.formats.hugging_face import hf_state_dict
-from bothways.checkpoint.reading import detect
-from bothways.checkpoint.weights import WEIGHTS, write_weights
 from bothways.cli.main import main
 from bothways.errors import InputError
-from bothways.families import FAMILIES
 from bothways.inference.load import load
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats import FORMATS, HUGGING_FACE, format_of
+from bothways.model.checkpoint.formats.format import Format, StoredModel
+from bothways.model.checkpoint.formats.hugging_face import hf_state_dict
+from bothways.model.checkpoint.reading import detect
+from bothways.model.checkpoint.weights import WEIGHTS, write_weights
+from bothways.model.families import FAMILIES
 
 
 class SignFormat(Format):

@@ -12,14 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.int8 import replace_linears
 from bothways.model.int8_training import candidates, observe
+from bothways.text.batch import Batch
 from tests.fuzz import mutated_bytes, mutated_json, refusals
 
 PARTS = {"model-1.safetensors": ("embeddings",), "model-2.safetensors": ("encoder.layer", "pooler", "classifier")}

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 import bothways
-from bothways.checkpoint import checkpoint, hub, weights
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.hub import HubModel
 from bothways.cli.main import main
 from bothways.errors import InputError, MissingFile
 from bothways.io import Files
+from bothways.model.checkpoint import checkpoint, hub, weights
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.hub import HubModel
 from bothways.settings import Classify
 from bothways.training.run import Run
 

@@ -8,16 +8,16 @@ import sentence_transformers
 import torch
 import transformers
 
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes import new_head
-from bothways.checkpoint.checkpoint import unread_warning
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.formats import FORMATS, format_of
-from bothways.checkpoint.formats.linear import LinearFormat
-from bothways.checkpoint.formats.mean_layer import MEAN_HEAD, MeanLayerFormat
-from bothways.checkpoint.mean_layer import find_mean_layer
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes import new_head
+from bothways.model.checkpoint.checkpoint import unread_warning
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.formats import FORMATS, format_of
+from bothways.model.checkpoint.formats.linear import LinearFormat
+from bothways.model.checkpoint.formats.mean_layer import MEAN_HEAD, MeanLayerFormat
+from bothways.model.checkpoint.mean_layer import find_mean_layer
 
 TEXTS = ["the cat sat", "a dog ran on the mat and a b", "cat", "the mat"]
 LABELS = ("a", "b", "c")

@@ -9,20 +9,20 @@ import pytest
 import torch
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.pack import pack_codes, pack_matrix, save_packed
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.formats.packed import (
+from bothways.errors import InputError, MissingFile
+from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.pack import pack_codes, pack_matrix, save_packed
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.formats.packed import (
     CODES,
     PACKED_WEIGHTS,
     SCALES,
     PackedFormat,
     unpack_matrix,
 )
-from bothways.checkpoint.weights import open_safetensors
-from bothways.errors import InputError, MissingFile
-from bothways.inference.predictor import Predictor
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bothways.model.checkpoint.weights import open_safetensors
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 80}
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways.checkpoint import checkpoint, hub
-from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError, MissingFile
 from bothways.log import messages_to
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.model.checkpoint import checkpoint, hub
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 TEXTS = ["The CAT sat", "a dog, É", "the mat " * 30]
 KINDS = ("Transformer", "Pooling", "Normalize")

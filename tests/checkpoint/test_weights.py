@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.weights import open_safetensors
 from bothways.errors import InputError
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.weights import open_safetensors
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from tests.cli.command_lines import command_line, run, write_files
 
 NUMBER = 400

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main, output
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.tasks.scores import Scores
 from bothways.verbs import VERBS
 

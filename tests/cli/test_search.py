@@ -9,9 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 
 FILES = {
     "fees.md": "# Late fees\n\nA fee of two per cent is charged for late payment. It is due each month.\n\n"

@@ -9,12 +9,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bothways.corpus.documents import Corpus
-from bothways.data import text_files
-from bothways.data.stream import read_texts
+from bothways import cloud
+from bothways.cloud import as_path
 from bothways.errors import InputError, MissingFile
-from bothways.io import cloud
-from bothways.io.cloud import as_path
+from bothways.text.corpus.documents import Corpus
+from bothways.text.data import text_files
+from bothways.text.data.stream import read_texts
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bothways.batch_jobs import jobs, parts, run
+from bothways.cloud import as_path
 from bothways.errors import InputError
-from bothways.io.cloud import as_path
+from bothways.inference.jobs import jobs, parts, run
 from bothways.settings import Embed
 from tests.cloud.conftest import at_random
 

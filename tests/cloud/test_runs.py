@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import bothways
-from bothways.corpus import arrays, shards
-from bothways.corpus.shards import ShardedArray
+from bothways import cloud
+from bothways.cloud import as_path
 from bothways.errors import InputError
-from bothways.io import cloud
-from bothways.io.cloud import as_path
 from bothways.settings import Classify, Embed, Predict, Pretrain
+from bothways.text.corpus import arrays, shards
+from bothways.text.corpus.shards import ShardedArray
 from bothways.verbs import VERBS
 from tests.cloud.conftest import at_random
 

@@ -6,14 +6,14 @@ from threading import Event
 import numpy as np
 import pytest
 
-from bothways import Tokenizer
-from bothways.corpus import arrays, cache, shards
-from bothways.corpus.shards import ShardedArray
-from bothways.corpus.store import open_or_build
+from bothways import Tokenizer, cloud
+from bothways.cloud import as_path
 from bothways.errors import InputError
-from bothways.io import cache_directory, cloud
-from bothways.io.cloud import as_path
+from bothways.io import cache_directory
 from bothways.log import messages_to
+from bothways.text.corpus import arrays, cache, shards
+from bothways.text.corpus.shards import ShardedArray
+from bothways.text.corpus.store import open_or_build
 from tests.cloud.conftest import at_random
 
 WORDS = [f"w{number}" for number in range(95)]

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.compression.candidates import Scale
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify
+from bothways.shrink.candidates import Scale
 
 WORDS = ["the", "sat", "on", "mat", "and", "ran"]
 

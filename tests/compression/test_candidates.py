@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bothways.compression import prune
-from bothways.compression.candidates import SOURCES, Candidate, Choice, Measured, Rule, choose, num_bytes
-from bothways.evaluation.before_after import Drop
+from bothways.measure.evaluation.before_after import Drop
 from bothways.model.int8 import is_int8
 from bothways.settings import Shrink
+from bothways.shrink import prune
+from bothways.shrink.candidates import SOURCES, Candidate, Choice, Measured, Rule, choose, num_bytes
 
 
 def measured(name, size=100, speed=1.0, drop=0.0, error=0.1):

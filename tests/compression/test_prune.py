@@ -7,19 +7,19 @@ import pytest
 import torch
 
 import bothways
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.cut import cut
-from bothways.checkpoint.changes.vocabulary import cut_vocabulary
-from bothways.checkpoint.contents import Checkpoint
-from bothways.compression import prune
-from bothways.compression.cutting import encoder_weights, measure_importance
-from bothways.compression.prune import Structure, structure_of_share, structures_to
-from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.cut import cut
+from bothways.model.checkpoint.changes.vocabulary import cut_vocabulary
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Prune
+from bothways.shrink import prune
+from bothways.shrink.cutting import encoder_weights, measure_importance
+from bothways.shrink.prune import Structure, structure_of_share, structures_to
 from bothways.tasks.classify import Classification
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bothways.text.batch import Batch
+from bothways.text.data.split_tables import read_tables
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from tests.compression.conftest import with_drops
 
 TEXTS = ["the cat sat on the mat", "a dog", "dogs ran and ran and sat on the mat , the cat", "b"]
@@ -127,8 +127,8 @@ def test_a_model_without_some_heads_is_stored_in_int8(made, tmp_path):
 
 
 def test_a_model_without_some_heads_is_exported(made, tmp_path):
-    from bothways.export import export
     from bothways.settings import Export
+    from bothways.shrink.export import export
 
     small = cut(made(), layers=range(3), heads=HEADS)
     checkpoint.save(small, tmp_path / "small")
@@ -137,7 +137,7 @@ def test_a_model_without_some_heads_is_exported(made, tmp_path):
 
 
 def test_other_libraries_get_the_same_function_with_zeros(made):
-    from bothways.checkpoint.changes.cut import fill_heads
+    from bothways.model.checkpoint.changes.cut import fill_heads
 
     small = cut(made(), layers=range(3), heads=HEADS)
     full = fill_heads(small)

@@ -9,24 +9,24 @@ import pytest
 import torch
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.formats.int8 import INT8_WEIGHTS
 from bothways.cli import main
-from bothways.compression import candidates, quantize
-from bothways.compression.candidates import Measured
-from bothways.compression.quantize import halves
 from bothways.errors import InputError
-from bothways.evaluation import evaluate
-from bothways.evaluation.before_after import Drop, measure_drop, read_evaluation_rows
-from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
+from bothways.measure.evaluation import evaluate
+from bothways.measure.evaluation.before_after import Drop, measure_drop, read_evaluation_rows
 from bothways.model import int8_training as calibrate
-from bothways.pretraining import pretrain
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.formats.int8 import INT8_WEIGHTS
 from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
+from bothways.shrink import candidates, quantize
+from bothways.shrink.candidates import Measured
+from bothways.shrink.quantize import halves
 from bothways.tasks.fill import MASK_EVERY, mask_words
 from bothways.tasks.scores import Scores
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.pretraining import pretrain
 
 WORDS = ["cat", "dog", "mat", "sat", "ran", "and", "on", "the", "a", "b"]
 TEXTS = [" ".join(WORDS[(row * step + row) % 10] for step in range(1, 4 + row % 9)) for row in range(37)]

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.compression.prune import shrink
 from bothways.errors import InputError
 from bothways.log import messages_to
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.int8 import is_int8
 from bothways.settings import Shrink
+from bothways.shrink.prune import shrink
 from tests.compression.conftest import with_drops
 
 

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from bothways.cli import main
-from bothways.corpus import cache
 from bothways.log import messages_to
-from bothways.pretraining import text_data
-from bothways.pretraining.setup import open_text
 from bothways.settings import Pretrain
+from bothways.text.corpus import cache
+from bothways.training.pretraining import text_data
+from bothways.training.pretraining.setup import open_text
 
 TEXT = "\n\n".join(f"The cat sat on the mat {number} times. Then it ran away." for number in range(40))
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from bothways.corpus import cooccurrence
-from bothways.corpus.cooccurrence import word_vectors
-from bothways.corpus.store import TokenStore
+from bothways.text.corpus import cooccurrence
+from bothways.text.corpus.cooccurrence import word_vectors
+from bothways.text.corpus.store import TokenStore
 
 VOCAB = 61
 

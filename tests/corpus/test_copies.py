@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bothways.corpus import copies
-from bothways.corpus.copies import RUN, copied_documents
-from bothways.corpus.store import TokenStore
+from bothways.text.corpus import copies
+from bothways.text.corpus.copies import RUN, copied_documents
+from bothways.text.corpus.store import TokenStore
 
 V = 97
 

@@ -17,11 +17,19 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bothways.corpus.documents import Corpus, documents, iter_rows, mark_held_out, read_lines, sample, skipped_summary
-from bothways.data.columns import Table
-from bothways.data.examples import read_table
-from bothways.data.labels import class_indices
 from bothways.errors import InputError, MissingFile
+from bothways.text.corpus.documents import (
+    Corpus,
+    documents,
+    iter_rows,
+    mark_held_out,
+    read_lines,
+    sample,
+    skipped_summary,
+)
+from bothways.text.data.columns import Table
+from bothways.text.data.examples import read_table
+from bothways.text.data.labels import class_indices
 
 
 @pytest.fixture
@@ -302,7 +310,7 @@ def test_a_full_disk_is_not_reported_as_a_broken_file(file, monkeypatch):
     def no_space(source, target, length):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("bothways.data.tables.copyfileobj", no_space)
+    monkeypatch.setattr("bothways.text.data.tables.copyfileobj", no_space)
     with pytest.raises(OSError, match="No space left on device") as raised:
         read(file("a.parquet.gz", packed(content(".parquet"), ".gz")))
     assert raised.value.errno == errno.ENOSPC

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from bothways import Tokenizer
-from bothways.corpus import encode as module
-from bothways.corpus.encode import encode, sentences
 from bothways.errors import InputError
+from bothways.text.corpus import encode as module
+from bothways.text.corpus.encode import encode, sentences
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 MARKS = [chr(point) for point in range(0x250, 0x1000) if unicodedata.combining(chr(point))]
@@ -141,7 +141,7 @@ def test_a_process_that_is_killed_stops_all_with_one_error(tokenizer, monkeypatc
 SCRIPT = """
 import multiprocessing, sys, time
 from bothways import Tokenizer
-from bothways.corpus import encode
+from bothways.text.corpus import encode
 
 def documents():
     yield from ["the cat sat"] * 8

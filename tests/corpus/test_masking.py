@@ -10,9 +10,9 @@ import pytest
 import torch
 from scipy import stats
 
-from bothways.batch import Batch
-from bothways.corpus.masking import MaskRule, draw_spans, mask_tokens
 from bothways.rng import Purpose, make_keys
+from bothways.text.batch import Batch
+from bothways.text.corpus.masking import MaskRule, draw_spans, mask_tokens
 
 LEAST = 1e-6
 KINDS = ["tokens", "words", "spans"]

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.batch import Batch
-from bothways.batching import (
+from bothways.errors import InputError
+from bothways.text.batch import Batch
+from bothways.text.batching import (
     batch_fingerprint,
     build_in_processes,
     chunked,
@@ -24,9 +25,8 @@ from bothways.batching import (
     sort_by_length,
     token_batches,
 )
-from bothways.corpus.sampler import MixedSampler, StepSampler
-from bothways.corpus.store import TokenStore
-from bothways.errors import InputError
+from bothways.text.corpus.sampler import MixedSampler, StepSampler
+from bothways.text.corpus.store import TokenStore
 
 
 def builders():
@@ -369,7 +369,7 @@ def test_a_process_that_is_killed_is_named():
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
 def test_processes_end_when_the_training_is_killed_or_interrupted(signum):
     program = (
-        "import os, signal, time; from itertools import count; from bothways.batching import build_in_processes\n"
+        "import os, signal, time; from itertools import count; from bothways.text.batching import build_in_processes\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "coming = build_in_processes(lambda task: os.getpid(), count(), 2)\n"
         "print(next(coming), next(coming), flush=True)\nwhile True: time.sleep(1)"

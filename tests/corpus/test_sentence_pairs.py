@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bothways.corpus.sentence_pairs import NO_PAIR, PretrainingExamples, make_examples, to_batch
-from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.rng import Purpose, make_keys, uniform
+from bothways.text.corpus.sentence_pairs import NO_PAIR, PretrainingExamples, make_examples, to_batch
+from bothways.text.corpus.store import TokenStore
 
 LENGTH = 43
 LEAST = 1e-6

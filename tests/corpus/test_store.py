@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from bothways import Tokenizer
-from bothways.corpus import arrays, encode
-from bothways.corpus import store as module
-from bothways.corpus.store import build_in_memory, open_or_build
 from bothways.errors import InputError
 from bothways.log import messages_to
+from bothways.text.corpus import arrays, encode
+from bothways.text.corpus import store as module
+from bothways.text.corpus.store import build_in_memory, open_or_build
 
 DOCUMENTS = ["The cat sat. The dog ran!\nA mat", "  \n\n", "On and on.", "A b"]
 NAMES = ("ids", "sentences", "documents")
@@ -186,8 +186,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from bothways import Tokenizer
-from bothways.corpus import encode
-from bothways.corpus.store import open_or_build
+from bothways.text.corpus import encode
+from bothways.text.corpus.store import open_or_build
 
 def documents():
     yield from ["the cat sat"] * 5

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.data.annotations import LAYOUTS, Changes, is_annotation_file, read_annotation, split_words
-from bothways.data.examples import read_table, read_tagged
-from bothways.data.tables import RowErrors
-from bothways.data.tags import join_words, tags_to_spans, word_starts
 from bothways.errors import InputError
 from bothways.settings.tables_in_memory import as_source
+from bothways.text.data.annotations import LAYOUTS, Changes, is_annotation_file, read_annotation, split_words
+from bothways.text.data.examples import read_table, read_tagged
+from bothways.text.data.tables import RowErrors
+from bothways.text.data.tags import join_words, tags_to_spans, word_starts
 
 TEXT = "Ada Lovelace was in Rome."
 SPANS = [(0, 12, "PER"), (20, 24, "LOC")]

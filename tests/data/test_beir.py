@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bothways.data.beir import BeirDataset, is_beir_dataset, is_qrels_file, read_qrels, read_ranking
 from bothways.errors import InputError
+from bothways.text.data.beir import BeirDataset, is_beir_dataset, is_qrels_file, read_qrels, read_ranking
 
 TREC = "q1 0 d1 2\nq1 0 d2 0\n\nq2 0 d3 1\n"
 TSV = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td3\t1\n"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from bothways.data.examples import read_table
-from bothways.data.stream import read_texts
-from bothways.data.tables import iter_rows
 from bothways.errors import InputError, nearest_name
+from bothways.text.data.examples import read_table
+from bothways.text.data.stream import read_texts
+from bothways.text.data.tables import iter_rows
 
 COLUMNS = ["id", "Text", "Mood of customer", "Mood of customer (old)", "Überschrift"]
 

@@ -12,10 +12,10 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from bothways.corpus.documents import Corpus
-from bothways.data import datasets as hub
-from bothways.data.datasets import HubDataset
 from bothways.errors import InputError
+from bothways.text.corpus.documents import Corpus
+from bothways.text.data import datasets as hub
+from bothways.text.data.datasets import HubDataset
 
 TEXTS = [f"text {number}" for number in range(2503)]  # their writer makes batches of 1000
 

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from bothways.data.examples import read_table
-from bothways.data.glue import FORMATS, detect_format, glue_table
-from bothways.data.labels import numeric_labels
 from bothways.errors import InputError
+from bothways.text.data.examples import read_table
+from bothways.text.data.glue import FORMATS, detect_format, glue_table
+from bothways.text.data.labels import numeric_labels
 
 COLA = 'gj04\t1\t\tThe "cat" sat.\ngj04\t0\t*\tCat the sat.\n'
 STSB = (

@@ -17,16 +17,16 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from bothways.corpus.documents import Corpus
-from bothways.data import text_files
-from bothways.data.beir import read_qrels
-from bothways.data.examples import read_table, read_tagged
-from bothways.data.labels import check_not_blank, class_indices, numeric_labels, parse_number
-from bothways.data.stream import ModelInput, read_questions, read_texts, resolve_columns
-from bothways.data.tables import RowErrors, iter_rows
-from bothways.data.text_files import decoded_lines, read_lines
 from bothways.errors import InputError
 from bothways.settings import Classify, Predict
+from bothways.text.corpus.documents import Corpus
+from bothways.text.data import text_files
+from bothways.text.data.beir import read_qrels
+from bothways.text.data.examples import read_table, read_tagged
+from bothways.text.data.labels import check_not_blank, class_indices, numeric_labels, parse_number
+from bothways.text.data.stream import ModelInput, read_questions, read_texts, resolve_columns
+from bothways.text.data.tables import RowErrors, iter_rows
+from bothways.text.data.text_files import decoded_lines, read_lines
 
 LINES = ["text,label", "Öl für 5 €,a", "naïve “quotes”,b", "plain,a"]
 TABLE = "\n".join(LINES) + "\n"
@@ -217,7 +217,7 @@ def test_an_invalid_workbook_is_a_one_line_error(tmp_path, monkeypatch):
         packed.writestr("a", "b")
     with pytest.raises(InputError, match=r"z\.xlsx: .*workbook"):
         [*iter_rows(tmp_path / "z.xlsx")]
-    monkeypatch.setattr("bothways.data.text_files.LARGEST_WORKBOOK", 100)
+    monkeypatch.setattr("bothways.text.data.text_files.LARGEST_WORKBOOK", 100)
     with pytest.raises(InputError, match=r"t\.xlsx: .* MiB decompressed"):
         [*iter_rows(file)]
 
@@ -405,7 +405,7 @@ def test_a_packed_bomb_takes_bounded_memory(tmp_path):
             out.write(bytes(1 << 24))
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from bothways.data.text_files import decoded_lines\n"
+        "from bothways.text.data.text_files import decoded_lines\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
         "try: list(decoded_lines(Path(sys.argv[1])))\n"
         "except ValueError as error: print(error)\n"

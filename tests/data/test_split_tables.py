@@ -7,20 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bothways.batch_jobs import run
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.data.examples import read_table
-from bothways.data.labels import numeric_labels
-from bothways.data.near_duplicates import label_key, text_key
-from bothways.data.quality import table_warnings
-from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
-from bothways.evaluation import evaluate
-from bothways.finetuning.finetune import run as run_task
+from bothways.inference.jobs import run
 from bothways.log import messages_to
+from bothways.measure.evaluation import evaluate
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Embed, Evaluate, Predict, Regress, Tag, TrainEmbed
 from bothways.tasks.classify import Classification
+from bothways.text.data.examples import read_table
+from bothways.text.data.labels import numeric_labels
+from bothways.text.data.near_duplicates import label_key, text_key
+from bothways.text.data.quality import table_warnings
+from bothways.text.data.split_tables import read_tables
+from bothways.training.finetuning.finetune import run as run_task
 from bothways.verbs import train
 
 RUNS = {"classify": run_task, "regress": run_task, "tag": run_task, "embed": run_task}

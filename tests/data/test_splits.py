@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.data.splits import (
+from bothways.errors import InputError
+from bothways.text.data.splits import (
     fold_groups,
     overlap_warnings,
     overlaps,
@@ -17,7 +18,6 @@ from bothways.data.splits import (
     split_fold,
     split_groups,
 )
-from bothways.errors import InputError
 
 PARTS = parts_for(())
 NAMES = ["train", "dev", "test"]

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.data.squad import read_squad
 from bothways.errors import InputError, MissingFile
+from bothways.text.data.squad import read_squad
 
 PASSAGE = "Das Café, \U0001f408 and the cat: the cat sat."
 OTHER = "A dog ran."

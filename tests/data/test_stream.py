@@ -12,12 +12,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bothways.batch_jobs import blocks
-from bothways.batch_jobs.blocks import estimate_num_rows, split_into_blocks
-from bothways.data import stream
-from bothways.data.examples import read_table
-from bothways.data.stream import ModelInput, read_questions, read_texts, resolve_columns
 from bothways.errors import InputError
+from bothways.inference.jobs import blocks
+from bothways.inference.jobs.blocks import estimate_num_rows, split_into_blocks
+from bothways.text.data import stream
+from bothways.text.data.examples import read_table
+from bothways.text.data.stream import ModelInput, read_questions, read_texts, resolve_columns
 
 PAIRS = [("a cat", "b"), ("", "c\x07\x00d"), ("  ", "é\u2028ü"), ("e, f", "g\th")]
 

@@ -8,8 +8,8 @@ import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
-from bothways.data.tags import IllegalTag, Span, detect_scheme, find_illegal_tag, spans_to_tags, tags_to_spans
 from bothways.errors import InputError
+from bothways.text.data.tags import IllegalTag, Span, detect_scheme, find_illegal_tag, spans_to_tags, tags_to_spans
 
 LABELS = ("PER", "LOC", "a-b")
 SPAN_SCHEMES = ("iob1", "iob2", "bioes")

@@ -7,12 +7,12 @@ import lzma
 import pytest
 
 from bothways.cli import main
-from bothways.data import text_files
-from bothways.data.stream import all_columns, read_texts
-from bothways.data.tables import iter_rows
-from bothways.data.text_files import decoded_lines
 from bothways.errors import InputError
 from bothways.settings.base import check_encoding
+from bothways.text.data import text_files
+from bothways.text.data.stream import all_columns, read_texts
+from bothways.text.data.tables import iter_rows
+from bothways.text.data.text_files import decoded_lines
 
 NAMES = {*encodings.aliases.aliases.values(), "palmos", "utf_8_sig"} - {"unicode_escape", "raw_unicode_escape"}
 NO_TEXT = ("idna", "punycode", "undefined", "rot13", "hex", "bz2", "uu", "no-such", "a\0b")
@@ -128,8 +128,8 @@ def test_columns_of_a_table_without_a_readable_row_are_the_error_of_the_first_ro
 
 
 def test_the_command_names_file_and_encoding(tmp_path, capsys, make_model, tokenizer):
-    from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint import checkpoint
+    from bothways.model.checkpoint.contents import Checkpoint
 
     checkpoint.save(Checkpoint(make_model(heads={"classes": 2}), tokenizer, labels=("x", "y")), tmp_path / "m")
     file = written(tmp_path / "t.csv", "id,text\n1,文\n".encode("utf-16-le"))

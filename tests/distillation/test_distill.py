@@ -13,33 +13,33 @@ import pytest
 import torch
 import transformers
 
-from bothways.batch import Batch
-from bothways.batching import build_in_processes
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.vocabulary import reduce_vocabulary
-from bothways.checkpoint.contents import Checkpoint
-from bothways.corpus.masking import MaskRule
-from bothways.corpus.sentence_pairs import NO_PAIR
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.vocabulary import reduce_vocabulary
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.states import compute_states
-from bothways.pretraining import pretrain
-from bothways.pretraining.distillation import distill
-from bothways.pretraining.distillation.distill import choose_weights, load_teacher
-from bothways.pretraining.distillation.objective import WHOLE_TEXTS, Distillation, DistillationTeacher, Weights
-from bothways.pretraining.distillation.student import StudentPlan, build_student, plan_student
-from bothways.pretraining.distillation.texts import (
+from bothways.settings import Distill
+from bothways.text.batch import Batch
+from bothways.text.batching import build_in_processes
+from bothways.text.corpus.masking import MaskRule
+from bothways.text.corpus.sentence_pairs import NO_PAIR
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bothways.text.tokenizer.wordpiece import AddedToken
+from bothways.training.distributed import SINGLE_PROCESS
+from bothways.training.pretraining import pretrain
+from bothways.training.pretraining.distillation import distill
+from bothways.training.pretraining.distillation.distill import choose_weights, load_teacher
+from bothways.training.pretraining.distillation.objective import WHOLE_TEXTS, Distillation, DistillationTeacher, Weights
+from bothways.training.pretraining.distillation.student import StudentPlan, build_student, plan_student
+from bothways.training.pretraining.distillation.texts import (
     DistillationBatch,
     TeacherIds,
     cut_texts,
     teacher_passages,
     with_teacher_ids,
 )
-from bothways.pretraining.pretrain import build_steps
-from bothways.settings import Distill
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bothways.tokenizer.wordpiece import AddedToken
-from bothways.training.distributed import SINGLE_PROCESS
+from bothways.training.pretraining.pretrain import build_steps
 from bothways.training.run import read_metrics
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bothways.pretraining.distillation import losses
-from bothways.pretraining.distillation.losses import attention_loss, default_relation_heads, relation_loss
 from bothways.training.losses import logits_loss, vector_distance
+from bothways.training.pretraining.distillation import losses
+from bothways.training.pretraining.distillation.losses import attention_loss, default_relation_heads, relation_loss
 
 LENGTHS = torch.tensor([5, 1, 17, 5])
 T = int(LENGTHS.sum())

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
 from bothways.inference.fingerprint import vector_space
-from bothways.pretraining.distillation.static_run import (
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.settings import Distill
+from bothways.training.pretraining.distillation.static_run import (
     count_matrix,
     fit_rows,
     principal_components,
@@ -21,7 +22,6 @@ from bothways.pretraining.distillation.static_run import (
     vocabulary_vectors,
     zipf_frequencies,
 )
-from bothways.settings import Distill
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_bad_settings_are_refused_and_nothing_is_written(teacher, tmp_path):
         Distill(teacher=teacher, corpus=(tmp_path / "a.txt",), out=tmp_path / "x", dimensions=3)
     (tmp_path / "few.txt").write_text("one\n\ntwo")
     settings = Distill(teacher=teacher, corpus=(tmp_path / "few.txt",), out=tmp_path / "x", static=True)
-    from bothways.pretraining.distillation.distill import run as distill
+    from bothways.training.pretraining.distillation.distill import run as distill
 
     with pytest.raises(InputError, match="at least 100"):
         distill(settings)

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from bothways.batch_jobs.journal import side_file
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
+from bothways.inference.jobs.journal import side_file
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 
 LABELS = ("O", "B-LOC", "I-LOC")
 STRANGE = {

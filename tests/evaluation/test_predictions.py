@@ -8,7 +8,7 @@ import pyarrow.ipc
 import pytest
 
 from bothways.errors import InputError
-from bothways.evaluation import evaluate as evaluation
+from bothways.measure.evaluation import evaluate as evaluation
 from bothways.settings import Evaluate
 
 WORDS = ["Ada", "Lovelace", "met", "Charles", "Babbage", "in", "London"]

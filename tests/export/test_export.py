@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from bothways import load
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.config import EncoderConfig, RandomBlocksConfig
 from bothways.errors import InputError
-from bothways.evaluation import before_after
-from bothways.export import export, int8, parity
-from bothways.export import graph as onnx_graph
-from bothways.export.graph import Vectors
-from bothways.export.int8 import file_predictor
+from bothways.measure.evaluation import before_after
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.config import EncoderConfig, RandomBlocksConfig
 from bothways.model.layout import Padded
 from bothways.settings import Export, TextColumns
+from bothways.shrink.export import export, int8, parity
+from bothways.shrink.export import graph as onnx_graph
+from bothways.shrink.export.graph import Vectors
+from bothways.shrink.export.int8 import file_predictor
 
 absent = [name for name in export.PACKAGES if find_spec(name) is None]
 needs_packages = pytest.mark.skipif(bool(absent), reason=f"not installed: {', '.join(absent)} (the extra onnx)")

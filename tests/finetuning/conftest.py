@@ -83,8 +83,8 @@ def checkpoint_of(make_model, tokenizer, tmp_path_factory):
 
     heads, changes: see make_model. options: fields of Checkpoint, such as pooling="mean".
     """
-    from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint import checkpoint
+    from bothways.model.checkpoint.contents import Checkpoint
 
     def make(family="bert", heads=None, *, options=None, **changes):
         heads = {"masked_words": 0} if heads is None else heads

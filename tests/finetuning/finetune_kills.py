@@ -22,10 +22,10 @@ import sklearn.linear_model  # noqa: F401
 import torch._dynamo  # what DDP imports when it is first used
 import torch.distributed.fsdp  # noqa: F401
 
-from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.training import rendezvous
+from bothways.training.finetuning.finetune import run as run_task
 
 
 def die(number):

@@ -10,17 +10,17 @@ import torch
 import torch.nn.functional as F
 
 import bothways
-from bothways.adapters.install import install, merge, own_state
-from bothways.adapters.lora import LoraLinear
-from bothways.adapters.spec import KINDS, LORA_MAPS, ROWS, AdapterSpec
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli.commands import merge as merge_verb
 from bothways.errors import InputError, MissingFile
-from bothways.families import FAMILIES
 from bothways.log import messages_to
+from bothways.model.adapters.install import install, merge, own_state
+from bothways.model.adapters.lora import LoraLinear
+from bothways.model.adapters.spec import KINDS, LORA_MAPS, ROWS, AdapterSpec
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.families import FAMILIES
 from bothways.settings import Answer, Classify, Export, Merge, Quantize, Regress, Serve, Tag, TrainEmbed
+from bothways.text.batch import Batch
 from bothways.training.run import Run
 from bothways.training.signals import Stopped
 
@@ -225,9 +225,9 @@ def test_verbs_that_change_weights_refuse_adapters_that_cannot_be_merged(run, ta
         return
     texts = table(class_rows())
     for settings, function in (
-        (Quantize(model=run.result.model, texts=texts, out=tmp_path / "q"), "compression.quantize:run"),
-        (Export(model=run.result.model, out=tmp_path / "e"), "export.export:run"),
-        (Classify(model=run.result.model, train=texts, out=tmp_path / "c"), "finetuning.finetune:run"),
+        (Quantize(model=run.result.model, texts=texts, out=tmp_path / "q"), "shrink.quantize:run"),
+        (Export(model=run.result.model, out=tmp_path / "e"), "shrink.export.export:run"),
+        (Classify(model=run.result.model, train=texts, out=tmp_path / "c"), "training.finetuning.finetune:run"),
     ):
         module, name = function.split(":")
         with pytest.raises(InputError, match=f"adapter of kind {run.settings.adapter}"):

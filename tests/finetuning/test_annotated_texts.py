@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways.batch_jobs.run import predict
-from bothways.checkpoint import checkpoint
-from bothways.data.examples import read_tagged
 from bothways.errors import InputError
-from bothways.evaluation import before_after, evaluate
-from bothways.finetuning.finetune import run as run_task
+from bothways.inference.jobs.run import predict
+from bothways.measure.evaluation import before_after, evaluate
+from bothways.model.checkpoint import checkpoint
 from bothways.settings import Evaluate, Predict, Tag
 from bothways.settings.tables_in_memory import as_source
 from bothways.tasks import tag
+from bothways.text.data.examples import read_tagged
+from bothways.training.finetuning.finetune import run as run_task
 
 LABELS = {"cat": "FELINE", "a dog": "CANINE"}
 UNITS = [*LABELS, "the", "on", "mat", "ran", "b"]

@@ -11,14 +11,14 @@ import torch
 import transformers
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
-from bothways.evaluation import evaluate
-from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
+from bothways.measure.evaluation import evaluate
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Answer, Evaluate
 from bothways.tasks import answer, losses
+from bothways.training.finetuning.finetune import run as run_task
 
 pytestmark = pytest.mark.slow
 

@@ -13,26 +13,26 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline, make_union
 
 import bothways
-from bothways.checkpoint import checkpoint
 from bothways.cli import main
-from bothways.data import split_tables
-from bothways.data.splits import selection_folds
-from bothways.data.squad import Question
-from bothways.data.tags import Sentence
 from bothways.errors import InputError
-from bothways.finetuning import compare, report, select
-from bothways.finetuning.baselines import BaselineScore, Resamples
-from bothways.finetuning.finetune import run as run_task
-from bothways.finetuning.plan import ScoredRows, plan_of
-from bothways.finetuning.seeds import SeedResult
 from bothways.inference.predictor import Predictor
-from bothways.linear import regressions, tfidf
-from bothways.report import scores as page_baselines
+from bothways.measure.linear import regressions, tfidf
+from bothways.measure.report import scores as page_baselines
+from bothways.model.checkpoint import checkpoint
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks import classify, embed, linear_baselines, regress, tag
 from bothways.tasks.classify import ClassEvaluator
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Baseline
+from bothways.text.data import split_tables
+from bothways.text.data.splits import selection_folds
+from bothways.text.data.squad import Question
+from bothways.text.data.tags import Sentence
+from bothways.training.finetuning import compare, report, select
+from bothways.training.finetuning.baselines import BaselineScore, Resamples
+from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.plan import ScoredRows, plan_of
+from bothways.training.finetuning.seeds import SeedResult
 
 FROZEN = "frozen vectors + logistic regression"
 CONSTANT, TFIDF, RIDGE = "most frequent answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"

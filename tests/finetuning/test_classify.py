@@ -11,25 +11,25 @@ import torch
 import transformers
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes import new_head
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import info, main
-from bothways.data import split_tables as tables
-from bothways.data.columns import Table
-from bothways.data.examples import read_table
-from bothways.data.quality import empty_text_warnings
-from bothways.data.split_tables import read_tables
-from bothways.data.splits import overlap_warnings
 from bothways.errors import InputError
-from bothways.evaluation import evaluate
-from bothways.finetuning import plan, seeds
-from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
+from bothways.measure.evaluation import evaluate
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes import new_head
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Evaluate
 from bothways.tasks import classify, forward
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.training_task import text_reader
+from bothways.text.data import split_tables as tables
+from bothways.text.data.columns import Table
+from bothways.text.data.examples import read_table
+from bothways.text.data.quality import empty_text_warnings
+from bothways.text.data.split_tables import read_tables
+from bothways.text.data.splits import overlap_warnings
+from bothways.training.finetuning import plan, seeds
+from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.losses import forward_losses
 
 FILLERS = "the and on a b mat ran".split()

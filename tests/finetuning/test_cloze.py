@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.cloze import mask_position, with_cloze_head, words_by_label
-from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.cloze import mask_position, with_cloze_head, words_by_label
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Predict
 
 PHRASE, WORDS = "on the [MASK] .", {"feline": "cat", "canine": "dog"}
@@ -36,7 +36,7 @@ def test_its_scores_are_those_of_the_words_at_the_mask(family, make_predictor, t
     for text, prediction in zip(TEXTS, found.classify(TEXTS), strict=True):
         encoding = tokenizer.encode_after(PHRASE, text)
         with torch.no_grad():
-            from bothways.batch import Batch
+            from bothways.text.batch import Batch
 
             hidden = model.module(Batch.from_encodings([encoding]))
             scores = model.module.word_scores(hidden[encoding.ids.index(tokenizer.mask_id)][None])[0, ids]
@@ -138,7 +138,7 @@ def test_it_is_not_changed_by_other_verbs(run, table, tmp_path):
 
 
 def test_predict_classifies_without_training(checkpoint_of, tmp_path):
-    from bothways.batch_jobs.jobs import predict_blocks
+    from bothways.inference.jobs.jobs import predict_blocks
 
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(TEXTS), encoding="utf-8")
@@ -189,7 +189,7 @@ def test_a_head_is_made_of_a_checkpoint(make_model, tokenizer):
 
 
 def test_rows_to_label_are_chosen_without_training(checkpoint_of, tmp_path):
-    from bothways.batch_jobs.rows_to_label import write_rows_to_label
+    from bothways.inference.jobs.rows_to_label import write_rows_to_label
 
     file, out = tmp_path / "texts.jsonl", tmp_path / "next.csv"
     file.write_text("\n".join(json.dumps({"text": row["text"]}) for row in rows(12)), encoding="utf-8")

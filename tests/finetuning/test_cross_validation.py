@@ -11,15 +11,15 @@ import pytest
 import torch
 
 import bothways
-from bothways import metrics
 from bothways.cli import output
-from bothways.data.near_duplicates import text_key
 from bothways.errors import InputError
-from bothways.finetuning import select
-from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
+from bothways.measure import metrics
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks.class_decoding import stored_calibration
+from bothways.text.data.near_duplicates import text_key
+from bothways.training.finetuning import select
+from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.signals import Stopped
 
 pytestmark = pytest.mark.slow

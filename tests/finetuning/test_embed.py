@@ -9,12 +9,10 @@ import torch
 import transformers
 
 import bothways
-from bothways import metrics
-from bothways.checkpoint import checkpoint
-from bothways.data.pairs import NO_NEGATIVES, read_pair_file
 from bothways.errors import InputError
-from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
+from bothways.measure import metrics
+from bothways.model.checkpoint import checkpoint
 from bothways.settings import TrainEmbed
 from bothways.tasks import embed, forward
 from bothways.tasks.embed import read_pairs
@@ -22,6 +20,8 @@ from bothways.tasks.forward import text_vectors
 from bothways.tasks.losses import ranking_loss
 from bothways.tasks.pair_examples import PairExamples
 from bothways.tasks.windows import WindowPolicy
+from bothways.text.data.pairs import NO_NEGATIVES, read_pair_file
+from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.losses import forward_losses
 
 LETTERS = "abcdefghij"

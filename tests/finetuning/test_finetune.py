@@ -17,19 +17,19 @@ import pytest
 import torch
 
 import bothways
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
 from bothways.errors import InputError, MissingFile
-from bothways.finetuning import deliver, plan, seeds
-from bothways.finetuning.finetune import run as run_task
-from bothways.finetuning.plan import default_learning_rate, layer_learning_rates
-from bothways.finetuning.select import select_seed
 from bothways.log import messages_to
+from bothways.model.checkpoint import checkpoint
 from bothways.settings import Classify
 from bothways.tasks import classify, forward, regress
 from bothways.tasks.forward import split_batch
 from bothways.tasks.text_examples import MAX_TOKENS
+from bothways.text.batch import Batch
 from bothways.training import progress
+from bothways.training.finetuning import deliver, plan, seeds
+from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.plan import default_learning_rate, layer_learning_rates
+from bothways.training.finetuning.select import select_seed
 from bothways.training.loop import fit
 from bothways.training.run import Run
 from bothways.training.schedule import TrainingOptions

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 
 pytestmark = pytest.mark.slow
 GUIDE = Path(__file__).parent.parent.parent / "docs/guide/finetuning.md"

@@ -13,10 +13,10 @@ import pytest
 
 import bothways
 from bothways.cli import main
-from bothways.corpus.documents import Corpus
-from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
 from bothways.settings import Answer, Classify, Evaluate, Pretrain, Tag, TrainEmbed
+from bothways.text.corpus.documents import Corpus
+from bothways.text.data.split_tables import read_tables
 
 WORDS = "the and on a b mat ran".split()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bothways.checkpoint import checkpoint
+from bothways.model.checkpoint import checkpoint
 from bothways.training.run import read_metrics
 
 pytestmark = pytest.mark.slow
@@ -18,25 +18,25 @@ STAGES = {
     "int8": (
         {"quantize": "int8", "baselines": False},
         [
-            "before finetuning.plan:training_options",
-            "before finetuning.training:select_fraction",
-            "before finetuning.training:round_table",  # between the phases
-            "before finetuning.seeds:score",
-            "before finetuning.select:load_file",
-            "before finetuning.deliver:write_report",
-            "after finetuning.deliver:finalize_all",
-            "before finetuning.deliver:rmtree",
+            "before training.finetuning.plan:training_options",
+            "before training.finetuning.training:select_fraction",
+            "before training.finetuning.training:round_table",  # between the phases
+            "before training.finetuning.seeds:score",
+            "before training.finetuning.select:load_file",
+            "before training.finetuning.deliver:write_report",
+            "after training.finetuning.deliver:finalize_all",
+            "before training.finetuning.deliver:rmtree",
         ],
     ),
     "folds": (
         {"folds": 2, "linear_start": False},
         [
-            "after finetuning.plan:choose_rows",
-            "before finetuning.baselines:write_atomic",
-            "before finetuning.seeds:score",
-            "before finetuning.select:mean_scores",
-            "before finetuning.compare:lead_on_dev",
-            "before finetuning.deliver:write_tfidf",
+            "after training.finetuning.plan:choose_rows",
+            "before training.finetuning.baselines:write_atomic",
+            "before training.finetuning.seeds:score",
+            "before training.finetuning.select:mean_scores",
+            "before training.finetuning.compare:lead_on_dev",
+            "before training.finetuning.deliver:write_tfidf",
         ],
     ),
 }

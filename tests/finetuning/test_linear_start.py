@@ -9,17 +9,17 @@ import sentence_transformers
 import torch
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
-from bothways.export import export
-from bothways.finetuning.finetune import run as run_task
-from bothways.linear import linear_head
 from bothways.log import messages_to
+from bothways.measure.linear import linear_head
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Export, Regress, Tag
+from bothways.shrink.export import export
 from bothways.tasks import classify
 from bothways.tasks.arrays import softmax
+from bothways.text.data.split_tables import read_tables
+from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import Trainer

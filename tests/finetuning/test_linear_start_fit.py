@@ -8,9 +8,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from bothways.batch import Batch
-from bothways.data.columns import Table
-from bothways.linear import linear_head, regressions
+from bothways.measure.linear import linear_head, regressions
 from bothways.model.heads import ClassificationHead
 from bothways.settings import Classify, TextPooling
 from bothways.tasks import forward, linear_start, training_task
@@ -18,6 +16,8 @@ from bothways.tasks.forward import text_scores
 from bothways.tasks.losses import multi_label_loss, weighted_class_loss
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.training_task import text_reader
+from bothways.text.batch import Batch
+from bothways.text.data.columns import Table
 from bothways.training.losses import classification_loss, mse_loss
 
 N, H, C = 90, 7, 3

@@ -8,18 +8,18 @@ import pytest
 import torch
 
 import bothways
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
-from bothways.evaluation import evaluate
-from bothways.finetuning.finetune import run as run_task
-from bothways.finetuning.training import Trial
+from bothways.measure.evaluation import evaluate
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Evaluate
 from bothways.tasks import classify, forward, text_examples
 from bothways.tasks import training_task as batch_plan
 from bothways.tasks.embed import Embedding
+from bothways.text.batch import Batch
+from bothways.text.data.split_tables import read_tables
+from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.training import Trial
 from bothways.training.run import Run
 
 

@@ -10,18 +10,18 @@ import torch
 from torch.nn.functional import normalize
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.compression import quantize
-from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
-from bothways.evaluation import evaluate
-from bothways.export import export
-from bothways.finetuning.finetune import run as run_task
 from bothways.log import messages_to
+from bothways.measure.evaluation import evaluate
+from bothways.model.checkpoint import checkpoint
 from bothways.settings import Classify, Evaluate, Export, Quantize, Regress
+from bothways.shrink import quantize
+from bothways.shrink.export import export
 from bothways.tasks import texts as text_task
 from bothways.tasks.classify import Classification
 from bothways.tasks.regress import Regression
+from bothways.text.data.split_tables import read_tables
+from bothways.training.finetuning.finetune import run as run_task
 
 VECTORS = {"pooling": "mean", "normalized": True}
 LONG = " ".join(["the cat ran on a mat and"] * 5)

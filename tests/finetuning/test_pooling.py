@@ -10,22 +10,22 @@ import torch
 import transformers
 
 import bothways
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes import new_head
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.sentence_transformers import DENSE, TRANSFORMER
 from bothways.cli import info
-from bothways.compression import quantize
-from bothways.config import unit_scale
 from bothways.errors import InputError
-from bothways.evaluation import evaluate
-from bothways.export import export
-from bothways.finetuning.finetune import run as run_task
 from bothways.inference.predictor import Predictor
+from bothways.measure.evaluation import evaluate
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes import new_head
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.sentence_transformers import DENSE, TRANSFORMER
+from bothways.model.config import unit_scale
 from bothways.model.heads import SLOPE, build_pooler, initialize_near_identity
-from bothways.pretraining import pretrain
 from bothways.settings import Classify, Evaluate, Export, Pretrain, Quantize, Regress, Tag
+from bothways.shrink import quantize
+from bothways.shrink.export import export
+from bothways.text.batch import Batch
+from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.pretraining import pretrain
 
 FILLERS = "the and on a b mat ran".split()
 TEXTS = ["the cat sat", "a dog ran on the mat and a b", "cat", "the mat"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bothways.errors import InputError
-from bothways.finetuning import seeds
+from bothways.training.finetuning import seeds
 from bothways.training.run import read_metrics
 
 pytestmark = pytest.mark.slow

@@ -8,13 +8,13 @@ import torch
 import transformers
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
-from bothways.finetuning.finetune import run as run_task
 from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
 from bothways.settings import Regress
 from bothways.tasks import regress
+from bothways.text.data.split_tables import read_tables
+from bothways.training.finetuning.finetune import run as run_task
 
 FILLERS = "the and on a b mat ran".split()
 

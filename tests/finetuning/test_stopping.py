@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.batch import Batch
-from bothways.finetuning import training
-from bothways.finetuning.finetune import run as run_task
-from bothways.finetuning.plan import evaluation_interval, num_epochs
-from bothways.finetuning.training import STEPS
 from bothways.log import messages_to
 from bothways.settings import Classify
 from bothways.tasks.training_task import Epoch
+from bothways.text.batch import Batch
+from bothways.training.finetuning import training
+from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.plan import evaluation_interval, num_epochs
+from bothways.training.finetuning.training import STEPS
 from bothways.training.loop import fit, moving_average
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_checkpoints import Checkpoints

@@ -10,16 +10,16 @@ import pytest
 import transformers
 
 import bothways
-from bothways.checkpoint import checkpoint
 from bothways.errors import InputError
-from bothways.evaluation import evaluate
-from bothways.finetuning.finetune import run as run_task
 from bothways.inference.predictor import Predictor
 from bothways.log import messages_to
-from bothways.metrics.entities import entity_scores
+from bothways.measure.evaluation import evaluate
+from bothways.measure.metrics.entities import entity_scores
+from bothways.model.checkpoint import checkpoint
 from bothways.settings import Evaluate, Tag
 from bothways.tasks import tag, tag_examples
 from bothways.tasks.training_task import compute_outputs
+from bothways.training.finetuning.finetune import run as run_task
 
 FILLERS = "the and on b mat ran".split()
 
@@ -163,7 +163,7 @@ def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
 
 
 def test_schemes_are_detected_and_give_the_same_labels(settings, tmp_path):
-    from bothways.data.tags import spans_to_tags, tags_to_spans
+    from bothways.text.data.tags import spans_to_tags, tags_to_spans
 
     rows = sentences(0, 40)
     labels = {}

@@ -8,14 +8,12 @@ import pytest
 import torch
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.cut import with_layers
-from bothways.checkpoint.contents import Checkpoint
-from bothways.data.split_tables import read_tables
 from bothways.errors import InputError
-from bothways.evaluation import evaluate
-from bothways.finetuning.teacher import Teacher
 from bothways.log import messages_to
+from bothways.measure.evaluation import evaluate
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.cut import with_layers
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Answer, Classify, Evaluate, Regress, Tag, TrainEmbed
 from bothways.tasks.answer import Answering
 from bothways.tasks.classify import Classification
@@ -27,8 +25,10 @@ from bothways.tasks.tag_decoding import Tagset, label_windows
 from bothways.tasks.tag_examples import transfer_scores
 from bothways.tasks.training_task import Distilled
 from bothways.tasks.windows import WindowPolicy
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bothways.text.data.split_tables import read_tables
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bothways.training.distributed import Replica
+from bothways.training.finetuning.teacher import Teacher
 from bothways.training.loop import backward
 from bothways.training.losses import forward_losses, logits_loss, vector_distance
 from bothways.training.run import read_metrics

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from bothways.checkpoint import checkpoint
-from bothways.finetuning import plan
+from bothways.model.checkpoint import checkpoint
 from bothways.settings import Classify
+from bothways.training.finetuning import plan
 from bothways.training.transforms import Freeze, ScaleOutputs, Transform, apply_all, finalize_all
 
 RANK = 2

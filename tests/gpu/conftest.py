@@ -66,8 +66,8 @@ def deterministic(gpu):
 @pytest.fixture
 def checkpoint_of(make_model, tokenizer, tmp_path):
     """Save a small random model: checkpoint_of(family, heads, **fields of Checkpoint) -> directory."""
-    from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint import checkpoint
+    from bothways.model.checkpoint.contents import Checkpoint
 
     def make(family="bert", heads=None, *, changes=None, **fields):
         directory = tmp_path / f"model-{len([*tmp_path.iterdir()])}"

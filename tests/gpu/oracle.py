@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from bothways.batch import Batch
-from bothways.pretraining.objectives import PretrainingObjective
+from bothways.text.batch import Batch
 from bothways.training.losses import forward_losses, masked_lm_loss
+from bothways.training.pretraining.objectives import PretrainingObjective
 
 FAMILIES = (
     "bert", "roberta", "distilbert", "albert", "electra", "modernbert", "longformer", "big_bird", "deberta",

@@ -10,14 +10,14 @@ import bothways
 from benchmarks.speed import measure
 from benchmarks.speed.options import Options
 from benchmarks.speed.result import as_json
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.cut import cut
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli.commands import merge
-from bothways.compression import prune, quantize
-from bothways.export import export
 from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.cut import cut
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Export, Merge, Prune, Quantize
+from bothways.shrink import prune, quantize
+from bothways.shrink.export import export
 from tests.gpu.oracle import HALVES, batch_of, copy_to, cosines, hidden_states
 
 pytestmark = pytest.mark.gpu

@@ -13,16 +13,16 @@ import pytest
 import torch
 
 import bothways
-from bothways.adapters.install import install, merge
-from bothways.adapters.spec import AdapterSpec
-from bothways.families import FAMILIES
-from bothways.pretraining.setup import compile_layers
+from bothways.model.adapters.install import install, merge
+from bothways.model.adapters.spec import AdapterSpec
+from bothways.model.families import FAMILIES
 from bothways.settings import Classify, Distill, Pretrain
 from bothways.tasks.forward import checkpointed
 from bothways.training import optimizer as precision
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, fit
 from bothways.training.optimizer import Optimizer
+from bothways.training.pretraining.setup import compile_layers
 from bothways.training.run import read_metrics
 from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.schedule import TrainingOptions

@@ -11,12 +11,7 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.description import Description
-from bothways.checkpoint.formats.tfidf import write_tfidf
 from bothways.cli.main import main
-from bothways.data.examples import read_table
-from bothways.data.labels import class_indices
 from bothways.errors import InputError
 from bothways.inference.active_learning import (
     BETA,
@@ -28,8 +23,13 @@ from bothways.inference.active_learning import (
     uncertainties,
 )
 from bothways.inference.load import load
-from bothways.linear import tfidf
+from bothways.measure.linear import tfidf
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.description import Description
+from bothways.model.checkpoint.formats.tfidf import write_tfidf
 from bothways.settings import Predict
+from bothways.text.data.examples import read_table
+from bothways.text.data.labels import class_indices
 
 LABELS = ("red", "green", "blue")
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "and", "ran", "a", "b"]

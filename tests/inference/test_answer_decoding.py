@@ -17,7 +17,7 @@ from bothways.tasks.answer_decoding import (
     encode_pairs,
     find_candidates,
 )
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 
 NASTY = list("ab .-é\u0301\u00a0\u200b각中\U0001f600\ufe0f\u0130\x00\x85\ud800\u0345\u20e3")
 QUESTION = "the cat?"

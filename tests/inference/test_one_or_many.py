@@ -8,8 +8,8 @@ import pytest
 import torch
 import transformers
 
-from bothways.checkpoint import checkpoint
 from bothways.errors import InputError
+from bothways.model.checkpoint import checkpoint
 
 TEXTS = ["the cat sat on the mat", "a dog", "cats ran . the dog " * 9, "on", "the [MASK] sat"]
 PAIRS = ["a dog ran", "the mat", "on", "cats sat on the mat " * 9, "xyz"]

@@ -12,10 +12,10 @@ import torch
 
 import bothways
 from bothways import pretrained
-from bothways.checkpoint import checkpoint, hub
-from bothways.checkpoint.formats.packed import PACKED_WEIGHTS
 from bothways.cli import main
 from bothways.errors import InputError
+from bothways.model.checkpoint import checkpoint, hub
+from bothways.model.checkpoint.formats.packed import PACKED_WEIGHTS
 from bothways.settings import Classify, Embed, Fill, Info
 
 ROOT = Path(__file__).parent.parent.parent

@@ -15,15 +15,15 @@ import torch
 import transformers
 
 import bothways
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError, MissingFile
 from bothways.inference import runner
 from bothways.inference.backends import encoder
 from bothways.inference.predictor import Predictor
-from bothways.tokenizer import workers
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.text.batch import Batch
+from bothways.text.tokenizer import workers
 
 LABELS = ("red", "green", "blue", "black", "white")
 TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.batching import delayed
 from bothways.errors import InputError
 from bothways.inference.runner import BatchRunner
 from bothways.log import messages_to
 from bothways.tasks.pooling import pool_windows
+from bothways.text.batching import delayed
 
 CPU = torch.device("cpu")
 

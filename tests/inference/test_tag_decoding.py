@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways import Tokenizer
-from bothways.data.tags import join_words
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.tasks.tag_decoding import (
@@ -25,7 +24,8 @@ from bothways.tasks.tag_decoding import (
     viterbi,
 )
 from bothways.tasks.windows import merge_rows
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
+from bothways.text.data.tags import join_words
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 
 IOB2 = Tagset.from_names(("O", "B-LOC", "I-LOC", "B-PER", "I-PER"), "iob2")
 PLAIN = Tagset.from_names(("ADJ", "NOUN", "PUNCT"), "plain")

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from bothways.errors import InputError
-from bothways.metrics import answer_scores, best_threshold
-from bothways.metrics.answers import exact_match, f1, normalize
+from bothways.measure.metrics import answer_scores, best_threshold
+from bothways.measure.metrics.answers import exact_match, f1, normalize
 
 GOLD = {
     "article": ["the Eiffel Tower", "Eiffel Tower, Paris"],

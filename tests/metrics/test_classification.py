@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from bothways import metrics
+from bothways.measure import metrics
 
 
 def test_accuracy_macro_f1_and_the_majority_by_hand():
@@ -148,7 +148,7 @@ def test_reliability_by_hand():
 
 def test_the_metrics_load_neither_torch_nor_scikit_learn():
     code = (
-        "import sys, bothways.metrics as m; m.regression([1], [2]); m.classification('ab', 'aa');"
+        "import sys, bothways.measure.metrics as m; m.regression([1], [2]); m.classification('ab', 'aa');"
         "print({'torch', 'sklearn'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

@@ -7,9 +7,9 @@ import pytest
 import seqeval.metrics
 from seqeval.scheme import IOB2, IOBES
 
-from bothways.data.tags import Span, spans_to_tags
 from bothways.errors import InputError
-from bothways.metrics import entity_scores, span_scores
+from bothways.measure.metrics import entity_scores, span_scores
+from bothways.text.data.tags import Span, spans_to_tags
 
 LABELS = ("LOC", "ORG", "PER")
 

@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from bothways import metrics
-from bothways.metrics import intervals
+from bothways.measure import metrics
+from bothways.measure.metrics import intervals
 
 
 def labelled(number, right, seed=0, names="abc"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bothways.metrics.label_errors import find_outliers, label_errors, label_set_errors
+from bothways.measure.metrics.label_errors import find_outliers, label_errors, label_set_errors
 
 
 def test_a_label_is_suspicious_if_another_one_reaches_its_usual_confidence():

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.batch import Batch
-from bothways.config import RandomBlocksConfig
 from bothways.model import global_attention, kernels, layout
-from bothways.pretraining.setup import compile_layers
+from bothways.model.config import RandomBlocksConfig
+from bothways.text.batch import Batch
+from bothways.training.pretraining.setup import compile_layers
 
 
 @pytest.mark.slow

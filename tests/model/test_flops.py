@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bothways.batch import Batch
-from bothways.pretraining.objectives import PretrainingObjective
+from bothways.text.batch import Batch
 from bothways.training.losses import forward_losses
+from bothways.training.pretraining.objectives import PretrainingObjective
 from bothways.training.progress import training_flops
 
 LENGTHS = np.array([5, 5, 29, 7, 1 + 16])  # each fills its rectangle, since filling is not counted as work

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.model import int8
 from bothways.model import int8_training as calibrate
@@ -27,6 +26,7 @@ from bothways.model.int8 import (
     replace_linears,
 )
 from bothways.model.int8_training import candidates, int8_linear, observe
+from bothways.text.batch import Batch
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "cats and dogs and mats", "b", "the dogs sat and ran on and on"]
 

@@ -9,11 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import bothways
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
 from bothways.log import messages_to
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.int8 import Int8Linear, is_int8, round_table
 from bothways.model.int8_training import (
     FakeInt8Linear,
@@ -25,6 +24,7 @@ from bothways.model.int8_training import (
     install_fake_int8,
 )
 from bothways.settings import Classify
+from bothways.text.batch import Batch
 from bothways.training.run import Run
 from bothways.training.signals import Stopped
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from bothways.batch import Batch
-from bothways.config import SIZES
-from bothways.families import FAMILIES
 from bothways.model.attention import Attention
+from bothways.model.config import SIZES
+from bothways.model.families import FAMILIES
 from bothways.model.layout import Bucketed
 from bothways.model.local_init import OFFSETS, initialize_locally
 from bothways.model.model import Model, initialize
+from bothways.text.batch import Batch
 
 LENGTH, AT = 40, 20
 

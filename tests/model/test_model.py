@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.batch import Batch
-from bothways.config import EncoderConfig
 from bothways.model.attention import Positions, Rotary
+from bothways.model.config import EncoderConfig
 from bothways.model.encoder import build_positions
 from bothways.model.model import Model, initialize
+from bothways.text.batch import Batch
 
 CONFIG = EncoderConfig(
     vocab_size=97, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=40,

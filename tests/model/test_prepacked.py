@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.batch import Batch
 from bothways.model.prepacked import PrepackedLinear, can_prepack, prepack
+from bothways.text.batch import Batch
 
 needs_products = pytest.mark.skipif(not can_prepack(), reason="oneDNN has no bf16 products for this processor")
 LENGTHS = np.array([3, 5, 5, 11, 29, 40])

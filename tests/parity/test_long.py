@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bothways.batch import Batch
 from bothways.model.layout import Padded
+from bothways.text.batch import Batch
 from tests.parity.test_model import assert_close, gradient_distance, ragged
 
 SEPARATOR = 2

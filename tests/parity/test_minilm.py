@@ -8,7 +8,7 @@ import torch
 import transformers
 
 import bothways
-from bothways.batch import Batch
+from bothways.text.batch import Batch
 
 NUM_LINES = 60
 LONGEST = 256  # the tokens that sentence-transformers reads with this model

@@ -8,17 +8,17 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes import new_head
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.formats import hugging_face
-from bothways.checkpoint.formats.hugging_face import hf_state_dict
-from bothways.families import FAMILIES
 from bothways.log import messages_to
 from bothways.model import kernels
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes import new_head
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.formats import hugging_face
+from bothways.model.checkpoint.formats.hugging_face import hf_state_dict
+from bothways.model.families import FAMILIES
 from bothways.model.layout import Bucketed, Padded
 from bothways.model.model import Model, initialize
+from bothways.text.batch import Batch
 from bothways.training.losses import classification_loss, masked_lm_loss, mse_loss
 
 V = 97

@@ -7,21 +7,21 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bothways
-from bothways.adapters.install import install
-from bothways.adapters.spec import AdapterSpec
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.adapter import attach
-from bothways.checkpoint.changes.new_head import pooling_config
-from bothways.checkpoint.checkpoint import unread_warning
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.formats.adapter import AdapterFiles
 from bothways.cli.commands import merge
 from bothways.errors import InputError
-from bothways.families import FAMILIES
+from bothways.model.adapters.install import install
+from bothways.model.adapters.spec import AdapterSpec
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.adapter import attach
+from bothways.model.checkpoint.changes.new_head import pooling_config
+from bothways.model.checkpoint.checkpoint import unread_warning
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats.adapter import AdapterFiles
+from bothways.model.families import FAMILIES
 from bothways.model.model import Model
 from bothways.settings import Merge
+from bothways.text.batch import Batch
 
 peft = pytest.importorskip("peft")
 pytestmark = [

@@ -9,8 +9,8 @@ import torch
 import transformers
 
 import bothways
-from bothways.checkpoint.reading import read_family
-from bothways.families import FAMILIES
+from bothways.model.checkpoint.reading import read_family
+from bothways.model.families import FAMILIES
 
 PLAIN = {
     "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,

@@ -7,8 +7,8 @@ import pytest
 import torch
 import transformers
 
-from bothways.checkpoint import checkpoint
 from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
 
 NAMES = ("O", "B-MISC", "I-MISC", "B-PER", "I-PER", "B-LOC", "I-LOC")  # in the order of published taggers
 TEXT = "The cats, and 2 dogs of U.S. sat on a mat - xyz ran."

@@ -8,13 +8,13 @@ import torch
 import transformers
 
 from bothways import Tokenizer
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.config import EncoderConfig
-from bothways.families import FAMILIES
-from bothways.pretraining.initial_model import OUR_OWN, Initialization, new_model
-from bothways.pretraining.objectives import build_objective
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.config import EncoderConfig
+from bothways.model.families import FAMILIES
+from bothways.text.batch import Batch
+from bothways.training.pretraining.initial_model import OUR_OWN, Initialization, new_model
+from bothways.training.pretraining.objectives import build_objective
 
 ROLES = ("bos", "eos", "pad", "cls", "sep", "mask")
 

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as PeerTokenizer
 from transformers import BertTokenizer
 
 from bothways import Tokenizer
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]

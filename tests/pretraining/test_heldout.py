@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from bothways.corpus import sampler
-from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
-from bothways.pretraining.heldout import HeldOut, next_sentence_verdict
+from bothways.text.corpus import sampler
+from bothways.text.corpus.store import TokenStore
+from bothways.training.pretraining.heldout import HeldOut, next_sentence_verdict
 
 HELD_OUT = np.arange(3, 211, 7)
 

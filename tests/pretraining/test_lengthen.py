@@ -7,17 +7,21 @@ import pytest
 import torch
 import transformers
 
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.changes.lengthen import copy_to_global_projections, global_projections_are_copies, lengthen
-from bothways.checkpoint.contents import Checkpoint
-from bothways.config import GlobalTokensConfig
 from bothways.errors import InputError
 from bothways.log import messages_to
-from bothways.pretraining import pretrain
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.lengthen import (
+    copy_to_global_projections,
+    global_projections_are_copies,
+    lengthen,
+)
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.config import GlobalTokensConfig
 from bothways.settings import Pretrain
-from bothways.tokenizer.tokenizer import Tokenizer
-from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
+from bothways.text.batch import Batch
+from bothways.text.tokenizer.tokenizer import Tokenizer
+from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS
+from bothways.training.pretraining import pretrain
 
 
 def of(family, make_model, tokenizer, heads=None, **changes):

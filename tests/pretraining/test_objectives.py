@@ -9,21 +9,21 @@ import pytest
 import torch
 import transformers
 
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
-from bothways.export import export
 from bothways.inference.predictor import Predictor
 from bothways.log import messages_to
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.disentangled import table_rows
 from bothways.model.kernels import sample_words
-from bothways.pretraining import pretrain
-from bothways.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel, runs
-from bothways.pretraining.objectives import build_objective
 from bothways.settings import Export, Pretrain
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.shrink.export import export
+from bothways.text.batch import Batch
+from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.optimizer import layer_depths
+from bothways.training.pretraining import pretrain
+from bothways.training.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel, runs
+from bothways.training.pretraining.objectives import build_objective
 from bothways.training.run import read_metrics
 
 pytestmark = pytest.mark.slow

@@ -13,18 +13,18 @@ import transformers
 from PIL import Image
 
 import bothways
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import info
-from bothways.corpus.documents import Corpus, documents
-from bothways.corpus.store import build_in_memory
 from bothways.errors import InputError
-from bothways.evaluation import evaluate
 from bothways.log import messages_to
-from bothways.pretraining import heldout, pretrain, setup, text_data
-from bothways.pretraining import recipes as resolve
+from bothways.measure.evaluation import evaluate
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Pretrain
+from bothways.text.corpus.documents import Corpus, documents
+from bothways.text.corpus.store import build_in_memory
 from bothways.training.distributed import SINGLE_PROCESS
+from bothways.training.pretraining import heldout, pretrain, setup, text_data
+from bothways.training.pretraining import recipes as resolve
 from bothways.training.run import read_metrics
 from bothways.training.trainer import Trainer
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from bothways.config import SIZES
 from bothways.errors import InputError
-from bothways.families import FAMILIES
 from bothways.log import messages_to
-from bothways.pretraining import result
-from bothways.pretraining.recipes import complete_settings, with_family
+from bothways.model.config import SIZES
+from bothways.model.families import FAMILIES
 from bothways.settings import Pretrain
+from bothways.training.pretraining import result
+from bothways.training.pretraining.recipes import complete_settings, with_family
 from bothways.training.schedule import TrainingOptions
 
 PLAIN = Pretrain(corpus=(Path("text.txt"),), out=Path("run"))

@@ -13,12 +13,12 @@ from itertools import pairwise
 
 import pytest
 
-from bothways import report as p
-from bothways.report import chart, highlight
-from bothways.report.curves import downsample, histogram
-from bothways.report.entities import group_regions
-from bothways.report.markup import element, format_number
-from bothways.report.style import STYLE
+from bothways.measure import report as p
+from bothways.measure.report import chart, highlight
+from bothways.measure.report.curves import downsample, histogram
+from bothways.measure.report.entities import group_regions
+from bothways.measure.report.markup import element, format_number
+from bothways.measure.report.style import STYLE
 
 VOID = {"meta"}
 HOSTILE = "<script>alert(1)</script> & \"quoted\" 'too' <img src=x onerror=alert(2)>"

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from bothways.report import plot
+from bothways.measure.report import plot
 
 
 @pytest.fixture(autouse=True)

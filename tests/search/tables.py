@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bothways.linear.static_vectors import StaticVectors, VectorTable
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.measure.linear.static_vectors import StaticVectors, VectorTable
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 WORDS = "fee fees late invoice payment cat kitten sat mat the a of is paid report year annual".split()
 

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.cli import main
 from bothways.errors import InputError
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.search import commands, extraction
 from bothways.search.extraction import group_document, normal_form
 from bothways.settings import Extract
-from bothways.tokenizer.workers import num_cores
+from bothways.text.tokenizer.workers import num_cores
 
 ROOT = Path(__file__).parents[2]
 FILES = {

@@ -8,11 +8,11 @@ import random
 import numpy as np
 import pytest
 
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.sentence_transformers import read_prompts
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.io import Files
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.sentence_transformers import read_prompts
 from bothways.serving import openapi
 from bothways.serving.app import HANDLERS
 from bothways.serving.guard import Access
@@ -304,8 +304,8 @@ def test_attention_weights_are_those_that_the_layer_applies(family, make_predict
     """The recorded weights times the values give what the layout returned."""
     import torch
 
-    from bothways.batch import Batch
     from bothways.serving.attention_weights import RecordingLayout
+    from bothways.text.batch import Batch
 
     model = make_predictor(family)
     batch = Batch.from_encodings([model.tokenizer.encode(TEXTS[1])])

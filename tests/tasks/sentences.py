@@ -5,11 +5,11 @@
 
 from dataclasses import dataclass, replace
 
-from bothways.data.split_tables import read_tables
 from bothways.settings.base import settings
 from bothways.settings.finetune import Classify
 from bothways.tasks.classify import Classification, ClassifyTask
 from bothways.tasks.task import LIST, ONE_OR_MANY, Route, firsts, split_pairs
+from bothways.text.data.split_tables import read_tables
 
 
 @settings

@@ -10,14 +10,14 @@ from transformers import BertTokenizer
 
 from bothways import Tokenizer
 from bothways.cli import main
-from bothways.corpus.documents import sample
 from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.settings import Pretrain, Vocab
-from bothways.tokenizer import basic as accents
-from bothways.tokenizer import learn
-from bothways.tokenizer.basic import KEEP_ACCENTS, STRIP_ACCENTS, measure_accents
-from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
+from bothways.text.corpus.documents import sample
+from bothways.text.tokenizer import basic as accents
+from bothways.text.tokenizer import learn
+from bothways.text.tokenizer.basic import KEEP_ACCENTS, STRIP_ACCENTS, measure_accents
+from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS
 
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 ALIKE = (range(0x3400, 0xA000), range(0xAC00, 0xD7A4), range(0x20000, 0x32000))  # ideographs, Hangul syllables

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.tokenizer import unicode
-from bothways.tokenizer.basic import Splitter
+from bothways.text.tokenizer import unicode
+from bothways.text.tokenizer.basic import Splitter
 
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 LAST_WRITTEN = 0x32000  # behind the last letter of any script

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, BertTokenizer, BertTokenizerFast, PreTra
 
 from bothways import Tokenizer
 from bothways.errors import InputError
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZéÉüÜ.,[]'中文"
 TOKENS = [*SPECIAL_TOKENS, *LETTERS, *("##" + letter for letter in LETTERS), "the", "##ing", "\u2028", "\x85"]

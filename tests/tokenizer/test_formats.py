@@ -12,10 +12,10 @@ from transformers import AlbertTokenizer, AutoTokenizer, XLMRobertaTokenizer
 from transformers.convert_slow_tokenizer import BigBirdConverter, DebertaConverter, DebertaV2Converter
 
 from bothways import Tokenizer
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
 from bothways.errors import InputError
-from bothways.tokenizer.wordpiece import SPECIAL_TOKENS
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS
 
 ALBERT_SPECIALS = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
 BIG_BIRD = {"tokenizer_class": "BigBirdTokenizer"}

@@ -16,9 +16,9 @@ import pytest
 
 from bothways import Tokenizer
 from bothways.errors import InputError
-from bothways.tokenizer.library import BYTE_LEVEL_SPACE, DECODERS, METASPACE, added_tokens, template_processing
-from bothways.tokenizer.regexes import KNOWN_PATTERNS, check_patterns
-from bothways.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken
+from bothways.text.tokenizer.library import BYTE_LEVEL_SPACE, DECODERS, METASPACE, added_tokens, template_processing
+from bothways.text.tokenizer.regexes import KNOWN_PATTERNS, check_patterns
+from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken
 from tests.fuzz import mutated_bytes, mutated_json, refusals
 
 TEXTS = ("The caf\u00e9, 12 cats \u4e2d\u6587 [MASK] <mask> \ud800\x00\u200b  end", "a" * 200, " " * 40, "")

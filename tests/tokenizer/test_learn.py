@@ -16,9 +16,9 @@ import pytest
 
 from bothways import Tokenizer
 from bothways.errors import InputError
-from bothways.tokenizer import learn
-from bothways.tokenizer.basic import Splitter
-from bothways.tokenizer.learn import SPECIAL_TOKENS, count_words, merge_pieces
+from bothways.text.tokenizer import learn
+from bothways.text.tokenizer.basic import Splitter
+from bothways.text.tokenizer.learn import SPECIAL_TOKENS, count_words, merge_pieces
 
 
 def slow_merges(word_counts, size, alphabet_limit=1000, min_count=2):
@@ -219,7 +219,7 @@ def test_the_same_texts_give_the_same_vocabulary():
 @pytest.mark.slow
 def test_the_hash_seed_does_not_change_a_vocabulary():
     program = (
-        "import random; from bothways.tokenizer.learn import merge_pieces; draw = random.Random(5);"
+        "import random; from bothways.text.tokenizer.learn import merge_pieces; draw = random.Random(5);"
         "words = {''.join(draw.choices('abcde', k=draw.randint(1, 6))) for _ in range(300)};"
         "print(merge_pieces({word: len(word) for word in words}, 157))"
     )

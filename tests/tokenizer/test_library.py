@@ -13,18 +13,18 @@ from tokenizers import Tokenizer as PeerTokenizer
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
 
 from bothways import Tokenizer
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.corpus.encode import DocumentEncoder
-from bothways.corpus.masking import MaskRule
-from bothways.corpus.sentence_pairs import make_examples, to_batch
-from bothways.corpus.store import build_in_memory, open_or_build
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
-from bothways.pretraining.text_data import extend_vocabulary
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
 from bothways.tasks.answer_decoding import encode_pairs
 from bothways.tasks.offsets import bert_words, char_span
+from bothways.text.batch import Batch
+from bothways.text.corpus.encode import DocumentEncoder
+from bothways.text.corpus.masking import MaskRule
+from bothways.text.corpus.sentence_pairs import make_examples, to_batch
+from bothways.text.corpus.store import build_in_memory, open_or_build
+from bothways.training.pretraining.text_data import extend_vocabulary
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 FACETS = {"ids": "ids", "offsets": "offsets", "word_ids": "word_ids", "segment_ids": "type_ids"}

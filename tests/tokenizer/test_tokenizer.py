@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bothways import Tokenizer
 from bothways.errors import InputError
-from bothways.tokenizer.tokenizer import SPECIAL_TOKENS
-from bothways.tokenizer.wordpiece import BoundedCache
+from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
+from bothways.text.tokenizer.wordpiece import BoundedCache
 
 WORDS = ["cat", "##s", "dog", "the", "do", "don", "can", "é", "\u0130", "\U0001f600"]
 CHARACTERS = list(string.digits + string.ascii_letters + string.punctuation)

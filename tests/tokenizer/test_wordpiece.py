@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.tokenizer.wordpiece import BoundedCache, WordPiece
+from bothways.text.tokenizer.wordpiece import BoundedCache, WordPiece
 
 PIECES = ["[UNK]", "un", "##aff", "##able", "una", "##ffable", "u", "##n", "a", "##a", "##ble", "aff"]
 PIECES += ["é", "##é", "\U0001f600", "##\U0001f600"]

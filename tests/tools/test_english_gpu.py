@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.corpus.documents import Corpus
-from bothways.corpus.store import build_in_memory
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.text.corpus.documents import Corpus
+from bothways.text.corpus.store import build_in_memory
+from bothways.text.tokenizer.tokenizer import Tokenizer
 from tools import english_gpu
 
 ROOT = Path(__file__).parents[2]

@@ -11,20 +11,20 @@ import transformers
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bothways.batch import Batch
 from bothways.errors import InputError
 from bothways.model import encoder
 from bothways.model.layout import Bucketed, Varlen
-from bothways.pretraining import pretrain as timing
-from bothways.pretraining.objectives import PretrainingObjective
-from bothways.pretraining.pretrain import seconds_per_step
 from bothways.tasks.answer import SpanObjective
 from bothways.tasks.forward import text_scores
 from bothways.tasks.losses import multi_label_loss, weighted_class_loss
 from bothways.tasks.tag import TagObjective
+from bothways.text.batch import Batch
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, fit, read_losses, read_numbers
 from bothways.training.losses import forward_losses, mse_loss
+from bothways.training.pretraining import pretrain as timing
+from bothways.training.pretraining.objectives import PretrainingObjective
+from bothways.training.pretraining.pretrain import seconds_per_step
 from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
@@ -151,8 +151,8 @@ def test_eight_micro_batches_have_the_gradient_of_one_batch_for_any_head(kind, m
 
 
 def test_the_losses_and_gradient_of_a_step_are_those_of_transformers(make_model, tmp_path):
-    from bothways.checkpoint import checkpoint
-    from bothways.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint import checkpoint
+    from bothways.model.checkpoint.contents import Checkpoint
 
     model = make_model("bert", HEADS)
     checkpoint.save(Checkpoint(model), tmp_path / "model")

@@ -40,19 +40,19 @@ from benchmarks import pretrain
 from benchmarks.speed.measure import files_for_others
 from benchmarks.speed.peers import PeerConfig, best_batch_size, sentence_transformers
 from benchmarks.speed.workload import task_method
-from bothways.batch import Batch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.directory import Directory
-from bothways.config import SIZES
-from bothways.corpus.documents import sample
 from bothways.device import describe_hardware, measure_peak_flops
-from bothways.families import FAMILIES
 from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.config import SIZES
+from bothways.model.families import FAMILIES
 from bothways.model.model import Model, initialize
 from bothways.tasks.pooling import pool_rows
-from bothways.tokenizer.tokenizer import Encoding
-from bothways.tokenizer.workers import num_cores
+from bothways.text.batch import Batch
+from bothways.text.corpus.documents import sample
+from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.tokenizer.workers import num_cores
 from bothways.training.progress import training_flops
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -9,10 +9,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bothways.checkpoint.directory import STATIC, Directory, locate, read_unchanged
 from bothways.inference.backends.backend import Backend
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.io import Files, LazyTable
+from bothways.model.checkpoint.directory import STATIC, Directory, locate, read_unchanged
 
 Opener = Callable[..., Backend]  # (directory, dtype=, device=, window=, batch_tokens=)
 BACKENDS = LazyTable[Opener](

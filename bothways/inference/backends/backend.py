@@ -17,13 +17,13 @@ from bothways.errors import InputError
 from bothways.inference.reading import ReadOptions, Rows
 from bothways.tasks import task_from_heads
 from bothways.tasks.pooling import Pooling
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
-    from bothways.checkpoint.description import Description
     from bothways.inference.backends.encoder import EncoderBackend
+    from bothways.model.checkpoint.description import Description
 
 MAX_SCORES = 1 << 21  # scores of texts that are in memory at once
 

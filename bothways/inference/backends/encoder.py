@@ -18,20 +18,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.batch import Batch
-from bothways.batching import chunked, prefetch
-from bothways.checkpoint import checkpoint
-from bothways.checkpoint.contents import Checkpoint
-from bothways.checkpoint.description import cloze_phrase
-from bothways.checkpoint.directory import Directory
-from bothways.checkpoint.sentence_transformers import vector_notes
-from bothways.config import encodes_separately
 from bothways.device import choose_device, choose_dtype, single_thread, without_garbage_collection
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.inference.backends.backend import MAX_SCORES, Backend
 from bothways.inference.reading import ReadOptions, Rows, check_names, run_options, trained_window_policy
 from bothways.inference.runner import BatchRunner, TokenModel, shown
 from bothways.log import muted
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.description import cloze_phrase
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.sentence_transformers import vector_notes
+from bothways.model.config import encodes_separately
 from bothways.model.int8 import is_int8
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
@@ -39,8 +37,10 @@ from bothways.tasks import task_from_heads
 from bothways.tasks.arguments import whole_number
 from bothways.tasks.pooling import Pooling, pool_rows, pool_windows, pooling_name
 from bothways.tasks.windows import is_truncated, own_rows
-from bothways.tokenizer.tokenizer import Encoding, Tokenizer
-from bothways.tokenizer.workers import num_cores
+from bothways.text.batch import Batch
+from bothways.text.batching import chunked, prefetch
+from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.tokenizer.workers import num_cores
 
 Words = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
 TEXTS_PER_PART = 16_000  # texts that are sorted by length together, if more are tokenized meanwhile
@@ -108,8 +108,8 @@ class EncoderBackend(Backend):
 
     def with_adapter(self, directory: Path) -> "EncoderBackend":
         """This model with an adapter. Its weights are shared, not copied."""
-        from bothways.checkpoint.adapter import attach
-        from bothways.checkpoint.formats.adapter import AdapterFiles
+        from bothways.model.checkpoint.adapter import attach
+        from bothways.model.checkpoint.formats.adapter import AdapterFiles
 
         source = Directory(directory)
         dtype, tokens = str(self.dtype).removeprefix("torch."), self.runner.batch_tokens

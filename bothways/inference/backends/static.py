@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from bothways.checkpoint.description import Description
 from bothways.errors import InputError
 from bothways.inference.backends.backend import Backend
 from bothways.inference.reading import ReadOptions, Rows
 from bothways.io import Files
-from bothways.linear.static_vectors import MODEL_TYPE, StaticVectors, write_static
-from bothways.linear.word_vector_files import open_static
+from bothways.measure.linear.static_vectors import MODEL_TYPE, StaticVectors, write_static
+from bothways.measure.linear.word_vector_files import open_static
+from bothways.model.checkpoint.description import Description
 from bothways.tasks.pooling import Pooling
-from bothways.tokenizer.tokenizer import Tokenizer
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 
 class StaticBackend(Backend):

@@ -1,0 +1,122 @@
+"""Blocks of input rows that are processed together; estimate of the number of rows."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bothways.cloud import as_path
+from bothways.errors import InputError
+from bothways.text.data.glue import detect_format
+from bothways.text.data.stream import LiveInput, ModelInput
+from bothways.text.data.tables import rows_per_line
+from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, is_compressed
+
+# Limits of a block; a longer text is a block of its own. Bytes in UTF-8 stand for tokens: these are some 50,000 to
+# 90,000 tokens, a minute or two of a large model on a CPU.
+ROWS, BYTES = 8192, 1 << 18
+SCORES = 1 << 20  # label scores per block, of some 60 bytes each
+NUM_SAMPLES, SAMPLE_SIZE = 64, 1 << 18  # parts of a file in which lines are counted, and their bytes
+
+
+@dataclass(frozen=True)
+class Block:
+    """Input rows that are processed together.
+
+    row_numbers: the index of each input among all rows of the file, from 0. errors: the reasons why other rows cannot
+    be used, by index.
+    """
+
+    row_numbers: list[int] = field(default_factory=list)
+    inputs: list[ModelInput] = field(default_factory=list)
+    errors: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.row_numbers) + len(self.errors)
+
+    def without(self, errors: Mapping[int, str]) -> "Block":
+        """A copy without some of the inputs. errors: the reasons, by index in `inputs`."""
+        indices = [index for index in range(len(self.inputs)) if index not in errors]
+        merged = self.errors | {self.row_numbers[index]: reason for index, reason in errors.items()}
+        return Block(
+            [self.row_numbers[index] for index in indices],
+            [self.inputs[index] for index in indices],
+            dict(sorted(merged.items())),
+        )
+
+    def digest(self, previous: str) -> str:
+        """A hash of all rows so far. previous: the digest of the previous block; "" for the first block."""
+        return hashlib.sha256(repr((previous, self)).encode()).hexdigest()
+
+
+def split_into_blocks(
+    inputs: Iterable[LiveInput], on_error: Literal["stop", "skip"], scores: int = 1, first: int = 0
+) -> Iterator[Block]:
+    """Divide all rows into blocks, which depend only on the rows.
+
+    A block ends early at None, which live input yields when the next row has not arrived yet. on_error: raise an
+    InputError that takes the place of a row, or record it in `errors`. scores: number of scores per row; with very
+    many, blocks have fewer rows. first: the index of the first row.
+    """
+    max_rows = max(1, min(ROWS, SCORES // scores))
+    block, size, number = Block(), 0, first - 1
+    for row in inputs:
+        if row is None:
+            if len(block):
+                yield block
+            block, size = Block(), 0
+            continue
+        number += 1
+        length = num_bytes(row)
+        if len(block) == max_rows or (len(block) and size + length > BYTES):
+            yield block
+            block, size = Block(), 0
+        size += length
+        if not isinstance(row, InputError):
+            block.row_numbers.append(number)
+            block.inputs.append(row)
+        elif on_error == "skip":
+            block.errors[number] = str(row)
+        else:
+            raise InputError(f"{row}, or skip such rows with --on-error skip")
+    if len(block):
+        yield block
+
+
+def block_limits() -> dict[str, int]:
+    """The limits, by name, on which the borders of blocks depend."""
+    return {"rows": ROWS, "bytes": BYTES, "scores": SCORES}
+
+
+def num_bytes(row: LiveInput) -> int:
+    """Of the texts of a row, in UTF-8."""
+    texts = (row.text, row.pair or "") if isinstance(row, ModelInput) else ()
+    return sum(len(text) if text.isascii() else len(text.encode(errors="surrogatepass")) for text in texts)
+
+
+def estimate_num_rows(file: str, encoding: str | None = None) -> int | None:
+    """The approximate number of rows in a file, from its size, the lines in some parts, and in a CSV the lines of its
+    first rows; None if unknown."""
+    path = as_path(file)
+    if not path.is_file() or is_compressed(path) or file_type(path) in (*EXPLICIT_TYPES, ".json"):
+        return None
+    if file_type(path) == ".parquet":
+        import pyarrow.parquet
+
+        try:
+            return int(pyarrow.parquet.read_metadata(path).num_rows)
+        except (pyarrow.ArrowException, OSError):
+            return None  # reading the rows raises an error that explains it
+    share, size = 1.0, path.stat().st_size
+    if file_type(path) == ".csv" and not detect_format(path, encoding):
+        try:
+            share = rows_per_line(path, ROWS, encoding)
+        except InputError:
+            return None  # as above
+    num_lines = num_bytes = 0
+    with path.open("rb") as opened:
+        for offset in range(0, size, max(SAMPLE_SIZE, size // NUM_SAMPLES)):
+            opened.seek(offset)
+            sample = opened.read(SAMPLE_SIZE)
+            num_lines, num_bytes = num_lines + sample.count(b"\n"), num_bytes + len(sample)
+    return round(share * num_lines / num_bytes * size) if num_bytes else None

@@ -1,0 +1,440 @@
+"""Batch prediction and embedding of files of any size, or standard input, in blocks."""
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+import bothways
+from bothways.cloud import as_path
+from bothways.errors import InputError, RowLocation, RowsError, id_column, no_such_column
+from bothways.inference.jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
+from bothways.inference.jobs.journal import Journal, open_output
+from bothways.inference.jobs.progress import JobProgress
+from bothways.inference.jobs.writers import (
+    JsonLines,
+    Npy,
+    Parquet,
+    ResultFormat,
+    ResultRow,
+    Separated,
+    Vectors,
+    vector_column,
+)
+from bothways.inference.load import load
+from bothways.inference.predictor import Predictor
+from bothways.inference.reading import Progress
+from bothways.log import logger
+from bothways.model.checkpoint.cloze import words_by_label
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
+from bothways.settings.predict import Embed, Predict
+from bothways.tasks import TASKS
+from bothways.tasks.class_decoding import stored_calibration
+from bothways.tasks.scores import probability_column
+from bothways.text.data.datasets import arrow_files
+from bothways.text.data.stream import (
+    LiveInput,
+    ModelInput,
+    all_columns,
+    first_columns,
+    has_lines,
+    read_questions,
+    read_texts,
+    resolve_columns,
+)
+from bothways.text.data.tables import read_schema
+from bothways.text.data.text_files import ARROW
+from bothways.text.tokenizer.workers import in_order, num_cores
+
+# Settings that do not change the results, or are compared in another way.
+IGNORED_SETTINGS = {
+    *("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "device", "json"),
+    *("workers", "ray", "mixed", "dry_run"),
+}
+
+
+class BlockFunction(Protocol):
+    """The function from input rows to results: vectors, or result rows."""
+
+    def __call__(self, rows: Sequence[ModelInput], progress: Progress | None = None) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model with settings for one input file, as a function from input rows to results and their file format.
+
+    inputs: all rows of the file, read once. scores: per row. width: the size of a vector; 0 for predictions.
+    """
+
+    settings: Embed | Predict
+    model: Predictor
+    inputs: Iterator[LiveInput]
+    compute: BlockFunction
+    writer: ResultFormat
+    scores: int = 1
+    width: int = 0
+
+    def blocks(self) -> Iterator[Block]:
+        return split_into_blocks(self.inputs, self.settings.on_error, self.scores)
+
+
+def open_job(settings: Embed | Predict, model: Predictor | None = None) -> Job:
+    """model: that of the settings; None: to be loaded."""
+    if isinstance(settings, Embed):
+        if model is None:
+            model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+        return _embed_job(settings, model)
+    model = load_for(settings) if model is None else model
+    kept = _kept_columns(settings, model)
+    assert settings.out is not None
+    return Job(
+        settings,
+        model,
+        read_inputs(model, settings, kept),
+        _prediction_function(model, settings, kept),
+        _table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas),
+        scores_per_row(model, settings),
+    )
+
+
+def _embed_job(settings: Embed, model: Predictor) -> Job:
+    trained = {} if settings.text_column else model.description.settings
+    names = resolve_columns(settings.file, settings, trained)
+    inputs = read_texts(settings.file, text=names["text"], pair=names["pair"], encoding=settings.encoding)
+    inputs = _require_single(inputs, settings.file, settings.text_column, "a vector is of one")
+    width = int(model.embed([], pooling=settings.pooling).shape[1])
+
+    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> Vectors:
+        return model.embed(
+            [row.text for row in rows],
+            pooling=settings.pooling,
+            normalize=settings.normalize,
+            long=settings.long,
+            progress=progress,
+        )
+
+    writer = Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, vector_column(width))
+    return Job(settings, model, inputs, compute, writer, width=width)
+
+
+def write(job: Job) -> Journal:
+    """Write the results of all rows to one file."""
+    settings, out = job.settings, job.settings.out
+    assert out is not None
+    threads, blocks = threads_of(settings), job.blocks()
+    with open_output(out, job.writer, reproduction_facts(settings, job.model, threads)) as output:
+        if settings.resume and not output.journal.blocks:
+            logger.info(f"{out}: nothing to resume; beginning at the first row")
+        output.skip_done(blocks)
+        num_rows = estimate_num_rows(settings.file, settings.encoding)
+        with JobProgress(out.name, num_rows, done=output.journal.rows) as progress:
+            for block, (computed, results) in _results(job, blocks, progress):
+                output.add(block, computed, results)
+        return output.finish()
+
+
+def _results(job: Job, blocks: Iterator[Block], progress: JobProgress) -> Iterator[tuple[Block, tuple[Block, Any]]]:
+    """Each block, and what `compute_block` returns for it."""
+    settings = job.settings
+    if settings.workers is None:
+        for block in blocks:
+            yield block, compute_block(job.compute, block, settings, progress)
+        return
+    tasks = ((settings, threads_of(settings), block) for block in blocks)
+    for (_, _, block), result in in_order(_compute_in_worker, tasks, settings.workers):
+        progress.finish_block(len(block))
+        yield block, result
+
+
+def threads_of(settings: Embed | Predict) -> int:
+    """The threads of each worker: its share of the cores, or one under Ray; without workers those of this process."""
+    if settings.workers is None and settings.ray is None:
+        return torch.get_num_threads()
+    return 1 if settings.ray else max(1, num_cores() // (settings.workers or 1))
+
+
+def _compute_in_worker(task: tuple[Embed | Predict, int, Block]) -> tuple[Block, Any]:
+    settings, threads, block = task
+    return compute_block(_job_in_worker(settings, threads).compute, block, settings)
+
+
+@lru_cache(1)
+def _job_in_worker(settings: Embed | Predict, threads: int) -> Job:
+    torch.set_num_threads(threads)
+    return open_job(settings)
+
+
+def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
+    """Yield the predictions block by block. A block of standard input contains the lines that have arrived. With
+    on_error "skip" each row begins with its index."""
+    if settings.resume:
+        raise InputError("resume needs an output file; name it with --out")
+    model = load_for(settings)
+    kept = _kept_columns(settings, model)
+    compute = _prediction_function(model, settings, kept)
+    # On a terminal the predictions themselves show the progress.
+    with JobProgress(
+        "predict", estimate_num_rows(settings.file, settings.encoding), bar=not sys.stdout.isatty()
+    ) as progress:
+        for block_read in read_blocks(model, settings, kept):
+            block, rows = compute_block(compute, block_read, settings, progress)
+            for number, reason in block.errors.items():
+                logger.warning(f"row {number:,} skipped: {reason}")
+            numbered = ({"row": number, **row} for number, row in zip(block.row_numbers, rows, strict=True))
+            yield [*numbered] if settings.on_error == "skip" else rows
+
+
+def load_for(settings: Predict) -> Predictor:
+    """The model of the settings, or the cloze classifier that they make of it."""
+    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+    if settings.cloze is None:
+        return model
+    return model.cloze(settings.cloze, words_by_label(settings.words, ()))
+
+
+def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
+    """The input columns that are copied into the result, and their names there: input_NAME if NAME is taken. Unless
+    they are named, the one that identifies a row, if there is one."""
+    if settings.text is not None:
+        available = [*_literal_row(settings)]
+    elif settings.keep_columns is None:
+        if "id" in result_columns(settings, model).names:
+            return {}
+        available = [*first_columns(settings.file, settings.encoding)]
+    else:
+        available = all_columns(settings.file, settings.encoding)
+    if settings.keep_columns is None:
+        names = [*filter(None, [id_column((*available,))])]
+    elif settings.keep_columns in ("all", *available):
+        names = available if settings.keep_columns == "all" else [settings.keep_columns]
+    else:
+        names = [name.strip() for name in settings.keep_columns.split(",")]
+    if missing := [name for name in names if name not in available]:
+        source = settings.file if settings.text is None else "--text"
+        raise no_such_column(source, missing[0], available, "name others with --keep-columns")
+    columns = result_columns(settings, model)
+    taken = {*columns.names, *(["line"] if _writes_lines(settings) else [])}
+    if settings.out is not None and settings.out.suffix in (".csv", ".tsv"):
+        taken |= {*map(probability_column, score_labels(columns))}
+    if "id" in columns.names:  # that of the question
+        names = [name for name in names if name != "id"]
+    return rename_columns(names, taken)
+
+
+def _writes_lines(settings: Predict) -> bool:
+    """Whether the result has the line of each row: where it has row numbers, of a file with lines."""
+    return (
+        has_lines(settings.file) and settings.text is None and (settings.out is not None or settings.on_error == "skip")
+    )
+
+
+def rename_columns(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
+    """The names of input columns in the result, of which `taken` and "row" are the model's: input_NAME for such a name,
+    or the next that is free."""
+    taken, kept = {"row", *taken}, dict[str, str]()
+    for name in sorted(names, key=taken.__contains__):  # columns that keep their names come first
+        kept[name] = name
+        while kept[name] in taken:
+            kept[name] = f"input_{kept[name]}"
+        taken.add(kept[name])
+    return {name: kept[name] for name in names}
+
+
+def _literal_row(settings: Predict) -> ResultRow:
+    """The row of --text and --pair."""
+    return {"text": settings.text} | ({} if settings.pair is None else {"pair": settings.pair})
+
+
+def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Any:
+    """The types of the output's columns, a pyarrow.Schema. Kept numbers of a Parquet or Arrow file keep their types;
+    other kept columns are text, or JSON."""
+    import pyarrow
+
+    path = as_path(settings.file)
+    files = (arrow_files(path) if path.is_dir() else None) or [path]
+    schema = read_schema(files[0]) if kept and files[0].suffix in (".parquet", ARROW) else pyarrow.schema([])
+    types, type_by_name = pyarrow.types, {field.name: field.type for field in schema}
+
+    def column_type(name: str) -> Any:
+        kind = type_by_name.get(name, pyarrow.string())
+        is_number = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
+        return kind if is_number or types.is_boolean(kind) else pyarrow.string()
+
+    copied = [(output_name, column_type(name)) for name, output_name in kept.items()]
+    lines = [("line", pyarrow.int64())] if _writes_lines(settings) else []
+    return pyarrow.schema([*lines, *copied, *result_columns(settings, model)])
+
+
+def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> BlockFunction:
+    """The function from input rows to result rows, kept columns first. InputError if the model has no head for
+    predictions."""
+    task = TASKS[model.task].load()
+    options: dict[str, Any] = {"top": settings.top, "coverage": settings.coverage}
+    options = {name: value for name, value in options.items() if value is not None}
+    for name, use in (("top", "labels and answers"), ("coverage", "labels")):
+        if name in options and name not in task.options:
+            raise InputError(f"{name} ({options[name]:g}) is for {use}; the task of this model is {model.task}")
+    if settings.coverage is not None:
+        logger.info(stored_calibration(model.description.metadata).guarantee(settings.coverage))
+    predict_rows: Callable[..., list[ResultRow]] = partial(task.predict_rows, model, long=settings.long, **options)
+    writes_lines = _writes_lines(settings)
+    predict_rows([])  # a missing head must not be reported as the error of a row
+
+    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> list[ResultRow]:
+        results = predict_rows(rows, progress=progress)
+        copied = (dict(zip(kept.values(), row.kept, strict=True)) for row in rows)
+        lines = ({"line": row.line} if writes_lines else {} for row in rows)
+        return [{**line, **columns, **result} for line, columns, result in zip(lines, copied, results, strict=True)]
+
+    return compute
+
+
+def result_columns(settings: Predict, model: Predictor) -> Any:
+    """The types of the columns of predictions, a pyarrow.Schema."""
+    return TASKS[model.task].load().columns(model, settings.top, has_sets=settings.coverage is not None)
+
+
+def _table(out: Path, columns: Any, escape_formulas: bool = False) -> ResultFormat:
+    if out.suffix in (".csv", ".tsv"):
+        return Separated(columns.names, out.suffix == ".tsv", escape_formulas, score_labels(columns))
+    return JsonLines() if out.suffix == ".jsonl" else Parquet(columns)
+
+
+def read_blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[Block]:
+    return split_into_blocks(read_inputs(model, settings, kept), settings.on_error, scores_per_row(model, settings))
+
+
+def scores_per_row(model: Predictor, settings: Predict) -> int:
+    return max(1, TASKS[model.task].load().scores_per_row(model, settings.top))
+
+
+def read_inputs(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[LiveInput]:
+    task = TASKS[model.task].load()
+    if settings.text is not None:
+        inputs: Iterator[LiveInput] = iter([_literal_input(model, settings, kept)])
+    elif task.inputs == "questions":
+        inputs = read_questions(
+            settings.file,
+            question=settings.text_column,
+            context=settings.pair_column,
+            keep=[*kept],
+            encoding=settings.encoding,
+        )
+    else:
+        names = resolve_columns(settings.file, settings, model.description.settings)
+        # Blocks of a resumable output must depend only on the rows, not on when they arrive.
+        inputs = read_texts(settings.file, **names, keep=[*kept], live=settings.out is None, encoding=settings.encoding)
+        if task.inputs == "single texts":
+            inputs = _require_single(inputs, settings.file, names["text"], "the model reads one")
+        inputs = _match_pairs(inputs, settings, names["text"], model)
+    return inputs
+
+
+def _literal_input(model: Predictor, settings: Predict, kept: Iterable[str]) -> ModelInput:
+    """The input of --text and --pair. InputError if the model reads pairs and --pair is missing, or the reverse."""
+    row, kind = _literal_row(settings), TASKS[model.task].load().inputs
+    if "pair" not in row and (kind == "questions" or model.reads_pairs):
+        raise InputError("text: this model reads two texts; give the second (the passage of a question) with --pair")
+    if "pair" in row and (kind == "single texts" or model.reads_pairs is False):
+        raise InputError("pair: this model reads single texts; leave out --pair")
+    return ModelInput(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in kept))
+
+
+def _require_single(inputs: Iterator[LiveInput], file: str, column: str | None, reason: str) -> Iterator[LiveInput]:
+    """The inputs. InputError if a row has two texts and no column says which of them to read."""
+    for row in inputs:
+        if column is None and isinstance(row, ModelInput) and row.pair is not None:
+            raise InputError(f"{file}: a row has two texts, and {reason}; name its column with --text-column")
+        yield row
+
+
+def _match_pairs(
+    inputs: Iterator[LiveInput], settings: Predict, column: str | None, model: Predictor
+) -> Iterator[LiveInput]:
+    """The inputs, without second texts if Predictor.ignores_pairs. InputError if a row has two texts and the model was
+    fine-tuned on single texts, or the reverse."""
+    ignores_pairs = model.ignores_pairs(column, settings.pair_column)
+    for row in inputs:
+        if isinstance(row, ModelInput):
+            row = row._replace(pair=None) if ignores_pairs else row
+            model.check_pairs(row.pair is not None, settings.file)
+        yield row
+
+
+def score_labels(columns: Any) -> list[str]:
+    """The labels of the column `scores`, if all rows have the same ones."""
+    import pyarrow
+
+    if "scores" not in columns.names or not pyarrow.types.is_struct(kind := columns.field("scores").type):
+        return []
+    return [kind.field(index).name for index in range(kind.num_fields)]
+
+
+def compute_block(
+    compute: BlockFunction, block: Block, settings: Embed | Predict, progress: JobProgress | None = None
+) -> tuple[Block, Any]:
+    """A block and its results; with on_error "skip" the block without the rows that cannot be computed."""
+    while True:
+        try:
+            results = compute(block.inputs, progress.within_block(len(block)) if progress else None)
+            if progress:
+                progress.finish_block(len(block))
+            return block, results
+        except RowsError as error:
+            if settings.on_error == "stop":
+                index = min(error.rows)
+                where = RowLocation(_source(settings), block.row_numbers[index], block.inputs[index].line)
+                raise InputError(f"{where}: {error.rows[index]}, or skip such rows with --on-error skip") from None
+            block = block.without(error.rows)
+        except InputError as error:
+            if not block.row_numbers:
+                raise
+            first, last = block.row_numbers[0], block.row_numbers[-1]
+            raise InputError(f"{_source(settings)}: rows {first} to {last}: {error}") from None
+
+
+def _source(settings: Embed | Predict) -> str:
+    """The name of the input in a message."""
+    if isinstance(settings, Predict) and settings.text is not None:
+        return "--text"
+    return "standard input" if settings.file == "-" else settings.file
+
+
+def reproduction_facts(settings: Embed | Predict, model: Predictor, threads: int | None = None) -> dict[str, Any]:
+    """Everything except the input that a result depends on: settings, model files, hardware and versions. threads: of
+    the process that computes; None: of this one."""
+    return {
+        "verb": type(settings).__name__.lower(),
+        "block": block_limits(),
+        **{
+            name: [*value] if isinstance(value, tuple) else value  # as JSON returns it
+            for name, value in asdict(settings).items()
+            if name not in IGNORED_SETTINGS
+        },
+        "model": _fingerprint(Directory(settings.model).path),
+        "dtype": str(model.dtype),
+        "device": model.device.type,
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "threads": threads or torch.get_num_threads(),
+        "torch": torch.__version__,
+        "bothways": bothways.__version__,
+    }
+
+
+def _fingerprint(directory: Path) -> str:
+    """A hash of a checkpoint's files, 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    names = ("*.json", "*.txt", "*.model", "*.safetensors", "*/config.json", "*/*.safetensors")
+    files = sorted(file for name in names for file in directory.glob(name) if not file.name.startswith("."))
+    if not (directory / WEIGHTS).exists():
+        files += sorted(directory.glob(OLD_WEIGHTS))
+    for file in files:
+        with file.open("rb") as opened:
+            digest.update(repr((file.name, hashlib.file_digest(opened, "sha256").hexdigest())).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,438 @@
+"""Large jobs in named parts: a directory, local or in object storage, with a .parquet file for each part of the input.
+
+The directory has _plan.json, written once, with everything that the results depend on; part-00017-of-00400.parquet,
+which depends on its part alone; _parts/part-00017-of-00400.json, written after it: the part is done when that exists;
+_skipped/, with the rows that could not be used; and, when all parts are done, _manifest.json with their digests. Any
+number of processes, on any number of machines, may work on one directory, and be killed: work that is done twice gives
+the same bytes. Names that begin with an underscore are ignored by readers of a directory of tables.
+"""
+
+import hashlib
+import json
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from bothways.cloud import CloudPath, as_path
+from bothways.errors import InputError
+from bothways.inference import ray
+from bothways.inference.jobs import jobs
+from bothways.inference.jobs.blocks import estimate_num_rows, num_bytes, split_into_blocks
+from bothways.inference.jobs.journal import BusyError, Journal, open_output, side_file
+from bothways.inference.jobs.progress import JobProgress
+from bothways.inference.jobs.writers import Parquet
+from bothways.inference.predictor import Predictor
+from bothways.io import cache_directory, write_atomic
+from bothways.log import logger
+from bothways.settings.predict import Embed, Predict
+from bothways.text.data.datasets import HUB_PREFIX
+from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, find_files, is_compressed
+from bothways.text.tokenizer.workers import in_order
+from bothways.training.run_checkpoints import differences
+
+PLAN, MANIFEST, RECORDS, SKIPPED, WORK = "_plan.json", "_manifest.json", "_parts", "_skipped", "_work"
+PART_BYTES, PART_ROWS = 1 << 26, 1 << 20  # most of a part; a smaller file is one part, and is not read for the plan
+MACHINE = ("dtype", "device", "processor", "threads", "torch", "bothways")  # facts that --mixed allows to differ
+REQUESTS = 32  # records that are read at a time
+SAMPLE_ROWS = 256  # of which the time is measured
+CORE_HOUR, GPU_HOUR = 0.04, 2.5  # US dollars, usual prices of clouds in 2026
+
+
+class InputFile(NamedTuple):
+    """name: relative to the input. version: its e_tag; of a local file its digest, which takes reading it. state: what
+    changes with it, found without reading it."""
+
+    path: str
+    name: str
+    size: int
+    version: str
+    state: str
+
+
+class RowRange(NamedTuple):
+    """The rows of a part. input: the index of the file. rows: None: to its end."""
+
+    input: int
+    first: int = 0
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class PartsPlan:
+    """made_with: what the results depend on, besides the inputs."""
+
+    made_with: dict[str, Any]
+    inputs: list[InputFile]
+    parts: list[RowRange]
+
+    def name(self, number: int) -> str:
+        return f"part-{number:05}-of-{len(self.parts):05}"
+
+    def task(self, number: int, settings: Embed | Predict) -> "PartTask":
+        rows, threads = self.parts[number], jobs.threads_of(settings)
+        one = self.inputs[rows.input]
+        column = one.name if len(self.inputs) > 1 else None
+        settings = replace(settings, file=one.path)
+        return PartTask(self.name(number), settings, threads, self.made_with, one, column, rows)
+
+
+class PartTask(NamedTuple):
+    """A part, with all that a process needs to compute it. column: the column "file"."""
+
+    name: str
+    settings: Embed | Predict
+    threads: int
+    made_with: dict[str, Any]
+    input: InputFile
+    column: str | None
+    rows: RowRange
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a job would take. rows, seconds, dollars: None if unknown. price: on which the dollars are based."""
+
+    files: int
+    parts: int
+    bytes: int
+    rows: int | None
+    seconds: float | None
+    dollars: float | None
+    price: str
+
+
+def run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
+    """Work on all parts that are not done. Returns the counts of all parts."""
+    assert settings.out is not None
+    out = as_path(settings.out)
+    _check_output(out, settings)
+    root = as_path(settings.file)
+    if settings.file == "-" or str(root).startswith(HUB_PREFIX):
+        raise InputError(f"{settings.file}: is read as one stream, and has no parts; name files, or an output file")
+    if out.is_relative_to(root):
+        raise InputError(f"{out}: is in the input, {root}; name a directory elsewhere")
+    files = find_files(root)
+    job = jobs.open_job(replace(settings, file=str(files[0])))
+    if settings.dry_run:
+        inputs = [InputFile(str(file), file.name, file.stat().st_size, "", "") for file in files]
+        return job, estimate(job, files, len(_cut(inputs, settings, job.model)))
+    if not isinstance(out, CloudPath):
+        out.mkdir(exist_ok=True)
+    plan = _open_plan(out, files, settings, job.model)
+    done = {path.stem for path in _listed(out / RECORDS)}
+    missing = [number for number in range(len(plan.parts)) if plan.name(number) not in done]
+    if done:
+        logger.info(f"{out}: {len(done):,} of {len(plan.parts):,} parts are done")
+        start = hash((socket.gethostname(), os.getpid())) % max(1, len(missing))  # of several commands, each elsewhere
+        missing = missing[start:] + missing[:start]
+    tasks, busy = (plan.task(number, settings) for number in missing), 0
+    records = _records(tasks, settings)
+    try:
+        with JobProgress(out.name, None) as progress:
+            for record in records:
+                busy += record is None
+                progress.finish_block(record["rows"] if record else 0)
+    finally:
+        _open_file.close()
+    if busy:
+        raise InputError(f"{out}: another command is writing {busy:,} of the parts; wait for it, or use --resume then")
+    return job, _finish(out, plan)
+
+
+def _records(tasks: Iterator[PartTask], settings: Embed | Predict) -> Iterator[dict[str, Any] | None]:
+    if settings.ray is None:
+        yield from (record for _, record in in_order(compute_part, tasks, settings.workers))
+    elif named := [(task.name, task) for task in tasks]:
+        yield from ray.in_any_order(compute_part, named, settings.ray, settings.workers)
+
+
+def _check_output(out: Path, settings: Embed | Predict) -> None:
+    if (out / MANIFEST).is_file():
+        raise InputError(f"{out}: is complete; name a new directory, or delete that one")
+    if (out / PLAN).is_file():
+        if not settings.resume:
+            raise InputError(f"{out}: was begun; continue with --resume, or delete it to start again")
+    elif out.is_dir() and (isinstance(out, CloudPath) or any(out.iterdir())):
+        raise InputError(f"{out}: has other files; name a new directory")
+    if not isinstance(out, CloudPath) and not out.parent.is_dir():
+        raise InputError(f"{out.parent}: no such directory; make it, or name a directory elsewhere")
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def _open_plan(out: Path, files: list[Path], settings: Embed | Predict, model: Predictor) -> PartsPlan:
+    """The plan in the directory, or a new one. InputError if it has other settings or inputs."""
+    facts = jobs.reproduction_facts(settings, model, jobs.threads_of(settings))
+    inputs = _versions(files, as_path(settings.file))
+    versions = [[one.name, one.size, one.version] for one in inputs]
+    if not (out / PLAN).is_file():
+        plan = PartsPlan(facts, inputs, _cut(inputs, settings, model))
+        with suppress(FileExistsError):  # another process has made it meanwhile
+            text = json.dumps({"made_with": facts, "inputs": versions, "parts": plan.parts})
+            create(out / PLAN, text.encode())
+            return plan
+    stored = json.loads((out / PLAN).read_bytes())
+    _check_facts(out, stored["made_with"], facts, mixed=settings.mixed)
+    if stored["inputs"] != versions:
+        changed = {json.dumps(one) for one in versions} ^ {json.dumps(one) for one in stored["inputs"]}
+        raise InputError(
+            f"{out}: the input has changed since the parts were planned ({json.loads(min(changed))[0]}); give the same "
+            "files, or name a new directory"
+        )
+    return PartsPlan(stored["made_with"], inputs, [RowRange(*part) for part in stored["parts"]])
+
+
+def _check_facts(out: Path, planned: dict[str, Any], facts: dict[str, Any], *, mixed: bool) -> str:
+    """The differences of this machine from that of the plan, if they are allowed."""
+    differing = {name for name in planned.keys() | facts.keys() if planned.get(name) != facts.get(name)}
+    changed = differences(*({name: one.get(name) for name in differing} for one in (planned, facts)))
+    if differing - {*MACHINE}:
+        raise InputError(f"{out}: was planned with other settings ({changed}); use those, or name a new directory")
+    if differing and not mixed:
+        raise InputError(
+            f"{out}: was planned on another machine ({changed}); use one like that, or accept results that are equal "
+            "to 1e-5 with --mixed"
+        )
+    return changed
+
+
+def _versions(files: list[Path], root: Path) -> list[InputFile]:
+    """The inputs with their versions, and their names below the root, or below the folder that all have in common.
+    Empties `files`: of a million paths in memory, one form is enough."""
+    above = root if len(files) > 1 or files[0] != root else root.parent
+    shared = len(above.parts) if not set(str(above)) & set("*?[") else _num_shared(files)
+    inputs, remaining = list[InputFile](), deque(files)
+    files.clear()
+    while remaining:
+        file = remaining.popleft()
+        state = file_state(file)
+        version = state if isinstance(file, CloudPath) else _digest(file)
+        inputs.append(InputFile(str(file), "/".join(file.parts[shared:]), file.stat().st_size, version, state))
+    return inputs
+
+
+def _num_shared(files: list[Path]) -> int:
+    first, last = files[0].parts[:-1], files[-1].parts[:-1]  # they are sorted
+    return next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+
+
+def _cut(inputs: Iterable[InputFile], settings: Embed | Predict, model: Predictor) -> list[RowRange]:
+    """The parts. Files larger than PART_BYTES are read to find rows where they are cut, but compressed ones, which
+    are read as one stream, are not cut."""
+    parts = []
+    for index, one in enumerate(inputs):
+        cuts, path = [0], Path(one.name)
+        if one.size > PART_BYTES and not is_compressed(path) and file_type(path) not in (*EXPLICIT_TYPES, ".json"):
+            cuts = [*_cuts(one, settings, model)]
+        ends = [*cuts[1:], None]
+        parts += [RowRange(index, first, end and end - first) for first, end in zip(cuts, ends, strict=True)]
+    return parts
+
+
+def _cuts(one: InputFile, settings: Embed | Predict, model: Predictor) -> Iterator[int]:
+    """The indices of rows with which a part begins."""
+    if file_type(Path(one.name)) == ".parquet":
+        num_rows = estimate_num_rows(one.path) or 1
+        yield from range(0, num_rows, min(PART_ROWS, max(1, num_rows * PART_BYTES // one.size)))
+        return
+    first = size = 0
+    yield 0
+    for number, row in enumerate(jobs.open_job(replace(settings, file=one.path), model).inputs):
+        if size >= PART_BYTES or number - first == PART_ROWS:
+            first, size = number, 0
+            yield number
+        size += num_bytes(row)
+
+
+# --- a part -----------------------------------------------------------------------------------------------------------
+
+
+class _OpenFile:
+    """The input that this process reads: its next part goes on where the last one ended."""
+
+    model: Predictor | None = None
+    settings: Embed | Predict | None = None  # those of `model`, without the file
+    facts: dict[str, Any]  # those of `model` and this machine
+    job: jobs.Job | None = None
+    position = 0
+
+    def open(self, task: PartTask) -> jobs.Job:
+        """The job of a part, whose inputs begin with its first row."""
+        torch.set_num_threads(task.threads)
+        settings = replace(task.settings, file="-")
+        if self.settings != settings:
+            self.model, self.settings, self.job = None, settings, None
+        if self.job is None or self.job.settings != task.settings or self.position > task.rows.first:
+            self.job, self.position = jobs.open_job(task.settings, self.model), 0
+        if self.model is None:
+            self.model = self.job.model
+            self.facts = jobs.reproduction_facts(task.settings, self.model, task.threads)
+        for _ in islice(self.job.inputs, task.rows.first - self.position):
+            pass
+        self.position = task.rows.first + (task.rows.rows or 0)
+        return self.job
+
+    def close(self) -> None:
+        self.model = self.settings = self.job = None
+
+
+_open_file = _OpenFile()
+
+
+def compute_part(task: PartTask) -> dict[str, Any] | None:
+    """Compute a part, unless it is done. Returns its record; None if another process on this machine is at it."""
+    out = as_path(task.settings.out)  # type: ignore[arg-type]
+    record_file = out / RECORDS / f"{task.name}.json"
+    if record_file.is_file():
+        return dict(json.loads(record_file.read_bytes()))
+    try:
+        return _compute(task, out, record_file)
+    except BusyError:
+        return None
+    finally:
+        if task.rows.rows is None:
+            _open_file.job = None
+
+
+def _compute(task: PartTask, out: Path, record_file: Path) -> dict[str, Any]:
+    _check_state(task.input)
+    job = _open_file.open(task)
+    changed = _check_facts(out, task.made_with, _open_file.facts, mixed=task.settings.mixed)
+    assert isinstance(job.writer, Parquet)
+    blocks = split_into_blocks(
+        islice(job.inputs, task.rows.rows), task.settings.on_error, job.scores, first=task.rows.first
+    )
+    facts = {**_open_file.facts, "part": task.rows, "input": task.input.version}
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
+    work = _work_directory(out) / f"{key}-{task.name}.parquet"
+    try:
+        with open_output(work, replace(job.writer, file=task.column), json.loads(json.dumps(facts))) as output:
+            output.skip_done(blocks)
+            for block in blocks:
+                output.add(block, *jobs.compute_block(job.compute, block, job.settings))
+            journal = output.finish()
+    except BaseException:
+        _open_file.job = None  # which has read further
+        raise
+    _check_state(task.input)
+    if journal.set_aside:
+        _publish(side_file(work), out / SKIPPED / f"{task.name}.jsonl", mixed=task.settings.mixed)
+    size, digest = _publish(work, out / f"{task.name}.parquet", mixed=task.settings.mixed)
+    record = {"part": task.name, "file": task.input.name, "first_row": task.rows.first, "rows": journal.rows}
+    record |= {"results": journal.results, "skipped": journal.set_aside, "bytes": size, "sha256": digest}
+    record |= {"host": socket.gethostname(), "process": os.getpid(), "differs": changed}
+    with suppress(FileExistsError):  # the work was done twice
+        create(record_file, json.dumps(record).encode())
+    return record
+
+
+def _check_state(one: InputFile) -> None:
+    if file_state(as_path(one.path)) != one.state:
+        raise InputError(f"{one.path}: has changed while the job was running; start again in a new directory")
+
+
+def file_state(path: Path) -> str:
+    """What changes with a file, found without reading it."""
+    status: Any = path.stat()
+    return status.e_tag if isinstance(path, CloudPath) else f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _work_directory(out: Path) -> Path:
+    """Where parts are unfinished: they are continued on the same machine."""
+    key = hashlib.sha256(str(out).encode()).hexdigest()[:16]
+    work = cache_directory() / "parts" / key if isinstance(out, CloudPath) else out / WORK
+    work.mkdir(parents=True, exist_ok=True)
+    return work
+
+
+def _publish(work: Path, target: Path, *, mixed: bool) -> tuple[int, str]:
+    """Move a complete file to its place. Returns its size and digest; with `mixed`, those of one that is there."""
+    size, digest = work.stat().st_size, _digest(work)
+    try:
+        if isinstance(target, CloudPath):
+            target.put(work, create=True)
+        else:
+            target.parent.mkdir(exist_ok=True)
+            os.link(work, target)
+    except FileExistsError:
+        content = target.read_bytes()
+        size, other = len(content), hashlib.sha256(content).hexdigest()
+        if other != digest and not mixed:
+            raise InputError(
+                f"{target}: was computed before, with other bytes; use the same machines, or --mixed"
+            ) from None
+        digest = other
+    work.unlink()
+    return size, digest
+
+
+def create(path: Path, content: bytes) -> None:
+    """Write a file as a whole. FileExistsError if it exists already; an object may exist with the same content."""
+    if isinstance(path, CloudPath):
+        path.put(content, create=True)
+        return
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
+    write_atomic(temporary, content.decode())
+    try:
+        os.link(temporary, path)
+    finally:
+        temporary.unlink()
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def _listed(directory: Path) -> list[Path]:
+    if isinstance(directory, CloudPath):
+        return [*directory.files()]
+    return [*directory.glob("part-*.json")]
+
+
+def _finish(out: Path, plan: PartsPlan) -> Journal:
+    """Write the manifest, with the records of all parts."""
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        files = [out / RECORDS / f"{plan.name(number)}.json" for number in range(len(plan.parts))]
+        records = [json.loads(content) for content in pool.map(lambda file: file.read_bytes(), files)]
+    totals = {name: sum(record[name] for record in records) for name in ("rows", "results", "skipped", "bytes")}
+    is_mixed = any(record["differs"] for record in records)
+    manifest = {**totals, "is_mixed": is_mixed, "made_with": plan.made_with, "parts": records}
+    with suppress(FileExistsError):  # another process has ended at the same time
+        create(out / MANIFEST, json.dumps(manifest, indent=1).encode())
+    with suppress(OSError):  # another command is at work there
+        _work_directory(out).rmdir()
+    return Journal(plan.made_with, rows=totals["rows"], results=totals["results"], set_aside=totals["skipped"])
+
+
+def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
+    """The time of a job, from that of its first rows; and what it would cost."""
+    settings = job.settings
+    size = sum(file.stat().st_size for file in files)
+    first = estimate_num_rows(str(files[0]), settings.encoding)
+    num_rows = first and round(first * size / max(1, files[0].stat().st_size))
+    is_cpu = job.model.device.type == "cpu"
+    hour = CORE_HOUR * torch.get_num_threads() if is_cpu else GPU_HOUR
+    price = f"${CORE_HOUR} per core and hour" if is_cpu else f"${GPU_HOUR} per GPU and hour"
+    block = next(split_into_blocks(islice(job.inputs, SAMPLE_ROWS), "skip"), None)
+    if not num_rows or block is None or not block.inputs:
+        return Estimate(len(files), num_parts, size, num_rows, None, None, price)
+    start = time.perf_counter()
+    jobs.compute_block(job.compute, block, replace(settings, on_error="skip"))
+    seconds = (time.perf_counter() - start) / len(block) * num_rows
+    return Estimate(len(files), num_parts, size, num_rows, seconds, hour * seconds / 3600, price)

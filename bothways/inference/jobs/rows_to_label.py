@@ -1,0 +1,83 @@
+"""The rows to label next: those of a file that would teach a classifier most."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bothways.errors import format_count
+from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
+from bothways.inference.jobs.blocks import Block, estimate_num_rows
+from bothways.inference.jobs.jobs import compute_block, load_for, read_blocks, rename_columns, reproduction_facts
+from bothways.inference.jobs.journal import Journal, check_output, open_output
+from bothways.inference.jobs.progress import JobProgress
+from bothways.inference.jobs.writers import ResultRow, Separated
+from bothways.inference.predictor import Predictor
+from bothways.inference.reading import Progress
+from bothways.settings.predict import Predict
+from bothways.tasks.class_decoding import Prediction
+from bothways.tasks.task import split_pairs
+from bothways.text.data.stream import ModelInput, all_columns, has_lines
+
+SUFFIXES, COLUMNS = (".csv", ".tsv"), ("label", "suggested", "confidence")
+
+
+def write_rows_to_label(settings: Predict) -> Journal:
+    """Write the rows to label next to `out`: their input columns, an empty column label, and the model's prediction.
+
+    Only the rows that may still be chosen are in memory. InputError if there are fewer different rows than wanted.
+    """
+    assert settings.out is not None and settings.label_next is not None
+    check_output(settings.out, SUFFIXES, "rows to label", resume=False)
+    model = load_for(settings)
+    model.label_candidates([], None)  # a model that is no classifier must not be reported as the error of a row
+    kept = _columns_to_label(all_columns(settings.file, settings.encoding))
+    pool, kept_rows, errors, num_rows = CandidatePool(settings.label_next), dict[int, ModelInput](), dict[int, str](), 0
+
+    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> UnlabelledTexts:
+        return model.label_candidates(*split_pairs(rows), long=settings.long, progress=progress)
+
+    with JobProgress(settings.out.name, estimate_num_rows(settings.file, settings.encoding)) as progress:
+        for block_read in read_blocks(model, settings, kept):
+            block, candidates = compute_block(compute, block_read, settings, progress)
+            left = pool.add(replace(candidates, rows_N=np.array(block.row_numbers, np.int64)))
+            read = kept_rows | dict(zip(block.row_numbers, block.inputs, strict=True))
+            kept_rows = {row: read[row] for row in left.rows_N.tolist()}
+            errors |= block.errors
+            num_rows += len(block)
+    chosen = pool.choose(f"{settings.file} has {format_count(num_rows, 'row')}")
+    inputs = [kept_rows[row] for row in chosen]
+    to_label = Block(chosen, inputs, errors)
+    columns = [*(["line"] if has_lines(settings.file) else []), *kept.values(), *COLUMNS]
+    writer = Separated(columns, settings.out.suffix == ".tsv", settings.escape_formulas)
+    with open_output(settings.out, writer, reproduction_facts(settings, model)) as output:
+        output.add(to_label, to_label, _rows_to_label(model, settings, inputs, [*kept.values()]))
+        return output.finish()
+
+
+def _columns_to_label(names: Sequence[str]) -> dict[str, str]:
+    """All input columns and their names in the result, where no column but ours is found as that of the labels."""
+    taken = {name for name in names if name.strip().lower() in COLUMNS}
+    return rename_columns(names, {"line", *COLUMNS, *taken})
+
+
+def _rows_to_label(
+    model: Predictor, settings: Predict, inputs: Sequence[ModelInput], kept: Sequence[str]
+) -> list[ResultRow]:
+    predictions = model.classify(*split_pairs(inputs), long=settings.long)
+    several = model.description.multi_label
+    return [
+        dict(zip(kept, row.kept, strict=True))
+        | {
+            "line": row.line,
+            "label": None,
+            "suggested": list(prediction.labels) if several else prediction.label,
+            "confidence": round(_lowest(prediction) if several else prediction.score, 4),
+        }
+        for row, prediction in zip(inputs, predictions, strict=True)
+    ]
+
+
+def _lowest(prediction: Prediction) -> float:
+    """The probability of the least certain decision for or against a label."""
+    return min(max(score, 1 - score) for score in prediction.scores.values())

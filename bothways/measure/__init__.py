@@ -1,0 +1,1 @@
+"""Measuring: metrics and intervals, linear baselines, evaluation, reports."""

@@ -1,0 +1,215 @@
+"""Evaluate a model as its task does; one that was not fine-tuned as the data and the options ask for."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from bothways.errors import InputError
+from bothways.inference.load import load
+from bothways.inference.predictor import Predictor
+from bothways.log import logger
+from bothways.measure import metrics
+from bothways.measure.evaluation.before_after import selected_on
+from bothways.measure.evaluation.retrieval import evaluate_retrieval
+from bothways.settings.predict import Evaluate
+from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks import TASKS, TRAINED_HEADS
+from bothways.tasks.embed import EMBED
+from bothways.tasks.fill import FILL
+from bothways.tasks.scores import Scores
+from bothways.tasks.task import Task
+from bothways.text.data.annotations import has_annotations, is_annotation_file
+from bothways.text.data.beir import is_beir_dataset, is_qrels_file
+from bothways.text.data.columns import LABEL_NAMES, find_column, find_text_columns
+from bothways.text.data.conll import looks_tagged
+from bothways.text.data.datasets import arrow_files, has_named_columns, is_dataset, read_rows, unread_splits
+from bothways.text.data.examples import TAGS
+from bothways.text.data.glue import detect_format
+from bothways.text.data.stream import first_columns, first_rows, resolve_columns
+from bothways.text.data.tables import iter_rows
+from bothways.text.data.text_files import file_type
+
+TAG_COLUMNS = {"tags", "pos_tags", *TAGS}
+DataKind = Literal["search", "pairs", "questions", "tags", "labels", "texts"]
+NAMES: Mapping[DataKind, str] = {
+    "search": "a BEIR directory",
+    "pairs": "pairs of texts",
+    "questions": "questions with answers",
+    "tags": "tagged words",
+    "labels": "texts with labels",
+    "texts": "texts without labels",
+}
+REMEDIES: Mapping[DataKind, str] = {  # for models that were not fine-tuned
+    "questions": "fine-tune it with finetune answer",
+    "tags": "fine-tune it with finetune tag",
+    "labels": "fine-tune it with finetune classify or regress, or name --text-column for the perplexity of the texts",
+}
+
+
+def run(settings: Evaluate) -> Scores:
+    """Score a model by its head, or a file of predictions.
+
+    The 95 % interval of a score follows it as NAME_interval; the number of rows has one of the names in ROWS.
+    """
+    scores = measure(settings)
+    rows = next(((scores[name], kind) for name, kind in ROWS.items() if name in scores), None)
+    measured_on = " ".join(map(str, settings.file or [settings.model]))
+    if rows and (warning := metrics.few_rows_warning(*rows, measured_on)):
+        logger.warning(warning)
+    return scores
+
+
+def measure(settings: Evaluate) -> Scores:
+    if settings.predictions:
+        return score_file(settings)
+    for file in settings.file:
+        if splits := unread_splits(file):
+            raise InputError(f"{file}: has several splits; name one of them, such as {file}/{splits[0]}")
+    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
+    task = choose_task(model, settings)
+    skips = task.skips_rows or TASKS[model.task].load().inputs == "questions"
+    if settings.on_error == "skip" and not skips:
+        raise InputError("on_error skip is for plain text and answers; every row of a labelled file counts, so fix it")
+    for other in (entry.load() for entry in TASKS.values()):
+        if other is not task and (option := asked_for(settings, other.evaluate_options)):
+            raise InputError(f"{option} is for {other.evaluate_data}; leave it out, or name such data")
+    match settings.file:
+        case [Path() as directory] if is_beir_dataset(directory):
+            reranker = partial(load, settings.rerank or "", dtype=settings.dtype, device=settings.device)
+            scores = evaluate_retrieval(
+                model,
+                directory,
+                how=settings.how,
+                language=settings.language,
+                dimensions=settings.dimensions,
+                rounds=settings.round == "int8",
+                rerank=reranker if settings.rerank else None,
+            )
+        case _:
+            scores = task.evaluate(model, settings.file, settings)
+    counts = {**scores.counts, **selected_on(model, settings.file)}
+    return replace(scores, counts=counts, dtype=str(model.dtype).removeprefix("torch."))
+
+
+def score_file(settings: Evaluate) -> Scores:
+    """The scores of `predictions` by the metrics of the gold file's task, `model`. InputError if the two files do not
+    match. If a scheme or a column of words or tags is named, both files are read as tags, whatever their names."""
+    named = any(column is not None for column in (*settings.columns.values(), settings.group_column))
+    labelled = named or bool(settings.multi_label or settings.positive)
+    is_tagged = settings.scheme != "auto" or settings.words_column or settings.tags_column
+    kind = "tags" if is_tagged else gold_kind(settings.model, labelled, settings.encoding)
+    if settings.on_error == "skip" and kind != "answers":
+        raise InputError("on_error skip is for gold answers; every row of these files counts, so fix the broken ones")
+    assert settings.predictions is not None
+    task = next(task for entry in TASKS.values() if (task := entry.load()).gold == kind)
+    return task.score_file(settings.predictions, settings.model, settings)
+
+
+def gold_kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labels", "tags", "answers", "ranking"]:
+    """The kind of data in a file, by its first row, or by its name if columns have no names.
+
+    labelled: an option for labels was given, so columns query, document and label are not qrels.
+
+    | gold file                           | predictions, in its order (answers in any)                       |
+    | table of labels or numbers          | table with a column named in PREDICTED, or .txt, one per line    |
+    | CoNLL columns, or table of words    | the same words, tags in the last column                          |
+    | texts with labelled characters      | the same texts with labelled characters                          |
+    | SQuAD's JSON, or table of questions | JSON {id: answer}; JSON lines with `id` and `answer`             |
+    | relevance judgements (qrels)        | TREC run, or table with query, document and score                |
+    """
+    if not labelled and not detect_format(gold, encoding) and is_qrels_file(gold, encoding):
+        return "ranking"
+    if has_named_columns(gold):
+        _, row = next(iter(read_rows(gold) if is_dataset(gold) else iter_rows(gold, encoding=encoding)), ("", {}))
+        if {"question", "context", "answers"} <= row.keys():
+            return "answers"
+        is_tagged = isinstance(row.get("words", row.get("tokens")), list) or has_annotations(row)
+        return "tags" if is_tagged else "labels"
+    if file_type(gold) == ".json":
+        return "tags" if is_annotation_file(gold) else "answers"
+    return "labels" if file_type(gold) in (".csv", ".tsv") or detect_format(gold, encoding) else "tags"
+
+
+def choose_task(model: Predictor, settings: Evaluate) -> Task:
+    """The task that the data and the options ask for, if the model can do it; else an InputError that names the
+    choice."""
+    is_search = any(isinstance(file, Path) and is_beir_dataset(file) for file in settings.file)
+    if TASKS[model.task].head not in TRAINED_HEADS:
+        return EMBED if is_search else choose_untrained(model, settings)
+    if is_search and settings.how == "words":
+        return EMBED
+    remedy = (
+        "name an embedding model; --rerank MODEL orders its results anew" if is_search else "use a model that answers"
+    )
+    if is_search or (TASKS[model.task].load().inputs != "questions" and any(map(is_squad_file, settings.file))):
+        data = NAMES["search"] if is_search else NAMES["questions"]
+        raise InputError(f"{settings.file[0]}: {data}, but {settings.model} is fine-tuned to {model.task}; {remedy}")
+    return TASKS[model.task].load()
+
+
+def choose_untrained(model: Predictor, settings: Evaluate) -> Task:
+    """The task to evaluate a model on that was not fine-tuned to predict anything."""
+    kinds = {file: data_kind(file, settings, model.description.settings) for file in settings.file}
+    if len({*kinds.values()}) > 1:
+        raise InputError(
+            f"{', '.join(f'{file} has {NAMES[kinds[file]]}' for file in kinds)}; evaluate one kind at a time"
+        )
+    kind: DataKind = next(iter(kinds.values()), "texts")
+    heads, asks_words = model.backend.heads, asked_for(settings, FILL.evaluate_options) != ""
+    if asked_for(settings, EMBED.evaluate_options) or (kind == "pairs" and not asks_words):
+        return EMBED
+    names_text = settings.text_column is not None and settings.label_column is None
+    if "masked_words" in heads and (kind == "texts" or (kind in ("pairs", "labels") and (asks_words or names_text))):
+        return FILL
+    if kind in REMEDIES:
+        raise InputError(
+            f"{settings.file[0]}: {NAMES[kind]}, which {settings.model} was not fine-tuned to predict; {REMEDIES[kind]}"
+        )
+    if not heads:
+        return EMBED
+    raise InputError(f"{settings.model}: no head that can be evaluated (heads: {', '.join(heads)}); fine-tune it")
+
+
+def asked_for(settings: Evaluate, names: Collection[str]) -> str:
+    """The first of some settings that is not its default; "" if all are."""
+    defaults = {field.name: field.default for field in fields(settings)}
+    return next((name for name in names if getattr(settings, name) != defaults[name]), "")
+
+
+def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any]) -> DataKind:
+    """What a file holds, by its format, columns and first rows. trained: names the columns of the model's data."""
+    if is_squad_file(file):
+        return "questions"
+    if isinstance(file, Path):
+        if file_type(file) == ".json" or looks_tagged(file, settings.encoding):
+            return "tags"
+        if not arrow_files(file) if file.is_dir() else not (is_dataset(file) or file.is_file()):
+            return "texts"  # a folder or a pattern of plain text
+    columns = first_columns(file, settings.encoding)
+    named = resolve_columns(file, settings, trained)
+    if named["text"] is None:
+        known = {name.strip().lower() for name in columns}
+        if known >= {"question", "context", "answers"}:
+            return "questions"
+        if known & {"words", "tokens"} and known & TAG_COLUMNS:
+            return "tags"
+        rows = first_rows(file, settings.encoding) if has_named_columns(file) else []
+        if rows and all(map(has_annotations, rows)):  # one without labels could be of several classes
+            return "tags"
+    label = find_column(file, columns, "label", settings.label_column, (), ())
+    try:
+        _, pair = find_text_columns(file, columns, named["text"], named["pair"])
+        label = label or find_column(file, columns, "label", None, ["label"], LABEL_NAMES)
+    except InputError:  # the evaluation needs other columns, and names those that are missing
+        return "texts"
+    return "pairs" if pair else "labels" if label else "texts"
+
+
+def is_squad_file(file: TableSource) -> bool:
+    return isinstance(file, Path) and file_type(file) == ".json" and not is_annotation_file(file)
+
+
+# The name of the row count in the scores, and the plural noun for the rows.
+ROWS = {"texts": "texts", "sentences": "sentences", "n": "questions", "pairs": "pairs", "queries": "queries"}

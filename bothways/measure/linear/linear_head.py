@@ -1,0 +1,159 @@
+"""Linear head on frozen features (linear start), fitted to the optimum with L-BFGS.
+
+Minimizes (sum of losses) / N + strength / 2 * |W|^2 over standardized features (L-BFGS, Liu 1989), then folds the
+standardization back into weight and bias. The deviation of a feature includes the rounding error of bf16.
+
+Letters: N rows, H features, C outputs.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bothways.device import single_thread
+from bothways.measure.linear.regressions import fold_rows, random_order
+
+Loss = tuple[Tensor, int | Tensor]  # sum, count
+Rows = tuple[Tensor, Tensor]  # features [N, H] float32 and targets [N, ...], on the CPU
+RowLoss = Callable[[Tensor, Tensor], Loss]  # scores [N, C], targets [N, ...] -> (sum, count)
+Score = Callable[[Tensor, Tensor], float]  # scores [N, C], targets [N, ...] -> value; higher is better
+SCALES = tuple(2.0**-power for power in range(9))  # candidate scales of the scores (see best_scale)
+STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 1e-4, 1e-5)  # falling: each fit starts near its optimum
+FOLDS, MIN_DEV_ROWS = 5, 200  # cross-validation if dev has fewer rows
+MAX_ROWS = 10_000  # rows for selecting the strength
+MAX_ITERATIONS, MAX_FLOPS = 200, 1e12  # limits of a fit
+ROUNDING = 2**-8  # relative rounding error of bf16
+DEAD, NEARLY_DEAD = 1e-6, 1e-3  # smaller deviations, relative to the largest and the median, are left out
+TOLERANCE, FINAL_TOLERANCE = 1e-3, 1e-5  # largest component of the gradient at the end of a fit
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    """x_NH @ weight_CH.T + bias_C. strength: of the penalty; loss: mean loss on the rows that it was chosen on."""
+
+    weight_CH: Tensor
+    bias_C: Tensor
+    strength: float
+    loss: float
+
+    def __call__(self, x_NH: Tensor) -> Tensor:
+        return F.linear(x_NH, self.weight_CH, self.bias_C)
+
+    def write_to(self, layer: nn.Linear) -> None:
+        """Copy weight and bias into a layer."""
+        with torch.no_grad():
+            layer.weight.copy_(self.weight_CH)
+            layer.bias.copy_(self.bias_C)
+
+
+def fit(
+    train: Rows,
+    loss: RowLoss,
+    num_outputs: int,
+    *,
+    groups: Sequence[Hashable] | None = None,
+    dev: Rows | None = None,
+    strengths: Sequence[float] = STRENGTHS,
+    score: Score | None = None,
+) -> LinearHead:
+    """Fit a head to all training rows, with the strength of the best score on dev; ties go to the lower loss.
+
+    Without dev, or with fewer than MIN_DEV_ROWS rows, the strength is selected by cross-validation on the training
+    rows; groups: the group of each, which no fold divides. Without a score, the strength with the lowest loss is
+    selected; they are tried in order until the loss rises.
+    With a score (for classes), the head is then scaled down to the lowest loss on the same rows (see `best_scale`).
+
+    Deterministic: equal arguments give equal bits, whatever the number of threads.
+    """
+    with single_thread():
+        parts = selection_parts(train, dev, groups)
+        solvers = [(_Solver(rows, loss, num_outputs), held_out) for rows, held_out in parts]
+        targets = torch.cat([y for _, (_, y) in solvers])
+        best_strength, best, best_scores = strengths[0], (-np.inf, -np.inf), torch.zeros(0)
+        for strength in strengths:
+            for solver, _ in solvers:
+                solver.minimize(strength, TOLERANCE)
+            scores = torch.cat([F.linear(x_NH, *solver.solution) for solver, (x_NH, _) in solvers])
+            quality = score(scores, targets) if score else 0.0, -float(loss(scores, targets)[0]) / len(targets)
+            if quality > best:
+                best_strength, best, best_scores = strength, quality, scores
+            elif score is None:
+                break
+        solver = _Solver(train, loss, num_outputs)
+        solver.minimize(best_strength, FINAL_TOLERANCE)
+        scale = best_scale(best_scores, targets, loss) if score else 1.0
+        weight_CH, bias_C = solver.solution
+        return LinearHead(weight_CH * scale, bias_C * scale, best_strength, -best[1])
+
+
+def selection_parts(train: Rows, dev: Rows | None, groups: Sequence[Hashable] | None) -> list[tuple[Rows, Rows]]:
+    """(rows to fit, rows to score) for choosing the strength: train and dev, or folds of train if dev is small."""
+    if dev is not None and len(dev[1]) >= MIN_DEV_ROWS:
+        return [(take(train, sample_rows(train)), take(dev, sample_rows(dev)))]
+    folds = fold_rows(train[1].numpy(), sample_rows(train), groups, FOLDS)
+    return [(take(train, others), take(train, held_out)) for others, held_out in folds]
+
+
+def best_scale(scores_NC: Tensor, targets: Tensor, loss: RowLoss) -> float:
+    """The factor of class scores with the lowest loss on held-out rows (temperature scaling, Guo 2017).
+
+    The penalty with the best metric may give a head that is far too confident, and training hardly recovers from its
+    loss. Predicted labels do not change.
+    """
+    return min(SCALES, key=lambda scale: float(loss(scores_NC * scale, targets)[0]))
+
+
+def sample_rows(rows: Rows) -> np.ndarray:
+    """At most MAX_ROWS random rows, in order."""
+    return np.sort(random_order(len(rows[1]))[:MAX_ROWS])
+
+
+def take(rows: Rows, indices: np.ndarray) -> Rows:
+    return rows[0][indices], rows[1][indices]
+
+
+class _Solver:
+    """A problem that is solved for a decreasing sequence of strengths; each fit starts at the previous solution."""
+
+    def __init__(self, rows: Rows, loss: RowLoss, num_outputs: int) -> None:
+        x_NH, self.targets = rows
+        self.loss, self.mean_H = loss, x_NH.mean(0)
+        # Scaling a feature that varies less than bf16 rounds it would amplify the rounding errors.
+        noise_H = ROUNDING * x_NH.square().mean(0).sqrt()
+        deviation_H = torch.hypot(x_NH.std(0, correction=0), noise_H)
+        # The weight of a dead unit would be huge.
+        is_alive_H = deviation_H > torch.maximum(DEAD * deviation_H.max(), NEARLY_DEAD * deviation_H.median())
+        self.deviation_H = torch.where(is_alive_H, deviation_H, torch.inf)
+        self.x_NH = (x_NH - self.mean_H) / self.deviation_H
+        self.weight_CH = self.x_NH.new_zeros(num_outputs, x_NH.shape[1], requires_grad=True)
+        self.bias_C = self.x_NH.new_zeros(num_outputs, requires_grad=True)
+
+    @property
+    def solution(self) -> tuple[Tensor, Tensor]:
+        """Weight [C, H] and bias [C] for features that are not standardized."""
+        weight_CH = self.weight_CH.detach() / self.deviation_H
+        return weight_CH, self.bias_C.detach() - weight_CH @ self.mean_H
+
+    def minimize(self, strength: float, tolerance: float) -> None:
+        flops = 6 * self.x_NH.numel() * len(self.bias_C)  # FLOPs of the objective and its gradient
+        optimizer = torch.optim.LBFGS(
+            [self.weight_CH, self.bias_C],
+            max_iter=int(max(10, min(MAX_ITERATIONS, MAX_FLOPS / flops))),
+            tolerance_grad=tolerance,
+            tolerance_change=tolerance / 100,
+            history_size=10,
+            line_search_fn="strong_wolfe",
+        )
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            total = self.loss(F.linear(self.x_NH, self.weight_CH, self.bias_C), self.targets)[0] / len(self.targets)
+            objective = total + strength / 2 * self.weight_CH.square().sum()
+            objective.backward()
+            return objective
+
+        optimizer.step(closure)

@@ -1,0 +1,139 @@
+"""Logistic and ridge regression by scikit-learn, with a selected penalty strength. No torch.
+
+Features may be dense or sparse. scikit-learn is imported when a model is fitted. Letters: N rows, F features, C
+outputs.
+"""
+
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from bothways.rng import Purpose, generator
+from bothways.text.data.splits import selection_folds
+
+Kind = Literal["classes", "labels", "number"]
+Features = Any  # [N, F], an array or a scipy.sparse.csr_array
+Data = tuple[Features, np.ndarray]  # features and targets: classes [N], labels [N, C] (0 or 1) or numbers [N]
+Score = Callable[[np.ndarray, np.ndarray], float]  # scores [N, C], targets [N, ...] -> value; higher is better
+MISSING_CLASS_BIAS = -30.0  # for classes without a training row
+NUM_FOLDS, MIN_DEV_ROWS = 3, 100  # cross-validation if dev has fewer rows than MIN_DEV_ROWS
+MAX_SELECTION_ROWS = 10_000  # rows for selecting the strength
+MAX_PRODUCTS, MAX_SELECTION_PRODUCTS = 250_000_000, 12_000_000  # multiplications in one pass of a fit
+
+
+def fit(
+    train: Data,
+    dev: Data,
+    kind: Kind,
+    num_outputs: int,
+    strengths: Sequence[float],
+    *,
+    groups: Sequence[Hashable] | None = None,
+    balanced: bool = False,
+    score: Score | None = None,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Weights [C, F], bias [C] and strength of the best model.
+
+    The strength is the one with the highest score on dev, or, if dev has fewer than MIN_DEV_ROWS rows, in
+    cross-validation on the training rows; groups: the group of each, which no fold divides. Ties go to the lower loss,
+    which also decides without a score. Large problems are fitted to a random sample of the rows (MAX_PRODUCTS).
+    balanced: give all classes the same total weight.
+    """
+    from threadpoolctl import threadpool_limits
+
+    x_NF, targets = train
+    # The size of a sparse array is the number of values that it stores.
+    row_cost = max(1.0, x_NF.size / len(targets) * (1 if num_outputs == 2 and kind == "classes" else num_outputs))
+    rows = random_order(len(targets))[: int(MAX_PRODUCTS / row_cost)]
+    selected = rows[: min(MAX_SELECTION_ROWS, int(MAX_SELECTION_PRODUCTS / row_cost))]
+    has_dev = len(dev[1]) >= MIN_DEV_ROWS
+    if has_dev:
+        parts = [((x_NF[selected], targets[selected]), dev)]
+    else:
+        folds = fold_rows(targets, selected, groups, NUM_FOLDS)
+        parts = [((x_NF[others], targets[others]), (x_NF[fold], targets[fold])) for others, fold in folds]
+
+    def criterion(strength: float) -> tuple[float, float]:
+        solved = (solve(fitted, kind, num_outputs, strength, balanced) for fitted, _ in parts)
+        results = [(scores(x_nF, *layer), y) for layer, (_, (x_nF, y)) in zip(solved, parts, strict=True)]
+        total = sum(loss(scores_NC, targets, kind) for scores_NC, targets in results)
+        scores_NC, targets = (np.concatenate(column) for column in zip(*results, strict=True))
+        return -score(scores_NC, targets) if score else 0.0, total
+
+    # On a busy machine, threads that wait for each other made a fit of 0.5 s take 20 s.
+    with threadpool_limits(1):
+        strength = min(strengths, key=criterion)
+        return *solve((x_NF[rows], targets[rows]), kind, num_outputs, strength, balanced), strength
+
+
+def fold_rows(
+    targets: np.ndarray, rows: np.ndarray, groups: Sequence[Hashable] | None, num_folds: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(the other rows, the rows) of each fold of some training rows. groups: of all training rows."""
+    row_groups = None if groups is None else [groups[row] for row in rows.tolist()]
+    folds = selection_folds(targets[rows], row_groups, seed=0, folds=num_folds)
+    return [(np.delete(rows, fold), rows[fold]) for fold in folds]
+
+
+def scores(x_NF: Features, weight_CF: np.ndarray, bias_C: np.ndarray) -> np.ndarray:
+    scores_NC: np.ndarray = x_NF @ weight_CF.T + bias_C
+    return scores_NC
+
+
+def standardize(train_NF: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
+    """Dense features with mean 0 and deviation 1 in the training rows, float32. A constant feature becomes 0."""
+    mean_F, deviation_F = train_NF.mean(0), train_NF.std(0)
+    deviation_F = np.where(deviation_F > 1e-6 * deviation_F.max(), deviation_F, np.inf)
+    return [((x_NF - mean_F) / deviation_F).astype(np.float32) for x_NF in (train_NF, *others)]
+
+
+def loss(scores_NC: np.ndarray, targets: np.ndarray, kind: Kind) -> float:
+    """The sum of cross-entropies or squared errors."""
+    if kind == "number":
+        return float(((scores_NC[:, 0] - targets) ** 2).sum())
+    if kind == "labels":
+        return float(np.logaddexp(0, np.where(targets, -scores_NC, scores_NC)).sum())
+    target_scores_N = scores_NC[np.arange(len(targets)), targets]
+    return float((np.logaddexp.reduce(scores_NC, axis=1) - target_scores_N).sum())
+
+
+def random_order(num_rows: int) -> np.ndarray:
+    """A random permutation that depends only on the number of rows."""
+    order: np.ndarray = generator(0, Purpose.FOLDS).permutation(num_rows)
+    return order
+
+
+def solve(data: Data, kind: Kind, num_outputs: int, strength: float, balanced: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Weights [C, F] and bias [C] for one strength.
+
+    Logistic regression for classes [N], or for each label of labels [N, C] separately; ridge regression for numbers
+    [N]. strength: scikit-learn's C, the weight of the losses relative to the penalty.
+    """
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    features, targets = data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # from solvers that stop early: a baseline does not need the last digit
+        if kind == "number":
+            ridge = Ridge(alpha=1 / strength, solver="sparse_cg").fit(features, targets)
+            return ridge.coef_[None], np.array([ridge.intercept_])
+        if kind == "labels":
+            parts = [solve((features, label_N), "classes", 2, strength, balanced) for label_N in targets.T]
+            return (
+                np.stack([weight[1] - weight[0] for weight, _ in parts]),
+                np.array([bias[1] - bias[0] for _, bias in parts]),
+            )
+        weight_CF, bias_C = np.zeros((num_outputs, features.shape[1])), np.full(num_outputs, MISSING_CLASS_BIAS)
+        classes = np.unique(targets)
+        bias_C[classes] = 0.0
+        if len(classes) == 1:
+            return weight_CF, bias_C
+        model = LogisticRegression(C=strength, max_iter=300, class_weight="balanced" if balanced else None)
+        model.fit(features, targets)
+        # For two classes scikit-learn has one row: the second class relative to the first.
+        rows = classes[-1:] if len(classes) == 2 else classes
+        weight_CF[rows] = model.coef_
+        bias_C[rows] = model.intercept_
+        return weight_CF, bias_C

@@ -1,0 +1,61 @@
+"""Report page of a run: dataclasses for its sections, and `write` for the HTML file."""
+
+from bothways.measure.metrics.classification import Bin
+from bothways.measure.report.confusion import ConfusionMatrix, LabelScore, LabelScores
+from bothways.measure.report.curves import LearningRates, ReliabilityDiagram, ScatterPlot, TokenLengths, TrainingCurves
+from bothways.measure.report.entities import AnswerMistake, AnswerMistakes, TagMistake, TagMistakes
+from bothways.measure.report.highlight import Highlight
+from bothways.measure.report.markup import Section
+from bothways.measure.report.mistakes import (
+    CONFIDENT_LEARNING,
+    LabelIssue,
+    LabelIssues,
+    LabelMistake,
+    LabelMistakes,
+    NumberMistake,
+    NumberMistakes,
+)
+from bothways.measure.report.page import Page, render, write, write_predictions
+from bothways.measure.report.scores import (
+    BaselineComparison,
+    FoldTable,
+    ModelScore,
+    ScoreSummary,
+    SeedScores,
+    SeedTable,
+)
+
+__all__ = [
+    "CONFIDENT_LEARNING",
+    "AnswerMistake",
+    "AnswerMistakes",
+    "BaselineComparison",
+    "Bin",
+    "ConfusionMatrix",
+    "FoldTable",
+    "Highlight",
+    "LabelIssue",
+    "LabelIssues",
+    "LabelMistake",
+    "LabelMistakes",
+    "LabelScore",
+    "LabelScores",
+    "LearningRates",
+    "ModelScore",
+    "NumberMistake",
+    "NumberMistakes",
+    "Page",
+    "ReliabilityDiagram",
+    "ScatterPlot",
+    "ScoreSummary",
+    "Section",
+    "SeedScores",
+    "SeedTable",
+    "TagMistake",
+    "TagMistakes",
+    "TokenLengths",
+    "TrainingCurves",
+    "render",
+    "write",
+    "write_predictions",
+]

@@ -1,0 +1,188 @@
+"""Worst mistakes of text classification and regression, and likely label errors with the locations of their rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bothways.errors import short_locations
+from bothways.measure.report.highlight import Highlight, render_opening, render_passage, render_text
+from bothways.measure.report.markup import Html, Section, element, format_number, isolate, join
+
+CONFIDENT_LEARNING = (
+    "it gives another label at least the average probability of the rows with that label (confident learning, "
+    "Northcutt 2021)"
+)
+CREDIBLE = 0.1  # share of wrong labels; published datasets have 0 to 10 % (Northcutt 2021b)
+
+
+def render_mistakes(num_wrong: int, num_examined: int, items: Sequence[Html], order: str) -> Html:
+    """The number of mistakes and a list of those shown."""
+    if not num_wrong:
+        return element("p", f"No mistakes in {num_examined:,}.")
+    summary = f"{num_wrong:,} of {num_examined:,} ({num_wrong / num_examined:.1%}) are wrong."
+    summary += f" Shown: {len(items):,}, {order}."
+    return join((element("p", summary), element("ol.cases", *(element("li", item) for item in items))))
+
+
+def render_location(where: str) -> Html:
+    """The location of a row before a colon; nothing for ""."""
+    return join((element("strong", isolate(short_locations([where])[0])), ": ")) if where else Html()
+
+
+def render_texts(text: str, pair: str | None) -> Html:
+    return join(map(render_opening, [text] if pair is None else [text, pair]))
+
+
+@dataclass(frozen=True)
+class LabelMistake:
+    """A text or pair with its location, a wrong predicted label and its probability."""
+
+    text: str
+    gold: str
+    predicted: str
+    probability: float
+    pair: str | None = None
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class LabelMistakes(Section):
+    """All texts with a wrong label among `num_examined`. Shows the `max_shown` most confident ones."""
+
+    cases: Sequence[LabelMistake]
+    num_examined: int
+    max_shown: int = 20
+    heading = "Worst mistakes"
+
+    def body(self) -> Html:
+        worst = sorted(self.cases, key=lambda case: -case.probability)[: self.max_shown]
+        items = [_render_label_mistake(case) for case in worst]
+        return render_mistakes(len(self.cases), self.num_examined, items, "most confident first")
+
+
+def _render_label_mistake(case: LabelMistake) -> Html:
+    verdict = element(
+        "p.verdict",
+        render_location(case.where),
+        "predicted ",
+        element("strong.predicted", isolate(case.predicted)),
+        f" ({case.probability:.1%}), gold ",
+        element("strong.gold", isolate(case.gold)),
+    )
+    return join((verdict, render_texts(case.text, case.pair)))
+
+
+@dataclass(frozen=True)
+class NumberMistake:
+    """A text or pair with its location, and its gold and predicted number."""
+
+    text: str
+    gold: float
+    predicted: float
+    pair: str | None = None
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class NumberMistakes(Section):
+    """All predictions of a regression. Shows the `max_shown` with the largest errors."""
+
+    cases: Sequence[NumberMistake]
+    max_shown: int = 20
+    heading = "Largest errors"
+
+    def body(self) -> Html:
+        worst = sorted(self.cases, key=lambda case: -abs(case.gold - case.predicted))[: self.max_shown]
+        summary = f"{len(worst):,} of {len(self.cases):,}, largest error first."
+        items = (element("li", _render_number_mistake(case)) for case in worst)
+        return join((element("p", summary), element("ol.cases", *items)))
+
+
+def _render_number_mistake(case: NumberMistake) -> Html:
+    error = case.predicted - case.gold
+    error_text = f"{error:+,.3f}" if not error or abs(error) >= 0.001 else f"{error:+.1e}"
+    verdict = element(
+        "p.verdict",
+        render_location(case.where),
+        "predicted ",
+        element("strong.predicted", format_number(case.predicted, "number")),
+        ", gold ",
+        element("strong.gold", format_number(case.gold, "number")),
+        f" (error {error_text})",
+    )
+    return join((verdict, render_texts(case.text, case.pair)))
+
+
+@dataclass(frozen=True)
+class LabelIssue:
+    """A row: location, text or pair, its label and the suggested one, with their probabilities if known.
+
+    span: the part of the text that the label applies to; None for the whole text.
+    """
+
+    where: str
+    text: str
+    label: str
+    suggested: str
+    label_probability: float | None = None
+    suggested_probability: float | None = None
+    pair: str | None = None
+    span: Highlight | None = None
+
+
+@dataclass(frozen=True)
+class LabelIssues(Section):
+    """All suspicious rows among `num_examined` rows that the model was not trained on, the most suspicious first.
+
+    note: the rows that were not examined, with the reason. criterion: the condition for a label issue. Shows
+    `max_shown` rows in full, and the others by location.
+    """
+
+    cases: Sequence[LabelIssue]
+    num_examined: int
+    note: str = ""
+    criterion: str = CONFIDENT_LEARNING
+    max_shown: int = 30
+    heading = "Likely label errors"
+
+    @property
+    def are_credible(self) -> bool:
+        """Whether there are any issues, and few enough that most are probably wrong labels and not model errors."""
+        return 0 < len(self.cases) <= CREDIBLE * self.num_examined
+
+    def body(self) -> Html:
+        note = f" ({self.note})" if self.note else ""
+        if not self.cases:
+            return element("p", f"No label looks wrong among {self.num_examined:,} rows{note}.")
+        locations = dict.fromkeys(case.where for case in self.cases)
+        summary = (
+            f"{len(locations):,} of {self.num_examined:,} rows{note} may be labelled wrongly. A model that was not "
+            f"trained on these rows disagrees: {self.criterion}. Some are label errors, some are mistakes of the "
+            "model; check them before you correct them."
+        )
+        if not self.are_credible:
+            summary += " These are too many: most are probably mistakes of the model."
+        shown = self.cases[: self.max_shown]
+        intro = element("p", summary, f" Shown: {len(shown):,}, the most suspicious first.")
+        items = element("ol.cases", *(element("li", _render_issue(case)) for case in shown))
+        listed = render_text("; ".join(short_locations([*locations])))
+        return join((intro, items, element("details", element("summary", "All rows"), listed)))
+
+
+def _render_issue(case: LabelIssue) -> Html:
+    verdict = element(
+        "p.verdict",
+        render_location(case.where),
+        "labelled ",
+        element("strong.gold", isolate(case.label)),
+        _percentage(case.label_probability),
+        ", suggested ",
+        element("strong.predicted", isolate(case.suggested)),
+        _percentage(case.suggested_probability),
+    )
+    if case.span is None:
+        return join((verdict, render_texts(case.text, case.pair)))
+    return join((verdict, render_passage(case.text, {"gold": [case.span]}, [case.span])))
+
+
+def _percentage(probability: float | None) -> str:
+    return "" if probability is None else f" ({probability:.1%})"

@@ -1,0 +1,113 @@
+"""Report page of a run: one self-contained HTML file without scripts, for screen and print."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from bothways.io import SURROGATES, to_json, write_atomic
+from bothways.measure.report.markup import Html, Section, element, isolate, join
+from bothways.measure.report.scores import ScoreSummary, ScoreTable, render_headline
+from bothways.measure.report.style import STYLE
+
+# Defence in depth: even if some text were not escaped, the browser would run and fetch nothing.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+META = Html(
+    f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    '<meta name="color-scheme" content="light dark">'
+)
+BYTE_ORDER_MARK = "\ufeff"  # without it Excel reads UTF-8 as another encoding
+
+
+@dataclass(frozen=True)
+class Page:
+    """The content of a report. The metric of the first score is the headline. facts: (name, value) pairs about the run,
+    such as model, data files, settings and versions; origin: their heading. files: (name, description) of files next to
+    the page."""
+
+    title: str
+    subtitle: str
+    scores: Sequence[ScoreSummary]
+    sections: Sequence[Section] = ()
+    warnings: Sequence[str] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    command: str = ""
+    origin: str = "How this model was trained"
+    files: Sequence[tuple[str, str]] = ()
+
+
+def write(page: Page, file: Path) -> None:
+    """Write the page atomically."""
+    write_atomic(file, render(page))
+
+
+def render(page: Page) -> str:
+    origin = Provenance(page.facts, page.command, page.origin)
+    sections: list[Section] = [ScoreTable(page.scores), *page.sections, origin]
+    head = element("head", META, element("title", page.title), element("style", Html(STYLE)))
+    rendered = (_render_section(f"part{index}", section) for index, section in enumerate(sections))
+    body = element("body", _render_header(page), _render_contents(sections), element("main", *rendered))
+    return f"<!doctype html>\n{element('html', head, body, attributes={'lang': 'en'})}\n"
+
+
+def _render_header(page: Page) -> Html:
+    titles = (element("h1", isolate(page.title)), element("p.subtitle", isolate(page.subtitle)))
+    links = (
+        element("p", element("a", name, attributes={"href": quote(name)}), f": {description}")
+        for name, description in page.files
+    )
+    return element("header", *titles, render_headline(page.scores), *links, _render_warnings(page.warnings))
+
+
+def _render_warnings(warnings: Sequence[str]) -> Html:
+    if not warnings:
+        return Html()
+    return element(
+        "div.warnings", element("h2", "Please note"), element("ul", *(element("li", warning) for warning in warnings))
+    )
+
+
+def _render_contents(sections: Sequence[Section]) -> Html:
+    links = (
+        element("li", element("a", section.heading, attributes={"href": f"#part{index}"}))
+        for index, section in enumerate(sections)
+    )
+    return element("nav", element("ul", *links), attributes={"aria-label": "Contents"})
+
+
+def _render_section(name: str, section: Section) -> Html:
+    width = "wide" if section.wide else "half"
+    return element(f"section.{width}", element("h2", section.heading), section.body(), attributes={"id": name})
+
+
+@dataclass(frozen=True)
+class Provenance(Section):
+    """Facts about the run, and the command to reproduce it."""
+
+    facts: Sequence[tuple[str, str]]
+    command: str
+    heading: str
+
+    def body(self) -> Html:
+        rows = (cell for name, value in self.facts for cell in (element("dt", name), element("dd", isolate(value))))
+        command = element("pre", element("code", self.command)) if self.command else Html()
+        return join((element("dl.facts", *rows), command))
+
+
+def write_predictions(columns: Mapping[str, Sequence[Any]], file: Path) -> None:
+    """Write columns with their names as CSV (RFC 4180; UTF-8 with a byte-order mark), atomically. Lists become JSON."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer)
+    writer.writerow(map(_cell, columns))
+    writer.writerows(map(_cell, row) for row in zip(*columns.values(), strict=True))
+    write_atomic(file, BYTE_ORDER_MARK + buffer.getvalue())
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        value = to_json(value)
+    return SURROGATES.sub("\ufffd", value) if isinstance(value, str) else value

@@ -1,0 +1,231 @@
+"""Score tables: mean and standard deviation over seeds or folds, 95 % intervals; a chart beside simple baselines."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bothways.errors import format_count
+from bothways.measure.metrics import Interval
+from bothways.measure.report.chart import build_axis, dot, figure, label, line
+from bothways.measure.report.markup import (
+    Html,
+    Section,
+    Unit,
+    data_element,
+    element,
+    format_number,
+    isolate,
+    join,
+    table,
+)
+
+WIDTH, ROW_HEIGHT, TOP = 340, 34, 14
+
+
+@dataclass(frozen=True)
+class ScoreSummary:
+    """A metric on a split: mean and sample standard deviation over n seeds or folds.
+
+    selected: whether the model was selected on this split. interval: 95 % interval of the metric on other rows; rows:
+    the number of rows. pooled: with folds, the metric of all rows together, to which the interval belongs.
+    """
+
+    metric: str
+    split: str
+    mean: float
+    std: float
+    n: int
+    selected: bool = False
+    unit: Unit = "share"
+    interval: tuple[float, float] | None = None
+    rows: int | None = None
+    over: Literal["seeds", "folds"] = "seeds"
+    pooled: float | None = None
+
+
+def format_interval(score: ScoreSummary) -> str:
+    """'95 %: 88.6% to 93.1%, 431 rows'; '' without an interval."""
+    if score.interval is None:
+        return ""
+    low, high = (format_number(bound, score.unit) for bound in score.interval)
+    pooled = "" if score.pooled is None else f"all rows together {format_number(score.pooled, score.unit)}, "
+    return f"{pooled}95 %: {low} to {high}" + (f", {format_count(score.rows, 'row')}" if score.rows else "")
+
+
+def format_std(score: ScoreSummary) -> str:
+    """'± 0.4, 3 seeds', in percentage points for fractions; 'one seed' for a single seed, without a deviation."""
+    if score.n == 1:
+        return "one seed" if score.over == "seeds" else ""
+    return f"± {format_number(score.std, score.unit).rstrip('%')}, {score.n} {score.over}"
+
+
+def selected_badge(score: ScoreSummary) -> Html:
+    return element("span.badge", "selected on this") if score.selected else Html()
+
+
+def render_headline(scores: Sequence[ScoreSummary]) -> Html:
+    """The first metric in large digits, for every split that has it."""
+    tiles = [
+        element(
+            "div.tile",
+            element("dt", score.metric, ", ", isolate(score.split)),
+            element("dd", element("strong", data_element(score.mean, score.unit)), _render_details(score)),
+        )
+        for score in scores
+        if score.metric == scores[0].metric
+    ]
+    return element("dl.tiles", *tiles)
+
+
+@dataclass(frozen=True)
+class ScoreTable(Section):
+    """All metrics by split, in the order given."""
+
+    scores: Sequence[ScoreSummary]
+    heading = "Scores"
+    wide = False
+
+    def body(self) -> Html:
+        by_metric_and_split = {(score.metric, score.split): score for score in self.scores}
+        splits = list(dict.fromkeys(score.split for score in self.scores))
+        metrics = list(dict.fromkeys(score.metric for score in self.scores))
+        rows = [
+            [metric, *(_render_cell(by_metric_and_split.get((metric, split))) for split in splits)]
+            for metric in metrics
+        ]
+        return table(self._caption(), ["Metric", *map(self._render_split, splits)], rows)
+
+    def _caption(self) -> str:
+        """What holds for all cells."""
+        parts = []
+        if averaged := next((score for score in self.scores if score.n > 1), None):
+            parts.append(f"Mean ± sample standard deviation over {averaged.n} {averaged.over}.")
+        if any(score.n == 1 and score.over == "seeds" for score in self.scores):
+            parts.append("Scores without ± are those of the saved model." if averaged else "One seed.")
+        if any(score.interval for score in self.scores):
+            parts.append("Ranges: 95 % intervals of the score on other rows from the same source.")
+        if any(score.pooled is not None for score in self.scores):
+            parts.append("Before the range: the score of all rows together.")
+        if any(score.selected for score in self.scores):
+            parts.append("Scores on the split that the checkpoint was selected on are optimistic.")
+        return " ".join(parts)
+
+    def _render_split(self, split: str) -> Html:
+        scores = [score for score in self.scores if score.split == split]
+        rows = next((format_count(score.rows, "row") for score in scores if score.rows), "")
+        badge = next((selected_badge(score) for score in scores if score.selected), Html())
+        return join((isolate(split), element("span.spread", rows) if rows else Html(), badge))
+
+
+def _render_cell(score: ScoreSummary | None) -> Html:
+    """The score, with its deviation and interval; the caption explains them once."""
+    if score is None:
+        return element("span.spread", "none")
+    deviation = "" if score.n == 1 else f"± {format_number(score.std, score.unit).rstrip('%')}"
+    pooled = "" if score.pooled is None else f"{format_number(score.pooled, score.unit)}, "
+    interval = ""
+    if score.interval:
+        low, high = (format_number(bound, score.unit) for bound in score.interval)
+        interval = f"{pooled}{low} to {high}"
+    details = (element("span.spread", part) for part in (deviation, interval) if part)
+    return join((data_element(score.mean, score.unit), *details))
+
+
+def _render_details(score: ScoreSummary) -> Html:
+    interval = element("span.spread", format_interval(score)) if score.interval else Html()
+    return join((element("span.spread", format_std(score)), interval, selected_badge(score)))
+
+
+@dataclass(frozen=True)
+class SeedScores:
+    """A training: its seed or fold number and its scores by split.
+
+    failed: no better than a constant prediction. kept: its model was kept.
+    """
+
+    number: int
+    scores: Mapping[str, float]
+    failed: bool = False
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class SeedTable(Section):
+    """The metric of every seed."""
+
+    metric: str
+    seeds: Sequence[SeedScores]
+    unit: Unit = "share"
+    heading = "Seeds"
+    wide = False
+
+    def body(self) -> Html:
+        splits = list(dict.fromkeys(split for seed in self.seeds for split in seed.scores))
+        rows = [
+            [str(seed.number), _render_badges(seed), *(self._render_score(seed, split) for split in splits)]
+            for seed in self.seeds
+        ]
+        num_failed = sum(seed.failed for seed in self.seeds)
+        caption = f"{self.metric} of each training. {num_failed or 'None'} of {len(self.seeds)} failed"
+        caption += " (no better than a constant prediction)."
+        return table(caption, [self.heading.removesuffix("s"), "", *map(isolate, splits)], rows, words=2)
+
+    def _render_score(self, seed: SeedScores, split: str) -> Html:
+        return data_element(seed.scores[split], self.unit) if split in seed.scores else Html("none")
+
+
+@dataclass(frozen=True)
+class FoldTable(SeedTable):
+    """The metric of every fold, from the model that was not trained on it."""
+
+    heading = "Folds"
+
+
+def _render_badges(seed: SeedScores) -> Html:
+    badges = {"kept": seed.kept, "failed": seed.failed}
+    return join(element(f"span.badge.{name}", name) for name, is_set in badges.items() if is_set)
+
+
+@dataclass(frozen=True)
+class ModelScore:
+    """The metric of a model. interval: 95 % interval over other rows."""
+
+    name: str
+    value: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class BaselineComparison(Section):
+    """models: the fine-tuned model first, then the baselines, all scored on the same rows."""
+
+    metric: str
+    models: Sequence[ModelScore]
+    verdict: str
+    unit: Unit = "share"
+    heading = "Baselines on the same rows"
+    wide = False
+
+    def body(self) -> Html:
+        return figure(self._chart(), f"{self.verdict[0].upper()}{self.verdict[1:]}. Lines: 95 % intervals.")
+
+    def _chart(self) -> Html:
+        values = [value for model in self.models for value in (model.value, *(model.interval or ()))]
+        axis = build_axis(self.metric, values, (12.0, WIDTH - 12.0), self.unit)
+        bottom = TOP + ROW_HEIGHT * len(self.models)
+        parts = [line((axis.at(tick), TOP), (axis.at(tick), bottom), "grid") for tick in axis.ticks()]
+        parts.append(line((axis.start, bottom), (axis.end, bottom), "axis"))
+        parts += [label((axis.at(tick), bottom + 15), axis.format_tick(tick), "middle") for tick in axis.ticks()]
+        parts.append(label(((axis.start + axis.end) / 2, bottom + 31), self.metric, "middle.name"))
+        for index, model in enumerate(self.models):
+            style, y = f"series{min(index, 1)}", TOP + ROW_HEIGHT * index + 22.0
+            parts.append(label((axis.start, y - 10), model.name, style))
+            parts.append(label((axis.end, y - 10), format_number(model.value, self.unit), f"end.{style}"))
+            if model.interval:
+                low, high = map(axis.at, model.interval)
+                parts.append(line((low, y), (high, y), f"interval.{style}"))
+            tooltip = f"{model.name}: {model.value:.4g}"
+            parts.append(dot((axis.at(model.value), y), style, radius=4.5, tooltip=tooltip))
+        values_text = "; ".join(f"{model.name} {format_number(model.value, self.unit)}" for model in self.models)
+        titles = (element("title", self.heading), element("desc", f"{self.metric}: {values_text}"))
+        return element("svg", *titles, *parts, attributes={"viewBox": f"0 0 {WIDTH} {bottom + 40}", "role": "img"})

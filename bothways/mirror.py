@@ -1,0 +1,236 @@
+"""Outputs in object storage: written to a local copy, from which each file and directory is uploaded when it is
+complete.
+
+What is read again, such as a run that resumes, is fetched first. The marker of a directory, the file without
+which readers ignore the others, is uploaded last. metrics.jsonl, which grows, is uploaded in numbered pieces.
+"""
+
+import json
+import logging
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from bothways import io
+from bothways.cloud import CloudPath, LocalCopy
+from bothways.errors import InputError
+
+logger = logging.getLogger("bothways")  # that of log.py, which is below
+CLAIM, GROWING = ".claim", "metrics.jsonl"
+INDEX = ".versions.json"  # next to a copy: where it is from, and the version of each file
+
+
+def with_copies(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a verb, for settings whose output may be in object storage."""
+
+    @wraps(function)
+    def run(settings: Any, *rest: Any, **options: Any) -> Any:
+        out = getattr(settings, "out", None)
+        if not isinstance(out, CloudPath) or getattr(settings, "writes_parts", False):
+            return function(settings, *rest, **options)
+        with mirrored(out, is_resumed=getattr(settings, "resume", False)) as local:
+            return function(replace(settings, out=local), *rest, **options)
+
+    return run
+
+
+@contextmanager
+def mirrored(target: CloudPath, *, is_resumed: bool = False) -> Iterator[LocalCopy]:
+    """A local copy of a file or directory in object storage, with which it is brought in line: after each write through
+    `io`, and at the end. Of several processes on a machine the first does it. InputError if another process has the
+    target, unless `is_resumed`."""
+    local = _copy(target, "outputs")
+    if os.environ.get("RANK", "0") not in ("", "0"):
+        yield local
+        return
+    mirror = _Mirror(target, local)
+    mirror.claim(is_resumed)
+    io.WRITTEN.append(mirror.publish)
+    try:
+        mirror.fetch()
+        yield local
+    finally:
+        io.WRITTEN.remove(mirror.publish)
+        try:
+            mirror.finish()
+        finally:
+            mirror.release()
+        if not [*local.parent.glob(f".{local.name}.*partial*")]:  # of a file that --resume completes
+            shutil.rmtree(local.parent, ignore_errors=True)
+
+
+def download(source: CloudPath) -> LocalCopy:
+    """A local copy of a directory, such as a model; only files that have changed are fetched. MissingFile if there is
+    nothing."""
+    local = _copy(source, "models")
+    _fetch(source, local)
+    return local
+
+
+def _copy(target: CloudPath, kind: str) -> LocalCopy:
+    folder = io.cache_directory().absolute() / kind / sha256(str(target).encode()).hexdigest()[:16]
+    local = folder / target.name
+    LocalCopy.urls[str(local)], LocalCopy.urls[str(folder)] = str(target), str(target.parent)
+    return LocalCopy(local)
+
+
+def _fetch(source: CloudPath, local: Path) -> dict[str, tuple[int, int]]:
+    """Make a directory, or a file, equal to that in object storage. Returns the state of each file by relative key."""
+    index = local.with_name(INDEX)  # the versions that were fetched last
+    old = io.read_json(index)["files"] if index.exists() else {}
+    objects = {file.key.removeprefix(source.key).lstrip("/"): file for file in source.files()}
+    if not objects and source.is_file():
+        objects = {"": source}
+    pieces = [objects.pop(name) for name in sorted(objects) if name.startswith(f"{GROWING}/")]
+    versions, states = dict[str, str](), dict[str, tuple[int, int]]()
+    local.parent.mkdir(parents=True, exist_ok=True)
+    for name, file in objects.items():
+        path, versions[name] = local / name if name else local, file.stat().e_tag or ""
+        if old.get(name) != versions[name] or not path.is_file():
+            _fetch_file(file, path)
+        states[name] = _state(path)
+    for path in [*local.rglob("*")]:  # of an earlier copy
+        if path.is_file() and path.relative_to(local).as_posix() not in objects:
+            path.unlink()
+    if pieces:
+        generation = pieces[-1].name.partition("-")[0]
+        newest = [piece for piece in pieces if piece.name.startswith(generation)]
+        (local / GROWING).write_bytes(b"".join(piece.read_bytes() for piece in newest))
+    index.write_text(json.dumps({"source": str(source), "files": versions}))
+    return states
+
+
+def _fetch_file(file: CloudPath, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.fetched")
+    with file.open() as remote, temporary.open("wb") as opened:
+        shutil.copyfileobj(remote, opened, 1 << 24)
+    temporary.replace(path)
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+class _Mirror:
+    """Uploads what is written below `local`. uploaded: the state of each file in object storage, by relative name."""
+
+    def __init__(self, target: CloudPath, local: LocalCopy) -> None:
+        self.target, self.local = target, local
+        self.uploaded = dict[str, tuple[int, int]]()
+        self.generation = self.pieces = self.size = 0  # of the file that grows
+        self.claimed = b""
+
+    @property
+    def claim_object(self) -> CloudPath:
+        """Made with "create": of several processes one makes it."""
+        claim: CloudPath = self.target.with_name(f".{self.target.name}{CLAIM}")
+        return claim
+
+    def claim(self, is_resumed: bool) -> None:
+        count = 1
+        if is_resumed and self.claim_object.is_file():
+            owner = json.loads(self.claim_object.read_bytes())
+            count = owner["count"] + 1
+            logger.warning(f"{self.target}: taking over from process {owner['process']} on {owner['host']}")
+            self.claim_object.unlink()
+        self.claimed = json.dumps({"host": socket.gethostname(), "process": os.getpid(), "count": count}).encode()
+        try:
+            self.claim_object.put(self.claimed, create=True)
+        except FileExistsError:
+            owner = json.loads(self.claim_object.read_bytes())
+            raise InputError(
+                f"{self.target}: is being written by process {owner['process']} on {owner['host']}; wait for it, or "
+                "if it has ended, take over with --resume"
+            ) from None
+
+    def fetch(self) -> None:
+        """Begin with what is in object storage, whatever an earlier process has left here: it may never have been
+        uploaded. Only rows of a file that --resume completes stay."""
+        self.local.with_name(INDEX).unlink(missing_ok=True)
+        if self.local.is_dir():
+            shutil.rmtree(self.local)
+        self.local.unlink(missing_ok=True)
+        self.uploaded = _fetch(self.target, self.local)
+        pieces = [file.name for file in (self.target / GROWING).files()]
+        if pieces:
+            self.generation, self.pieces = int(pieces[-1].partition("-")[0]), int(pieces[-1].partition("-")[2]) + 1
+            self.size = (self.local / GROWING).stat().st_size
+
+    def publish(self, path: Path, marker: str) -> None:
+        """Upload a file, or a directory and its marker last. Called when it is complete on disk."""
+        if not path.is_relative_to(self.local):
+            return
+        self._upload_pieces(is_rewritten=path == self.local / GROWING)
+        if path.is_dir():
+            self._upload_files(path, marker)
+        elif path.name != GROWING:
+            self._upload_file(path)
+        for name in [name for name in self.uploaded if not (self.local / name).exists()]:
+            self._delete(name)
+
+    def finish(self) -> None:
+        """Upload what is not there yet, of a directory; and of a file also the files that are named after it."""
+        if self.local.is_dir():
+            self._upload_pieces()
+            self._upload_files(self.local, "bothways.json")
+        for path in sorted(self.local.parent.glob(f"{self.local.name}*")):
+            if path.is_file() and (path.name != self.local.name or self.uploaded.get("") != _state(path)):
+                self.target.with_name(path.name).put(Path(os.fspath(path)))
+
+    def release(self) -> None:
+        if self.claim_object.is_file() and self.claim_object.read_bytes() == self.claimed:
+            self.claim_object.unlink()
+
+    def _upload_files(self, directory: Path, marker: str) -> None:
+        """The files of a directory, the marker last; first of all the marker of an older one is deleted."""
+        files = [path for path in directory.rglob("*") if path.is_file() and not _is_temporary(path, self.local)]
+        changed = [path for path in files if self.uploaded.get(self._name(path)) != _state(path)]
+        old = self._name(directory / marker)
+        if old in self.uploaded and directory / marker in changed and len(changed) > 1 and directory != self.local:
+            self._delete(old)
+        for path in sorted(changed, key=lambda path: (path.name == marker, path)):
+            if path != self.local / GROWING:
+                self._upload_file(path)
+
+    def _upload_file(self, path: Path) -> None:
+        name, state = self._name(path), _state(path)
+        (self.target / name if name != "." else self.target).put(Path(os.fspath(path)))
+        self.uploaded[name] = state
+
+    def _upload_pieces(self, *, is_rewritten: bool = False) -> None:
+        """Upload what was appended since the last piece; of a file that is rewritten, the first piece of its next
+        generation."""
+        file = self.local / GROWING
+        if not file.is_file():
+            return
+        old = [*(self.target / GROWING).files()] if is_rewritten else []
+        if is_rewritten:
+            self.generation, self.pieces, self.size = self.generation + 1, 0, 0
+        with Path(os.fspath(file)).open("rb") as opened:
+            opened.seek(self.size)
+            content = opened.read()
+        if content or is_rewritten:
+            (self.target / GROWING / f"{self.generation:06}-{self.pieces:06}").put(content)
+            self.pieces, self.size = self.pieces + 1, self.size + len(content)
+        for piece in old:
+            piece.unlink()
+
+    def _delete(self, name: str) -> None:
+        (self.target / name).unlink()
+        del self.uploaded[name]
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.local).as_posix()
+
+
+def _is_temporary(path: Path, above: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(above).parts)

@@ -1,0 +1,151 @@
+"""Cut layers, attention heads and feed-forward neurons of a model.
+
+What remains has the same weights, so a cut model equals the whole one in which the removed parts give 0.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from bothways.errors import InputError
+from bothways.log import logger
+from bothways.model.checkpoint.contents import Checkpoint, check_plain, empty_model
+from bothways.model.config import EncoderConfig
+from bothways.model.model import Model
+
+BY_WORD = "encoder.embeddings.words.weight", "heads.masked_words.bias"  # parameters with a row for each word
+
+
+def with_layers(source: Checkpoint, layers: Sequence[int]) -> Checkpoint:
+    """A checkpoint with these layers only, counted from 0, and the same embeddings and heads.
+
+    InputError for layers that it does not have, and for models whose layers depend on each other."""
+    check_plain(source.model)
+    config, listed = source.model.config, " ".join(map(str, layers))
+    check_layers(layers, config.num_hidden_layers, "model")
+    if reason_against_cutting(config, "layers"):
+        raise InputError(f"keep_layers ({listed}): the layers of this model differ in attention or share weights")
+    logger.info(f"kept {len(layers)} of {config.num_hidden_layers} layers: {listed}")
+    return cut(source, layers=layers)
+
+
+def check_layers(layers: Sequence[int], depth: int, owner: str) -> None:
+    """InputError unless these are layers of a model of `depth` in their order. owner: what messages call the model."""
+    if wrong := [layer for layer in layers if not 0 <= layer < depth]:
+        raise InputError(f"keep_layers ({wrong[0]}): the {owner} has layers 0 to {depth - 1}")
+    if list(layers) != sorted({*layers}):
+        raise InputError(f"keep_layers ({' '.join(map(str, layers))}) must be in ascending order, each once")
+
+
+def check_can_cut(config: EncoderConfig, model_type: str, part: str) -> None:
+    """InputError if this part (layers, heads, feed-forward) of a model cannot be cut."""
+    if reason := reason_against_cutting(config, part):
+        raise InputError(f"{part} of {model_type} cannot be pruned: {reason}")
+
+
+def reason_against_cutting(config: EncoderConfig, part: str) -> str:
+    """Why this part (layers, heads, feed-forward) of a model cannot be cut; "" if it can."""
+    halves = config.direction == "halves"
+    layers_differ = halves or bool(config.num_layer_groups) or config.full_attention_every > 1
+    heads_differ = halves or config.relative_positions is not None or config.sparse_attention is not None
+    reasons = {
+        "layers": "its layers share weights or differ in attention" if layers_differ else "",
+        "heads": "its heads have more than queries, keys and values" if heads_differ else "",
+        "feed-forward": "its halves have layers of their own" if halves else "",
+    }
+    return reasons[part]
+
+
+def cut(
+    source: Checkpoint,
+    *,
+    layers: Sequence[int],
+    heads: Sequence[Sequence[int]] | None = None,
+    neurons: Sequence[Sequence[int]] | None = None,
+) -> Checkpoint:
+    """A checkpoint with these layers, counted from 0; heads, neurons: which of them stay in each of these layers, as
+    many in all; None: all."""
+    check_plain(source.model)
+    config = source.model.config
+    num_heads = config.num_attention_heads if heads is None else len(heads[0])
+    width = config.intermediate_size if neurons is None else len(neurons[0])
+    model, state = empty_model(source.model, cut_config(config, len(layers), num_heads, width)), dict[str, Tensor]()
+    for name, layer, _, kept in _matched(source.model, model, layers):
+        if layer is not None:
+            _, _, _, *module, kind = name.split(".")
+            if heads is not None:
+                kept = _cut_heads(kept, ".".join(module), kind, heads[layer], config.head_size)
+            if neurons is not None:
+                gated = config.feed_forward == "gated"
+                kept = _cut_neurons(kept, ".".join(module), kind, neurons[layer], gated=gated)
+        state[name] = kept
+    model.load_state_dict(state)  # an error if a parameter is missing or has another shape
+    return replace(source, model=model)
+
+
+def cut_config(config: EncoderConfig, layers: int, heads: int, width: int) -> EncoderConfig:
+    """The config with these numbers of layers, of heads of the same size, and of feed-forward neurons."""
+    changes = {"num_hidden_layers": layers, "intermediate_size": width}
+    if heads < config.num_attention_heads:
+        changes |= {"num_attention_heads": heads, "attention_head_size": config.head_size}
+    return config.replace(**changes)
+
+
+def _cut_heads(value: Tensor, module: str, kind: str, heads: Sequence[int], size: int) -> Tensor:
+    if module == "attention.qkv":
+        return value.unflatten(0, (3, -1, size))[:, [*heads]].flatten(0, 2)
+    if module == "attention.output" and kind == "weight":
+        return value.unflatten(1, (-1, size))[:, [*heads]].flatten(1)
+    return value
+
+
+def _cut_neurons(value: Tensor, module: str, kind: str, neurons: Sequence[int], *, gated: bool) -> Tensor:
+    if module == "feed_forward.inner":
+        return value.unflatten(0, (2 if gated else 1, -1))[:, [*neurons]].flatten(0, 1)
+    if module == "feed_forward.output" and kind == "weight":
+        return value[:, [*neurons]]
+    return value
+
+
+def copy_weights(source: Model, target: Model, layers: Sequence[int], ids_V: Tensor) -> None:
+    """Copy embeddings, these layers, the pooler, and the heads that both have.
+
+    layers: of the source, one for each layer of the target. ids_V: the source's id of each word of the target."""
+    for name, _, value, kept in _matched(source, target, layers):
+        kept = kept[ids_V] if name in BY_WORD else kept
+        if kept.shape == value.shape:
+            value.copy_(kept)
+
+
+def _matched(source: Model, target: Model, layers: Sequence[int]) -> Iterator[tuple[str, int | None, Tensor, Tensor]]:
+    """The parameters that both have: name in the target, index of its layer, if any, value in target and source."""
+    old = source.state_dict()
+    for name, value in target.state_dict().items():
+        parts, layer = name.split("."), None
+        if parts[:2] == ["encoder", "layers"]:
+            layer = int(parts[2])
+            parts[2] = str(layers[layer])
+        if (kept := old.get(".".join(parts))) is not None:
+            yield name, layer, value, kept
+
+
+def fill_heads(checkpoint: Checkpoint) -> Checkpoint:
+    """The same function in the Hugging Face layout: removed heads are there again, with weights of 0."""
+    model, config = checkpoint.model, checkpoint.model.config
+    if config.attention_head_size is None:
+        return checkpoint
+    num_heads = config.hidden_size // config.head_size
+    full = empty_model(model, config.replace(attention_head_size=None, num_attention_heads=num_heads))
+    state = model.state_dict()
+    for name, value in full.state_dict().items():
+        stored = state[name]
+        value.zero_()
+        if name.endswith(("attention.qkv.weight", "attention.qkv.bias")):
+            for rows, kept in zip(value.chunk(3), stored.chunk(3), strict=True):
+                rows[: len(kept)] = kept
+        elif name.endswith("attention.output.weight"):
+            value[:, : stored.shape[1]] = stored
+        else:
+            value.copy_(stored)
+    return replace(checkpoint, model=full)

@@ -1,0 +1,238 @@
+"""Checkpoints: load and save a directory in the Hugging Face layout.
+
+Loading checks every parameter; a save that fails leaves the old checkpoint intact.
+"""
+
+import os
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+
+import torch
+
+from bothways.errors import InputError
+from bothways.io import atomic_directory, list_entries, read_json
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.description import CONFIG, METADATA_FILE
+from bothways.model.checkpoint.directory import Directory, read_unchanged
+from bothways.model.checkpoint.formats import format_of
+from bothways.model.checkpoint.formats.format import Format
+from bothways.model.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, DERIVED, POOLER, TABLE_COPIES, write_files
+from bothways.model.checkpoint.reading import ModelFiles
+from bothways.model.checkpoint.weights import (
+    CLOZE_WEIGHTS,
+    INT8_WEIGHTS,
+    WEIGHTS,
+    Array,
+    is_finite,
+    not_finite_error,
+    num_bytes,
+    shorten,
+)
+from bothways.model.config import NO_POOLER, POOLED_HEADS
+from bothways.model.heads import ClassificationHead
+from bothways.model.int8 import load_int8_state_dict
+from bothways.model.model import Model
+from bothways.model.parameters import all_finite, move_model, no_init
+
+# --- load -------------------------------------------------------------------------------------------------------------
+
+
+def load(
+    path: str | PathLike[str], *, dtype: torch.dtype = torch.float32, adapter: str | PathLike[str] | None = None
+) -> Checkpoint:
+    """Load a checkpoint, the model of a run, a model of the hub by its name (hub.py), or an adapter with its model.
+
+    dtype: data type of the parameters. adapter: the directory of an adapter for the model. Adapters of LoRA and biases
+    alone are merged into the weights. Ignored or unusual content is logged as a warning. InputError for missing,
+    malformed or unsupported files. If the checkpoint is replaced while it is read, it is read again, so that two
+    checkpoints are never mixed.
+    """
+    if adapter is not None:
+        return _read_adapter(Directory(adapter), load(path), dtype)
+    return read_unchanged(path, lambda directory: read(directory, dtype))
+
+
+def read(directory: Directory, dtype: torch.dtype) -> Checkpoint:
+    """The checkpoint in a directory; of an adapter, with the model that it names."""
+    if directory.is_adapter:
+        return _read_adapter(directory, None, dtype)
+    files = ModelFiles.read(directory)
+    model = build_model(files, dtype).eval()
+    described = vars(files.description)
+    return Checkpoint(**described, model=model, tokenizer=files.read_tokenizer(), extra=files.extra)
+
+
+def _read_adapter(directory: Directory, base: Checkpoint | None, dtype: torch.dtype) -> Checkpoint:
+    """An adapter with its model. base: the model in float32, so that weights are rounded once; None reads it."""
+    from bothways.model.checkpoint.adapter import load_adapter
+
+    adapted = load_adapter(directory, base, load)
+    move_model(adapted.model, torch.device("cpu"), dtype)
+    return adapted
+
+
+# --- modules for arrays ----------------------------------------------------------------------------------------------
+
+
+def build_model(files: ModelFiles, dtype: torch.dtype) -> Model:
+    """The modules for the arrays of a directory, filled. InputError names missing, misshapen or untied parameters."""
+    if files.naming == "int8":
+        return _int8_model(files)
+    if files.naming == "exact":
+        return _exact_model(files, dtype)
+    model, hf_config, tensors = _build(files, dtype), files.hf_config, files.arrays
+    _fill(model, files)
+    file, outputs = files.directory.path / CONFIG, model.num_outputs.get("classes", 1)
+    if hf_config.get("problem_type") == "regression" and outputs > 1:
+        raise InputError(f"{file}: regression with {outputs} outputs is not supported; use a model with one")
+    copies = [name for name in tensors if name.endswith(TABLE_COPIES)]  # compared with the table by now
+    if hf_config.get("tie_word_embeddings") is False and "masked_words" in model.num_outputs and not copies:
+        raise InputError(f"{file}: untied output embeddings (tie_word_embeddings) are not supported")
+    return model
+
+
+def _build(files: ModelFiles, dtype: torch.dtype) -> Model:
+    """An uninitialized model, with the heads whose parameters are in the file."""
+    family, config, tensors, heads = files.family, files.config, files.arrays, files.outputs
+    names = family.hf_names(POOLER, heads)
+    pooler = any(name in tensors or name.removeprefix(family.prefix) in tensors for name in names)
+    if not pooler and not heads.keys().isdisjoint(POOLED_HEADS) and config.pooler_act not in NO_POOLER:
+        raise InputError(f"{files.directory.path}: a head on text vectors, but its pooler is missing")
+    try:
+        with no_init(dtype, max_elements=num_bytes(tensors)):
+            model = Model(config, heads, pooler=pooler)
+    except InputError as error:
+        file = files.directory.path / CONFIG
+        raise InputError(f"{file}: {error}; use the config.json that belongs to the weights") from None
+    for head in model.heads.values():
+        if isinstance(head, ClassificationHead):
+            head.output.to(torch.promote_types(dtype, torch.float32))  # as `move_model` does
+    return model
+
+
+def _exact_model(files: ModelFiles, dtype: torch.dtype) -> Model:
+    """A model whose file has all parameters by our names: a cloze classifier."""
+    tensors, file = files.arrays, files.directory.path / CLOZE_WEIGHTS
+    with no_init(dtype, max_elements=num_bytes(tensors)):
+        model = Model(files.config, files.outputs)
+    model.heads["classes"].float()
+    for name, value in model.state_dict().items():
+        if name not in tensors or tensors[name].shape != value.shape or not is_finite(tensors[name]):
+            raise InputError(f"{file}: {name} is missing, or does not fit config.json; train the model again")
+        value.copy_(torch.from_numpy(tensors[name]))
+    return model
+
+
+def _int8_model(files: ModelFiles) -> Model:
+    try:
+        return load_int8_state_dict(
+            files.config, {name: torch.from_numpy(value) for name, value in files.arrays.items()}
+        )
+    except InputError as error:
+        file = files.directory.path / INT8_WEIGHTS
+        raise InputError(f"{file}: does not fit config.json ({error}); quantize the model again") from None
+
+
+def _fill(model: Model, files: ModelFiles) -> None:
+    """Copy every parameter from the file into the model. InputError lists those that are missing or misshapen."""
+    family, tensors = files.family, files.arrays
+    missing, misshapen, broken, used = [], [], [], set[str]()
+    prefixed = any(name.startswith(family.prefix) for name in tensors)  # a bare encoder has no prefix
+    for parameter, target in model.state_dict().items():
+        names = family.hf_names(parameter, model.num_outputs)
+        names = tuple(name if prefixed else name.removeprefix(family.prefix) for name in names)
+        if parameter == BIAS and names[0] not in tensors:
+            names = (names[0].removesuffix("bias") + BIAS_COPY,)
+        used.update(names)
+        if absent := [name for name in names if name not in tensors]:
+            missing += absent
+            continue
+        for name, rows in zip(names, target.chunk(len(names)), strict=True):
+            value = torch.from_numpy(tensors[name])
+            if misfit := _misfit(value, rows):
+                misshapen.append(f"{name} is {misfit}")
+                continue
+            rows.copy_(value)
+            if not all_finite(rows):
+                broken.append(name)
+    file = files.directory.path / WEIGHTS
+    if missing:
+        raise InputError(f"{file}: missing parameters: {shorten(missing)}; download the checkpoint again")
+    if misshapen:
+        raise InputError(
+            f"{file}: wrong shape or type: {shorten(misshapen)}; use the config.json that belongs to the weights"
+        )
+    if broken:
+        raise not_finite_error(file, broken)
+    unused = [name for name in tensors if name not in used]
+    if ignored := [name for name in unused if not name.endswith(DERIVED)]:
+        files.directory.warn(f"{file}: ignored, since no part of the model uses them: {shorten(ignored)}")
+    if "masked_words" in model.num_outputs:
+        _refuse_untied(model, unused, tensors, file)
+
+
+def _misfit(value: torch.Tensor, rows: torch.Tensor) -> str:
+    """The shape or type of a stored tensor that does not fit its rows in the model; "" if it fits."""
+    if value.shape != rows.shape:
+        return f"{list(value.shape)}, config.json requires {list(rows.shape)}"
+    return "" if value.is_floating_point() else f"{value.dtype}, not floating point"
+
+
+def _refuse_untied(model: Model, unused: list[str], tensors: Mapping[str, Array], file: Path) -> None:
+    """InputError if the file has output embeddings or a bias that differ from the tied ones."""
+    parameters = model.state_dict()
+    for tied, tied_name, copies in (
+        (parameters["encoder.embeddings.words.weight"], "token table", TABLE_COPIES),
+        (parameters[BIAS], "vocabulary bias", BIAS_COPY),
+    ):
+        for name in (name for name in unused if name.endswith(copies)):
+            if not torch.equal(torch.from_numpy(tensors[name]).to(tied.dtype), tied):
+                raise InputError(
+                    f"{file}: {name} differs from the {tied_name}; untied output embeddings are not supported"
+                )
+
+
+# --- save -------------------------------------------------------------------------------------------------------------
+
+
+def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | None = None) -> None:
+    """Write a checkpoint that transformers can load, and sentence-transformers if it has a pooling; of a model with an
+    adapter, only the adapter and the head.
+
+    Only Bothways loads int8 models. Everything is written next to the target and renamed, so a failed write leaves the
+    old files in place. weights: their format; None means the one that the model needs. InputError if the target
+    contains anything but a checkpoint, such as a run.
+    """
+    target = Path(path)
+    check_target(target, holds=METADATA_FILE)
+    if (target / METADATA_FILE).exists() and "status" in read_json(target / METADATA_FILE):
+        raise InputError(f"{target}: contains a run, which would be lost; pass a new directory")
+    with atomic_directory(target) as directory:
+        if checkpoint.model.adapter is None:
+            write_files(checkpoint, directory, weights or format_of(checkpoint))
+        else:
+            from bothways.model.checkpoint.adapter import write_adapter
+
+            write_adapter(checkpoint, directory)
+
+
+def check_target(target: Path, *, holds: str) -> None:
+    """InputError if a directory is not empty and lacks a file named `holds`, or cannot be written."""
+    above = next(path for path in (target, *target.absolute().parents) if path.exists())
+    if not above.is_dir():
+        raise InputError(f"{above}: an existing file; pass a directory")
+    if above == target and (others := list_entries(target)) and not (target / holds).exists():
+        raise InputError(f"{target}: contains other files ({others[0].name}); pass a new or empty directory")
+    directories = (target, target.resolve().parent) if above == target else (above,)
+    if not any(os.access(directory, os.W_OK | os.X_OK) for directory in directories):
+        raise InputError(f"{target}: no permission to write in {above}; pass another directory")
+
+
+def unread_warning(checkpoint: Checkpoint) -> str | None:
+    """A line for a model that transformers reads in part or not at all, or an adapter that peft does; else None."""
+    if checkpoint.model.adapter is None:
+        return format_of(checkpoint).unread(checkpoint)
+    from bothways.model.checkpoint.adapter import unread
+
+    return unread(checkpoint)

@@ -1,0 +1,91 @@
+"""What a checkpoint holds: a model with its tokenizer, labels and metadata."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from bothways.errors import InputError, format_count
+from bothways.model.checkpoint.description import Description
+from bothways.model.config import EncoderConfig
+from bothways.model.families import FAMILIES
+from bothways.model.int8 import int8_error, is_int8
+from bothways.model.model import Model, initialize
+from bothways.model.parameters import no_init
+from bothways.text.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, repr=False)
+class Checkpoint(Description):
+    """A model with its tokenizer and its description. extra: unknown config keys, kept when saving."""
+
+    model: Model
+    tokenizer: Tokenizer | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        config, heads = self.model.config, ", ".join(self.model.num_outputs) or "none"
+        labels = f", {format_count(len(self.labels), 'label')}" if self.labels else ""
+        return (
+            f"Checkpoint({self.model_type}, {format_count(config.num_hidden_layers, 'layer')} of {config.hidden_size}, "
+            f"heads: {heads}{labels}, tokenizer: {self.tokenizer})"
+        )
+
+    def need_tokenizer(self) -> Tokenizer:
+        """The tokenizer. InputError if the checkpoint has none."""
+        if self.tokenizer is None:
+            raise InputError(
+                "the checkpoint has no tokenizer files; put its tokenizer.json or vocab.txt next to the weights"
+            )
+        return self.tokenizer
+
+
+def with_dropout(config: EncoderConfig, dropout: float) -> EncoderConfig:
+    return config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+
+
+def new_model(config: EncoderConfig, heads: Mapping[str, int], seed: int, *, pooler: bool = False) -> Model:
+    """A model whose weights are drawn from the seed. heads: their numbers of outputs."""
+    model = Model(config, heads, pooler=pooler)
+    initialize(model, config.initializer_range, torch.Generator().manual_seed(seed))
+    return model
+
+
+def empty_model(old: Model, config: EncoderConfig) -> Model:
+    """A model that is not initialized, with the heads and the number format of another."""
+    with no_init(old.encoder.embeddings.words.weight.dtype):
+        return Model(config, old.num_outputs, pooler=old.pooler is not None).eval()
+
+
+def check_plain(model: Model) -> None:
+    """InputError if a model has int8 layers, which cannot be trained or changed, an adapter that is not merged, or a
+    cloze head."""
+    check_not_int8(model)
+    check_no_adapter(model)
+    if model.config.pooling_position:
+        raise InputError("a cloze classifier can be used, and teach, but not changed; use the model it was made from")
+
+
+def check_not_int8(model: Model) -> None:
+    """InputError if a model has int8 layers, which cannot be trained or changed."""
+    if is_int8(model):
+        raise int8_error()
+
+
+def check_no_adapter(model: Model) -> None:
+    """InputError if a model has an adapter that is not part of its weights."""
+    if model.adapter is not None:
+        raise InputError(
+            f"the model has an adapter of kind {model.adapter.kind}, which is not part of its weights: it can be used "
+            "but not changed; use the model that it was trained on"
+        )
+
+
+def check_head_supported(checkpoint: Checkpoint, head: str, source: object) -> None:
+    """InputError if the family cannot be saved with this head."""
+    supported = sorted(kind for kind, family in FAMILIES.items() if frozenset({head}) in family.architectures)
+    if checkpoint.model_type not in supported:
+        raise InputError(
+            f"{source}: head {head} is not supported for {checkpoint.model_type} (supported: {', '.join(supported)})"
+        )

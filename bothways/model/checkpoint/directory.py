@@ -1,0 +1,116 @@
+"""The directory of a model: where it is, and its files, each of which is read once. No torch."""
+
+from collections.abc import Callable
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bothways.cloud import CloudPath
+from bothways.errors import InputError, MissingFile
+from bothways.io import Files, find_backup, stat_files
+from bothways.log import logger
+from bothways.model.checkpoint import hub
+from bothways.model.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE, check_metadata, read_metadata
+from bothways.model.checkpoint.sentence_transformers import DENSE, MODULES, POOLING, TRANSFORMER
+
+Result = TypeVar("Result")
+TRIES = 10  # attempts to read a directory that is being replaced
+FILE_ENDINGS = (".json", ".safetensors", ".bin", ".model", "vocab.txt", "merges.txt")  # files that are read
+STATIC = "model2vec"  # model_type of static vectors
+
+
+def locate(place: str | PathLike[str]) -> Path:
+    """The directory for a path or a name on the hub (hub.py)."""
+    return Path(place) if not isinstance(place, CloudPath) and (Path(place) / CONFIG).is_file() else hub.locate(place)
+
+
+class Directory(Files):
+    """The directory of a model for a path or a name on the hub: the path itself, the model of a run, the backup of a
+    save that was cut off, or files in the Hugging Face cache (hub.py).
+
+    place: the path or the files in the cache. warn: is called with lines about ignored or unusual content. InputError
+    if there is no model.
+    """
+
+    def __init__(self, place: str | PathLike[str], warn: Callable[[str], None] = logger.warning) -> None:
+        self.place, self.warn = locate(place), warn
+        for candidate in (self.place, self.place / "model"):
+            super().__init__(candidate)
+            if self.has(CONFIG) or self.is_adapter or self._is_static:
+                return
+            if old := find_backup(candidate):
+                warn(f"{candidate}: a save was cut off; using the last good checkpoint, {old}")
+                super().__init__(old)
+                return
+        raise _no_model(self.place)
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether it holds an adapter (adapter.py) and no whole model."""
+        return self.has(ADAPTER_CONFIG) and not self.has(CONFIG) and (self.path / ADAPTER_CONFIG).is_file()
+
+    @property
+    def _is_static(self) -> bool:  # sentence-transformers writes no model_type for them
+        return self.has(MODULES) and "StaticEmbedding" in str(self.value(MODULES))
+
+    @property
+    def format(self) -> str:
+        """The name of its format (formats/__init__.py), or the model_type of a family."""
+        if self.is_adapter:
+            return "bothways-adapter" if self.json(METADATA_FILE).get("adapter") else "peft"
+        if self._is_static:
+            return STATIC
+        return str(self.config.get("bothways_format", self.config.get("model_type")))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The content of config.json."""
+        return self.json(CONFIG)
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The content of bothways.json."""
+        file = self.path / METADATA_FILE
+        return check_metadata(self.json(METADATA_FILE), file) if self.has(METADATA_FILE) else {}
+
+    @property
+    def commit(self) -> str | None:
+        """OWNER/NAME@COMMIT for files in the cache of the hub; None for others."""
+        return hub.commit_of(self.path) if "snapshots" in self.path.absolute().parts else None
+
+
+def _no_model(directory: Path) -> InputError:
+    if directory.is_file():
+        return InputError(f"{directory}: a file; pass the directory that contains it")
+    if not directory.exists():
+        return MissingFile(f"{directory}: no such directory; pass a checkpoint or a run")
+    metadata = read_metadata(directory / METADATA_FILE)
+    if metadata.get("status", "done") != "done":
+        return MissingFile(
+            f"{directory}: an unfinished run, without a model yet; resume it: the same bothways {metadata['verb']} "
+            "command with --resume"
+        )
+    return MissingFile(f"{directory}: {CONFIG} not found; pass a checkpoint directory in the Hugging Face layout")
+
+
+def read_unchanged(place: str | PathLike[str], read: Callable[[Directory], Result]) -> Result:
+    """What `read` makes of a directory. If the directory is replaced meanwhile, it is read again, so that two
+    checkpoints are never mixed; InputError after TRIES times. Warnings are logged once."""
+    parts, place = ("", TRANSFORMER, POOLING, DENSE), locate(place)
+    folders = [Path(place, above, part) for above in ("", "model") for part in parts]
+    for _ in range(TRIES):
+        lines: list[str] = []
+        before, results, failure = stat_files(folders, FILE_ENDINGS), list[Result](), None
+        try:
+            results.append(read(Directory(place, lines.append)))
+        except (InputError, OSError) as error:
+            failure = error
+        if stat_files(folders, FILE_ENDINGS) != before:
+            continue
+        for line in lines:
+            logger.warning(line)
+        if failure is not None:
+            raise failure
+        return results[0]
+    raise InputError(f"{place}: replaced {TRIES} times while it was read; load it when no other process is writing it")

@@ -1,0 +1,37 @@
+"""The formats of checkpoints, by the model_type of config.json; any other is a family's, in the Hugging Face layout.
+
+A format whose files are also those of the family keeps its model_type, and has its own name in bothways_format. A
+new format is one file here and one entry in FORMATS. A format is imported when a directory has it, or to save.
+"""
+
+from typing import TYPE_CHECKING
+
+from bothways.io import LazyTable
+from bothways.model.checkpoint.directory import STATIC
+from bothways.model.checkpoint.formats.format import Format
+from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE
+
+if TYPE_CHECKING:
+    from bothways.model.checkpoint.contents import Checkpoint
+
+FORMATS = LazyTable[type[Format]](
+    "bothways.model.checkpoint.formats",
+    {
+        "bothways-int8": "int8:Int8Format",
+        "bothways-cloze": "cloze:ClozeFormat",
+        "bothways-pruned": "pruned:PrunedFormat",
+        "bothways-mean-layer": "mean_layer:MeanLayerFormat",
+        "bothways-linear": "linear:LinearFormat",
+        "bothways-packed": "packed:PackedFormat",
+        STATIC: "tfidf:StaticFormat",
+        "bothways-tfidf": "tfidf:TfidfFormat",
+        "bothways-adapter": "adapter:AdapterFormat",
+        "peft": "adapter:PeftFormat",
+    },
+)
+
+
+def format_of(checkpoint: "Checkpoint") -> Format:
+    """The format in which a checkpoint is saved: the first that holds it."""
+    formats = (kind() for kind in FORMATS.values())
+    return next((entry for entry in formats if entry.holds(checkpoint)), HUGGING_FACE)

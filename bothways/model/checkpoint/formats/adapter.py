@@ -1,0 +1,177 @@
+"""Adapter directories: the trained parameters beside a model, and the way to it.
+
+LoRA is in the layout of peft: `adapter_config.json`, and `adapter_model.safetensors` with A and B by Hugging Face's
+names and the head if that layout has it. Other kinds, and heads that the layout lacks, are in `adapter.safetensors` by
+our names. `bothways.json` says under "adapter" what the kind, the head and the labels are; a directory that peft has
+written lacks it. What is done with the arrays is in checkpoint/adapter.py.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bothways.errors import InputError, MissingFile
+from bothways.io import get_object
+from bothways.model.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats.format import Format, Stored
+from bothways.model.checkpoint.weights import Array, is_finite, not_finite_error, open_safetensors, shorten
+from bothways.model.families import FamilySpec
+
+PEFT_WEIGHTS, OWN_WEIGHTS = "adapter_model.safetensors", "adapter.safetensors"
+PREFIX = "base_model.model."  # of names in peft's files
+TASK_TYPES = {"classes": "SEQ_CLS", "tokens": "TOKEN_CLS", "spans": "QUESTION_ANS"}  # peft's, by head
+# Keys of adapter_config.json that do not change the result, or repeat what the tensors show (which modules).
+IGNORED_KEYS = frozenset(
+    "adapter_type auto_mapping base_model_name_or_path corda_config eva_config exclude_modules inference_mode"
+    " layers_pattern layers_to_transform loftq_config lora_dropout lora_ga_config megatron_core modules_to_save"
+    " peft_type peft_version qalora_group_size readers revision runtime_config target_modules task_type".split()
+)
+SCALE_KEYS = frozenset({"alpha_pattern", "lora_alpha", "r", "rank_pattern"})  # read and checked with the tensors
+SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
+    "bias": ("none", "all", "lora_only"),
+    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),  # others change the model's weights as well
+    "use_rslora": (True, False),
+}
+DEFAULT_SCALE = 8  # peft's rank, and its alpha
+MAX_RANK = 4096
+LORA_PART = re.compile(r"(.*)\.(lora_(?:embedding_)?[AB])(?:\.weight)?")
+MAX_CHOICES, MAX_PATTERN = 4, 200  # groups and repetitions, and length, of a pattern that is compared with names
+BUFFERS = ("position_ids", "token_type_ids")  # of embeddings that were trained as a whole
+
+
+@dataclass(frozen=True)
+class AdapterFiles(Stored):
+    """A directory with an adapter: the contents of its two JSON files. The arrays are read by methods."""
+
+    directory: Path
+    config: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+
+    @staticmethod
+    def open(directory: Directory) -> "AdapterFiles":
+        """InputError if it is not an adapter, or one of an unsupported kind."""
+        file = directory.path / ADAPTER_CONFIG
+        if not file.is_file():
+            raise MissingFile(f"{directory.path}: {ADAPTER_CONFIG} not found; pass the directory of an adapter")
+        config = directory.json(ADAPTER_CONFIG)
+        kind = config.get("peft_type", "LORA")
+        if kind != "LORA":
+            raise InputError(f"{file}: peft_type {kind!r:.40} is not supported (supported: LORA); merge it with peft")
+        for name in config.keys() - IGNORED_KEYS - SCALE_KEYS:
+            value, known = config[name], SUPPORTED_VALUES.get(name, ())
+            is_neutral = value is None or value is False or value in ("", [], {})
+            if not is_neutral and not any(type(value) is type(one) and value == one for one in known):
+                raise InputError(f"{file}: {name!s:.60}={value!r:.60} is not supported; merge it with peft")
+        return AdapterFiles(directory.path, config, directory.metadata)
+
+    @property
+    def base(self) -> str:
+        """The directory or name of the model that it belongs to. InputError if the file does not say it."""
+        base, revision = self.config.get("base_model_name_or_path"), self.config.get("revision")
+        if not isinstance(base, str) or not base:
+            raise InputError(
+                f"{self.directory / ADAPTER_CONFIG}: base_model_name_or_path is missing; name the model: "
+                "bothways merge ADAPTER --base MODEL, or bothways.load(MODEL, adapter=...)"
+            )
+        is_of_hub = isinstance(revision, str) and revision and "@" not in base and not Path(base).exists()
+        return f"{base}@{revision}" if is_of_hub else base
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What bothways.json says of the adapter; empty for one that peft has written."""
+        return get_object(self.metadata, "adapter", self.directory / METADATA_FILE)
+
+    def own_tensors(self) -> dict[str, Array]:
+        """The tensors by our names; none without their file."""
+        file = self.directory / OWN_WEIGHTS
+        return dict(open_safetensors(file)) if file.exists() else {}
+
+    def peft_tensors(self, family: FamilySpec) -> tuple[dict[str, Array], str]:
+        """The tensors of peft's file by Hugging Face's names of their modules, `.lora_A` or the like behind them; and
+        the prefix that these names have but the file lacks, since it is of an encoder alone."""
+        file = self.directory / PEFT_WEIGHTS
+        if not file.exists():
+            raise MissingFile(f"{file}: not found; save the adapter again, as safetensors")
+        named: dict[str, Array] = {}
+        tensors = open_safetensors(file)
+        for name in sorted(tensors, key=lambda name: ".modules_to_save." in name):
+            value = tensors[name]
+            short = name.removeprefix(PREFIX).replace(".base_layer.", ".")
+            if ".original_module." in short or short.endswith(BUFFERS):
+                continue  # what modules_to_save replaces
+            again = re.sub(r"\.modules_to_save\.\w+\.", ".", short)  # bias="all" stores a head's biases twice
+            short = again if again in named else short.replace(".modules_to_save.", ".")
+            if (part := LORA_PART.fullmatch(short)) is not None:
+                short = f"{part[1]}.{part[2]}"
+            if short in named and not np.array_equal(named[short], value):
+                raise self.unused_error([name])
+            named[short] = value
+        if broken := [name for name, value in named.items() if not value.dtype.kind == "f" or not is_finite(value)]:
+            raise not_finite_error(file, broken)
+        if any(name.startswith(family.prefix) for name in named):
+            return named, ""
+        heads = {hf_name.split(".")[0] for table in family.head_names.values() for hf_name in table.values()}
+        prefixes = {name: "" if name.split(".")[0] in heads else family.prefix for name in named}
+        return {prefixes[name] + name: value for name, value in named.items()}, family.prefix
+
+    def unused_error(self, names: list[str]) -> InputError:
+        return InputError(
+            f"{self.directory}: no part of the model uses {shorten(sorted(names))}; pass the model that the adapter "
+            "was trained on, or merge it with peft"
+        )
+
+    def scale(self, name: str, rank: int) -> float:
+        """alpha / rank of a module. InputError if the config has no number, or another rank."""
+        file = self.directory / ADAPTER_CONFIG
+        alpha, stated = self._value("alpha_pattern", "lora_alpha", name), self._value("rank_pattern", "r", name)
+        if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not math.isfinite(alpha):
+            raise InputError(f"{file}: lora_alpha or alpha_pattern of {name} ({alpha!r:.40}) must be a number")
+        if stated != rank:
+            raise InputError(
+                f"{file}: r or rank_pattern of {name} is {stated!r:.40}, its tensors have {rank}; save it again"
+            )
+        return float(alpha) / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
+
+    def _value(self, patterns: str, default: str, name: str) -> Any:
+        """The value of the first pattern that matches the end of a module's name, else that of all modules."""
+        file = self.directory / ADAPTER_CONFIG
+        for pattern, value in get_object(self.config, patterns, file).items():
+            # Each can multiply the ways to match, also groups such as (.|.) and characters such as .? in a row.
+            choices = re.findall(r"\(\??|[*+?{]", pattern)
+            try:
+                if len(pattern) > MAX_PATTERN or len(choices) > MAX_CHOICES or re.search(r"\)[*+{]", pattern):
+                    raise re.error("too many groups or repetitions")
+                if re.fullmatch(rf"(.*\.)?({pattern})", name):
+                    return value
+            except re.error as error:
+                raise InputError(f"{file}: {patterns} {pattern!r:.60}: {error}; write out the modules") from None
+        return self.config.get(default, DEFAULT_SCALE)
+
+
+class AdapterFormat(Format):
+    """Adapters that Bothways has written."""
+
+    model_type = "bothways-adapter"
+
+    def open(self, directory: Directory) -> AdapterFiles:
+        return AdapterFiles.open(directory)
+
+
+class PeftFormat(AdapterFormat):
+    """LoRA that peft has written, and parameters that it has trained as a whole."""
+
+    model_type = "peft"
+
+
+def find_adapter(place: Path) -> AdapterFiles | None:
+    """The adapter in a directory, or the model of a run; None if it is something else."""
+    for candidate in (place, place / "model"):
+        if (candidate / ADAPTER_CONFIG).is_file() and not (candidate / CONFIG).exists():
+            return AdapterFiles.open(Directory(candidate))
+    return None

@@ -1,0 +1,93 @@
+"""What a format of checkpoints is: how a model is read from a directory, and written into one.
+
+A format has one file in this folder and one entry in FORMATS. What all formats share (labels, tokenizer, metadata,
+pooling) is in reading.py and checkpoint.py. Reading needs no torch.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from bothways.io import get_object
+from bothways.model.checkpoint.description import CONFIG
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.weights import Array
+from bothways.model.config import EncoderConfig
+from bothways.model.families import FamilySpec
+
+if TYPE_CHECKING:
+    from bothways.model.checkpoint.contents import Checkpoint
+
+HEAD_KEYS = {"architectures", "id2label", "label2id", "problem_type", "num_labels"}  # config keys of heads
+ONLY_BOTHWAYS = "only Bothways reads this model ({})"
+Naming = Literal["hugging_face", "exact", "int8"]
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """What is to be read: a directory, and what its config says."""
+
+    directory: Directory
+    family: FamilySpec
+    config: EncoderConfig
+
+
+class Stored:
+    """A model or an adapter in a directory, before its weights are read."""
+
+
+@dataclass(frozen=True)
+class StoredModel(Stored):
+    """A model in a directory.
+
+    hf_config: the content of config.json, as the family writes it. read: opens the weights, arrays by name; InputError
+    if the file is missing or broken. naming: of the arrays, by the family's names in the Hugging Face layout, or
+    exactly those of our parameters (of int8 models: with integers and scales). pooler_act: what a classification head
+    reads, if the family's own config cannot say it. normalized: whether text vectors are scaled to length 1; None means
+    that modules.json says it. changes: config fields that the family's config cannot say.
+    """
+
+    hf_config: Mapping[str, Any]
+    read: Callable[[ReadPlan], Mapping[str, Array]]
+    naming: Naming = "hugging_face"
+    pooler_act: str | None = None
+    normalized: bool | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def split_config(directory: Directory, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The content of config.json as the family writes it, and the object `name`, which has the family's model_type."""
+    entry = get_object(directory.config, name, directory.path / CONFIG)
+    config = {key: value for key, value in directory.config.items() if key != name}
+    return {**config, "model_type": entry.get("model_type")}, entry
+
+
+class Format(ABC):
+    """A way to store a model.
+
+    model_type: its name in config.json, so that no other library loads the files as something else; "" for a format
+    that keeps the model_type of the family. stores_pooling: whether the pooling of text vectors is written beside the
+    weights. is_read_by_others: whether transformers reads the whole model.
+    """
+
+    model_type: ClassVar[str] = ""
+    stores_pooling: ClassVar[bool] = True
+    is_read_by_others: ClassVar[bool] = False
+
+    @abstractmethod
+    def open(self, directory: Directory) -> Stored:
+        """What a directory holds. InputError if it holds no encoder."""
+
+    def holds(self, checkpoint: "Checkpoint") -> bool:
+        """Whether models like this one are saved in the format."""
+        return False
+
+    def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
+        """Write the weights. hf_config: config.json as the family writes it. Returns the content it shall have."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be written from a model alone")
+
+    def unread(self, checkpoint: "Checkpoint") -> str | None:
+        """A line about a model that transformers reads in part or not at all; None for others."""
+        return None if self.is_read_by_others else ONLY_BOTHWAYS.format(self.model_type)

@@ -1,0 +1,51 @@
+"""Int8 models: most linear layers in 8 bits, which only Bothways computes with (model/int8.py)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bothways.model.checkpoint.description import CONFIG
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats.format import Format, ReadPlan, StoredModel, split_config
+from bothways.model.checkpoint.formats.pruned import HEADS, read_heads, split_heads
+from bothways.model.checkpoint.weights import (
+    INT8_WEIGHTS,
+    TensorFiles,
+    is_finite,
+    not_finite_error,
+    open_declared,
+    write_weights,
+)
+
+if TYPE_CHECKING:
+    from bothways.model.checkpoint.contents import Checkpoint
+
+
+class Int8Format(Format):
+    model_type = "bothways-int8"
+
+    def open(self, directory: Directory) -> StoredModel:
+        config, quantization = split_config(directory, "quantization_config")
+        changes = read_heads(quantization, directory.path / CONFIG) if HEADS in quantization else {}
+        return StoredModel(config, read_int8, "int8", quantization.get("pooler_act"), changes=changes)
+
+    def holds(self, checkpoint: "Checkpoint") -> bool:
+        from bothways.model.int8 import is_int8
+
+        return is_int8(checkpoint.model)
+
+    def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
+        from bothways.model.int8 import int8_state_dict
+
+        whole, entry = split_heads(checkpoint, hf_config)
+        write_weights(int8_state_dict(checkpoint.model), directory / INT8_WEIGHTS)
+        quantization = {"quant_method": self.model_type, **entry}
+        return {**whole, "quantization_config": quantization, "model_type": self.model_type}
+
+
+def read_int8(plan: ReadPlan) -> TensorFiles:
+    """The tensors of an int8 model. InputError if the file is missing or broken."""
+    file = plan.directory.path / INT8_WEIGHTS
+    tensors = open_declared(file, "int8", "quantize the model again")
+    if broken := [name for name, value in tensors.items() if not is_finite(value)]:
+        raise not_finite_error(file, broken)
+    return tensors

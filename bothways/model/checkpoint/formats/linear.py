@@ -1,0 +1,73 @@
+"""Linear classifiers on the mean of the tokens, which most families lack: stored as sentence-transformers modules.
+
+The encoder is in a separate folder, in the Hugging Face layout.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bothways.model.checkpoint.description import CONFIG
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats.format import HEAD_KEYS, Format, ReadPlan, StoredModel
+from bothways.model.checkpoint.formats.hugging_face import write_files
+from bothways.model.checkpoint.sentence_transformers import DENSE, TRANSFORMER, write_modules
+from bothways.model.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors
+from bothways.model.config import NO_POOLER, encodes_separately, unit_scale
+
+if TYPE_CHECKING:
+    from bothways.model.checkpoint.contents import Checkpoint
+
+
+class LinearFormat(Format):
+    model_type = "bothways-linear"
+    stores_pooling = False  # `write` does
+
+    def open(self, directory: Directory) -> StoredModel:
+        act = directory.config.get("pooler_act", "none")
+        head_config = {key: directory.config[key] for key in HEAD_KEYS & directory.config.keys()}
+        config = directory.read(directory.path / TRANSFORMER / CONFIG) | head_config
+        return StoredModel(config, read_linear_model, pooler_act=act, normalized=act != "none")
+
+    def holds(self, checkpoint: "Checkpoint") -> bool:
+        model = checkpoint.model
+        return "classes" in model.num_outputs and model.config.pooler_act in NO_POOLER
+
+    def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
+        from bothways.model.checkpoint.changes.new_head import encoder_only
+
+        model = checkpoint.model
+        (directory / TRANSFORMER).mkdir()
+        write_files(encoder_only(checkpoint), directory / TRANSFORMER)
+        unit, output = model.config.pooler_act != "none", model.heads["classes"].get_submodule("output").state_dict()
+        scale = unit_scale(model.config.hidden_size) if unit else 1.0
+        write_modules(
+            directory,
+            model.config,
+            normalized=unit,
+            linear=(output["weight"] * scale, output["bias"]),
+            has_linear=not encodes_separately(
+                model.config
+            ),  # of pairs, the modules compute the vectors of single texts
+            encoder=TRANSFORMER,
+        )
+        head_config = {key: hf_config[key] for key in sorted(HEAD_KEYS & hf_config.keys())}
+        return {**head_config, "model_type": self.model_type, "pooler_act": model.config.pooler_act}
+
+    def unread(self, checkpoint: "Checkpoint") -> str:
+        computing = (
+            "Bothways computes"
+            if encodes_separately(checkpoint.model.config)
+            else "Bothways and sentence-transformers compute"
+        )
+        return f"only {computing} the scores of this model; --pooling cls gives a head that transformers reads too"
+
+
+def read_linear_model(plan: ReadPlan) -> TensorFiles:
+    """The weights of the encoder and the head. In the file, the head's are scaled to vectors of length 1."""
+    head = plan.family.head_names["classes"]["output"]
+    scale = 1.0 if plan.config.pooler_act == "none" else unit_scale(plan.config.hidden_size)
+    dense, encoder = (
+        open_safetensors(plan.directory.path / folder / WEIGHTS).locations for folder in (DENSE, TRANSFORMER)
+    )
+    named = {f"{head}.{name}": dense[f"linear.{name}"] for name in ("weight", "bias") if f"linear.{name}" in dense}
+    return TensorFiles({**encoder, **named}, {f"{head}.weight": scale})

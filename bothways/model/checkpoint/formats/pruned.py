@@ -1,0 +1,68 @@
+"""Models with fewer attention heads than their hidden size has room for, which only Bothways computes with.
+
+The Hugging Face layout has no place for it: there, the number of heads times their size is the hidden size. The
+weights have Hugging Face's names; config.json has the number of heads before the cut, and the rest beside it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bothways.errors import InputError
+from bothways.model.checkpoint.description import CONFIG
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats.format import Format, ReadPlan, StoredModel, split_config
+from bothways.model.checkpoint.formats.hugging_face import hf_state_dict
+from bothways.model.checkpoint.weights import TensorFiles, open_declared, write_floats
+from bothways.model.config import NO_POOLER
+from bothways.model.families import FAMILIES
+
+if TYPE_CHECKING:
+    from bothways.model.checkpoint.contents import Checkpoint
+
+PRUNED_WEIGHTS = "pruned.safetensors"  # under the usual name other libraries would load some of it
+HEADS, HEAD_SIZE = "num_attention_heads", "attention_head_size"
+
+
+class PrunedFormat(Format):
+    model_type = "bothways-pruned"
+
+    def open(self, directory: Directory) -> StoredModel:
+        config, pruning = split_config(directory, "pruning_config")
+        changes = read_heads(pruning, directory.path / CONFIG)
+        return StoredModel(config, read_pruned, pooler_act=pruning.get("pooler_act"), changes=changes)
+
+    def holds(self, checkpoint: "Checkpoint") -> bool:
+        return checkpoint.model.config.attention_head_size is not None
+
+    def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
+        family = FAMILIES[checkpoint.model_type]
+        write_floats(hf_state_dict(checkpoint.model, family, family.prefix), directory / PRUNED_WEIGHTS)
+        whole, pruning = split_heads(checkpoint, hf_config)
+        return {**whole, "model_type": self.model_type, "pruning_config": pruning}
+
+
+def split_heads(checkpoint: "Checkpoint", hf_config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The config with the number of heads before the cut, and an object with what the family's config cannot say: the
+    heads that are left, if some are missing, and what a head on classes reads."""
+    config, entry = checkpoint.model.config, {"model_type": hf_config["model_type"]}
+    if config.attention_head_size is not None:
+        num_heads = FAMILIES[checkpoint.model_type].config_keys[HEADS]
+        hf_config = {**hf_config, num_heads: config.hidden_size // config.head_size}
+        entry |= {HEADS: config.num_attention_heads, HEAD_SIZE: config.head_size}
+    if "classes" in checkpoint.model.num_outputs and config.pooler_act in NO_POOLER:
+        entry["pooler_act"] = config.pooler_act
+    return hf_config, entry
+
+
+def read_heads(stored: Mapping[str, Any], file: Path) -> dict[str, int]:
+    """The config fields of a model without some heads. InputError if they are no integers."""
+    changes = {name: stored.get(name) for name in (HEADS, HEAD_SIZE)}
+    for name, value in changes.items():
+        if type(value) is not int or not 0 < value < 2**16:
+            raise InputError(f"{file}: {name} ({value!r:.40}) must be an integer from 1; prune the model again")
+    return {name: value for name, value in changes.items() if value is not None}
+
+
+def read_pruned(plan: ReadPlan) -> TensorFiles:
+    return open_declared(plan.directory.path / PRUNED_WEIGHTS, "a pruned model", "prune the model again")

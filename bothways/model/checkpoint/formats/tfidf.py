@@ -1,0 +1,89 @@
+"""Models without an encoder. Linear models over TF-IDF: their terms as JSON, their weights beside them. Static vectors:
+a table of vectors and a tokenizer, as model2vec stores them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from bothways.errors import InputError
+from bothways.io import atomic_directory, write_json
+from bothways.measure.linear.tfidf import Tfidf, TfidfModel
+from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, MULTI_LABEL, Description, problem_type
+from bothways.model.checkpoint.directory import STATIC, Directory
+from bothways.model.checkpoint.formats.format import Format, Stored
+from bothways.model.checkpoint.weights import not_finite_error, write_weights
+
+TERMS, WEIGHTS = "terms.json", "tfidf.safetensors"
+ENCODER = "encoder"  # beside a TF-IDF model that is the better model of a run
+
+
+class TfidfFormat(Format):
+    model_type = "bothways-tfidf"
+
+    def open(self, directory: Directory) -> Stored:
+        raise no_encoder_error(directory.path, classifies=directory.config.get("problem_type") != "regression")
+
+
+class StaticFormat(Format):
+    model_type = STATIC
+
+    def open(self, directory: Directory) -> Stored:
+        raise InputError(
+            f"{directory.path}: static vectors, which have no encoder; name an encoder, such as bothways-en"
+        )
+
+
+def no_encoder_error(directory: Path, *, classifies: bool) -> InputError:
+    """The error of a use for which a TF-IDF model lacks an encoder."""
+    kind = "classifies texts" if classifies else "predicts a number for each text (regression)"
+    beside = directory.parent / ENCODER
+    other = str(beside) if (beside / CONFIG).exists() else "a checkpoint with an encoder"
+    return InputError(
+        f"{directory}: a TF-IDF model, which {kind} and has no encoder; use it with predict, evaluate or info, or pass "
+        f"{other}"
+    )
+
+
+def write_tfidf(model: TfidfModel, described: Description, target: Path) -> None:
+    """Write a TF-IDF model. described: its labels and metadata."""
+    import torch
+
+    names = {str(index): name for index, name in enumerate(described.labels)}
+    config = {"model_type": TfidfFormat.model_type, "problem_type": problem_type(described, 1), "id2label": names}
+    terms = {"words": [*model.tfidf.words], "characters": [*model.tfidf.characters]}
+    weights = {"idf": model.tfidf.idf_F, "weight": model.weight_CF, "bias": model.bias_C}
+    with atomic_directory(target) as directory:
+        write_json(directory / CONFIG, {**config, "strength": model.strength})
+        (directory / TERMS).write_text(json.dumps(terms), encoding="utf-8")
+        write_weights({name: torch.from_numpy(value).float() for name, value in weights.items()}, directory / WEIGHTS)
+        write_json(directory / METADATA_FILE, {"format": 1, **described.metadata})
+
+
+def read_tfidf(directory: Directory) -> tuple[TfidfModel, Description]:
+    """InputError if terms, weights and labels do not belong together."""
+    config, file = directory.config, directory.path / WEIGHTS
+    terms, weights = directory.read(directory.path / TERMS), dict[str, np.ndarray](load_file(file))
+    if broken := [name for name, value in weights.items() if not np.isfinite(value).all()]:
+        raise not_finite_error(file, broken)
+    words, characters = ({term: index for index, term in enumerate(terms[name])} for name in ("words", "characters"))
+    size = len(words) + len(characters)
+    num_outputs, num_features = weights["weight"].shape
+    if (
+        weights["idf"].shape != (size,)
+        or weights["bias"].shape != (num_outputs,)
+        or num_features not in (size, 4 * size + 2)
+    ):
+        raise InputError(f"{file}: does not belong to {TERMS}; fine-tune again")
+    labels = tuple(map(str, (config.get("id2label") or {}).values()))
+    if num_outputs != max(1, len(labels)):
+        raise InputError(f"{directory.path / CONFIG}: id2label does not belong to {WEIGHTS}; fine-tune again")
+    tfidf = Tfidf(words, characters, weights["idf"])
+    described = Description(
+        model_type=TfidfFormat.model_type,
+        labels=labels,
+        multi_label=config.get("problem_type") == MULTI_LABEL,
+        metadata=directory.metadata,
+    )
+    return TfidfModel(tfidf, weights["weight"], weights["bias"], float(config["strength"])), described

@@ -1,0 +1,146 @@
+"""What the files of a directory say of a model: config, description and named arrays. No torch."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InputError, format_count
+from bothways.log import escape_line
+from bothways.model.checkpoint.description import CONFIG, MULTI_LABEL, Description
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats import FORMATS
+from bothways.model.checkpoint.formats.format import Format, Naming, ReadPlan, StoredModel
+from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE
+from bothways.model.checkpoint.sentence_transformers import check_settings, lowers_texts, normalizes, read_pooling
+from bothways.model.checkpoint.weights import Array, shorten
+from bothways.model.config import NO_POOLER, NUM_OUTPUTS, EncoderConfig
+from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
+from bothways.text.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
+from bothways.text.tokenizer.tokenizer import Tokenizer
+
+MAX_LABELS = 1_000_000
+
+
+def detect(directory: Directory) -> Format:
+    """The format of a directory."""
+    return FORMATS[directory.format]() if directory.format in FORMATS else HUGGING_FACE
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model in a directory, without modules.
+
+    hf_config: the content of config.json, as the family writes it. extra: its unknown keys. names: of the classes.
+    arrays: the weights, read on access. naming: their names (formats/format.py). normalized: whether text vectors are
+    scaled to length 1; None means that modules.json says it.
+    """
+
+    directory: Directory
+    family: FamilySpec
+    config: EncoderConfig
+    hf_config: Mapping[str, Any]
+    extra: Mapping[str, Any]
+    names: tuple[str, ...]
+    arrays: Mapping[str, Array]
+    naming: Naming
+    normalized: bool | None
+
+    @staticmethod
+    def read(directory: Directory) -> "ModelFiles":
+        """InputError for missing, malformed or unsupported files."""
+        file, stored = directory.path / CONFIG, detect(directory).open(directory)
+        assert isinstance(stored, StoredModel), "an adapter, which belongs to a model"
+        family = read_family(stored.hf_config, file)
+        config, extra = family.parse_config(stored.hf_config, file)
+        if (act := stored.pooler_act) is not None:
+            if act not in NO_POOLER:
+                raise InputError(f"{file}: pooler_act {act!r:.60} is not supported; use one of {', '.join(NO_POOLER)}")
+            config = config.replace(pooling="mean", pooler_act=act)
+        config = config.replace(**stored.changes)
+        if extra:
+            directory.warn(f"{file}: unknown keys, kept but ignored: {escape_line(shorten(sorted(extra)))}")
+        names = _read_labels(stored.hf_config, file)
+        arrays = stored.read(ReadPlan(directory, family, config))
+        return ModelFiles(
+            directory, family, config, stored.hf_config, extra, names, arrays, stored.naming, stored.normalized
+        )
+
+    @cached_property
+    def outputs(self) -> dict[str, int]:
+        """The heads whose weights are in the files, with their numbers of outputs."""
+        if self.naming == "hugging_face":
+            sizes = {**NUM_OUTPUTS, "classes": len(self.names), "tokens": len(self.names)}
+            heads = self.family.find_heads(self.arrays, str(self.hf_config.get("architectures")))
+            return {name: sizes[name] for name in self.family.head_names if name in heads}
+        heads = {name.split(".")[1] for name in self.arrays if name.startswith("heads.")}
+        biases = {name: f"heads.{name}.output.bias" for name in sorted(heads)}
+        sizes = {name: len(self.arrays[bias]) for name, bias in biases.items() if bias in self.arrays}
+        return {name: NUM_OUTPUTS.get(name, sizes.get(name, 0)) for name in biases}
+
+    @cached_property
+    def description(self) -> Description:
+        """Labels, pooling and metadata. InputError if they do not belong to the weights, or if sentence-transformers
+        computes other vectors."""
+        directory, size = self.directory, self.outputs.get("classes", self.outputs.get("tokens"))
+        multi_label, commit = self.hf_config.get("problem_type") == MULTI_LABEL, directory.commit
+        check_settings(directory, self.config.hidden_size, directory.warn)
+        has_labels = multi_label or self.outputs.get("classes", 1) > 1 or "tokens" in self.outputs
+        if has_labels:
+            _check_labels(self.names, size, directory.path / CONFIG)
+        return Description(
+            model_type=self.family.model_type,
+            labels=self.names if has_labels else (),
+            multi_label=multi_label,
+            pooling=read_pooling(directory),
+            normalized=normalizes(directory) if self.normalized is None else self.normalized,
+            metadata=directory.metadata if commit is None else {**directory.metadata, "hub": {"model": commit}},
+        )
+
+    def read_tokenizer(self) -> Tokenizer | None:
+        """The tokenizer; None without its files. InputError if it does not belong to the model."""
+        directory = self.directory
+        if not any(map(directory.has, TOKENIZER_FILES)):
+            return None
+        tokenizer = Tokenizer.load(directory)
+        if len(tokenizer) > self.config.vocab_size:
+            raise InputError(
+                f"{directory.path}: the tokenizer has {len(tokenizer)} entries, the model only "
+                f"{self.config.vocab_size}; use the tokenizer that belongs to the model"
+            )
+        return tokenizer.lowercased() if lowers_texts(directory) else tokenizer
+
+
+def _check_labels(labels: Sequence[str], num_outputs: int | None, file: Path) -> None:
+    if num_outputs != len(labels):  # in int8 models; in others the shapes have been compared
+        raise InputError(
+            f"{file}: id2label has {format_count(len(labels), 'class', 'classes')}, the weights have {num_outputs}; "
+            "correct id2label"
+        )
+    if duplicates := [name for name, count in Counter(labels).items() if count > 1]:
+        raise InputError(f"{file}: id2label has {duplicates[0]!r} more than once; give each class a different name")
+
+
+def read_family(hf_config: Mapping[str, Any], source: object) -> FamilySpec:
+    """The family of a config. InputError, naming the source, if its model_type is unknown."""
+    model_type = hf_config.get("model_type", DEFAULT_MODEL_TYPE if "type_vocab_size" in hf_config else None)
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        known = ", ".join(sorted(FAMILIES))
+        raise InputError(f"{source}: model_type {model_type!r:.60} is not supported (supported: {known})")
+    return FAMILIES[model_type]
+
+
+def _read_labels(hf_config: Mapping[str, Any], source: Path) -> tuple[str, ...]:
+    names, count = hf_config.get("id2label") or {}, hf_config.get("num_labels", 2)
+    if not names:
+        if type(count) is not int or not 0 <= count <= MAX_LABELS:
+            raise InputError(f"{source}: num_labels ({count!r:.60}) must be an integer from 0 to {MAX_LABELS:,}")
+        return tuple(f"LABEL_{index}" for index in range(count))
+    if isinstance(names, dict) and all(isinstance(name, str | int | float) for name in names.values()):
+        labels = {key: str(name) for key, name in names.items()}
+        if sorted(labels) == sorted(map(str, range(len(labels)))):
+            return tuple(labels[str(index)] for index in range(len(labels)))
+    example = '{"0": "neg", "1": "pos"}'
+    raise InputError(f"{source}: id2label must name the classes 0, 1, 2 ..., for example {example}")

@@ -1,0 +1,28 @@
+"""Encoder families, such as BERT, RoBERTa and ModernBERT, by Hugging Face model_type; each is imported when it is used.
+
+Code outside this folder does not depend on the name of a family.
+"""
+
+from bothways.io import LazyTable
+from bothways.model.families.spec import FamilySpec
+
+__all__ = ["DEFAULT_MODEL_TYPE", "FAMILIES", "FamilySpec"]
+
+DEFAULT_MODEL_TYPE = "bert"  # for configs without model_type, as written in 2018 and 2019 (SciBERT)
+FAMILIES = LazyTable[FamilySpec](
+    "bothways.model.families",
+    {
+        "bert": "bert:BERT",
+        "albert": "albert:ALBERT",
+        "distilbert": "bert:DISTILBERT",
+        "electra": "bert:ELECTRA",
+        "roberta": "bert:ROBERTA",
+        "xlm-roberta": "bert:XLM_ROBERTA",
+        "modernbert": "modernbert:MODERNBERT",
+        "longformer": "longformer:LONGFORMER",
+        "big_bird": "bigbird:BIG_BIRD",
+        "deberta": "deberta:DEBERTA",
+        "deberta-v2": "deberta:DEBERTA_V2",
+        "bothways-oneway": "bert:ONE_WAY",
+    },
+)

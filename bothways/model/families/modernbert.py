@@ -1,0 +1,158 @@
+"""ModernBERT (Warner 2024): rotary positions, pre-norm, gated feed-forward, windows in most layers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bothways.errors import InputError
+from bothways.model.config import EncoderConfig
+from bothways.model.families.spec import ACTIVATIONS, FamilySpec, architectures
+
+DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
+LONG = 512  # tokens; shorter texts are as fast without windows
+THETA, THETA_WINDOW = 160_000.0, 10_000.0
+POOLINGS = {"cls": "first", "mean": "mean"}
+AXES: dict[str, Any] = {
+    "type_vocab_size": 0,
+    "position_embedding": "rotary",
+    "norm": "pre",
+    "feed_forward": "gated",
+    "linear_bias": False,
+    "norm_bias": False,
+    "layer_norm_eps": 1e-5,
+    "pooler_act": "gelu",
+    "pooler_norm": True,
+    "head_bias": False,
+}
+CLASSES = {"output": "classifier", "pooler.dense": "head.dense", "pooler.norm": "head.norm"}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
+
+
+def read_rotary_bases(hf_config: Mapping[str, Any]) -> tuple[float, float]:
+    """The bases of layers with full attention and of those with windows. InputError for scaled ones."""
+    rope = hf_config.get("rope_parameters") or {}
+    for kind, parameters in rope.items():
+        if isinstance(parameters, dict) and parameters.get("rope_type", "default") != "default":
+            raise InputError(f"rope_type {parameters['rope_type']!r:.60} of {kind:.60} is not supported ('default' is)")
+    if hf_config.get("rope_scaling"):
+        raise InputError(f"rope_scaling {hf_config['rope_scaling']!r:.60} is not supported (null is)")
+    full, sliding = (rope.get(kind) or {} for kind in ("full_attention", "sliding_attention"))
+    return (
+        full.get("rope_theta") or hf_config.get("global_rope_theta") or THETA,
+        sliding.get("rope_theta") or hf_config.get("local_rope_theta") or THETA_WINDOW,
+    )
+
+
+def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The layers with windows are a list or a period, the rotary bases a table or two numbers."""
+    theta, theta_window = read_rotary_bases(hf_config)
+    every = hf_config.get("global_attn_every_n_layers") or DEFAULT_EVERY
+    if kinds := hf_config.get("layer_types"):
+        full_layers = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
+        every = full_layers[1] if len(full_layers) > 1 else len(kinds)
+        if full_layers != list(range(0, len(kinds), every)):
+            raise InputError(
+                f"layer_types with full attention at {full_layers!r:.60} is not supported; "
+                "use every n-th layer from the first"
+            )
+    biases = {hf_config.get("attention_bias", False), hf_config.get("mlp_bias", False)}
+    if len(biases) != 1:
+        raise InputError("attention_bias and mlp_bias must be equal; set both or neither")
+    activation = hf_config.get("classifier_activation", "gelu")
+    if activation != hf_config.get("hidden_activation", "gelu"):
+        raise InputError("classifier_activation and hidden_activation must be equal")
+    if (pooling := hf_config.get("classifier_pooling", "cls")) not in POOLINGS:
+        raise InputError(f"classifier_pooling={pooling!r:.60} is not supported; use {' or '.join(POOLINGS)}")
+    if not isinstance(window := hf_config.get("local_attention", DEFAULT_WINDOW), int) or (window < 2 and every > 1):
+        raise InputError(f"local_attention={window!r:.60} is not supported; use at least 2 tokens")
+    return {
+        "attention_window": window // 2,
+        "full_attention_every": every,
+        "rotary_theta": theta,
+        "rotary_theta_window": theta_window,
+        "linear_bias": biases.pop(),
+        "pooling": POOLINGS[pooling],
+        "pooler_act": ACTIVATIONS.get(activation, activation),
+    }
+
+
+def write_config(config: EncoderConfig) -> dict[str, Any]:
+    kinds = [
+        "sliding_attention" if config.layer_window(i) else "full_attention" for i in range(config.num_hidden_layers)
+    ]
+    return {
+        "local_attention": 2 * config.attention_window,
+        "layer_types": kinds,
+        "global_attn_every_n_layers": config.full_attention_every,
+        "rope_parameters": {
+            "full_attention": {"rope_theta": config.rotary_theta, "rope_type": "default"},
+            "sliding_attention": {"rope_theta": config.rotary_theta_window, "rope_type": "default"},
+        },
+        "attention_bias": config.linear_bias,
+        "mlp_bias": config.linear_bias,
+        "embedding_dropout": config.hidden_dropout_prob,
+        "classifier_pooling": {ours: name for name, ours in POOLINGS.items()}[config.pooling],
+        "classifier_activation": {ours: name for name, ours in reversed(ACTIVATIONS.items())}[config.hidden_act],
+        "classifier_dropout": config.head_dropout,
+    }
+
+
+def new_config(config: EncoderConfig) -> EncoderConfig:
+    """The config of a new model: with biases, which local initialization needs (model/local_init.py), and with windows
+    only if it reads long texts."""
+    every = DEFAULT_EVERY if config.max_position_embeddings > LONG else 1
+    axes = {**AXES, "linear_bias": True}
+    return config.replace(**axes, attention_window=DEFAULT_WINDOW // 2, full_attention_every=every)
+
+
+MODERNBERT = FamilySpec(
+    model_type="modernbert",
+    prefix="model.",
+    config_keys={
+        "vocab_size": "vocab_size",
+        "hidden_size": "hidden_size",
+        "num_hidden_layers": "num_hidden_layers",
+        "num_attention_heads": "num_attention_heads",
+        "intermediate_size": "intermediate_size",
+        "max_position_embeddings": "max_position_embeddings",
+        "hidden_act": "hidden_activation",
+        "hidden_dropout_prob": "mlp_dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "initializer_range": "initializer_range",
+        "layer_norm_eps": "norm_eps",
+        "norm_bias": "norm_bias",
+        "classifier_dropout": "classifier_dropout",
+        "head_bias": "classifier_bias",
+        "pad_token_id": "pad_token_id",
+    },
+    defaults={**AXES, **NO_DROPOUT, "intermediate_size": 1152, "max_position_embeddings": 8192},
+    supported_values={"decoder_bias": (True,)},
+    ignored_keys=frozenset(
+        "attention_bias mlp_bias local_attention global_attn_every_n_layers layer_types rope_parameters rope_scaling"
+        " global_rope_theta local_rope_theta embedding_dropout classifier_activation classifier_pooling"
+        " deterministic_flash_attn initializer_cutoff_factor reference_compile"
+        " repad_logits_with_grad sparse_pred_ignore_index sparse_prediction position_embedding_type".split()
+    ),
+    parameter_names={
+        "embeddings.words": "embeddings.tok_embeddings",
+        "embeddings.norm": "embeddings.norm",
+        "layers.{}.attention_norm": "layers.{}.attn_norm",
+        "layers.{}.attention.qkv": "layers.{}.attn.Wqkv",
+        "layers.{}.attention.output": "layers.{}.attn.Wo",
+        "layers.{}.feed_forward_norm": "layers.{}.mlp_norm",
+        "layers.{}.feed_forward.inner": "layers.{}.mlp.Wi",
+        "layers.{}.feed_forward.output": "layers.{}.mlp.Wo",
+        "final_norm": "final_norm",
+    },
+    head_names={
+        "masked_words": {"transform": "head.dense", "norm": "head.norm", "bias": "decoder.bias"},
+        "classes": CLASSES,
+        "tokens": CLASSES,
+        "spans": CLASSES,
+    },
+    architectures=architectures("ModernBert"),
+    read_config=read_config,
+    write_config=write_config,
+    max_length=8192,
+    supports_mean_pooling=True,
+    new_config=new_config,
+)

@@ -1,0 +1,120 @@
+"""ONNX export: write the graph, and keep it only if its scores equal the model's (parity.py).
+
+The directory also gets the tokenizer's files and config.json, which is all that transformers' AutoTokenizer and ONNX
+Runtime need, and bothways.json with the report of the comparison.
+"""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InputError, MissingFile
+from bothways.io import atomic_directory, read_json, write_json
+from bothways.log import logger
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.checkpoint import check_target
+from bothways.model.checkpoint.contents import Checkpoint, check_plain
+from bothways.model.checkpoint.description import CONFIG
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats.linear import LinearFormat
+from bothways.model.checkpoint.sentence_transformers import MODULES, TRANSFORMER
+from bothways.model.checkpoint.weights import WEIGHTS
+from bothways.model.config import encodes_separately
+from bothways.model.int8 import is_int8
+from bothways.settings.deploy import Export
+from bothways.shrink.export import graph, int8, parity
+from bothways.shrink.export.graph import Vectors
+from bothways.tasks.pooling import pooling_name
+
+GRAPH = "model.onnx"
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> dict[str, Any]:
+    """Export to a directory; returns its entry in bothways.json. write_line is called with each line of the tables.
+
+    InputError if a score differs by more than the tolerance (then nothing is written), or if the int8 score drops too
+    much (then the float32 file is kept).
+    """
+    check(settings)
+    source = Directory(settings.model).path
+    loaded = checkpoint.load(source)
+    if is_int8(loaded.model):
+        raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")
+    check_plain(loaded.model)
+    if encodes_separately(loaded.model.config):
+        raise InputError(f"{source}: encodes the texts of a pair separately, which the exported graph cannot do")
+    if loaded.model.config.direction != "both":
+        direction = loaded.model.config.direction
+        raise InputError(f"{source}: a one-directional model ({direction}); only bidirectional models can be exported")
+    heads = set(loaded.model.num_outputs)
+    if settings.int8 and ("replaced_tokens" in heads or ("masked_words" in heads and loaded.pooling)):
+        raise InputError(f"{source}: no metric is available for these heads to measure int8; leave out --int8")
+    vectors = vector_pooling(loaded)
+    with atomic_directory(settings.out, marker=GRAPH) as directory:
+        graph.write(loaded.model, vectors, directory / GRAPH)
+        report = parity.compare(parity.session(directory / GRAPH), loaded, vectors, tolerance=settings.tolerance)
+        report.check(settings.model)
+        entry = facts(loaded, vectors, report)
+        write_files(replace(loaded, pooling=None, metadata={**loaded.metadata, "onnx": entry}), directory)
+    for line in (*report.as_table(), f"{megabytes(settings.out / GRAPH)} in {settings.out / GRAPH}"):
+        write_line(line)
+    if settings.texts is None:
+        return entry
+    choice = int8.write(loaded, settings.out / GRAPH, settings.texts, settings, settings.max_drop)
+    for line in choice.as_table():
+        write_line(line)
+    return {**entry, "int8": choice.as_json()}
+
+
+def check(settings: Export) -> None:
+    """InputError if the settings cannot be met, before any work."""
+    if absent := [name for name in PACKAGES if find_spec(name) is None]:
+        raise InputError(f'export needs {", ".join(absent)}; install them: pip install "bothways[onnx]"')
+    if settings.int8 != (settings.texts is not None):
+        raise InputError("--int8 is measured on your texts; give both --int8 and --with FILE, or neither")
+    if settings.texts and not settings.texts.exists():
+        raise MissingFile(f"{settings.texts}: no such file; name a file of texts to measure int8 on")
+    check_target(settings.out, holds=GRAPH)
+    if (settings.out / GRAPH).exists():
+        raise InputError(f"{settings.out}: already contains an exported model; name another, or delete that one")
+
+
+def vector_pooling(loaded: Checkpoint) -> Vectors:
+    """The pooling of modules.json and 1_Pooling; without them a normalized mean, as in `bothways embed`."""
+    return Vectors(pooling_name("auto", loaded.pooling), normalize=loaded.normalized)
+
+
+def facts(loaded: Checkpoint, vectors: Vectors, report: parity.Report) -> dict[str, Any]:
+    """The entry of the file in bothways.json."""
+    pooled = {} if loaded.model.num_outputs else {"pooling": vectors.pooling, "normalize": vectors.normalize}
+    return {
+        "opset": graph.OPSET,
+        "inputs": graph.input_names(loaded.model),
+        **pooled,
+        "versions": {name: version(name) for name in ("torch", *PACKAGES)},
+        "parity": report.as_json(),
+    }
+
+
+def write_files(loaded: Checkpoint, directory: Path) -> None:
+    """Write the checkpoint without its weights, which the graph contains."""
+    with tempfile.TemporaryDirectory(dir=directory) as whole:
+        saved, linear = Path(whole, "checkpoint"), LinearFormat()
+        checkpoint.save(loaded, saved, linear if linear.holds(loaded) else None)
+        if (saved / TRANSFORMER).exists():  # sentence-transformers' parts: one config of the family replaces them
+            config = read_json(saved / TRANSFORMER / CONFIG) | read_json(saved / CONFIG)
+            family = read_json(saved / TRANSFORMER / CONFIG)["model_type"]
+            write_json(saved / CONFIG, {**config, "model_type": family})
+        for file in saved.iterdir():
+            if file.is_file() and file.name not in (WEIGHTS, MODULES):
+                file.rename(directory / file.name)
+
+
+def megabytes(file: Path) -> str:
+    data = file.with_name(f"{file.name}.data")
+    return f"{sum(part.stat().st_size for part in (file, data) if part.exists()) / 1e6:,.1f} MB"

@@ -1,0 +1,143 @@
+"""The exported ONNX graph: from input_ids and attention_mask [B, S] to transformers' outputs.
+
+Written by torch's exporter with standard operators only, so that any runtime can read it. Letters: B texts padded to S
+tokens, T = B * S; H hidden size.
+"""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from bothways.model.layout import Padded
+from bothways.model.model import Model
+from bothways.text.batch import Batch
+
+# Opset 20 has Gelu and LayerNormalization as single operators. Under ONNX Runtime 1.31 it is as fast as 23, whose
+# Attention does not accept a mask of keys only, and as ONNX Runtime's own fused operators (docs/LOG.md).
+OPSET = 20
+MOST_BYTES = 2**31 - 2**24  # bytes of weights in one file, since protobuf is limited to 2 GB
+NOISE = (  # the exporter's warnings about its own internals
+    (UserWarning, r"# The axis name: .* will not be used, since it shares the same shape constraints"),
+    (FutureWarning, r"`isinstance\(treespec, LeafSpec\)` is deprecated"),
+)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output: values per token (by_token: [T, ...]) or per text ([N, ...])."""
+
+    name: str
+    by_token: bool
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """How a text's vector is computed: mean, cls or max of its tokens' vectors, optionally scaled to length 1."""
+
+    pooling: str
+    normalize: bool
+
+    def __call__(self, hidden_TH: Tensor, layout: Padded) -> Tensor:
+        """[B, H]"""
+        hidden_BSH, real_BS1 = hidden_TH.unflatten(0, layout.real.shape), layout.real[..., None]
+        if self.pooling == "cls":
+            vectors_BH = hidden_TH[layout.first_tokens]
+        elif self.pooling == "max":
+            vectors_BH = hidden_BSH.masked_fill(~real_BS1, layout.HIDDEN).amax(1)
+        else:
+            vectors_BH = torch.where(real_BS1, hidden_BSH, 0.0).sum(1) / real_BS1.sum(1).clamp(min=1)
+        return nn.functional.normalize(vectors_BH) if self.normalize else vectors_BH
+
+
+def outputs(model: Model, hidden_TH: Tensor, first_NH: Tensor) -> list[Output]:
+    """The outputs of the heads, given hidden states and text states; the hidden states if there is no head."""
+    heads = model.num_outputs
+    pretraining = {"masked_words", "next_sentence"} <= heads.keys()
+    words, follows = ("prediction_logits", "seq_relationship_logits") if pretraining else ("logits", "logits")
+    results = [Output(words, True, model.word_scores(hidden_TH))] if "masked_words" in heads else []
+    for head in ("next_sentence", "classes"):
+        if head in heads:
+            results.append(Output(follows, False, model.text_scores(head, first_NH)))
+    if "tokens" in heads:
+        results.append(Output("logits", True, model.token_scores("tokens", hidden_TH)))
+    if "replaced_tokens" in heads:
+        results.append(Output("logits", True, model.token_scores("replaced_tokens", hidden_TH)[:, 0]))
+    if "spans" in heads:
+        start_T, end_T = model.token_scores("spans", hidden_TH).unbind(-1)
+        results += [Output("start_logits", True, start_T), Output("end_logits", True, end_T)]
+    return results or [Output("last_hidden_state", True, hidden_TH)]
+
+
+class Graph(nn.Module):
+    """The traced module: the model over padded texts. A model without a head also outputs the texts' vectors."""
+
+    def __init__(self, model: Model, vectors: Vectors) -> None:
+        super().__init__()
+        self.model, self.vectors = model, vectors
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        layout = Padded(attention_mask)
+        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        batch = Batch(input_ids.flatten(), segments.flatten(), layout.position_ids, attention_mask.sum(1))
+        hidden_TH = self.model(batch, self.model.encoder.build_context(batch, layout))
+        pooling = {"first": "cls", "mean": "mean"}[self.model.config.pooling]
+        text_states_BH = Vectors(pooling, normalize=False)(hidden_TH, layout)
+        results = {
+            output.name: output.values.unflatten(0, layout.real.shape) if output.by_token else output.values
+            for output in outputs(self.model, hidden_TH, text_states_BH)
+        }
+        if not self.model.num_outputs:
+            results["sentence_embedding"] = self.vectors(hidden_TH, layout)
+        return results
+
+
+def input_names(model: Model) -> list[str]:
+    segments = ["token_type_ids"] if model.config.type_vocab_size > 1 else []
+    return ["input_ids", "attention_mask", *segments]
+
+
+def write(model: Model, vectors: Vectors, file: Path) -> None:
+    """Write the graph with dynamic batch and length. Weights beyond 2 GB go into a second file, FILE.data."""
+    graph = Graph(model, vectors).eval()
+    example = {name: torch.ones(2, 5, dtype=torch.long) for name in input_names(model)}
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    with torch.inference_mode(), quiet():
+        program = torch.onnx.export(
+            graph,
+            kwargs=example,
+            dynamo=True,
+            opset_version=OPSET,
+            dynamic_shapes=dict.fromkeys(example, sizes),
+            input_names=list(example),
+            output_names=list(graph(**example)),
+            verbose=False,
+        )
+        assert program is not None
+        for node in program.model.graph.all_nodes():  # remove the source paths of this machine
+            node.metadata_props.clear()
+        num_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        program.save(file, external_data=num_bytes > MOST_BYTES)
+
+
+@contextmanager
+def quiet(name: str | None = "torch.onnx") -> Iterator[None]:
+    """Suppress the warnings in NOISE, and messages below errors of the logger `name`."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            for kind, message in NOISE:
+                warnings.filterwarnings("ignore", message=message, category=kind)
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,208 @@
+"""Parity check of an ONNX file: its scores against the model's, over lengths and padding.
+
+The model's scores are computed in float32 on ragged batches, without the padded layout that was exported: `Bucketed`.
+Letters: N texts of S tokens or fewer, T tokens of all.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bothways.errors import InputError
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.config import EncoderConfig, RandomBlocksConfig
+from bothways.model.layout import Bucketed
+from bothways.shrink.export.graph import Output, Vectors, outputs
+from bothways.tasks.pooling import pool_rows, pool_windows
+from bothways.text.batch import Batch
+
+Side = Literal["none", "left", "right"]
+Run = Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]
+SIDES: tuple[Side, ...] = get_args(Side)
+LENGTHS = (1, 2, 3, 7, 16, 33, 64, 127, 256, 512)  # tokens of the longest text of a batch; 1: only [CLS]
+BATCHES = (1, 3, 16, 64)
+MOST_TOKENS, MOST_VALUES = 2048, 2**25  # tokens of a padded batch, values of one of its outputs
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The greatest difference of each output, at real tokens, in one batch."""
+
+    length: int
+    batch: int
+    side: Side
+    differences: Mapping[str, float]
+
+    @property
+    def output(self) -> str:
+        """The output that differs most."""
+        return max(self.differences, key=lambda name: self.differences[name])
+
+    @property
+    def difference(self) -> float:
+        return self.differences[self.output]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All cells, and the tolerance."""
+
+    cells: tuple[Cell, ...]
+    tolerance: float
+
+    @property
+    def worst(self) -> Cell:
+        return max(self.cells, key=lambda cell: cell.difference)
+
+    @property
+    def by_output(self) -> dict[str, float]:
+        """The greatest difference of each output."""
+        return {name: max(cell.differences[name] for cell in self.cells) for name in self.cells[0].differences}
+
+    def check(self, what: object) -> None:
+        """InputError naming the worst cell if it exceeds the tolerance."""
+        cell = self.worst
+        if cell.difference > self.tolerance:
+            padding = "without padding" if cell.side == "none" else f"padded on the {cell.side}"
+            raise InputError(
+                f"{what}: {cell.output} differs from the original by {cell.difference:.3g} (tolerance "
+                f"{self.tolerance:g}) at length {cell.length}, batch {cell.batch}, {padding}; nothing was written"
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        return {"tolerance": self.tolerance, "greatest": self.by_output, "cells": [asdict(cell) for cell in self.cells]}
+
+    def as_table(self) -> list[str]:
+        """A line per length, a column per padding side: the greatest difference over batch sizes and outputs."""
+        batches = ", ".join(map(str, sorted({cell.batch for cell in self.cells})))
+        lines = [
+            f"greatest difference from the original, batches of {batches} (tolerance {self.tolerance:g})",
+            f"{'tokens':>6} " + " ".join(f"{'no padding' if side == 'none' else side:>10}" for side in SIDES),
+        ]
+        for length in sorted({cell.length for cell in self.cells}):
+            cells = [cell for cell in self.cells if cell.length == length]
+            greatest = [max(cell.difference for cell in cells if cell.side == side) for side in SIDES]
+            lines.append(f"{length:6} " + " ".join(f"{difference:10.1e}" for difference in greatest))
+        return [*lines, ", ".join(f"{name} {difference:.1e}" for name, difference in self.by_output.items())]
+
+
+def session(file: Path) -> Run:
+    """ONNX Runtime on the CPU with all optimizations: a function from inputs to outputs, both by name."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # only errors
+    opened = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    input_names = [value.name for value in opened.get_inputs()]
+    output_names = [value.name for value in opened.get_outputs()]
+
+    def run(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        values = opened.run(output_names, {name: inputs[name] for name in input_names})
+        return dict(zip(output_names, values, strict=True))
+
+    return run
+
+
+def lengths_for(config: EncoderConfig) -> tuple[int, ...]:
+    """LENGTHS, and a length at which most tokens no longer attend to the whole text."""
+    if isinstance(config.sparse_attention, RandomBlocksConfig):
+        return (*LENGTHS, config.sparse_attention.max_full_length + 2)
+    return (*LENGTHS, 2 * config.attention_window + 2)
+
+
+def compare(
+    run: Run,
+    loaded: Checkpoint,
+    vectors: Vectors,
+    *,
+    tolerance: float,
+    lengths: Sequence[int] = (),
+    batches: Sequence[int] = BATCHES,
+    most_tokens: int = MOST_TOKENS,
+) -> Report:
+    """Compare every length (default: lengths_for the config, up to the longest input) with every batch size and padding
+    side, in batches of up to `most_tokens`."""
+    config = loaded.model.config
+    lengths = lengths or lengths_for(config)
+    longest = min(max(lengths), config.max_position_embeddings)
+    if "masked_words" in loaded.model.num_outputs:
+        most_tokens = min(most_tokens, MOST_VALUES // config.vocab_size)
+    cells = []
+    for length, size in product(sorted({*(length for length in lengths if length < longest), longest}), batches):
+        if length * size > max(most_tokens, longest):
+            continue
+        equal, mixed = (texts(loaded, length, size, mixed=mixed) for mixed in (False, True))
+        references = {
+            "none": (equal, reference(loaded, vectors, equal)),
+            "mixed": (mixed, reference(loaded, vectors, mixed)),
+        }
+        for side in SIDES:
+            batch, expected = references["none" if side == "none" else "mixed"]
+            inputs, real_NS = padded(batch, length, side, config.vocab_size)
+            cells.append(Cell(length, size, side, greatest_differences(run(inputs), expected, real_NS)))
+    return Report(tuple(cells), tolerance)
+
+
+def texts(loaded: Checkpoint, length: int, size: int, *, mixed: bool) -> Batch:
+    """`size` texts of random words between [CLS] and [SEP], the second half of each in segment 1.
+
+    The first text has `length` tokens; the others have as many, or with `mixed` any number up to it.
+    """
+    draw = np.random.default_rng([length, size])
+    lengths_N = draw.integers(1, length + 1, size) if mixed else np.full(size, length)
+    lengths_N[0] = length
+    ends_N = lengths_N.cumsum()
+    ids_T = draw.integers(0, loaded.model.config.vocab_size, ends_N[-1])
+    if loaded.tokenizer:
+        ids_T[ends_N - 1], ids_T[ends_N - lengths_N] = loaded.tokenizer.sep_id, loaded.tokenizer.cls_id
+    positions_T = np.arange(ends_N[-1]) - np.repeat(ends_N - lengths_N, lengths_N)
+    segments_T = 2 * positions_T // np.repeat(lengths_N, lengths_N) * (loaded.model.config.type_vocab_size > 1)
+    return Batch.from_arrays(ids_T, segments_T, lengths_N)
+
+
+def padded(
+    batch: Batch, size: int, side: Side, vocab_size: int = 1
+) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.bool_]]:
+    """The inputs [N, S], and which tokens are real. Padding is random words, so that only the mask can hide it."""
+    lengths_N1, positions_S = batch.lengths.numpy()[:, None], np.arange(size)
+    real_NS = positions_S >= size - lengths_N1 if side == "left" else positions_S < lengths_N1
+    ids_NS = np.random.default_rng(size).integers(0, vocab_size, real_NS.shape)
+    segments_NS = np.zeros_like(ids_NS)
+    ids_NS[real_NS], segments_NS[real_NS] = batch.input_ids.numpy(), batch.segment_ids.numpy()
+    inputs = {"input_ids": ids_NS, "attention_mask": real_NS.astype(np.int64), "token_type_ids": segments_NS}
+    return inputs, real_NS
+
+
+def reference(loaded: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output]:
+    """The model's outputs for a ragged batch."""
+    model = loaded.model
+    with torch.inference_mode():
+        context = model.encoder.build_context(batch, Bucketed(batch.lengths, torch.device("cpu")))
+        hidden_TH = model(batch, context)
+        results = outputs(model, hidden_TH, model.text_states(hidden_TH, batch))
+        if not model.num_outputs:
+            bounds = [(0, length) for length in batch.lengths.tolist()]
+            rows = pool_rows(vectors.pooling)(hidden_TH, batch, bounds)
+            pooled_NH = pool_windows(vectors.pooling, rows, torch.arange(len(batch)), len(batch), batch.lengths)
+            unit_NH = torch.nn.functional.normalize(pooled_NH) if vectors.normalize else pooled_NH
+            results.append(Output("sentence_embedding", False, unit_NH))
+    return results
+
+
+def greatest_differences(
+    results: Mapping[str, NDArray[Any]], expected: Sequence[Output], real_NS: NDArray[np.bool_]
+) -> dict[str, float]:
+    """The greatest difference of each output; infinity if it contains NaN."""
+    differences = {}
+    for output in expected:
+        values = results[output.name][real_NS] if output.by_token else results[output.name]
+        assert values.shape == tuple(output.values.shape), (output.name, values.shape, output.values.shape)
+        difference = float(np.abs(values - output.values.numpy()).max())
+        differences[output.name] = difference if np.isfinite(difference) else float("inf")
+    return differences

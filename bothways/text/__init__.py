@@ -1,0 +1,1 @@
+"""Text: tokenizers, rows and files, corpora, batches."""

@@ -1,0 +1,79 @@
+"""The cache of token stores, and of what is fetched from object storage: its contents, and clearing it."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InputError
+from bothways.io import cache_directory as cache_directory
+from bothways.mirror import INDEX
+from bothways.text.corpus.arrays import METADATA_FILE, try_lock
+
+STORE_NAME = re.compile(r"\.?[0-9a-f]{16}(\.unfinished)?")  # a store's directory, or an unfinished one
+DIRECTORIES = "stores", "shards", "models"  # in the cache: the last two of what is in object storage
+LARGE_BYTES = 5e9  # bytes; above this, pre-training reports the size of the cache
+
+
+@dataclass(frozen=True)
+class CachedStore:
+    """A token store in the cache, or the copy of a model.
+
+    size: bytes. modified: date and time. corpus: the paths it was read from; empty if it is damaged or unfinished.
+    statistics: documents, tokens and megabytes of text; empty for models.
+    """
+
+    path: Path
+    size: int
+    modified: str
+    corpus: list[str] = field(default_factory=list)
+    statistics: dict[str, Any] = field(default_factory=dict)
+
+
+def cached_stores(folder: Path) -> list[CachedStore]:
+    """The stores in a directory, newest first; other files are ignored."""
+    paths = sorted(_store_directories(folder), key=lambda path: path.stat().st_mtime, reverse=True)
+    return [_describe(path) for path in paths]
+
+
+def clear_cache(folder: Path) -> tuple[list[CachedStore], list[CachedStore]]:
+    """Delete the stores in a directory. Returns those deleted, and those skipped because a run is building them."""
+    deleted: list[CachedStore] = []
+    in_use: list[CachedStore] = []
+    for store in cached_stores(folder):
+        with try_lock(folder / store.path.name.strip(".").removesuffix(".unfinished")) as is_locked:
+            if is_locked:
+                try:
+                    shutil.rmtree(store.path)
+                except OSError as error:
+                    raise InputError(f"{store.path}: cannot be deleted ({error.strerror}); do it by hand") from None
+            (deleted if is_locked else in_use).append(store)
+    return deleted, in_use
+
+
+def _store_directories(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (path for path in folder.iterdir() if STORE_NAME.fullmatch(path.name) and path.is_dir())
+
+
+def _describe(path: Path) -> CachedStore:
+    size = sum(_disk_use(file) for file in path.rglob("*") if file.is_file())
+    modified = datetime.fromtimestamp(path.stat().st_mtime).isoformat(" ", "minutes")
+    try:
+        if (index := path / INDEX).exists():
+            return CachedStore(path, size, modified, [str(json.loads(index.read_bytes())["source"])])
+        metadata = json.loads((path / METADATA_FILE).read_bytes())
+        counts, corpus = metadata["counts"], [str(name) for name in metadata["notes"].get("corpus", [])]
+        statistics = {"documents": counts["documents"] - 1, "tokens": counts["ids"], "megabytes": metadata["megabytes"]}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return CachedStore(path, size, modified)
+    return CachedStore(path, size, modified, corpus, statistics)
+
+
+def _disk_use(file: Path) -> int:
+    status = file.stat()
+    return min(status.st_size, status.st_blocks * 512)  # a store that is fetched in part has holes

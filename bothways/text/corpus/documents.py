@@ -1,0 +1,284 @@
+"""Corpus: documents streamed from files, folders, globs, Hugging Face datasets and tables."""
+
+import hashlib
+import json
+import lzma
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from bothways.cloud import CloudPath, as_path
+from bothways.errors import InputError
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.text.data.datasets import HUB_PREFIX, HubDataset, arrow_files
+from bothways.text.data.tables import OnError, RowErrorHandler, TableRow, iter_rows, join_texts, missing_column
+from bothways.text.data.text_files import (
+    FILE_TYPES,
+    decoded_lines,
+    file_type,
+    find_files,
+    is_compressed,
+    open_file,
+    read_lines,
+    unread_files,
+)
+
+__all__ = [
+    "FILE_TYPES",
+    "Corpus",
+    "documents",
+    "iter_rows",
+    "mark_held_out",
+    "open_file",
+    "read_lines",
+    "sample",
+    "skipped_summary",
+]
+
+Unit = Literal["blank", "line", "file"]
+DocumentSource = TableSource | HubDataset
+Part = Literal["all", "training", "heldout"]
+READER_VERSION = 2  # part of every fingerprint; increment when the same files yield different documents
+TAIL, SHORT = 0.05, 2000  # fraction of a document that can be held out; characters of one that stays whole
+JSON_LINES = 3  # lines at the start of a .txt that are read to recognize JSON lines
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The sources of the documents and how to read them.
+
+    paths: files, folders, globs, `hf:NAME[:CONFIG][@SPLIT]` or MemoryTables.
+    unit: what ends a document in a .txt: a blank line, the end of the line, or the end of the file.
+    column: the text column of a table, or several, comma-separated; each row is a document.
+    on_error: stop at rows that cannot be read, or skip and count them.
+    encoding: of text files without a byte-order mark; None means UTF-8.
+    part: all of it, or one of two parts. "heldout" are the files of `held_out`, or without any, the last 5 % of each
+    document of at least 2,000 characters; "training" is the rest.
+    """
+
+    paths: tuple[TableSource | str, ...]
+    unit: Unit = "blank"
+    column: str = "text"
+    on_error: OnError = "stop"
+    encoding: str | None = None
+    part: Part = "all"
+    held_out: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.paths:
+            raise InputError("corpus is empty; name at least one file")
+        for name, choices in (("unit", get_args(Unit)), ("on_error", get_args(OnError))):
+            if getattr(self, name) not in choices:
+                raise InputError(f"{name} ({getattr(self, name)}) must be one of {', '.join(choices)}")
+
+    def files(self) -> list[Path]:
+        """The files in reading order, without duplicates. InputError if a path matches none."""
+        return [source for source in self.sources().values() if isinstance(source, Path)]
+
+    def left_out(self) -> str:
+        """A note on files in folders and globs that are not read because of their type; "" if there are none."""
+        count_by_ending = Counter[str]()
+        for path in [as_path(path) for path in self.paths if not isinstance(path, MemoryTable)]:
+            count_by_ending += Counter() if arrow_files(path) else unread_files(path)
+        listed = [f"{count:,} {ending}" for ending, count in count_by_ending.most_common(5)]
+        more = ", ..." if len(count_by_ending) > len(listed) else ""
+        return f"unsupported files left out: {', '.join(listed)}{more}" if listed else ""
+
+    def documents(self, skipped: Counter[str] | None = None) -> Iterator[str]:
+        """The documents in order, without those that are only white space.
+
+        skipped: incremented by the number of skipped rows per file; in a .txt a row is a document.
+        InputError for a file that cannot be read and for an empty corpus; with on_error="stop" also for a row that
+        cannot be read (with file and line) and for an empty file.
+        """
+        skipped = Counter() if skipped is None else skipped
+        num_documents = 0
+        for source in self.sources().values():
+            num_before = num_documents
+            for text in self._texts(source, partial(self._set_aside, skipped, str(source))):
+                if text and not text.isspace():
+                    num_documents += 1
+                    if part := self._part_of(text):
+                        yield part
+            if num_documents == num_before and self.on_error == "stop":
+                raise InputError(f"{source}: empty; a corpus file holds at least one document")
+        if not num_documents:
+            raise InputError(f"{', '.join(map(str, self.paths))}: no document left ({skipped_summary(skipped)})")
+
+    def fingerprint(self) -> str:
+        """A hash of the settings and of all sources in order.
+
+        Files count by type and content, not by name; hub datasets by name and commit; tables in memory by their rows.
+        """
+        parts = [
+            (READER_VERSION, self.unit, self.column, self.on_error, self.encoding),
+            *([] if self.part == "all" or self.held_out else [self.part]),
+            *map(_contents, self.sources().values()),
+        ]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    def sources(self) -> dict[Hashable, DocumentSource]:
+        """The sources in order, keyed by identity (file, dataset, or rows in memory) so that each is read once."""
+        source_by_key: dict[Hashable, DocumentSource] = {}
+        for path in self.paths:
+            for source in _resolve(path):
+                source_by_key.setdefault(_key(source), source)
+        if self.held_out:
+            keys = {*map(_key, self.held_out)}
+            return {key: one for key, one in source_by_key.items() if (key in keys) == (self.part == "heldout")}
+        return source_by_key
+
+    def _part_of(self, text: str) -> str:
+        """The part of a document that belongs to this part of the corpus; perhaps none."""
+        if self.part == "all" or self.held_out:
+            return text
+        text = text.rstrip()
+        if len(text) < SHORT:
+            return text if self.part == "training" else ""
+        end = len(text) - int(TAIL * len(text))
+        ends = (text.find(sign, end, end + SHORT // 20) for sign in "\n ")  # of a line, or else of a word
+        cut = next((found for found in ends if found >= 0), end)
+        return text[:cut] if self.part == "training" else text[cut:].lstrip()
+
+    def _texts(self, source: DocumentSource, on_row_error: RowErrorHandler) -> Iterator[str]:
+        if isinstance(source, HubDataset):
+            yield from _table_documents(source.rows(self.column), self.column, on_row_error)
+        elif isinstance(source, Path) and file_type(source) == ".txt":
+            yield from _text_documents(source, self.unit, on_row_error, self.encoding)
+        else:
+            located_rows = iter_rows(source, column=self.column, on_row_error=on_row_error, encoding=self.encoding)
+            yield from _table_documents(located_rows, self.column, on_row_error)
+
+    def _set_aside(self, skipped: Counter[str], name: str, error: InputError) -> None:
+        if self.on_error == "stop":
+            raise InputError(f"{error}, or skip such rows with --on-error skip") from None
+        skipped[name] += 1
+
+
+def documents(paths: Sequence[Path]) -> Iterator[str]:
+    """Stream the documents of these files, with the default settings of `Corpus`."""
+    return Corpus(tuple(paths)).documents()
+
+
+def skipped_summary(skipped: Counter[str]) -> str:
+    """'skipped 3 rows: corpus.jsonl 2, more.txt 1', listing the five files with the most skipped rows."""
+    if not skipped:
+        return "skipped no rows"
+    listed = [f"{name} {count:,}" for name, count in skipped.most_common(5)]
+    if len(skipped) > len(listed):
+        listed.append(f"{len(skipped) - len(listed)} other files")
+    return f"skipped {skipped.total():,} row{'s' if skipped.total() > 1 else ''}: {', '.join(listed)}"
+
+
+def mark_held_out(documents: Iterable[str], every: int = 20) -> Iterator[tuple[str, bool]]:
+    """Stream (document, is_held_out): every 20th document is held out, or the last one if there are fewer.
+
+    every: at least 2; the first `every` documents are buffered. InputError for a single document.
+    """
+    documents = iter(documents)
+    first = list(islice(documents, every))
+    if len(first) == 1:
+        raise InputError("the corpus is one document, so none can be held out; separate documents or give --heldout")
+    for index, text in enumerate(first, 1):
+        yield text, index == len(first)
+    for index, text in enumerate(documents, 1):
+        yield text, index % every == 0
+
+
+def sample() -> list[dict[str, Any]]:
+    """The novels in the package: author, title, year, split ("train" or "test", by book) and text."""
+    data = files("bothways").joinpath("sample", "novels.jsonl.xz").read_bytes()
+    return [json.loads(line) for line in lzma.decompress(data).decode().splitlines()]
+
+
+# --- sources and their texts ------------------------------------------------------------------------------------------
+
+
+def _resolve(path: TableSource | str) -> Sequence[DocumentSource]:
+    if isinstance(path, MemoryTable):
+        return [path]
+    name = path.as_posix() if isinstance(path, Path) else path
+    if name.startswith(HUB_PREFIX):
+        return [HubDataset.parse(name)]
+    return arrow_files(as_path(path)) or find_files(as_path(path))
+
+
+def _key(source: DocumentSource) -> Hashable:
+    if isinstance(source, MemoryTable):
+        return source.fingerprint
+    return source.resolve() if isinstance(source, Path) else source
+
+
+def _contents(source: DocumentSource) -> tuple[str | None, ...]:
+    if isinstance(source, MemoryTable):
+        return "memory", source.fingerprint
+    if isinstance(source, HubDataset):
+        return HUB_PREFIX, source.name, source.config, source.split, source.revision
+    if isinstance(source, CloudPath):  # which is not read to learn whether it has changed
+        return file_type(source), str(source), str(source.stat().e_tag), str(source.stat().st_size)
+    with source.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return file_type(source), source.suffix.lower() if is_compressed(source) else "", digest
+
+
+def _text_documents(path: Path, unit: Unit, on_row_error: RowErrorHandler, encoding: str | None) -> Iterator[str]:
+    if _has_json_lines(path, encoding):
+        raise InputError(
+            f"{path}: has JSON lines, not running text; let its name end in .jsonl instead of .txt, and name the "
+            "column of the texts with --text-column unless it is 'text'"
+        )
+    for lines, error in _split_documents(path, unit, encoding):
+        if error:
+            on_row_error(error)
+        else:
+            yield "\n".join(lines)
+
+
+def _has_json_lines(path: Path, encoding: str | None) -> bool:
+    """Whether the first lines are JSON objects, at least one."""
+    lines = (line.text for line in decoded_lines(path, encoding) if line.text and not line.text.isspace())
+    first = [*islice(lines, JSON_LINES)]
+    return bool(first) and all(map(_is_json_object, first))
+
+
+def _is_json_object(line: str) -> bool:
+    try:
+        return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _split_documents(path: Path, unit: Unit, encoding: str | None) -> Iterator[tuple[list[str], InputError | None]]:
+    """(lines, first error or None) for each document of a .txt; separating blank lines are dropped."""
+    lines: list[str] = []
+    error: InputError | None = None
+    for line in decoded_lines(path, encoding):
+        error = error or line.error
+        is_blank = not line.text or line.text.isspace()
+        if unit == "file" or not is_blank:
+            lines.append(line.text)
+        if unit == "line" or (unit == "blank" and is_blank):
+            yield lines, error
+            lines, error = [], None
+    yield lines, error
+
+
+def _table_documents(
+    located_rows: Iterable[tuple[str, TableRow]], column: str, on_row_error: RowErrorHandler
+) -> Iterator[str]:
+    columns = [name.strip() for name in column.split(",")]
+    for where, row in located_rows:
+        names = [column] if column in row else [name for name in columns if name in row]
+        texts = [row[name] for name in names if row[name] is not None]
+        if not names:
+            on_row_error(missing_column(where, column, row))
+        elif texts and all(isinstance(text, str) for text in texts):
+            yield texts[0] if len(names) == 1 else join_texts(texts)
+        else:
+            kind = next((type(text).__name__ for text in texts if not isinstance(text, str)), "nothing")
+            on_row_error(InputError(f"{where}: {column!r} holds {kind}, not text; fix the row"))

@@ -1,0 +1,331 @@
+"""Token stores in object storage: arrays in shards, of which as many as fit are on the local disk too.
+
+METADATA_FILE is that of a local store (arrays.py). Array NAME is in the objects NAME-00000, NAME-00001, ... of
+CHECKSUM_BYTES. Of the ids, PAGE bytes can be read alone: the array `pages` has a CRC-32 of each page.
+"""
+
+import os
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from hashlib import sha256
+from pathlib import Path
+from threading import Condition
+from typing import Any
+from weakref import finalize
+from zlib import crc32
+
+import numpy as np
+
+from bothways.cloud import BLOCK, CloudPath
+from bothways.errors import InputError
+from bothways.io import cache_bytes, cache_directory
+from bothways.log import logger
+from bothways.text.corpus import arrays
+
+PAGE = 1 << 14  # bytes
+FILLED = 0.8  # of the cache is for shards, so that the other arrays of stores that are opened later find room
+DISK_BLOCK = 4096  # bytes
+PAUSE = 0.1  # seconds between looks at what another process has fetched
+READERS = 16  # requests for pages at a time
+CHECKSUM = np.dtype(np.uint32)
+
+
+class ShardWriter:
+    """Uploads arrays, which arrive in parts, in shards: one while the next one fills."""
+
+    def __init__(self, folder: CloudPath, pool: ThreadPoolExecutor) -> None:
+        self.folder, self.pool = folder, pool
+        self.rest, self.sizes = defaultdict[str, bytearray](bytearray), defaultdict[str, int](int)
+        self.checksums = defaultdict[str, list[str]](list)
+        self.pending = pool.submit(int)
+
+    def append(self, name: str, array: np.ndarray) -> None:
+        rest = self.rest[name]
+        rest += array.tobytes()
+        while len(rest) >= arrays.CHECKSUM_BYTES:
+            self._put(name, bytes(rest[: arrays.CHECKSUM_BYTES]))
+            del rest[: arrays.CHECKSUM_BYTES]
+
+    def finish(self, dtypes: Mapping[str, np.dtype], metadata: Mapping[str, Any]) -> arrays.Contents:
+        """Upload what is left, and the metadata last. Returns what `read` will."""
+        for name in (*dtypes, "pages"):
+            if self.rest[name]:
+                self._put(name, bytes(self.rest[name]))
+        self.pending.result()
+        dtypes = {**dtypes, "pages": CHECKSUM}
+        counts = {name: self.sizes[name] // dtype.itemsize for name, dtype in dtypes.items()}
+        content, _ = arrays.describe(dtypes, counts, self.checksums, metadata)
+        (self.folder / arrays.METADATA_FILE).put(content.encode())
+        return read(self.folder)
+
+    def _put(self, name: str, data: bytes) -> None:
+        shard = self.folder / f"{name}-{len(self.checksums[name]):05}"
+        self.checksums[name].append(sha256(data).hexdigest())
+        self.sizes[name] += len(data)
+        if name == "ids":
+            sums = [crc32(data[start : start + PAGE]) for start in range(0, len(data), PAGE)]
+            self.append("pages", np.array(sums, CHECKSUM))
+        self.pending.result()
+        self.pending = self.pool.submit(shard.put, data)
+
+
+@contextmanager
+def shard_writer(folder: Path) -> Iterator[ShardWriter]:
+    """Writes a store; what is there without its metadata is not one."""
+    assert isinstance(folder, CloudPath)
+    metadata = folder / arrays.METADATA_FILE
+    if metadata.is_file():
+        metadata.unlink()
+    with ThreadPoolExecutor(1) as pool:
+        yield ShardWriter(folder, pool)
+
+
+def local_folder(folder: Path) -> Path:
+    """Where the local part of a store is. Stores of the same text and tokenizer have one name, so they share it."""
+    return Path(cache_directory().absolute(), "shards", folder.name)
+
+
+def read(folder: CloudPath) -> arrays.Contents:
+    """The arrays by name, and the metadata. All but the ids are fetched whole. DamagedStore if a part is missing or has
+    changed, InputError if what must be local exceeds the bound of the cache."""
+    found = {file.name: file for file in folder.files()}
+    file = found.pop(arrays.METADATA_FILE, None)
+    content = file.read_bytes() if file else b""
+    metadata = arrays.parse(content)
+    parts = {name: _Parts(name, found, metadata) for name in metadata["counts"]}
+    space = _Space(local_folder(folder))
+    if space.reserve(copy := space.folder / arrays.METADATA_FILE, 0, len(content)):
+        copy.write_bytes(content)  # for `bothways cache`
+    local = {name: part.fetch(space) for name, part in parts.items() if name != "ids"}
+    return {"ids": ShardedArray(parts["ids"], local.pop("pages"), space), **local}, metadata
+
+
+class _Parts:
+    """The shards of an array. DamagedStore if one is missing, or not as long as it was."""
+
+    def __init__(self, name: str, found: Mapping[str, CloudPath], metadata: Mapping[str, Any]) -> None:
+        self.name, self.dtype = name, np.dtype(metadata["dtypes"][name])
+        self.count, self.checksums = int(metadata["counts"][name]), metadata["checksums"][name]
+        self.num_bytes = self.count * self.dtype.itemsize
+        self.starts = range(0, self.num_bytes, arrays.CHECKSUM_BYTES)
+        names = [f"{name}-{number:05}" for number in range(len(self.starts))]
+        self.sizes = [min(arrays.CHECKSUM_BYTES, self.num_bytes - start) for start in self.starts]
+        if [found[one].stat().st_size if one in found else None for one in names] != self.sizes:
+            raise arrays.DamagedStore(f"{name} lacks a shard")
+        self.files = [found[one] for one in names]
+
+    def fetch(self, space: "_Space") -> np.ndarray:
+        """The whole array, on the local disk."""
+        target = space.folder / self.name
+        with nullcontext() if self._is_at(target) else space.filling():
+            if not self._is_at(target):  # another process may have fetched it meanwhile
+                target.unlink(missing_ok=True)
+                if not space.reserve(target, 0, self.num_bytes):
+                    raise InputError(
+                        f"{self.files[0].parent}: {self.name} takes {self.num_bytes / 1e9:.2f} GB, more than the cache "
+                        f"may still hold; raise BOTHWAYS_CACHE_GB"
+                    )
+                for number in range(len(self.files)):
+                    for _ in self.copy(number, target):
+                        pass
+        return np.asarray(np.memmap(target, self.dtype, mode="r"))
+
+    def _is_at(self, target: Path) -> bool:
+        if not target.exists() or target.stat().st_size != self.num_bytes:
+            return False
+        return bool(arrays.checksums(np.memmap(target, np.uint8, mode="r")) == self.checksums)
+
+    def copy(self, number: int, target: Path) -> Iterator[None]:
+        """Write a shard where it belongs in a local file; yields after each BLOCK. DamagedStore if it has changed."""
+        checksum = sha256()
+        with target.open("r+b") as opened:
+            opened.seek(self.starts[number])
+            for start in range(0, self.sizes[number], BLOCK):
+                data = self.files[number].read_range(start, min(BLOCK, self.sizes[number] - start))
+                opened.write(data)
+                checksum.update(data)
+                yield
+        if checksum.hexdigest() != self.checksums[number]:
+            raise arrays.DamagedStore(f"{self.files[number]} differs from its checksum")
+
+
+class ShardedArray:
+    """An array in object storage, indexed as one in memory: by slices, and by arrays of integers from 0 on.
+
+    Shards are fetched in the background, in their order, into a file with holes, until the cache is full. What is not
+    there is read in pages. InputError if a page differs from its checksum.
+    """
+
+    def __init__(self, parts: _Parts, pages: np.ndarray, space: "_Space") -> None:
+        self.parts, self.pages, self.space, self.dtype = parts, pages, space, parts.dtype
+        self.file = space.folder / parts.name
+        if not space.reserve(flags := space.folder / "present", 0, len(parts.files)):
+            raise InputError(f"{parts.files[0].parent}: the cache is full; raise BOTHWAYS_CACHE_GB")
+        for file, size in ((self.file, parts.num_bytes), (flags, len(parts.files))):
+            with file.open("ab") as opened:
+                opened.truncate(size)
+        self.local = np.asarray(np.memmap(self.file, self.dtype, mode="r"))
+        self.present = np.memmap(flags, np.uint8, mode="r+")  # of each shard, shared with other processes
+        for number in np.flatnonzero(self.present):
+            start, end = (
+                at // self.dtype.itemsize
+                for at in (arrays.CHECKSUM_BYTES * number, arrays.CHECKSUM_BYTES * (number + 1))
+            )
+            if arrays.checksums(self.local[start:end]) != [parts.checksums[number]]:
+                self.present[number] = 0
+        self.progress, self.process, self.filled = Condition(), os.getpid(), 0
+        self.pool = ThreadPoolExecutor(1)
+        self.blocks = self._fill()
+        self._go_on()
+
+    def __len__(self) -> int:
+        return self.parts.count
+
+    @property
+    def is_local(self) -> bool:
+        return bool(self.present.all())
+
+    def __getitem__(self, where: Any) -> np.ndarray:
+        per_shard, per_page = arrays.CHECKSUM_BYTES // self.dtype.itemsize, PAGE // self.dtype.itemsize
+        if isinstance(where, slice):
+            start, stop, _ = where.indices(len(self))
+            shards = slice(start // per_shard, -(-stop // per_shard))
+            self._wait(shards.stop)
+            if stop <= start or self.present[shards].all():
+                return self.local[start:stop]
+            read = self._read(np.arange(start // per_page, -(-stop // per_page))).ravel()
+            return read[start % per_page :][: stop - start]
+        where = np.asarray(where)
+        is_there = self.present[where // per_shard].astype(bool)
+        values: np.ndarray = self.local[np.where(is_there, where, 0)]
+        if not is_there.all():
+            missing = where[~is_there]
+            pages, index = np.unique(missing // per_page, return_inverse=True)
+            values[~is_there] = self._read(pages)[index.reshape(missing.shape), missing % per_page]
+        return values
+
+    def _read(self, pages: np.ndarray) -> np.ndarray:
+        """These pages, which are sorted. [pages, PAGE // itemsize]"""
+        read = np.zeros((len(pages), PAGE), np.uint8)
+        are_apart = (np.diff(pages) != 1) | (pages[1:] % (BLOCK // PAGE) == 0)
+        runs = np.split(np.arange(len(pages)), np.flatnonzero(are_apart) + 1)
+        with ThreadPoolExecutor(READERS) as pool:
+            for run, data in zip(runs, pool.map(lambda run: self._read_run(pages[run]), runs), strict=True):
+                read[run[0] : run[-1] + 1].reshape(-1)[: len(data)] = np.frombuffer(data, np.uint8)
+        return read.view(self.dtype)
+
+    def _read_run(self, pages: np.ndarray) -> bytes:
+        number, start = divmod(int(pages[0]) * PAGE, arrays.CHECKSUM_BYTES)
+        size = min(len(pages) * PAGE, self.parts.sizes[number] - start)
+        for _ in range(2):  # it may have changed on its way
+            data = self.parts.files[number].read_range(start, size)
+            sums = [crc32(data[first : first + PAGE]) for first in range(0, size, PAGE)]
+            if sums == self.pages[pages].tolist():
+                return data
+        raise InputError(f"{self.parts.files[number]}: differs from its checksum; delete it and run the command again")
+
+    # Filling the cache. A task fetches one block and orders the next, so that the process can end between them.
+
+    def _go_on(self) -> None:
+        if next(self.blocks, self) is not self:
+            with suppress(RuntimeError):  # the process ends
+                self.pool.submit(self._go_on)
+
+    def _fill(self) -> Iterator[None]:
+        yield
+        try:
+            while not self.is_local:
+                with self.space.filling(is_waiting=False) as is_alone:
+                    if is_alone:
+                        yield from self._fetch_shards()
+                        break
+                time.sleep(PAUSE)
+                yield
+                self._tell(int(self.present.argmin()))  # another process fetches them
+        except (InputError, OSError, arrays.DamagedStore) as error:
+            logger.warning(f"{error}; what is not in the cache is read from object storage each time")
+        finally:
+            self._tell(len(self.present))
+
+    def _fetch_shards(self) -> Iterator[None]:
+        for number in range(len(self.present)):
+            if not self.present[number]:
+                place = self.parts.starts[number], self.parts.sizes[number]
+                if not self.space.reserve(self.file, *place, share=FILLED):
+                    break
+                yield from self.parts.copy(number, self.file)
+                self.present[number] = 1
+            self._tell(number + 1)
+
+    def _tell(self, filled: int) -> None:
+        with self.progress:
+            self.filled = filled
+            self.progress.notify_all()
+
+    def _wait(self, shards: int) -> None:
+        """Wait until the first `shards` are there, as far as they fit, rather than read them twice."""
+        if self.process == os.getpid():  # else it is forked, without the thread
+            with self.progress:
+                self.progress.wait_for(lambda: self.filled >= shards)
+
+
+class _Space:
+    """The folder of a store in the cache, in use while this exists."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with self._all():
+            folder.mkdir(parents=True, exist_ok=True)
+            os.utime(folder)
+            used = os.open(arrays.lock_file(folder), os.O_RDWR | os.O_CREAT)
+            finalize(self, os.close, used)
+            _lock(used, is_shared=True)
+
+    def reserve(self, file: Path, start: int, size: int, *, share: float = 1.0) -> bool:
+        """Take so much disk for a part of a file, unless the cache would exceed this share of its bound. Stores that
+        no process uses are deleted for it, those first that were used longest ago."""
+        bound, taken = share * cache_bytes(), -(-size // DISK_BLOCK) * DISK_BLOCK
+        with self._all():
+            others = [path for path in self.folder.parent.iterdir() if path.is_dir() and path != self.folder]
+            others.sort(key=lambda path: path.stat().st_mtime)
+            while (used := _disk_use(self.folder.parent)) + taken > bound and others:
+                with arrays.try_lock(other := others.pop(0)) as is_unused:
+                    if is_unused:
+                        shutil.rmtree(other)
+            if used + taken > bound:
+                return False
+            with file.open("ab") as opened:
+                os.posix_fallocate(opened.fileno(), start, size)
+            return True
+
+    @contextmanager
+    def filling(self, *, is_waiting: bool = True) -> Iterator[bool]:
+        """Held by one process at a time, and not by another if this is True."""
+        with self.folder.with_name(f".{self.folder.name}.filling").open("w") as opened:
+            yield _lock(opened, is_waiting=is_waiting)
+
+    @contextmanager
+    def _all(self) -> Iterator[None]:
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with (self.folder.parent / ".lock").open("w") as opened:
+            _lock(opened)
+            yield
+
+
+def _lock(file: Any, *, is_shared: bool = False, is_waiting: bool = True) -> bool:
+    """Lock a file until it is closed; False if another process has it, and this one does not wait."""
+    import fcntl  # missing on Windows, where only stores in memory work
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | (0 if is_waiting else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _disk_use(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())

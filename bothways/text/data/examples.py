@@ -1,0 +1,181 @@
+"""Labelled examples from files, datasets and tables: texts with labels, and words with tags."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from bothways.errors import InputError, RowLocation, format_count
+from bothways.log import logger
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.text.data.annotations import (
+    accepted_rows,
+    annotated_sentences,
+    has_annotations,
+    layouts_message,
+    read_annotation_file,
+)
+from bothways.text.data.columns import ColumnRole, LabelCheck, Table, build_table, column_not_found, find_column
+from bothways.text.data.conll import read_conll
+from bothways.text.data.datasets import has_named_columns, is_text_file, read_rows
+from bothways.text.data.glue import glue_table
+from bothways.text.data.stream import refuse_column_names
+from bothways.text.data.tables import OnError, RowErrors, TableRow
+from bothways.text.data.tags import Scheme, Sentence
+from bothways.text.data.text_files import file_type, read_lines
+
+TAGS = ("ner_tags", "ner", "labels")  # common names of the tag column, besides the standard `tags`
+
+
+def read_table(
+    path: TableSource,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    group: str | None = None,
+    need_group: bool = True,
+    need_labels: bool,
+    encoding: str | None = None,
+    on_error: OnError | None = None,
+    check: LabelCheck | None = None,
+) -> Table:
+    """Read a table from a file, memory, a dataset (text/data/datasets.py) or a GLUE file (text/data/glue.py).
+
+    A .txt has one text per line and no labels.
+
+    text, pair, label, group: column names; None: found by standard or common names (text/data/columns.py), except for
+    groups. A text or pair may be several columns, comma-separated. Pairs are optional, as are labels unless needed.
+    need_group: whether a file without the group column is refused, or read without groups.
+    encoding: of text files without a byte-order mark; None means UTF-8. on_error: rows that cannot be read, lack a text
+    or a needed label, or whose label fails `check`, raise one InputError for all, or are skipped with a note.
+    """
+    errors = RowErrors(on_error)
+    columns = {"text": text, "pair": pair, "label": label, "group": group if need_group else None}
+    table = glue_table(path, **columns, need_labels=need_labels, on_row_error=errors, check=check, encoding=encoding)
+    if table is None and not is_text_file(path):
+        located_rows = read_rows(path, on_row_error=errors, encoding=encoding)
+        if not located_rows:
+            errors.notes(0)
+        if need_labels:
+            located_rows = accepted_rows(path, located_rows, errors, text, pair, label)
+        if group is not None and any(group in row for _, row in located_rows):
+            columns["group"] = group
+        table = build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=errors, check=check)
+    if table is not None:
+        return replace(table, notes=errors.notes(len(table)))
+    assert not isinstance(path, MemoryTable)  # whose rows have columns
+    return read_text_lines(path, columns, need_labels=need_labels, encoding=encoding)
+
+
+def read_text_lines(
+    path: Path, columns: Mapping[str, str | None], *, need_labels: bool, encoding: str | None = None
+) -> Table:
+    """A table of the lines of a file. InputError if it is empty, or if labels or columns are wanted."""
+    if need_labels:
+        text, label = (columns[use] or use for use in ("text", "label"))
+        raise InputError(
+            f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns {text!r} and {label!r}"
+        )
+    refuse_column_names(path, columns["text"], columns["pair"])
+    numbered_lines = list(read_lines(path, encoding))
+    if not numbered_lines:
+        raise InputError(f"{path}: empty; a file of texts has one per line")
+    where = [RowLocation(path, row, number) for row, (number, _) in enumerate(numbered_lines)]
+    return Table([line for _, line in numbered_lines], None, None, where)
+
+
+# --- words with tags --------------------------------------------------------------------------------------------------
+
+
+def read_tagged(
+    path: TableSource,
+    *,
+    words: str | None = None,
+    tags: str | None = None,
+    scheme: Scheme = "iob2",
+    encoding: str | None = None,
+    errors: RowErrors | None = None,
+) -> list[Sentence]:
+    """Tagged sentences from a CoNLL file (data/conll.py), from a table or dataset with lists of words and tags, or from
+    texts with labelled characters (data/annotations.py).
+
+    words, tags: column names, or in a CoNLL file column indices from 0 (-1 is the last). None: the standard or common
+    names; in a CoNLL file the first and the last column. Sources other than .jsonl, .parquet, .arrow, datasets and
+    tables in memory are read as CoNLL, except for .json, which holds a list of texts.
+    scheme: of the tags of texts with labelled characters. encoding: see `read_table`. errors: collects the errors of
+    invalid sentences and remarks on changed ones; the caller then calls its `notes`. None: one InputError for all, and
+    remarks are logged.
+    """
+    row_errors = errors or RowErrors()
+    if isinstance(path, MemoryTable) or has_named_columns(path):
+        rows = read_rows(path, on_row_error=row_errors, encoding=encoding)
+        sentences = _tagged_rows(path, accepted_rows(path, rows, row_errors, tags), words, tags, row_errors, scheme)
+    elif file_type(path) == ".json":
+        rows = accepted_rows(path, read_annotation_file(path), row_errors)
+        sentences = annotated_sentences(rows, row_errors, scheme)
+    else:
+        columns = {"words": _column_number(words, "words", 0), "tags": _column_number(tags, "tags", -1)}
+        sentences = read_conll(path, **columns, on_row_error=row_errors, encoding=encoding)
+    if errors is None or not sentences:
+        for note in row_errors.notes(len(sentences)):
+            logger.warning(f"{path}: {note}")
+    return sentences
+
+
+def _tagged_rows(
+    path: TableSource,
+    rows: list[tuple[RowLocation, TableRow]],
+    words: str | None,
+    tags: str | None,
+    errors: RowErrors,
+    scheme: Scheme,
+) -> list[Sentence]:
+    if not rows:
+        errors.notes(0)
+        raise InputError(f"{path}: empty; a table of sentences has one per row")
+    columns = list(rows[0][1])
+    if words is None and tags is None and any(has_annotations(row) for _, row in rows):
+        return annotated_sentences(rows, errors, scheme)
+    words = find_column(path, columns, "words", words, ["words"], ["tokens"])
+    tags = find_column(path, columns, "tags", tags, ["tags"], TAGS)
+    if words is None or tags is None:
+        missing = column_not_found(path, columns, "words" if words is None else "tags")
+        raise InputError(f"{missing}; {layouts_message()}")
+    sentences = []
+    for where, row in rows:
+        try:
+            sentences.append(_sentence(where, row, words, tags))
+        except InputError as error:
+            errors(error)
+    return sentences
+
+
+def _column_number(named: str | None, role: ColumnRole, default: int) -> int:
+    try:
+        return default if named is None else int(named)
+    except ValueError:
+        raise InputError(
+            f"--{role}-column ({named}): columns of a CoNLL file have no names; give an index from 0, -1 for the last"
+        ) from None
+
+
+def _sentence(where: RowLocation, row: TableRow, words: str, tags: str) -> Sentence:
+    for name in (words, tags):
+        value = row.get(name)
+        if not isinstance(value, list) or not value or None in value:
+            shown = "an empty list" if value == [] else "a list with gaps" if isinstance(value, list) else repr(value)
+            raise InputError(f"{where}: {name!r} holds {shown}, not a list of {name}; fix the row or drop it")
+    if len(row[words]) != len(row[tags]):
+        raise InputError(
+            f"{where}: {format_count(len(row[words]), 'word')} but {format_count(len(row[tags]), 'tag')}; fix the "
+            "row or drop it"
+        )
+    for name in (words, tags):
+        if invalid := [value for value in row[name] if not isinstance(value, str | int | float)]:
+            raise InputError(
+                f"{where}: {name!r} holds {type(invalid[0]).__name__}, not text; name the column with "
+                f"--{'words' if name == words else 'tags'}-column"
+            )
+    if "" in row[words]:
+        raise InputError(f"{where}: {words}[{row[words].index('')}] is empty; fix the row or drop it")
+    return Sentence(tuple(map(str, row[words])), tuple(map(str, row[tags])), where)

@@ -1,0 +1,121 @@
+"""GLUE (Wang 2018): the published files, some recognized only by their first line; and SICK.
+
+All files are tab-separated, whatever their extension, and quotes are ordinary characters. CoLA, STS-B and QQP may lack
+a header, STS-B rows have seven or nine columns, and MRPC (with a byte-order mark) and SICK come as .txt. SICK (Marelli
+2014) is not part of GLUE, but can replace MNLI.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from bothways.errors import InputError, RowLocation, format_count
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.text.data.columns import LabelCheck, Table, build_table
+from bothways.text.data.tables import RowErrorHandler, TableRow, raise_error
+from bothways.text.data.text_files import decoded_lines, file_type
+
+Values = Sequence[str]  # the values of a line
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """A file format recognized by its first line: its columns, of which the last ones may be missing.
+
+    text, pair, label: the columns that are read if none are named. fewest: columns in a row.
+    """
+
+    task: str
+    columns: Values
+    fits: Callable[[Values], bool]
+    text: str
+    pair: str | None
+    label: str
+    fewest: int
+
+
+def _cola(values: Values) -> bool:
+    return len(values) == 4 and values[1] in ("0", "1")
+
+
+def _stsb(values: Values) -> bool:
+    return len(values) in (7, 9) and values[4].replace(".", "", 1).isdecimal() and float(values[4]) <= 5
+
+
+def _qqp(values: Values) -> bool:
+    return len(values) == 6 and all(value.isdecimal() for value in values[:3]) and values[5] in ("0", "1")
+
+
+_STSB = ("genre", "file", "year", "number", "score", "sentence1", "sentence2", "source1", "source2")
+_QQP = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
+_MRPC = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
+_SICK = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
+FORMATS = (
+    FileFormat("CoLA", ("source", "label", "mark", "sentence"), _cola, "sentence", None, "label", 4),
+    FileFormat("STS-B", _STSB, _stsb, "sentence1", "sentence2", "score", 7),
+    FileFormat("QQP", _QQP, _qqp, "question1", "question2", "is_duplicate", 6),
+    FileFormat("MRPC", _MRPC, lambda values: tuple(values) == _MRPC, "#1 String", "#2 String", "Quality", 5),
+    FileFormat(
+        "SICK", _SICK, lambda values: tuple(values) == _SICK, "sentence_A", "sentence_B", "entailment_judgment", 5
+    ),
+)
+
+
+def glue_table(
+    path: TableSource,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    group: str | None = None,
+    need_labels: bool = True,
+    on_row_error: RowErrorHandler = raise_error,
+    check: LabelCheck | None = None,
+    encoding: str | None = None,
+) -> Table | None:
+    """The table in a file of one of FORMATS; None for any other source.
+
+    Columns may be named, for example relatedness_score of SICK instead of entailment_judgment; files without a header
+    use GLUE's column names. Other parameters: see `read_table`.
+    """
+    if isinstance(path, MemoryTable) or (file_format := detect_format(path, encoding)) is None:
+        return None
+    if text is None:
+        text, pair = file_format.text, pair or file_format.pair
+    label = label or file_format.label
+    located_rows = list(format_rows(path, file_format, on_row_error=on_row_error, encoding=encoding))
+    columns = {"text": text, "pair": pair, "label": label, "group": group}
+    return build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=on_row_error, check=check)
+
+
+def detect_format(path: Path, encoding: str | None = None) -> FileFormat | None:
+    """The format in FORMATS that matches the first line of a file, if any."""
+    if file_type(path) not in (".tsv", ".csv", ".txt") or not path.is_file():
+        return None
+    for line in decoded_lines(path, encoding):
+        values = line.text.split("\t")
+        return next((file_format for file_format in FORMATS if file_format.fits(values)), None)
+    return None
+
+
+def format_rows(
+    path: Path, file_format: FileFormat, *, on_row_error: RowErrorHandler = raise_error, encoding: str | None = None
+) -> Iterator[tuple[RowLocation, TableRow]]:
+    """(location, values by column) of the rows of a file in this format. Errors in a row go to `on_row_error`."""
+    numbers = count()
+    for line in decoded_lines(path, encoding):
+        values = line.text.split("\t")
+        if not line.error and (not line.text or tuple(values) == file_format.columns):  # the header, if there is one
+            continue
+        where = RowLocation(path, next(numbers), line.number)
+        if line.error:
+            on_row_error(line.error)
+            continue
+        if len(values) not in (file_format.fewest, len(file_format.columns)):
+            expected = " or ".join(map(str, sorted({file_format.fewest, len(file_format.columns)})))
+            message = f"{format_count(len(values), 'column')} where {file_format.task} has {expected}; fix the line"
+            on_row_error(InputError(f"{where}: {message}"))
+            continue
+        row = dict(zip(file_format.columns, values, strict=False))
+        yield where.with_id(row), row

@@ -1,0 +1,148 @@
+"""Labels from table cells: class indices, label sets, numbers; merging variant spellings."""
+
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import TypeVar
+
+from bothways.errors import InputError, RowLocation, join_names
+from bothways.text.data.columns import Table
+from bothways.text.data.near_duplicates import label_key, preferred_spellings, spelling_variants
+from bothways.text.data.tables import RowErrors
+
+Some = TypeVar("Some")
+INDICATORS = {"0", "1", "0.0", "1.0", "True", "False"}  # entries of a list of yes and no for each label
+SEPARATORS = "|;,"  # between several labels of a text, in order of preference
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+
+
+def class_indices(table: Table, names: Sequence[str]) -> list[int]:
+    """The index in `names` of each row's label. InputError for unknown and blank labels."""
+    index_by_name = {name: index for index, name in enumerate(names)}
+
+    def read_index(where: str, label: str) -> int:
+        check_not_blank(where, label)
+        if label not in index_by_name:
+            raise _unknown_label(where, label, names)
+        return index_by_name[label]
+
+    return _parse_labels(table, read_index)
+
+
+def check_not_blank(where: str, label: str) -> None:
+    """InputError for a blank label."""
+    if not label.strip():
+        raise InputError(f"{where}: the label is empty; fill it in or drop the row")
+
+
+def label_sets(table: Table, names: Sequence[str] | None = None) -> list[frozenset[str]]:
+    """The set of labels of each row, from a JSON list or a separated string; empty for an empty cell.
+
+    The separator of a table is the first of | ; , that occurs in any of its labels. names: the known labels, which are
+    not split. InputError for a label that is not among them.
+    """
+    separator = next((sign for sign in SEPARATORS if any(sign in label for _, label in _labels(table))), SEPARATORS[0])
+
+    def read_set(where: str, label: str) -> frozenset[str]:
+        labels = parse_label_set(where, label, separator, names or ())
+        if names is not None and (unknown := sorted(labels.difference(names))):
+            raise _unknown_label(where, unknown[0], names)
+        return labels
+
+    return _parse_labels(table, read_set)
+
+
+def numeric_labels(table: Table) -> list[float]:
+    """Each row's label as a number. InputError if it is not a number or not representable in float32."""
+    return _parse_labels(table, parse_number)
+
+
+def _parse_labels(table: Table, read: Callable[[str, str], Some]) -> list[Some]:
+    """`read` applied to (location, label) of every row. One InputError lists all rows for which it fails."""
+    values, errors = [], RowErrors()
+    for where, label in _labels(table):
+        try:
+            values.append(read(where, label))
+        except InputError as error:
+            errors(error)
+    errors.notes(len(values))
+    return values
+
+
+def _labels(table: Table) -> Iterable[tuple[RowLocation, str]]:
+    assert table.labels is not None
+    return zip(table.where, table.labels, strict=True)
+
+
+def _unknown_label(where: str, label: str, names: Sequence[str]) -> InputError:
+    similar = next((name for name in names if label_key(name) == label_key(label)), None)
+    hint = f"it differs from {similar!r} only in case or spaces" if similar else f"the model knows {join_names(names)}"
+    advice = "fix the label, or train with " + ("--merge-labels" if similar else "rows that have it")
+    return InputError(f"{where}: label {label!r} is unknown; {hint}; {advice}")
+
+
+def parse_label_set(
+    where: str, label: str, separator: str = SEPARATORS[0], names: Collection[str] = ()
+) -> frozenset[str]:
+    """The labels of one row; see `label_sets`. InputError for an invalid JSON list."""
+    if label in names:
+        return frozenset([label])
+    if not label.startswith("["):
+        return frozenset(name.strip() for name in label.split(separator) if name.strip())
+    try:
+        items = [*map(str, json.loads(label))]
+    except (ValueError, RecursionError):
+        raise InputError(f'{where}: label {label!r} is not a JSON list such as ["a", "b"]; fix it') from None
+    if len(set(items)) < len(items) and set(items) <= INDICATORS:
+        raise InputError(
+            f"{where}: label {label} looks like yes or no for each label; list the names of the text's labels instead"
+        )
+    return frozenset(items)
+
+
+def parse_number(where: str, label: str) -> float:
+    """A label as a number. InputError if it is not a number or not representable in float32."""
+    try:
+        value = float(label.replace("_", "?"))  # Python would accept 1_000
+    except ValueError:
+        raise InputError(f"{where}: label {label!r} is not a number such as 3.5; fix it or drop the row") from None
+    if not math.isfinite(value):
+        raise InputError(f"{where}: label {label!r} is not a finite number; fix it or drop the row")
+    if abs(value) > FLOAT32_MAX:
+        raise InputError(
+            f"{where}: label {label!r} exceeds {FLOAT32_MAX:.2g}, the largest float32; rescale all, or drop the row"
+        )
+    return value
+
+
+# --- spellings --------------------------------------------------------------------------------------------------------
+
+
+def merge_labels(tables: Mapping[str, Table], *, several: bool) -> dict[str, Table]:
+    """The tables with one spelling per label: the preferred one of the training table. Adds a note to train.
+
+    several: whether a row may have several labels.
+    """
+    names = preferred_spellings(spelling_variants(chain.from_iterable(labels_by_row(tables["train"], several))))
+    by_key = {label_key(name): name for name in chain.from_iterable(labels_by_row(tables["train"], several))}
+    by_key |= {label_key(name): name for name in names.values()}
+    merged = {name: respell_labels(table, by_key, several=several) for name, table in tables.items()}
+    replaced = sorted((spelling, name) for spelling, name in names.items() if spelling != name)
+    if replaced:
+        note = f"labels merged: {', '.join(f'{spelling!r} into {name!r}' for spelling, name in replaced)}"
+        merged["train"] = replace(merged["train"], notes=(*merged["train"].notes, note))
+    return merged
+
+
+def respell_labels(table: Table, names: Mapping[str, str], *, several: bool) -> Table:
+    """The table with the spellings in `names`, {label_key: spelling}; other labels are kept."""
+    rows = [[names.get(label_key(label), label) for label in labels] for labels in labels_by_row(table, several)]
+    return replace(table, labels=[json.dumps(row, ensure_ascii=False) if several else row[0] for row in rows])
+
+
+def labels_by_row(table: Table, several: bool) -> list[list[str]]:
+    if several:
+        return [sorted(labels) for labels in label_sets(table)]
+    return [[label] for label in table.labels or []]

@@ -1,0 +1,125 @@
+"""Text pairs for embeddings: scored pairs, or positive pairs with optional negatives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from re import fullmatch
+from typing import Literal
+
+import numpy as np
+
+from bothways.errors import InputError, RowLocation, no_such_column
+from bothways.settings.base import TextColumns
+from bothways.settings.tables_in_memory import TableSource
+from bothways.text.data.columns import LABEL_NAMES, Table, build_table, find_column, read_text
+from bothways.text.data.datasets import read_rows
+from bothways.text.data.glue import glue_table
+from bothways.text.data.labels import numeric_labels, parse_number
+from bothways.text.data.tables import OnError, RowErrorHandler, RowErrors, TableRow, match_columns
+
+NO_NEGATIVES = ""  # as negative_column: read no negatives
+PairObjective = Literal["auto", "pairs", "scores"]
+
+
+@dataclass(frozen=True)
+class TextPairs:
+    """N text pairs.
+
+    texts: columns of first texts, second texts and optionally negatives, each [N]. scores [N]: as in the file; None if
+    the pairs have no scores or ignore them.
+    """
+
+    texts: list[list[str]]
+    scores: np.ndarray | None
+    notes: tuple[str, ...] = ()  # about rows that were skipped
+
+    def take(self, rows: Sequence[int]) -> "TextPairs":
+        texts = [[column[row] for row in rows] for column in self.texts]
+        return TextPairs(texts, None if self.scores is None else self.scores[rows], self.notes)
+
+
+def read_pair_file(
+    path: TableSource,
+    named: TextColumns,
+    objective: PairObjective,
+    negative: str | None = None,
+    on_error: OnError | None = None,
+) -> TextPairs:
+    """The pairs of one file or dataset.
+
+    named: the columns. objective: auto means scores if the table has a label column and no negative column is named.
+    negative: the column of negatives; None: `negative` if present; NO_NEGATIVES: read none. on_error: see `read_table`.
+    """
+    columns, encoding = named.columns, named.encoding
+    scored, errors = objective == "scores", RowErrors(on_error)
+    check = check_score if objective != "pairs" else None
+    table = glue_table(
+        path, **columns, need_labels=check is not None, on_row_error=errors, check=check, encoding=encoding
+    )
+    if table is not None:
+        return TextPairs(text_columns(table), pair_scores(table) if check else None, errors.notes(len(table)))
+    rows = read_rows(path, on_row_error=errors, encoding=encoding)
+    columns_in_file = list(dict.fromkeys(name for _, row in rows for name in row))
+    if objective == "auto" and negative in (None, NO_NEGATIVES):
+        scored = find_column(path, columns_in_file, "label", columns["label"], ["label"], LABEL_NAMES) is not None
+    negatives: dict[RowLocation, str] = {}
+    if rows and not scored and negative != NO_NEGATIVES:
+        negatives = read_negatives(path, rows, columns_in_file, negative, errors)
+    kept_rows = [(where, row) for where, row in rows if not negatives or where in negatives]
+    if not kept_rows:
+        errors.notes(0)
+    table = build_table(
+        path, kept_rows, **columns, need_labels=scored, on_row_error=errors, check=check_score if scored else None
+    )
+    notes, texts = errors.notes(len(table)), text_columns(table)
+    if negatives:
+        texts.append([negatives[where] for where in table.where])
+    return TextPairs(texts, pair_scores(table) if scored else None, notes)
+
+
+def text_columns(table: Table) -> list[list[str]]:
+    if table.pairs is None:
+        raise InputError(
+            f"{table.where[0]}: no second text; embeddings need pairs: add a column 'pair', or name yours with "
+            "--pair-column"
+        )
+    return [table.texts, table.pairs]
+
+
+def pair_scores(table: Table) -> np.ndarray:
+    return np.array(numeric_labels(table))
+
+
+def check_score(where: str, label: str) -> None:
+    """InputError for a label that is not a number."""
+    try:
+        parse_number(where, label)
+    except InputError as error:
+        raise InputError(f"{error}; or ignore the scores with --objective pairs") from None
+
+
+def read_negatives(
+    path: TableSource,
+    rows: Sequence[tuple[RowLocation, TableRow]],
+    columns: Sequence[str],
+    named: str | None,
+    on_row_error: RowErrorHandler,
+) -> dict[RowLocation, str]:
+    """{location: negative text} of the named column, else of `negative`; {} if there is none.
+
+    InputError if several columns match.
+    """
+    name = named or next((name for name in columns if name.strip().lower() == "negative"), None)
+    if name is None:
+        numbered = [name for name in columns if fullmatch(r"negative[ _-]?\d+", name.strip().lower())]
+        if numbered:
+            raise InputError(f"{path}: {', '.join(numbered)} could be the negatives; choose one with --negative-column")
+        return {}
+    if not (selected := match_columns(name, columns)):
+        raise no_such_column(path, name, columns, "name yours, or none")
+    text_by_location = {}
+    for where, row in rows:
+        try:
+            text_by_location[where] = read_text(where, row, selected, "negative")
+        except InputError as error:
+            on_row_error(error)
+    return text_by_location

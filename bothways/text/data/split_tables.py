@@ -1,0 +1,162 @@
+"""The train, dev and test tables of a fine-tuning run: read from files, or split."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from bothways.errors import InputError
+from bothways.settings.finetune import Classify, FineTune, Regress
+from bothways.settings.tables_in_memory import TableSource
+from bothways.text.data.columns import LabelCheck, Table
+from bothways.text.data.datasets import is_text_file
+from bothways.text.data.examples import read_table
+from bothways.text.data.labels import check_not_blank, label_sets, merge_labels, parse_label_set, parse_number
+from bothways.text.data.splits import Parts, parts_for, rarest_labels, split, split_fold, split_groups
+
+FEW_NUMBERS = 10  # up to this many classes may be fractions, such as ratings in half stars
+
+
+def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[str, Table]:
+    """The tables by split: train, dev and possibly test.
+
+    Without a dev file, a tenth of the training table becomes dev; without dev and test files, another tenth becomes
+    test. Splits are stratified by class. Rows of a group stay together, or without groups near-duplicate texts. fold:
+    the test fold in cross-validation.
+    """
+    tables = {
+        name: read_table(
+            path,
+            **settings.columns,
+            group=settings.group_column,
+            need_group=name == "train",
+            need_labels=True,
+            encoding=settings.encoding,
+            on_error=settings.on_error,
+            check=label_check(settings),
+        )
+        for name, path in settings.sources.items()
+    }
+    check_pairs(tables)
+    if isinstance(settings, Classify) and not settings.multi_label:
+        refuse_numeric_classes(tables["train"], settings.train)
+    if isinstance(settings, Classify) and settings.merge_labels:
+        tables = merge_labels(tables, several=settings.multi_label)
+    if settings.dev:
+        return tables
+    whole = tables["train"]
+    arguments = (len(whole), strata(settings, whole), whole.groups or whole.keys)
+    if settings.folds:
+        rows = split_fold(*arguments, seed=settings.seed, folds=settings.folds, fold=fold, source=settings.train)
+    else:
+        rows = split(*arguments, seed=settings.seed, parts=parts_for(tables), source=settings.train)
+    splits = {name: whole.take(split_rows) for name, split_rows in rows.items()}
+    if settings.group_column is not None:
+        note = groups_note(settings, splits)
+        splits["train"] = replace(splits["train"], notes=(*splits["train"].notes, note))
+    return {**tables, **splits}
+
+
+def groups_note(settings: Classify | Regress, tables: Mapping[str, Table]) -> str:
+    """A note with the number of groups per split, and with the split that lacks classes, if one does."""
+    counts = [f"{len(set(table.groups)):,} in {name}" for name, table in tables.items() if table.groups]
+    line = f"rows of one {settings.group_column!r} stay together: {', '.join(counts)}"
+    classes = {name: len(set(strata(settings, table) or ())) for name, table in tables.items()}
+    fewest, most = min(classes, key=classes.__getitem__), max(classes.values())
+    if classes[fewest] < most:
+        line += f"; {fewest} has {classes[fewest]} of {most} classes: add groups, or give --dev"
+    return line
+
+
+def label_check(settings: Classify | Regress) -> LabelCheck:
+    if isinstance(settings, Regress):
+        return parse_number
+    return parse_label_set if settings.multi_label else check_not_blank
+
+
+def divide_rows(
+    settings: FineTune, groups: Sequence[Hashable], parts: Parts, fold: int | None, of: str = "rows"
+) -> dict[str, list[int]]:
+    """Rows by split, keeping groups together: by `parts`, or with one fold as test in cross-validation."""
+    if not settings.folds:
+        return split_groups(groups, seed=settings.seed, parts=parts, source=settings.train, of=of)
+    return split_fold(
+        len(groups), None, groups, seed=settings.seed, folds=settings.folds, fold=fold, source=settings.train, of=of
+    )
+
+
+def strata(settings: Classify | Regress, table: Table) -> Sequence[Hashable] | None:
+    """The stratum of each row: its class, or the rarest of its labels; None for regression."""
+    if isinstance(settings, Regress):
+        return None
+    return rarest_labels(label_sets(table)) if settings.multi_label else table.labels
+
+
+def check_pairs(tables: Mapping[str, Table]) -> None:
+    """InputError if some splits have pairs and others have not."""
+    paired = {name: table.pairs is not None for name, table in tables.items()}
+    if len(set(paired.values())) > 1:
+        with_pairs, without = ([name for name, one in paired.items() if one is had] for had in (True, False))
+        raise InputError(
+            f"{with_pairs[0]} has pairs of texts, {without[0]} has single ones; use the same form for both, "
+            "or name the column with --pair-column"
+        )
+
+
+def refuse_numeric_classes(table: Table, source: TableSource) -> None:
+    """InputError if the classes are many fractional numbers, which need regression instead."""
+    names = sorted(set(table.labels or ()))
+    if len(names) <= FEW_NUMBERS:
+        return
+    try:
+        fraction = next((name for name in names if not float(name).is_integer()), None)
+    except ValueError:
+        return
+    if fraction is not None:
+        raise InputError(
+            f"{source}: the labels are {len(names):,} different numbers such as {fraction}; learn numbers with "
+            "finetune regress, or write classes as words"
+        )
+
+
+def texts_by_location(tables: Iterable[Table]) -> dict[str, tuple[str, str | None]]:
+    """{location: (text, second text or None)} of all rows."""
+    return {
+        where: (table.texts[row], table.pairs[row] if table.pairs else None)
+        for table in tables
+        for row, where in enumerate(table.where)
+    }
+
+
+def text_columns(texts: Mapping[str, tuple[str, str | None]], where: Sequence[str]) -> dict[str, list[str]]:
+    """The texts, and second texts if there are any, of some rows. texts: those of `texts_by_location`."""
+    columns = {"text": [texts[one][0] for one in where]}
+    pairs = [pair for one in where if (pair := texts[one][1]) is not None]
+    return {**columns, "pair": pairs} if pairs else columns
+
+
+def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
+    """The texts, or pairs, of the files without labels.
+
+    pairs: whether they must be pairs; None: either. InputError for the other form.
+    """
+    text, pair = (getattr(settings, f"{name}_column", None) for name in ("text", "pair"))
+    tables = [
+        read_table(
+            source,
+            text=None if is_text_file(source) else text,
+            pair=None if is_text_file(source) else pair,
+            need_labels=False,
+            encoding=settings.encoding,
+            on_error=settings.on_error,
+        )
+        for source in settings.unlabelled
+    ]
+    for source, table in zip(settings.unlabelled, tables, strict=True):
+        if pairs is not None and (table.pairs is not None) != pairs:
+            actual, wanted = ("single texts", "pairs") if pairs else ("pairs", "single texts")
+            raise InputError(f"{source}: has {actual}, but the training data has {wanted}; give files of {wanted}")
+    return Table(
+        [text for table in tables for text in table.texts],
+        [text for table in tables for text in table.pairs or ()] or None,
+        None,
+        [where for table in tables for where in table.where],
+    )

@@ -1,0 +1,410 @@
+"""Tables: rows of JSON lines, CSV, TSV, Excel, Parquet and Arrow, each with its location."""
+
+import csv
+import json
+import re
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, Literal, cast
+
+from bothways.cloud import CloudPath
+from bothways.errors import LOCATION, InputError, RowLocation, format_count, no_such_column
+from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
+from bothways.text.data.text_files import (
+    ARROW,
+    BLOCK,
+    DECOMPRESSION_ERRORS,
+    FILE_TYPES,
+    XLSX,
+    Line,
+    check_file_type,
+    decoded_lines,
+    decompression_error,
+    file_type,
+    is_compressed,
+    open_file,
+    sheet_rows,
+)
+
+__all__ = [
+    "OnError",
+    "RowErrorHandler",
+    "RowErrors",
+    "TableRow",
+    "iter_rows",
+    "join_texts",
+    "match_columns",
+    "missing_column",
+    "raise_error",
+    "read_schema",
+    "rows_per_line",
+]
+
+OnError = Literal["stop", "skip"]  # what to do about rows that cannot be read
+LISTED = 5  # locations, and kinds of errors, in a message
+Records = Iterator[tuple[int, list[Any], InputError | str | None]]  # see _records
+csv.field_size_limit(1 << 25)  # characters; bounds the memory that an unclosed quote takes
+
+
+# What differs between errors of one kind: quoted text and numbers, such as 1,024 and -1.5e+300.
+VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|-?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?")
+SIMILAR = " or similar"
+
+
+def raise_error(error: InputError) -> None:
+    raise error
+
+
+class RowErrors:
+    """A RowErrorHandler that collects the errors of a table, to report all of them at once in `notes`.
+
+    on_error: stop (raise) or skip (note). None: like stop, for commands without --on-error.
+    """
+
+    def __init__(self, on_error: OnError | None = None) -> None:
+        self.on_error = on_error
+        self.count = 0
+        self.first = ""
+        # By kind of error (the message without values and advice): first message, first few (file, row), count.
+        self.shown: dict[str, str] = {}
+        self.places: dict[str, list[tuple[str, str]]] = {}
+        self.counts = Counter[str]()
+        self.remarks: list[str] = []  # notes on rows that were read, but changed
+
+    def __call__(self, error: InputError) -> None:
+        self.count += 1
+        self.first = self.first or str(error)
+        file, row, reason = _divide(str(error))
+        reason = reason.partition(";")[0]
+        kind = VALUE.sub("...", reason)
+        if kind in self.places or len(self.places) < LISTED:
+            self.counts[kind] += 1
+            first = self.shown.setdefault(kind, reason)
+            if reason not in (first, first.removesuffix(SIMILAR)):  # the same error with another value
+                self.shown[kind] = first.removesuffix(SIMILAR) + SIMILAR
+            places = self.places.setdefault(kind, [])
+            places += [(file, row)] if len(places) < LISTED else []
+
+    def notes(self, num_left: int) -> tuple[str, ...]:
+        """The remarks, and a note on the rows that were skipped, if any. InputError unless rows may be skipped and some
+        are left."""
+        if not self.count:
+            return tuple(self.remarks)
+        if self.on_error == "skip" and num_left:
+            return (*self.remarks, f"left out {format_count(self.count, 'row')}: {self}")
+        advice = ", or skip such rows with --on-error skip" if self.on_error == "stop" else ""
+        all_rows = f"; {self.count:,} rows cannot be read: {self}" if self.count > 1 else ""
+        raise InputError(f"{self.first}{all_rows}{advice}")
+
+    def __str__(self) -> str:
+        """'it is missing (a.csv: row 2 (line 4), row 5 (line 7)); ...'"""
+        listed = [f"{self.shown[kind]} ({self._listed(kind)})" for kind in self.places]
+        others = self.count - self.counts.total()
+        return "; ".join([*listed, *([format_count(others, "other")] if others else [])])
+
+    def _listed(self, kind: str) -> str:
+        """'a.csv: row 2 (line 4), row 5 (line 7), ...: 1,024 rows', naming each file once."""
+        files = dict.fromkeys(file for file, _ in self.places[kind])
+        shown = (
+            f"{name and name + ': '}{', '.join(row for file, row in self.places[kind] if file == name)}"
+            for name in files
+        )
+        more = f", ...: {self.counts[kind]:,} rows" if self.counts[kind] > len(self.places[kind]) else ""
+        return f"{'; '.join(shown)}{more}"
+
+
+def _divide(message: str) -> tuple[str, str, str]:
+    """(file, row, reason) of an error in a row; or the line, of a line that cannot be decoded."""
+    if match := LOCATION.fullmatch(message):
+        line = f" (line {match['line']})" if match["line"] else ""
+        return match["file"], f"row {match['row']}{line}", match["rest"] or ""
+    if match := re.fullmatch(r"(.+?):(\d+): (.+)", message, re.DOTALL):
+        return match[1], f"line {match[2]}", match[3]
+    return "", "", message
+
+
+def iter_rows(
+    path: TableSource,
+    *,
+    column: str | None = None,
+    on_row_error: RowErrorHandler = raise_error,
+    encoding: str | None = None,
+    part_of: tuple[Path, Iterator[int]] | None = None,
+) -> Iterator[tuple[RowLocation, TableRow]]:
+    """Stream (location, values by column) of the rows of a table in a file or in memory.
+
+    CSV: quoted as by spreadsheets; the delimiter (comma, semicolon or tab) is taken from the header. TSV: quotes are
+    ordinary characters. Excel: empty cells are "", as in CSV.
+    column: a required column, or several, comma-separated; Parquet and Arrow read only these. encoding: of JSON lines,
+    CSV and TSV; see `files.decoded_lines`. part_of: of an Arrow file, the dataset that it is a part of, and its row
+    numbers. Errors in a row go to `on_row_error`; InputError if the file as a whole
+    cannot be read.
+    """
+    if isinstance(path, MemoryTable):
+        return path.rows(
+            on_row_error, None if path.schema is None else _needed_columns(path, column, path.schema.names)
+        )
+    kind = check_file_type(path)
+    if kind == ".jsonl":
+        return _json_rows(path, on_row_error, encoding)
+    if kind in (".csv", ".tsv"):
+        return _header_rows(path, column, on_row_error, _records(path, encoding))
+    if kind == XLSX:
+        if is_compressed(path):
+            raise InputError(f"{path}: an .xlsx is compressed in itself; decompress this one first")
+        return _header_rows(path, column, on_row_error, ((number, cells, None) for number, cells in sheet_rows(path)))
+    if kind == ".parquet":
+        return _parquet_rows(path, column, on_row_error)
+    if kind == ARROW:
+        return _arrow_rows(path, column, on_row_error, *(part_of or (path, None)))
+    raise InputError(f"{path}: a {kind} has no columns; give one of {', '.join((*FILE_TYPES[1:], XLSX))}")
+
+
+def rows_per_line(path: Path, most: int, encoding: str | None = None) -> float:
+    """Rows per line of a CSV, less than 1 where quoted values have several lines, in its first `most` rows.
+
+    The header is no row. InputError if the file as a whole cannot be read.
+    """
+    lines = [number for number, _, _ in islice(_records(path, encoding), most + 1)]
+    num_rows = len(lines) - 1
+    if num_rows < 1:
+        return 0.0
+    return num_rows / (lines[-1] - 1 + (lines[-1] - lines[0]) / num_rows)  # the last row has as many as the others
+
+
+def missing_column(where: str, column: str, columns: Iterable[str]) -> InputError:
+    return no_such_column(where, column, columns, "rename yours or use --text-column")
+
+
+def match_columns(named: str, columns: Collection[str]) -> tuple[str, ...]:
+    """The column of that name, else its comma-separated columns, which are joined; () if one is missing."""
+    if named in columns:
+        return (named,)
+    names = [name if name in columns else name.strip() for name in named.split(",")]
+    return tuple(dict.fromkeys(names)) if all(name in columns for name in names) else ()
+
+
+def join_texts(texts: Iterable[str]) -> str:
+    """Join the texts of several columns with line feeds, skipping blank ones."""
+    return "\n".join(text for text in texts if text and not text.isspace())
+
+
+def _json_rows(
+    path: Path, on_row_error: RowErrorHandler, encoding: str | None
+) -> Iterator[tuple[RowLocation, TableRow]]:
+    lines = (line for line in decoded_lines(path, encoding) if line.text and not line.text.isspace())
+    for number, (line_number, line, error) in enumerate(lines):
+        where = RowLocation(path, number, line_number)
+        row = error or _json_row(where, line)
+        if isinstance(row, InputError):
+            on_row_error(row)
+        else:
+            yield where.with_id(row), row
+
+
+def _json_row(where: str, line: str) -> TableRow | InputError:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        return InputError(f"{where}: not valid JSON ({error.msg} at column {error.colno}); fix the line")
+    except (ValueError, RecursionError) as error:  # numbers with too many digits, brackets nested too deeply
+        return InputError(f"{where}: not readable as JSON ({error}); fix the line")
+    if isinstance(row, dict):
+        return row
+    return InputError(f"{where}: expected a JSON object, found {type(row).__name__}; write one object per line")
+
+
+# --- values between commas or tabs ------------------------------------------------------------------------------------
+
+
+def _header_rows(
+    path: Path, column: str | None, on_row_error: RowErrorHandler, records: Records
+) -> Iterator[tuple[RowLocation, TableRow]]:
+    """The rows of a table whose first row names the columns."""
+    header = _header(path, column, records)
+    for number, (line_number, values, error) in enumerate(records):
+        where = RowLocation(path, number, line_number)
+        if not error and len(values) != len(header):
+            columns = format_count(len(values), "column")
+            error = f"{columns}, but the header has {len(header)}; fix the line or its quotes"
+        if error:
+            on_row_error(InputError(f"{where}: {error}") if isinstance(error, str) else error)
+        else:
+            row = dict(zip(header, values, strict=True))
+            yield where.with_id(row), row
+
+
+def _header(path: Path, column: str | None, records: Records) -> list[str]:
+    """The names of the columns, in the first record; [] without one. InputError if no row can be read with them."""
+    for line_number, values, error in records:
+        where = f"{path}:{line_number}"
+        if error:
+            raise InputError(f"{where}: {error}") if isinstance(error, str) else error
+        header = [*map(str, values)]
+        _check_names(where, header)
+        if column is not None and not match_columns(column, header):
+            raise missing_column(where, column, header)
+        return header
+    return []
+
+
+def _check_names(where: str, names: Iterable[str]) -> None:
+    if duplicates := [name for name, count in Counter(names).items() if name and count > 1]:
+        raise InputError(f"{where}: two columns are named {duplicates[0]!r}; rename one")
+
+
+def _records(path: Path, encoding: str | None) -> Records:
+    """(number of its first line, values, error or None) of every record. An error is the reason, or the whole error of
+    a line that cannot be decoded."""
+    lines = _RewindableLines(decoded_lines(path, encoding))
+    if file_type(path) == ".tsv":
+        reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    else:
+        reader = csv.reader(lines, delimiter=_delimiter(*lines.first_two()), strict=True)
+    while True:
+        lines.taken.clear()
+        try:
+            values = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:  # an unclosed quote, text after a closing quote, or a carriage return in a value
+            line_number = lines.taken[0].number
+            reason = "a carriage return in a value without quotes" if "\r" in lines.taken[-1].text else str(error)
+            lines.rewind()
+            yield line_number, [], f"not valid CSV ({reason}); fix the line or its quotes"
+            continue
+        error_in_record = next((line.error for line in lines.taken if line.error), None)
+        if values:
+            yield lines.taken[0].number, values, error_in_record
+
+
+def _delimiter(header: str, second: str) -> str:
+    """The delimiter of a header: comma, semicolon (spreadsheets in locales with decimal commas) or tab.
+
+    If several fit, the one that divides the second line into as many values as the header.
+    """
+    try:
+        counts = {candidate: len(next(csv.reader([header], delimiter=candidate))) for candidate in ",;\t"}
+    except csv.Error:  # reported when the header is read
+        return ","
+    candidates = [candidate for candidate, count in counts.items() if count > 1] or [","]
+    if second.count('"') % 2:  # a record that continues on the next line
+        return candidates[0]
+    try:
+        matching = [
+            candidate
+            for candidate in candidates
+            if len(next(csv.reader([second], delimiter=candidate), [])) == counts[candidate]
+        ]
+    except csv.Error:
+        matching = []
+    return next(iter(matching or candidates))
+
+
+class _RewindableLines:
+    """Lines for the CSV reader that can be rewound to the second line of the current record.
+
+    A stray quote swallows all lines up to the next quote or the end of the file; rewinding confines the error to one
+    line.
+    """
+
+    def __init__(self, lines: Iterator[Line]):
+        self.lines = lines
+        self.again: deque[Line] = deque()
+        self.taken: list[Line] = []  # lines of the current record
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        self.taken.append(self.again.popleft() if self.again else next(self.lines))
+        return self.taken[-1].text + "\n"
+
+    def first_two(self) -> tuple[str, str]:
+        """The first two lines that are not blank, or "", without consuming them."""
+        while len(lines := [line.text for line in self.again if line.text]) < 2:
+            if (line := next(self.lines, None)) is None:
+                break
+            self.again.append(line)
+        first, second, *_ = *lines, "", ""
+        return first, second
+
+    def rewind(self) -> None:
+        self.again.extendleft(reversed(self.taken[1:]))
+
+
+# --- Parquet and Arrow ------------------------------------------------------------------------------------------------
+
+
+def _parquet_rows(
+    path: Path, column: str | None, on_row_error: RowErrorHandler
+) -> Iterator[tuple[RowLocation, TableRow]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    with _seekable(path) as source:
+        try:
+            # Read pages as needed instead of whole row groups.
+            with pyarrow.parquet.ParquetFile(source, buffer_size=BLOCK, pre_buffer=False) as file:
+                needed = _needed_columns(path, column, file.schema_arrow.names)
+                yield from rows_from_batches(path, file.iter_batches(batch_size=256, columns=needed), on_row_error)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise InputError(
+                f"{path}: not a valid Parquet file ({str(error).splitlines()[0]}); write it again"
+            ) from None
+
+
+def read_schema(path: Path) -> Any:
+    """The pyarrow.Schema of a Parquet or Arrow file."""
+    import pyarrow.ipc
+    import pyarrow.parquet
+
+    if file_type(path) == ARROW:
+        with open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
+            return batches.schema
+    with _seekable(path) as source:
+        return pyarrow.parquet.read_schema(source)
+
+
+@contextmanager
+def _seekable(path: Path) -> Iterator[Path | BinaryIO]:
+    """The file, or a decompressed temporary copy: Parquet is read from its end."""
+    with open_file(path) as file:
+        if not is_compressed(path):
+            yield cast(BinaryIO, file) if isinstance(path, CloudPath) else path
+            return
+        with TemporaryFile() as temporary:
+            try:
+                copyfileobj(file, temporary, BLOCK)
+            except DECOMPRESSION_ERRORS as error:
+                raise decompression_error(str(path), error) from None
+            yield cast(BinaryIO, temporary)
+
+
+def _arrow_rows(
+    path: Path, column: str | None, on_row_error: RowErrorHandler, dataset: Path, numbers: Iterator[int] | None
+) -> Iterator[tuple[RowLocation, TableRow]]:
+    import pyarrow
+    import pyarrow.ipc
+
+    try:
+        with open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
+            needed = _needed_columns(path, column, batches.schema.names)
+            selected = (batch.select(needed) for batch in batches)
+            yield from rows_from_batches(dataset, selected, on_row_error, numbers)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path}: not a valid Arrow file ({str(error).splitlines()[0]}); save it again") from None
+
+
+def _needed_columns(path: TableSource, column: str | None, columns: list[str]) -> list[str]:
+    _check_names(str(path), columns)
+    if column is None:
+        return columns
+    if not (needed := match_columns(column, columns)):
+        raise missing_column(str(path), column, columns)
+    return [*needed]

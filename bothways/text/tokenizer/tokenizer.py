@@ -1,0 +1,318 @@
+"""Tokenizer: text to ids with special tokens, pairs and windows, and back (Devlin 2018).
+
+Encoding and decoding of a single text are in fast.py (BERT) and library.py (other encoders).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from os import PathLike
+from typing import TypeVar
+
+from bothways.errors import InputError, format_count, shorten
+from bothways.io import Files
+from bothways.text.tokenizer.fast import BertBackend, TokenSpan
+from bothways.text.tokenizer.library import LibraryBackend
+from bothways.text.tokenizer.unicode import count_surrogates
+from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken
+
+Value = TypeVar("Value")
+MIN_WINDOW_TEXT = 64  # tokens that must remain for the sliding text of a pair
+
+
+class TokenizedText:
+    """A text (or list of words) as ids. The spans of its tokens are computed on first use."""
+
+    def __init__(
+        self,
+        text: str | Sequence[str],
+        tokenizer: "Tokenizer",
+        special_tokens: Sequence[str] = (),
+        ids: list[int] | None = None,
+    ) -> None:
+        self.text, self.tokenizer, self.special_tokens = text, tokenizer, special_tokens
+        if ids is None and isinstance(text, str):
+            ids = tokenizer.ids(text, special_tokens)
+        word_ids = (tokenizer.ids(word, leading_space=True) for word in text)
+        self.ids = list(chain.from_iterable(word_ids)) if ids is None else ids
+
+    @cached_property
+    def token_spans(self) -> list[TokenSpan]:
+        backend = self.tokenizer.backend
+        if isinstance(self.text, str):
+            return backend.token_spans(self.text, self.special_tokens)
+        return [
+            TokenSpan(start, end, index)
+            for index, word in enumerate(self.text)
+            for start, end, _ in backend.token_spans(word, leading_space=True)
+        ]
+
+
+TOKENS_SHOWN = 8  # in the representation of an Encoding
+
+
+@dataclass(slots=True, repr=False)  # not frozen: that would cost as much as encoding a short text
+class Encoding:
+    """A text, a pair, or a window of one, as model input. Lists have an entry per token, special tokens included.
+
+    ids: vocabulary indices. ranges: the text and its pair, each with the token range [first, last) in this window.
+    """
+
+    ids: list[int]
+    ranges: tuple[tuple[TokenizedText, int, int], ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        more = ", ..." if len(self) > TOKENS_SHOWN else ""
+        return f"Encoding({format_count(len(self), 'token')}: {', '.join(self.tokens[:TOKENS_SHOWN])}{more})"
+
+    @property
+    def tokens(self) -> list[str]:
+        tokens = self.ranges[0][0].tokenizer.tokens
+        return [tokens[index] for index in self.ids]
+
+    @property
+    def segment_ids(self) -> list[int]:
+        """0 for [CLS], the first text and its [SEP]; 1 for the second text and its [SEP] if the model has segments."""
+        text, first, last = self.ranges[-1]
+        size = (last - first + 1) * (len(self.ranges) - 1)  # size of the second text and its [SEP]; 0 without one
+        return [0] * (len(self.ids) - size) + [text.tokenizer.backend.second_segment_id] * size
+
+    @property
+    def sequence_ids(self) -> list[int | None]:
+        """The text a token belongs to, 0 or 1; None for [CLS] and [SEP]."""
+        return self._align(lambda sequence, _: sequence, None)
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """Characters [start, end) of the token in its text (or pre-split word); (0, 0) for [CLS] and [SEP]."""
+        return self._align(lambda _, span: (span.start, span.end), (0, 0))
+
+    @property
+    def word_ids(self) -> list[int | None]:
+        """The index of the token's word in its text (or of the pre-split word); None for [CLS] and [SEP]."""
+        return self._align(lambda _, span: span.word, None)
+
+    def _align(self, value: Callable[[int, TokenSpan], Value], special: Value) -> list[Value]:
+        """A value for each token: value(sequence, span) for text, `special` for special tokens."""
+        row = [special]
+        for sequence, (text, first, last) in enumerate(self.ranges):
+            row += [special] * (sequence * text.tokenizer.backend.num_separators)
+            row += [value(sequence, span) for span in text.token_spans[first:last]]
+        return [*row, special]
+
+
+class Tokenizer:
+    """Converts text to ids and back. vocab: token -> id, ids 0..V-1, including [PAD] [UNK] [CLS] [SEP] [MASK].
+
+    lowercase, strip_accents (None: like lowercase), split_chinese: see `Splitter`. added: further tokens, such as the
+    markers of entities, which are parsed in every text. backend: replaces BERT's tokenization and its special tokens.
+    [PAD] to [MASK] typed in user text are treated as plain text unless `allow_special` is set. Lone surrogates are read
+    as U+FFFD (which BERT removes); `replaced_surrogates` counts them.
+    """
+
+    def __init__(
+        self,
+        vocab: dict[str, int],
+        *,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        split_chinese: bool = True,
+        max_word_length: int = 100,
+        added: Sequence[AddedToken] = (),
+        backend: LibraryBackend | None = None,
+    ) -> None:
+        special = (token.content for token in added if token.special and token.content not in SPECIAL_TOKENS)
+        self.special_tokens = backend.special_tokens if backend else (*SPECIAL_TOKENS, *special)
+        if missing := [token for token in self.special_tokens if token not in vocab]:
+            raise InputError(f"vocabulary of {len(vocab)} entries lacks {', '.join(map(shorten, missing))}; add them")
+        self.vocab = vocab
+        self.tokens = [token for token, _ in sorted(vocab.items(), key=lambda entry: entry[1])]
+        if sorted(vocab.values()) != list(range(len(vocab))):
+            raise InputError(f"vocabulary ids must be 0 to {len(vocab) - 1}, each once; renumber the entries")
+        special_ids = [vocab[token] for token in self.special_tokens]
+        self.pad_id, self.unknown_id, self.cls_id, self.sep_id, self.mask_id = special_ids[: len(SPECIAL_TOKENS)]
+        self.special_ids = frozenset(special_ids)
+        self.backend: BertBackend | LibraryBackend = backend or BertBackend(
+            vocab,
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+            split_chinese=split_chinese,
+            max_word_length=max_word_length,
+            added=added,
+        )
+        self.replaced_surrogates = 0
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({len(self.vocab):,} entries, {type(self.backend).__name__})"
+
+    # --- load, learn, save ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def load(cls, path: str | PathLike[str] | Files) -> "Tokenizer":
+        """Load a vocab.txt, a tokenizer.json, another tokenizer file (formats.py), or a checkpoint directory.
+
+        InputError if the file is invalid or not supported.
+        """
+        from bothways.text.tokenizer import formats
+
+        data = formats.load(path)
+        try:
+            return cls(data.vocab, **data.options)
+        except InputError as error:
+            raise InputError(f"{data.file}: {error}") from None
+
+    @classmethod
+    def learn(
+        cls,
+        texts: Iterable[str],
+        size: int | None = 30522,
+        lowercase: bool = True,
+        processes: int = 1,
+        alphabet: int = 1000,
+        *,
+        strip_accents: bool | None = None,
+    ) -> "Tokenizer":
+        """Learn a WordPiece vocabulary of at most `size` entries. Deterministic: the same texts give the same bytes.
+
+        size: None chooses 8,000 to 30,522, depending on the texts. alphabet: words with a character that is not among
+        this many most frequent ones become [UNK]. strip_accents: None strips accents from lower-cased text unless that
+        would merge different words (`measure_accents`); cased text keeps them. This
+        choice and its reason are logged.
+        """
+        from bothways.text.tokenizer.learn import learn_vocabulary
+
+        vocab, rules = learn_vocabulary(texts, size, alphabet, lowercase, strip_accents, processes=processes)
+        return cls(vocab, **rules)
+
+    def save(self, path: str | PathLike[str], max_length: int = 512, segments: int = 2) -> None:
+        """Write vocabulary, tokenizer.json and tokenizer_config.json into a directory, as transformers reads them.
+
+        max_length, segments: number of tokens and of segment types that the model supports.
+        """
+        self.backend.save(path, self.tokens, max_length, segments)
+
+    def lowercased(self) -> "Tokenizer":
+        """The tokenizer that reads every text in lower case, with the same vocabulary."""
+        if isinstance(self.backend, LibraryBackend):
+            return Tokenizer(self.vocab, backend=self.backend.lowercased())
+        strip_accents = self.backend.splitter.table.strip_accents
+        return Tokenizer(self.vocab, **{**self.backend.rules, "lowercase": True, "strip_accents": strip_accents})
+
+    def __len__(self) -> int:
+        return len(self.vocab)
+
+    # --- text -> ids ----------------------------------------------------------------------------------------------
+
+    def encode(self, text: str, pair: str | None = None, allow_special: bool | Sequence[str] = False) -> Encoding:
+        """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP].
+
+        allow_special: parse special tokens such as `[MASK]` in the text; all of them, or only those listed.
+        """
+        listed = (allow_special,) if isinstance(allow_special, str) else allow_special
+        allowed = self.special_tokens if listed is True else tuple(listed or ())
+        if unknown := set(allowed) - set(self.special_tokens):
+            raise InputError(f"special token {min(unknown)!r} is not one of {', '.join(self.special_tokens)}")
+        return self._encode_texts(text, pair, special_tokens=allowed)
+
+    def encode_after(self, phrase: str, text: str) -> Encoding:
+        """[CLS] phrase [SEP] text [SEP], with masks parsed in the phrase only: [MASK], or the model's own token."""
+        mask = self.tokens[self.mask_id]
+        first = TokenizedText(phrase.replace("[MASK]", mask), self, (mask,))
+        return self._encode_whole([first, TokenizedText(text, self)])
+
+    def encode_words(self, words: Sequence[str], pair: Sequence[str] | None = None) -> Encoding:
+        """Encode pre-split text. Word ids index the given words; offsets are relative to each word."""
+        return self._encode_texts(list(words), None if pair is None else list(pair))
+
+    def encode_many(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, processes: int = 1
+    ) -> list[Encoding]:
+        """Encode texts, optionally with second texts. Several processes pay off only for very many texts."""
+        if isinstance(texts, str):
+            raise InputError("texts is a single string; give a list of texts: [text]")
+        if pairs is not None and len(pairs) != len(texts):
+            raise InputError(f"{len(texts)} texts but {len(pairs)} pairs; give one pair per text")
+        columns = [texts] if pairs is None else [texts, pairs]
+        if processes > 1:
+            from bothways.text.tokenizer.workers import encode_ids_parallel
+
+            strings = list(chain(*columns))
+            ids_by_text = encode_ids_parallel(self, strings, processes)
+            tokenized = [TokenizedText(text, self, ids=ids) for text, ids in zip(strings, ids_by_text, strict=True)]
+            return [self._encode_whole(tokenized[index :: len(texts)]) for index in range(len(texts))]
+        return [self.encode(*row) for row in zip(*columns, strict=True)]
+
+    def encode_ahead(self, texts: Sequence[str], processes: int) -> Iterator[list[Encoding]]:
+        """Encodings of the texts in blocks, in order, computed by processes a few blocks ahead."""
+        from bothways.text.tokenizer.workers import BLOCK, encode_ids_ahead
+
+        starts = range(0, len(texts), BLOCK)
+        for start, rows in zip(starts, encode_ids_ahead(self, texts, processes), strict=True):
+            pairs = zip(texts[start : start + BLOCK], rows, strict=True)
+            yield [self._encode_whole([TokenizedText(text, self, ids=ids)]) for text, ids in pairs]
+
+    def encode_windows(self, text: str, pair: str | None = None, size: int = 512, overlap: int = 128) -> list[Encoding]:
+        """Sliding windows over a text: encodings of at most `size` tokens, special tokens included.
+
+        Neighbouring windows share `overlap` text tokens, so the stride is size - special tokens - overlap. In a pair,
+        the first text stays whole and the second slides. InputError if the stride is not positive, or if the first text
+        of a pair leaves too little room.
+        """
+        return self.split_windows(self.encode(text, pair), size=size, overlap=overlap)
+
+    def split_windows(self, encoding: Encoding, *, size: int, overlap: int, cut: bool = False) -> list[Encoding]:
+        """Split an encoding into sliding windows; an encoding that fits is returned as it is.
+
+        cut: return at most the first two windows, for callers that keep only the first. The second text of a pair then
+        needs room for only one token.
+        """
+        if len(encoding) <= size:
+            return [encoding]
+        *fixed, (text, first, last) = encoding.ranges
+        room = size - len(encoding) + last - first
+        if fixed and room < (1 if cut else MIN_WINDOW_TEXT):
+            raise InputError(
+                f"the first text of a pair takes {fixed[0][2]} of {size} tokens and leaves {room} for the second, "
+                f"fewer than {MIN_WINDOW_TEXT}; shorten it or use a larger window"
+            )
+        if not 0 <= overlap < room:
+            raise InputError(f"overlap ({overlap}) must be at least 0 and less than the {room} text tokens of a window")
+        starts = range(first, last - overlap, room - overlap)[: 2 if cut else None]
+        return [self.build_encoding([*fixed, (text, start, min(start + room, last))]) for start in starts]
+
+    def build_encoding(self, ranges: Sequence[tuple[TokenizedText, int, int]]) -> Encoding:
+        """Add special tokens around token ranges [first, last) of one or two texts."""
+        ids = [self.cls_id]
+        for sequence, (text, first, last) in enumerate(ranges):
+            ids += [self.sep_id] * (sequence * self.backend.num_separators)
+            ids += text.ids if last - first == len(text.ids) else text.ids[first:last]
+        ids.append(self.sep_id)
+        return Encoding(ids, tuple(ranges))
+
+    def ids(self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False) -> list[int]:
+        """The ids of a text without special tokens. leading_space: as if a space preceded it; some encoders differ."""
+        self.replaced_surrogates += count_surrogates(text)
+        return self.backend.ids(text, special_tokens, leading_space=leading_space)
+
+    # --- ids -> text ----------------------------------------------------------------------------------------------
+
+    def decode(self, ids: Sequence[int], keep_special: bool = False, clean_up_spaces: bool = True) -> str:
+        """Convert ids to readable text.
+
+        keep_special: keep [CLS] and other special tokens. clean_up_spaces: remove spaces before punctuation and English
+        clitics.
+        """
+        tokens = [self.tokens[index] for index in ids if keep_special or index not in self.special_ids]
+        return self.backend.text(tokens, clean_up_spaces)
+
+    # --- helpers --------------------------------------------------------------------------------------------------
+
+    def _encode_texts(self, *texts: str | list[str] | None, special_tokens: Sequence[str] = ()) -> Encoding:
+        return self._encode_whole([TokenizedText(text, self, special_tokens) for text in texts if text is not None])
+
+    def _encode_whole(self, texts: Iterable[TokenizedText]) -> Encoding:
+        return self.build_encoding([(text, 0, len(text.ids)) for text in texts])

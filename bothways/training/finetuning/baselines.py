@@ -1,0 +1,120 @@
+"""Scores of simple models on the rows of a training, with the resamples that pair them with those of the model."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from bothways.io import write_atomic
+from bothways.log import logger
+from bothways.measure import metrics
+from bothways.measure.metrics import Interval
+from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.training_task import TrainingTask
+
+SLOW = 5.0  # seconds after which the score of a baseline is logged with its time
+BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """The metric in each bootstrap resample, which pairs the scores of models on the same rows; see
+    `metrics.bootstrap`. num_units: the number of units that were drawn."""
+
+    values_B: np.ndarray
+    num_units: int
+
+    @staticmethod
+    def of(scores: Scores, metric: str) -> "Resamples":
+        assert scores.intervals is not None
+        return Resamples(scores.intervals.resamples[metric], scores.intervals.num_units)
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Any]) -> "Resamples":
+        return Resamples(np.array(stored["values"]), stored["units"])
+
+    def to_json(self) -> dict[str, Any]:
+        return {"values": self.values_B.tolist(), "units": self.num_units}
+
+    @staticmethod
+    def mean(parts: Sequence["Resamples"], *, same_rows: bool) -> "Resamples":
+        """Resamples of the mean of several scores: of models on the same rows, or of folds."""
+        num_resamples = min(len(part.values_B) for part in parts)
+        values_B = np.mean([part.values_B[:num_resamples] for part in parts], axis=0)
+        units = [part.num_units for part in parts]
+        return Resamples(values_B, units[0] if same_rows else sum(units))
+
+
+@dataclass(frozen=True)
+class BaselineScore:
+    """The metric of a baseline, with its 95 % interval and resamples if known. predictions: if it can be saved."""
+
+    name: str
+    value: float
+    interval: Interval | None
+    resamples: Resamples | None = None
+    predictions: Predictions | None = None
+
+    @staticmethod
+    def of(name: str, task: TrainingTask, predictions: Predictions, *, keep: bool = True) -> "BaselineScore":
+        """The score of predictions, which are kept with it on request."""
+        scores = task.scoring.score_predictions(predictions)
+        resamples = Resamples.of(scores, task.metric)
+        return BaselineScore(
+            name, scores[task.metric], scores[f"{task.metric}_interval"], resamples, predictions if keep else None
+        )
+
+    def difference(self, value: float, resamples: Resamples) -> Interval:
+        """95 % interval of the difference between another score on the same rows and this one."""
+        num_resamples = len(resamples.values_B)
+        own_B: np.ndarray | float = self.value
+        if self.resamples:
+            num_resamples = min(num_resamples, len(self.resamples.values_B))
+            own_B = self.resamples.values_B[:num_resamples]
+        return metrics.difference_interval(
+            value - self.value, resamples.values_B[:num_resamples] - own_B, resamples.num_units
+        )
+
+
+def score(task: TrainingTask, split: str, file: Path, *, keep: bool = False) -> list[BaselineScore]:
+    """Score all baselines on a split. The scores are stored in a file for resumed runs, with the predictions of models
+    that can be saved; keep: of all."""
+    if not file.exists():
+        rows, start = [], time.monotonic()
+        for baseline in task.baselines(split):
+            scores = task.scoring.score_predictions(baseline.predictions)
+            interval = scores[f"{task.metric}_interval"]
+            predictions = asdict(baseline.predictions) if baseline.model or keep else None
+            rows.append(
+                [baseline.name, scores[task.metric], interval, Resamples.of(scores, task.metric).to_json(), predictions]
+            )
+            if (seconds := time.monotonic() - start) > SLOW:
+                logger.info(f"baseline {baseline.name}: {task.metric} {scores[task.metric]:.4f} ({seconds:.0f} s)")
+            start = time.monotonic()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(file, json.dumps(rows))
+    return read(file)
+
+
+def read(file: Path) -> list[BaselineScore]:
+    rows = json.loads(file.read_text(encoding="utf-8"))
+    return [
+        BaselineScore(
+            name, value, (low, high), Resamples.from_json(resamples), predictions and Predictions(**predictions)
+        )
+        for name, value, (low, high), resamples, predictions in rows
+    ]
+
+
+def mean_scores(folds: Sequence[Sequence[BaselineScore]]) -> list[BaselineScore]:
+    """The mean of each baseline over folds."""
+    means = []
+    for scores in zip(*folds, strict=True):
+        resamples = Resamples.mean([score.resamples for score in scores if score.resamples], same_rows=False)
+        means.append(BaselineScore(scores[0].name, fmean(score.value for score in scores), None, resamples))
+    return means

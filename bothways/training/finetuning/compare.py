@@ -1,0 +1,196 @@
+"""The comparison of a fine-tuned model with simple ones: whether it is better, and which model the run delivers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from statistics import fmean
+
+from bothways.errors import format_count
+from bothways.log import command_name
+from bothways.measure import metrics
+from bothways.measure.linear.tfidf import TfidfModel
+from bothways.measure.metrics import Interval
+from bothways.model.checkpoint.formats.tfidf import ENCODER
+from bothways.tasks.linear_baselines import COSINE
+from bothways.tasks.training_task import Baseline, TrainingTask
+from bothways.training.finetuning.baselines import BaselineScore, Resamples
+from bothways.training.finetuning.plan import Plan
+from bothways.training.finetuning.seeds import SeedResult
+from bothways.training.finetuning.select import ModelScores, Score, Selection
+from bothways.training.run import Run
+
+TFIDF = "TF-IDF"  # how the names of baselines that can be saved begin; they come first
+BETTER, WORSE = "better than", "worse than"  # how a verdict begins, unless it cannot tell
+# Options of `finetune` that keep the encoder as it is and fit its head, by the names of baselines like that.
+TRAIN_HEAD_ONLY = {
+    "frozen vectors": "--learning-rate 0 --pooling mean",
+    "frozen vector pairs": "--learning-rate 0 --pooling pair",
+    "frozen states": "--learning-rate 0",
+}
+MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
+MAX_WIDTH = 0.8  # of the interval of a difference; a wider one says nothing, and is not shown
+MODEL, SAVED = "model", "tfidf"  # directories of a run: what it delivers, and a baseline that may be as good
+
+
+@dataclass(frozen=True)
+class SavedTfidf:
+    """A TF-IDF model that is saved, with what was measured of it. lead: 95 % interval of its lead over the encoder on
+    dev, by which it is delivered instead; None: it is only beside the encoder."""
+
+    name: str
+    model: TfidfModel
+    scores: ModelScores
+    lead: Interval | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The scores of the baselines; none if they are not compared. encoder_verdict: whether the fine-tuned encoder is
+    better; verdict: that of the model that is delivered. tfidf: if it is saved."""
+
+    baselines: Sequence[BaselineScore] = ()
+    encoder_verdict: str = ""
+    verdict: str = ""
+    tfidf: SavedTfidf | None = None
+
+    @property
+    def warnings(self) -> list[str]:
+        return [] if self.verdict.startswith(BETTER) else [self.verdict]
+
+    def differences(self, scores: ModelScores) -> dict[str, Interval]:
+        """95 % intervals of the difference between the score of a model and that of each baseline."""
+        return differences(scores, self.baselines)
+
+    def delivered(self, encoder: ModelScores) -> ModelScores:
+        """What was measured of the model that is delivered. encoder: of the encoder."""
+        return self.tfidf.scores if self.tfidf and self.tfidf.lead else encoder
+
+
+def compare(plan: Plan, selection: Selection, run: Run) -> Comparison:
+    """Compare the selected model with the baselines, and choose what is delivered: the encoder, or TF-IDF where it is
+    clearly better on dev. TF-IDF is also saved beside the encoder, unless that is clearly better on the reported
+    rows."""
+    if not plan.compares:
+        return Comparison()
+    task, encoder = plan.task, selection.scores
+    trivial = fmean(encoder.folds.values("baseline")) if encoder.folds else encoder.by_split[plan.split]["baseline"]
+    scores = [BaselineScore(task.scoring.trivial_baseline, trivial, None), *selection.baselines]
+    with run.timed("baselines"):
+        tfidf = choose_tfidf(plan, selection, scores)
+    saved = run.directory / SAVED if tfidf and not tfidf.lead else None
+    text = verdict(encoder.score, scores, differences(encoder, scores), plan, saved)
+    delivered = text
+    if tfidf and tfidf.lead:
+        delivered = delivered_verdict(tfidf.name, tfidf.lead, encoder.by_split["dev"]["rows"], text)
+    return Comparison(scores, text, delivered, tfidf)
+
+
+def differences(scores: ModelScores, baselines: Sequence[BaselineScore]) -> dict[str, Interval]:
+    mean = scores.score.mean
+    assert mean is not None
+    return {baseline.name: baseline.difference(mean, scores.resamples) for baseline in baselines}
+
+
+def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[BaselineScore]) -> SavedTfidf | None:
+    """The TF-IDF model that is saved, if any."""
+    task, encoder = plan.task, selection.scores
+    score = next((score for score in scores if score.name.startswith(TFIDF)), None)
+    if score is None or score.resamples is None:
+        return None
+    baseline = next(task.baselines("dev"))  # fitted again: it takes seconds, and nothing is kept in memory
+    assert baseline.model is not None
+    lead = lead_on_dev(task, baseline, selection.kept)
+    is_delivered = plan.delivers_tfidf and lead[0] > metrics.TIE
+    if not is_delivered and is_clearly_better(differences(encoder, [score])[score.name]):
+        return None
+    measured = encoder.of_baseline(score, baseline.predictions)
+    return SavedTfidf(score.name, baseline.model, measured, lead if is_delivered else None)
+
+
+def format_table(metric: str, split: str, baselines: Mapping[str, float]) -> list[str]:
+    """Lines of a table with a row per baseline."""
+    width = max(map(len, baselines), default=0)
+    rows = [f"  {name:{width}}  {value:8.2%}" for name, value in baselines.items()]
+    return [f"baselines, {split} {metric}:", *rows] if rows else []
+
+
+def verdict(
+    score: Score,
+    baselines: Sequence[BaselineScore],
+    differences: Mapping[str, Interval],
+    plan: Plan,
+    saved: Path | None = None,
+) -> str:
+    """Whether the fine-tuned model beats the best baseline, and how to use a baseline that is better.
+
+    It cannot be told if the 95 % interval of the difference contains 0. saved: directory of the TF-IDF model, if it was
+    saved.
+    """
+    best = max(baselines, key=lambda baseline: baseline.value)
+    name, mean, (low, high) = best.name, score.mean, differences[best.name]
+    assert mean is not None
+    kind = "frozen, with a linear head" if score.frozen or plan.measured else "fine-tuned"
+    numbers = f"{mean:.2%} ({kind}) against {best.value:.2%}, {format_count(score.rows, 'row')}"
+    if high - low > MAX_WIDTH:
+        return f"cannot tell whether it is better than {name}: {numbers}, which are too few to compare models"
+    numbers += f"; the difference is {100 * low:+.1f} to {100 * high:+.1f} points (95 % interval)"
+    if plan.measured and not score.frozen:
+        numbers += "; --folds 5 measures the trained encoder, which this is not"
+    if is_clearly_better((low, high)):
+        return f"{BETTER} the best baseline, {name}: {numbers}"
+    if high < -metrics.TIE:
+        return f"{WORSE} {name}: {numbers}{usage(name, score, plan, saved)}"
+    rows = rows_needed(mean - best.value, (low, high), score.rows)
+    enough = f"; about {rows:,} rows would show a difference of this size" if rows else ""
+    with_tfidf = usage(name, score, plan, saved) if name.startswith(TFIDF) else ""
+    return f"cannot tell whether it is better than {name}: {numbers}{enough}{with_tfidf}"
+
+
+def usage(name: str, score: Score, plan: Plan, saved: Path | None) -> str:
+    """How to use a baseline instead of the fine-tuned model."""
+    if name.startswith(TFIDF):
+        return f"; to use it instead: {command_name()} predict {quote(str(saved))} FILE" if saved else ""
+    if name == COSINE:
+        command = f"{command_name()} embed {quote(str(plan.sources['model']))} FILE --text-column COLUMN -o VECTORS.npy"
+        return f"; to use it instead, for both columns: {command}; the cosine is the product of the vectors"
+    options = next((options for prefix, options in TRAIN_HEAD_ONLY.items() if name.startswith(prefix)), "")
+    few = plan.stays_frozen
+    if not options or (score.frozen and not few):
+        return ""
+    return f"; to train only a linear head on the frozen encoder: {options}{' --epochs 1' * few}"
+
+
+def rows_needed(difference: float, interval: Interval, rows: int) -> int | None:
+    """About how many rows make a difference this large significant, with two digits; None beyond MAX_ROWS_NEEDED.
+
+    The interval of a mean narrows with the square root of the rows.
+    """
+    half_width = (interval[1] - interval[0]) / 2
+    if abs(difference) * (MAX_ROWS_NEEDED / rows) ** 0.5 <= half_width or half_width <= metrics.TIE:
+        return None
+    needed = max(rows + 1, math.ceil(rows * (half_width / abs(difference)) ** 2))
+    unit = 10 ** max(0, len(str(needed)) - 2)
+    return -(-needed // unit) * unit
+
+
+def is_clearly_better(difference: Interval) -> bool:
+    """Whether the 95 % interval of the difference to a baseline lies above 0."""
+    return difference[0] > metrics.TIE
+
+
+def delivered_verdict(name: str, lead: Interval, rows: int, encoder: str) -> str:
+    """Why TF-IDF is the model of a run. lead: of TF-IDF on dev. encoder: the verdict on the fine-tuned encoder."""
+    low, high = lead
+    return (
+        f"delivered: {name}, better than the fine-tuned encoder on dev by {100 * low:.1f} to {100 * high:.1f} points "
+        f"(95 % interval, {format_count(rows, 'row')}); the encoder, in {ENCODER}: {encoder}"
+    )
+
+
+def lead_on_dev(task: TrainingTask, baseline: Baseline, seed: SeedResult) -> Interval:
+    """95 % interval of how much better a baseline is on dev than the model of a seed."""
+    scores = task.scoring.score_predictions(baseline.predictions)
+    model = BaselineScore(MODEL, seed.metrics["dev"][task.metric], None, seed.resamples["dev"])
+    return model.difference(scores[task.metric], Resamples.of(scores, task.metric))

@@ -1,0 +1,192 @@
+"""What a fine-tuning run delivers: the model, the report, and the result in bothways.json."""
+
+import math
+from dataclasses import dataclass, field, replace
+from html import escape
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any
+
+from bothways.errors import for_caller
+from bothways.measure.report import plot
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.checkpoint import unread_warning
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
+from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
+from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
+from bothways.tasks import TASK, task_from_heads
+from bothways.tasks.class_decoding import CALIBRATION
+from bothways.training.finetuning.compare import MODEL, SAVED, Comparison, SavedTfidf
+from bothways.training.finetuning.plan import Plan
+from bothways.training.finetuning.report import write_report
+from bothways.training.finetuning.seeds import SEEDS
+from bothways.training.finetuning.select import ModelScores, Selection
+from bothways.training.run import Run, read_metrics
+from bothways.training.transforms import DivideScores, finalize_all
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from bothways.inference.predictor import Predictor
+
+ENCODER_FACTS = "mean std n failed interval scores pooled".split()  # beside the result of TF-IDF
+OPTIONAL = "pooled baselines verdict dtype delivered encoder teacher readers measured".split()  # of a result
+
+
+@dataclass(frozen=True)
+class FineTuneResult:
+    """Result of a run: mean and standard deviation of the metric on `split`, over seeds or folds, for the kind of model
+    that is in `model`.
+
+    failed: number of seeds or folds no better than the trivial baseline. interval: 95 % interval (bounds averaged over
+    seeds). rows: number of rows in the split. pooled: in cross-validation, the metric of all rows together, to which
+    the interval belongs. baselines: the metric of simple models on the same rows; verdict: whether fine-tuning beats
+    the best of them. frozen: whether the encoder of the saved model is the pre-trained one, since training it was not
+    better on dev. dtype: the number format in which the encoder was scored; "" if unknown. delivered: name of the
+    baseline that is in `model` instead, since the 95 % interval of its lead on dev is above 0; the encoder is beside
+    it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's own metric by split, if there is a
+    teacher. readers: a line on which libraries read the model, if transformers does not read all of it.
+    measured: what the score is where a table has too few rows for a test split: "out-of-fold, 16 rows, 4 folds, frozen
+    vectors". With too few for that, mean and std are nan, and the verdict is the reason.
+    """
+
+    directory: Path
+    model: Path
+    task: str
+    metric: str
+    split: str
+    mean: float
+    std: float
+    failed: int
+    scores: list[float]
+    interval: tuple[float, float] | None
+    rows: int | None
+    pooled: float | None = None
+    baselines: dict[str, float] = field(default_factory=dict)
+    verdict: str = ""
+    frozen: bool = False
+    dtype: str = ""
+    delivered: str = ""
+    encoder: dict[str, Any] = field(default_factory=dict)
+    teacher: dict[str, float] = field(default_factory=dict)
+    readers: str = ""
+    measured: str = ""
+
+    def load(self, **options: Any) -> "Predictor":
+        """The saved model. options: those of `bothways.load`."""
+        from bothways.inference.load import load
+
+        return load(self.model, **options)
+
+    def plot(self, file: str | Path | None = None) -> "Figure":
+        """Loss, metric and learning rate over steps as a matplotlib figure, which is also written to `file`."""
+        figures = read_metadata(self.directory / METADATA_FILE).get("figures", {})
+        levels = {"baseline": figures["dev"]["baseline"]} if "dev" in figures else {}
+        rows = read_metrics(self.directory)
+        return plot.draw_curves(rows, title=f"Fine-tuning, {self.task}", levels=levels, metric=self.metric, file=file)
+
+    def _repr_html_(self) -> str:
+        """The scores as a table, in notebooks."""
+        interval = "{:.4f} to {:.4f}".format(*self.interval) if self.interval else ""
+        rows = [("this model", self.mean, interval)]
+        rows += [("fine-tuned encoder", self.encoder["mean"], "")] if self.encoder else []
+        rows += [(name, score, "") for name, score in self.baselines.items()]
+        body = "".join(
+            f"<tr><td>{escape(name)}</td><td>{score:.4f}</td><td>{interval}</td></tr>" for name, score, interval in rows
+        )
+        score = f"{escape(self.metric)} {escape(self.measured) or f'on {self.split}'}"
+        head = f"<tr><th>{escape(self.task)}</th><th>{score}</th><th>95 %</th></tr>"
+        report = self.directory / "report.html"
+        return f"<table>{head}{body}</table><p>{escape(for_caller(self.verdict))}</p><p>{escape(str(report))}</p>"
+
+
+def deliver(plan: Plan, selection: Selection, comparison: Comparison, run: Run) -> FineTuneResult:
+    """Write the model, the TF-IDF model if it is saved, the report and the predictions; last the result, which marks
+    the run as done."""
+    encoder, tfidf, model = selection.scores, comparison.tfidf, selection.model
+    facts, delivered = facts_for_inference(plan, encoder, model), comparison.delivered(encoder)
+    run_result = result = encoder_result(plan, selection, comparison)
+    if tfidf:
+        run_result = tfidf_result(tfidf, comparison, result, run.directory / ENCODER)
+        described = replace(model, metadata={**run.origin, "result": run_result, **facts})
+        write_tfidf(tfidf.model, described, run.directory / (MODEL if tfidf.lead else SAVED))
+        run_result = run_result if tfidf.lead else result
+    if delivered.folds:
+        delivered.folds.write_predictions(run.directory)
+    if selection.calibration:
+        DivideScores(selection.calibration["temperature"]).finalize(model.model)
+    write_report(plan, run, selection, comparison, run_result)
+    stored = finalize_all(plan.transforms, model.model)
+    metadata = {**run.origin, "result": result, **facts, **stored}
+    if selection.calibration:
+        metadata[CALIBRATION] = selection.calibration
+    saved = replace(model, metadata=metadata)
+    checkpoint.save(saved, run.directory / (MODEL if delivered is encoder else ENCODER))
+    if delivered is encoder and (line := unread_warning(saved)):
+        run_result = run_result | {"readers": line}
+    run.update_metadata(result=run_result, figures=delivered.by_split)
+    return read_result(run, plan.task.name)
+
+
+def facts_for_inference(plan: Plan, scores: ModelScores, model: Checkpoint) -> dict[str, Any]:
+    """What inference needs besides weights and labels."""
+    task, facts = plan.task, plan.task.metadata(scores.by_split)
+    return facts if task_from_heads(model.model.num_outputs, model) == task.name else {**facts, TASK: task.name}
+
+
+def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> dict[str, Any]:
+    """The `result` of bothways.json for the fine-tuned encoder."""
+    score = selection.scores.score
+    facts: dict[str, Any] = {"dtype": str(plan.options.dtype).removeprefix("torch.")}
+    if plan.unscored:
+        score, facts["verdict"] = replace(score, mean=None, std=None, interval=None, failed=0), plan.unscored
+    elif plan.measured:
+        facts["measured"] = plan.measured
+    if selection.kept.teacher:
+        facts["teacher"] = {split: teacher.value for split, teacher in selection.kept.teacher.items()}
+    if comparison.baselines:
+        facts |= comparison_json(comparison, selection.scores) | {"verdict": comparison.encoder_verdict}
+    return score.to_json() | facts
+
+
+def tfidf_result(tfidf: SavedTfidf, comparison: Comparison, encoder: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """The `result` of bothways.json for the TF-IDF model. encoder: that of the encoder, which is in a directory."""
+    result = tfidf.scores.score.to_json() | comparison_json(comparison, tfidf.scores)
+    if not tfidf.lead:
+        return result
+    return result | {
+        "delivered": tfidf.name,
+        "encoder": {name: encoder[name] for name in ENCODER_FACTS if name in encoder},
+        "verdict": comparison.verdict,
+        "readers": f"{ONLY_BOTHWAYS.format(tfidf.name)}; the fine-tuned encoder is in {directory}",
+    }
+
+
+def comparison_json(comparison: Comparison, scores: ModelScores) -> dict[str, Any]:
+    """The baselines' scores, and their differences to those of a model."""
+    baselines = comparison.baselines
+    return {
+        "baselines": {baseline.name: baseline.value for baseline in baselines},
+        "baseline_intervals": {baseline.name: baseline.interval for baseline in baselines if baseline.interval},
+        "differences": comparison.differences(scores),
+    }
+
+
+def read_result(run: Run, task: str) -> FineTuneResult:
+    """The result of a run that is done, whose seeds need not stay."""
+    rmtree(run.directory / SEEDS, ignore_errors=True)
+    result = run.metadata["result"]
+    values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
+    optional = {name: result[name] for name in OPTIONAL if name in result}
+    if result["mean"] is None:
+        values |= {"mean": math.nan, "std": math.nan}
+    return FineTuneResult(
+        run.directory,
+        run.directory / MODEL,
+        task,
+        scores=[] if result["mean"] is None else result["scores"][result["split"]],
+        interval=result["interval"] and tuple(result["interval"]),
+        **values,
+        **optional,
+    )

@@ -1,0 +1,63 @@
+"""Fine-tuning, from a table of texts to a saved model (Devlin 2018, section 4).
+
+`plan -> train_seeds -> select -> compare -> deliver`
+
+Several seeds are reported with mean and standard deviation, since single runs mislead (Dodge 2020; Mosbach 2021).
+"""
+
+from bothways.device import choose_device, retain_freed_memory
+from bothways.log import logger
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.settings.finetune import FineTune
+from bothways.training.distributed import process_group
+from bothways.training.finetuning.compare import compare
+from bothways.training.finetuning.deliver import FineTuneResult, deliver, read_result
+from bothways.training.finetuning.plan import Plan, make_plan
+from bothways.training.finetuning.processes import Training
+from bothways.training.finetuning.seeds import check_same, check_unchanged, train_seeds
+from bothways.training.finetuning.select import select
+from bothways.training.run import Callbacks, Run
+
+
+def run(settings: FineTune, *, start: Checkpoint | None = None, callbacks: Callbacks = ()) -> FineTuneResult:
+    """Fine-tune a model; reports on test if there is one, else on dev. start: the model to start from, instead of that
+    of the settings. Of several processes (torchrun), all take part in training, and the main process does the rest."""
+    with process_group(choose_device(settings.device)) as processes:
+        plan = make_plan(settings, start, processes)
+        check_same(plan)
+        if not processes.is_main_process:
+            return take_part(plan)
+        with Run(
+            plan.settings.out,
+            f"finetune {plan.task.name}",
+            plan.settings,
+            resume=plan.settings.resume,
+            device=plan.options.device,
+            callbacks=callbacks,
+        ) as run:
+            return processes.broadcast(follow(plan, run))
+
+
+def follow(plan: Plan, run: Run) -> FineTuneResult:
+    """Train, select, compare and deliver in a run directory; what is done already is read from there."""
+    check_unchanged(plan, run)
+    if "result" in run.metadata:
+        logger.info(f"{run.directory}: the run is already done")
+        return read_result(run, plan.task.name)
+    seeds = train_seeds(plan, run)
+    selection = select(plan, seeds, run.directory)
+    comparison = compare(plan, selection, run)
+    return deliver(plan, selection, comparison, run)
+
+
+def take_part(plan: Plan) -> FineTuneResult:
+    """Compute the share of this process in each training, until the main process has the result."""
+    if plan.options.device.type == "cpu":
+        retain_freed_memory()
+    received: Training | FineTuneResult
+    own = plan
+    while isinstance(received := plan.processes.broadcast(None), Training):
+        if received.fold != own.fold:
+            own = plan.of_fold(received.fold)
+        received.run(own, received.load(own))
+    return received

@@ -1,0 +1,428 @@
+"""The plan of a fine-tuning run: what is trained, on which rows, how, and what its score is measured on.
+
+Settings are read here only. After this the task alone reads them, for its own data and head.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from bothways.device import choose_device, choose_dtype
+from bothways.errors import InputError, format_count
+from bothways.log import logger, muted, working
+from bothways.model.adapters.spec import LORA_MAPS, AdapterSpec, Kind, check_supported
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.cut import with_layers
+from bothways.model.checkpoint.contents import Checkpoint, check_head_supported, check_not_int8, check_plain
+from bothways.model.families import FAMILIES
+from bothways.model.model import Model
+from bothways.model.parameters import inference_copy
+from bothways.settings.finetune import FineTune
+from bothways.tasks import TASKS, task_of
+from bothways.tasks.training_task import EPOCHS, BatchPlan, Distilled, Epoch, Examples, TrainingTask
+from bothways.text.batch import Batch
+from bothways.training.distributed import SINGLE_PROCESS, Processes
+from bothways.training.finetuning.teacher import Teacher, TeacherOutputs
+from bothways.training.losses import Objective
+from bothways.training.optimizer import layer_depths
+from bothways.training.schedule import TrainingOptions
+from bothways.training.transforms import AddAdapter, FakeInt8, Freeze, Transform, apply_all
+
+COOLDOWN = 0.1  # fraction of the steps so far, in which early stopping lets the learning rate fall to 0
+MIN_TEST_ROWS = 5  # a test split with fewer rows, divided off the training table, judges nothing
+ENOUGH_TEST_ROWS = 20  # with fewer, a model whose folds take seconds is cross-validated
+SMALL_FOLDS, MIN_FOLDED_ROWS = 4, 10  # of a table with no more test rows, which has this many rows or more
+BuildTask = Callable[[FineTune, int | None], TrainingTask]  # of a fold; None: of all rows
+MAX_EPOCHS = 20.0  # unless --epochs is given
+FEW_TOKENS = 150_000  # one to two minutes for a small model on two cores
+EVALUATION_SHARE, EVALUATION_COST = 0.15, 1 / 3  # of the time of training; of a token, relative to a trained one
+MIN_EVALUATIONS, MAX_EVALUATIONS = 3, 12  # of a run, unless --evaluations-per-epoch is given
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run trains, on which examples, and how.
+
+    options: without the steps, which depend on the examples of an epoch. batches, epochs: how the examples are divided
+    into steps, and how often they are read; epochs None: depends on their number. minutes: limit of a training. alpha:
+    weight of a teacher's outputs. stays_frozen: whether the encoder is not trained, since there are few examples.
+    skips_training: whether the model is the linear start, for that reason or because of a learning rate of 0.
+    uses_default_rate: whether the learning rate was not requested. tries_rates: whether trials choose it. averages:
+    whether dev selects a point between the linear start and the trained weights. quantizes: whether a second phase of
+    the training is with int8 layers. compares: whether baselines are fitted. delivers_tfidf: whether TF-IDF may be the
+    model of the run; not if an option asks for a kind of encoder.
+
+    settings: as the run records them. seeds: of the trainings on these rows. fold: the part of the rows that is only
+    scored; None: a plan of the whole run, which has num_folds folds, of which build_fold builds the plans. measured:
+    what the score of a table without enough test rows is; unscored: why there is none. window, truncates: how long
+    texts are read. processes: among which the micro-batches of a step are divided.
+    """
+
+    settings: FineTune
+    task: TrainingTask
+    teacher: Teacher | None
+    transforms: tuple[Transform, ...]
+    options: TrainingOptions
+    batches: BatchPlan
+    epochs: float | None
+    minutes: float | None
+    evaluations_per_epoch: float | None
+    alpha: float
+    stays_frozen: bool
+    skips_training: bool
+    uses_default_rate: bool
+    tries_rates: bool
+    averages: bool
+    quantizes: bool
+    compares: bool
+    delivers_tfidf: bool
+    seeds: range
+    keep_seed: Literal["best", "median"]
+    fold: int | None
+    num_folds: int
+    build_fold: Callable[[int], "Plan"] | None
+    measured: str
+    unscored: str
+    window: int
+    truncates: bool
+    processes: Processes
+
+    @property
+    def sources(self) -> Mapping[str, Any]:
+        """Names of the models and the data, for messages."""
+        return {name: getattr(self.settings, name) for name in ("model", "teacher", "train", "dev", "test")}
+
+    @property
+    def split(self) -> str:
+        """The split whose score is reported, if the rows are not folded."""
+        return "test" if "test" in self.task.data else "dev"
+
+    @property
+    def trainings(self) -> Iterator[tuple[int, int | None]]:
+        """(seed, fold) of each training: those of the folds, then those of the model of the run."""
+        yield from ((self.seeds[0] + 1 + fold, fold) for fold in range(self.num_folds))
+        yield from ((seed, None) for seed in self.seeds)
+
+    def of_fold(self, fold: int | None) -> "Plan":
+        """The plan of the trainings of a fold; None: this one."""
+        if fold is None:
+            return self
+        assert self.build_fold is not None
+        return self.build_fold(fold)
+
+    @cached_property
+    def teacher_outputs(self) -> TeacherOutputs | None:
+        """What the teacher says about the examples, if there is one; computed once."""
+        if self.teacher is None:
+            return None
+        if self.fold is None:
+            return self.teacher.teach()
+        with muted():
+            return self.teacher.teach()
+
+    @property
+    def training_task(self) -> TrainingTask:
+        """The task, with the examples that only a teacher labels."""
+        return self.teacher_outputs.task if self.teacher_outputs else self.task
+
+    @property
+    def examples(self) -> Examples:
+        """The training examples."""
+        return self.training_task.data["train"]
+
+    @property
+    def objective(self) -> Objective:
+        """The loss of the labels, and that of a teacher's outputs if there are any."""
+        is_distilled = self.teacher_outputs is not None and bool(self.teacher_outputs.soft_labels)
+        return Distilled(self.task.objective, self.alpha) if is_distilled else self.task.objective
+
+    def epoch(self, seed: int) -> Epoch:
+        return self.batches.epoch(self.teacher_outputs or self.task, seed)
+
+    def steps(self, seed: int, first: int = 0) -> Iterator[Sequence[Batch]]:
+        """The micro-batches of this process for each step from one on, endlessly."""
+        rank, world_size = self.processes.rank, self.processes.world_size
+        for examples, rows in islice(self.batches.steps(self.teacher_outputs or self.task, seed), first, None):
+            parts = [*self.batches.micro_batches(rows, examples.sizes, world_size)]
+            yield [examples.batch(part) for part in parts[rank::world_size]]
+
+    def prepare_model(self, seed: int) -> Checkpoint:
+        """The initial model of a seed, as it is trained."""
+        initial = self.task.initial_checkpoint(seed)
+        apply_all(self.transforms, initial.model)
+        return initial
+
+    def learning_rates(self, model: Model) -> list[tuple[str, float, int]]:
+        """(name, peak learning rate, number of parameters) of each block of the model."""
+        return layer_learning_rates(model, self.options.learning_rate, self.options.layer_decay)
+
+    def inference_copy(self, model: Model) -> Model:
+        """A copy in eval mode, on the device and in the number format of the training."""
+        return inference_copy(model, self.options.device, self.options.dtype)
+
+
+def make_plan(settings: FineTune, start: Checkpoint | None = None, processes: Processes = SINGLE_PROCESS) -> Plan:
+    """Read the data and the models of a run. start: the model to start from, instead of that of the settings."""
+    pretrained = start or load_start(settings)
+    with working("reading the data"):
+        rows = choose_rows(settings, lambda settings, fold: task_of(settings).train(settings, pretrained, fold))
+    if len(rows.task.data["train"].sizes) < 2:
+        raise InputError(f"{settings.train}: only one training example; at least two are needed{rows.task.hint}")
+    teacher = None
+    if settings.teacher is not None:
+        teacher = checkpoint.load(settings.teacher)
+        check_not_int8(teacher.model)
+    return plan_of(rows, teacher, processes)
+
+
+def load_start(settings: FineTune) -> Checkpoint:
+    """The model to start from. InputError if the task cannot use it."""
+    pretrained, head = checkpoint.load(settings.model), TASKS[task_of(settings).name].head
+    if settings.keep_layers:
+        pretrained = with_layers(pretrained, settings.keep_layers)
+    if head:
+        check_head_supported(pretrained, head, settings.model)
+    else:
+        check_plain(pretrained.model)
+    return pretrained
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """The rows of a run, and how they are scored: the task of all rows, and that of a fold. measured, unscored: see
+    Plan."""
+
+    settings: FineTune
+    task: TrainingTask
+    fold_settings: FineTune | None = None
+    build_fold: Callable[[int], TrainingTask] | None = None
+    measured: str = ""
+    unscored: str = ""
+
+
+def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
+    """How to score a run. If a test split divided off the training table would have fewer than MIN_TEST_ROWS rows
+    (ENOUGH_TEST_ROWS, if the encoder stays frozen), every row is scored by a linear head on frozen vectors that was
+    fitted to the other folds; without such a head, or with too few rows for folds, there is no score."""
+    rows = ScoredRows(settings, build_task(settings, None), settings, partial(build_task, settings))
+    task = rows.task
+    is_split = not (settings.folds or settings.dev or settings.test or settings.teacher or settings.seeds > 1)
+    num_test = task.summary.num_rows("test") if is_split else 0
+    if not is_split or num_test >= (ENOUGH_TEST_ROWS if task.stays_frozen else MIN_TEST_ROWS):
+        return rows
+    num_rows = num_test + task.summary.num_development_rows
+    remedy = f"about {10 * MIN_TEST_ROWS} rows, or a file for --test, give one"
+    if task.min_folded_rows == math.inf:
+        reason = f"{format_count(num_test, 'test row')} of {num_rows} are too few to judge it"
+        return replace(rows, unscored=f"no score: {reason}; --folds 5 scores every row; {remedy}")
+    folded = replace(settings, folds=SMALL_FOLDS)
+    fold_settings = folded if task.stays_frozen else replace(folded, learning_rate=0.0, linear_start=True)
+    try:
+        folds = [build_task(fold_settings, fold) for fold in range(SMALL_FOLDS)]
+        full_task = build_task(folded, None)
+    except InputError:  # a part would be empty
+        folds = []
+    if not folds or num_rows < task.min_folded_rows:
+        reason = f"{num_rows} rows are too few for {SMALL_FOLDS} folds"
+        few = f"it takes about {max(MIN_FOLDED_ROWS, task.min_folded_rows):g}, or a file for --test"
+        return replace(rows, unscored=f"no score: {reason}; {few}")
+    measured = f"out-of-fold, {num_rows} rows, {SMALL_FOLDS} folds, frozen vectors"
+    return ScoredRows(folded, full_task, fold_settings, folds.__getitem__, measured)
+
+
+def plan_of(
+    rows: ScoredRows,
+    teacher: Checkpoint | None = None,
+    processes: Processes = SINGLE_PROCESS,
+    fold: int | None = None,
+) -> Plan:
+    """The plan of a run, or of a fold of its rows."""
+    settings, task = rows.settings, rows.task
+    if fold is not None:
+        assert rows.fold_settings and rows.build_fold
+        settings, task = rows.fold_settings, rows.build_fold(fold)
+    rate, frozen = settings.learning_rate, task.stays_frozen
+    has_start = settings.linear_start and task.initial_model != ""
+    averages = has_start and not settings.is_distilled and not settings.freeze and task.scoring.has_row_losses
+    requested = [build(settings, task.pretrained) for build in TRANSFORMS.values()]
+    return Plan(
+        settings=settings,
+        task=task,
+        teacher=Teacher.of(task, teacher) if teacher else None,
+        transforms=(*filter(None, requested), *task.transforms),
+        options=training_options(settings, task, evaluate_first=has_start, keeps_initial=not averages),
+        batches=BatchPlan.of(task),
+        epochs=settings.epochs,
+        minutes=settings.minutes,
+        evaluations_per_epoch=settings.evaluations_per_epoch,
+        alpha=settings.alpha,
+        stays_frozen=frozen,
+        skips_training=frozen or (rate == 0 and has_start),
+        uses_default_rate=rate is None,
+        tries_rates=rate is None and averages,
+        averages=averages,
+        quantizes=settings.quantize is not None and not frozen and fold is None,
+        compares=settings.baselines and not rows.unscored,
+        delivers_tfidf=not (settings.adapter or settings.quantize or settings.teacher),
+        seeds=range(settings.seed, settings.seed + settings.seeds),
+        keep_seed=settings.keep_seed,
+        fold=fold,
+        num_folds=settings.folds or 0,
+        build_fold=partial(plan_of, rows, teacher, processes) if fold is None else None,
+        measured=rows.measured,
+        unscored=rows.unscored,
+        window=settings.window,
+        truncates=settings.long == "truncate",
+        processes=processes,
+    )
+
+
+def training_options(
+    settings: FineTune, task: TrainingTask, *, evaluate_first: bool, keeps_initial: bool
+) -> TrainingOptions:
+    device, rate = choose_device(settings.device), settings.learning_rate
+    if rate is None:
+        rate = default_learning_rate(task.pretrained.model.config.hidden_size)
+        rate *= ADAPTER_RATES[settings.adapter] if settings.adapter else 1.0
+    stops_early = settings.patience is not None and not settings.is_distilled
+    return TrainingOptions(
+        steps=0,
+        learning_rate=rate,
+        schedule=settings.schedule,
+        warmup=settings.warmup,
+        weight_decay=settings.weight_decay,
+        layer_decay=settings.layer_decay,
+        max_grad_norm=settings.max_grad_norm,
+        best_by=task.metric,
+        best_rows=task.summary.num_rows("dev"),
+        evaluate_first=evaluate_first,
+        keeps_initial=keeps_initial,
+        checkpoint_every=settings.checkpoint_every,
+        patience=settings.patience,
+        negligible_loss=task.objective.negligible_loss if stops_early else 0.0,
+        cooldown=COOLDOWN,
+        device=device,
+        dtype=choose_dtype(settings.dtype, device),
+    )
+
+
+def add_adapter(settings: FineTune, pretrained: Checkpoint) -> AddAdapter | None:
+    """The adapter of the settings, if any. InputError if the model cannot have it."""
+    if settings.adapter is None:
+        return None
+    base = str(settings.model)
+    spec = AdapterSpec(
+        settings.adapter,
+        rank=settings.rank,
+        alpha=2.0 * settings.rank if settings.lora_alpha is None else settings.lora_alpha,
+        maps=settings.lora_maps or LORA_MAPS,
+        size=settings.adapter_size or 0,
+        places=settings.bottlenecks,
+        rows=settings.added_rows,
+        base=str(Path(base).resolve()) if Path(base).exists() else base,
+    )
+    family = FAMILIES[pretrained.model_type]
+    check_supported(spec, pretrained.model.config, family.model_type)
+    return AddAdapter(spec, family, settings.seed)
+
+
+# What changes the model for training, by setting: a new one is one entry. None: not requested.
+TRANSFORMS: dict[str, Callable[[FineTune, Checkpoint], Transform | None]] = {
+    "freeze": lambda settings, pretrained: Freeze(settings.freeze) if settings.freeze else None,
+    "quantize": lambda settings, pretrained: FakeInt8() if settings.quantize else None,
+    "adapter": add_adapter,
+}
+
+
+# --- epochs and steps
+
+
+def num_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> float:
+    """The number of epochs: more for few examples, which need a minimum of steps (Mosbach 2021, section 6), unless they
+    are long. epochs: as requested; None: the default. min_steps: of the default; few examples are read more often, as
+    long as that takes at most FEW_TOKENS."""
+    if epochs is not None:
+        return epochs
+    wanted, affordable = min_steps / epoch.steps, FEW_TOKENS / epoch.tokens
+    return min(MAX_EPOCHS, max(EPOCHS, min(wanted, affordable)))
+
+
+def num_steps(epochs: float | None, min_steps: int, epoch: Epoch) -> int:
+    return max(1, math.ceil(num_epochs(epochs, min_steps, epoch) * epoch.steps))
+
+
+def log_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> None:
+    """Log the length, if it is not three epochs; as a warning if it is far too short."""
+    default_epochs, default_steps = num_epochs(None, min_steps, epoch), num_steps(None, min_steps, epoch)
+    if epochs is None:
+        if default_epochs > EPOCHS:
+            logger.info(
+                f"{default_epochs:.3g} epochs of {format_count(epoch.steps, 'step')}, as there are few "
+                "examples (--epochs)"
+            )
+        return
+    steps = num_steps(epochs, min_steps, epoch)
+    verb = "epoch is" if epochs == 1 else "epochs are"
+    usual = f"the default is {default_steps:,} ({default_epochs:.3g} epochs)"
+    text = f"{epochs:g} {verb} {format_count(steps, 'step')}; {usual}"
+    if steps < min_steps and 2 * steps <= default_steps:
+        logger.warning(f"{text}; after so few steps a model has often learned little")
+    elif steps != default_steps:
+        logger.info(text)
+
+
+def evaluation_interval(steps: int, epoch: Epoch, dev_tokens: int) -> int:
+    """Steps between evaluations that take EVALUATION_SHARE of the time, so that early stopping sees trends.
+
+    By tokens, which predict the time, and not by a clock: a seed gives the same run everywhere.
+    """
+    training = steps / epoch.steps * epoch.tokens
+    affordable = round(EVALUATION_SHARE * training / (EVALUATION_COST * max(1, dev_tokens)))
+    return max(1, steps // min(MAX_EVALUATIONS, max(MIN_EVALUATIONS, affordable)))
+
+
+# --- learning rates
+
+
+def default_learning_rate(width: int) -> float:
+    """The peak learning rate for a hidden size.
+
+    Wide models were fine-tuned at 5e-5 (768; Devlin 2018, appendix A.3) and at 2e-5 to 5e-5 (1,024), narrow ones at
+    3e-4 (256; Clark 2020, appendix B); MiniLM with 384 does better at 1.5e-4 than at 5e-5 (docs/LOG.md).
+    """
+    return min(5e-5 * (768 / width) ** 1.5, 5e-4)
+
+
+# Of the learning rate for all weights, tried on SST-2 and STS-B with MiniLM (docs/LOG.md).
+ADAPTER_RATES: dict[Kind, float] = {"lora": 7.0, "bottleneck": 7.0, "bitfit": 14.0, "prefix": 70.0, "prompt": 70.0}
+
+
+def layer_learning_rates(model: Model, peak: float, layer_decay: float) -> list[tuple[str, float, int]]:
+    """(name, peak learning rate, number of parameters) from the embeddings to the head; 0 for a frozen block.
+
+    eta_l = eta * layer_decay^(L - l) (Sun 2019, section 5.3).
+    """
+    depths = layer_depths([name for name, _ in model.named_parameters()])
+    top, sizes, trained = max(depths.values()), Counter[int](), set[int]()
+    for name, value in model.named_parameters():
+        sizes[depths[name]] += value.numel()
+        if value.requires_grad:
+            trained.add(depths[name])
+    num_layers = model.config.num_unique_layers
+    names = ["embeddings", *(f"layer {layer}" for layer in range(1, num_layers + 1)), "head"][: top + 1]
+    rates = [peak * layer_decay ** (top - depth) for depth in range(top + 1)]
+    return [
+        (name, rates[depth] if depth in trained else 0.0, sizes[depth])
+        for depth, name in enumerate(names)
+        if sizes[depth]
+    ]
+
+
+def format_learning_rates(rates: Sequence[tuple[str, float, int]]) -> str:
+    rows = [f"  {name:12} {f'{rate:.2e}' if rate else 'frozen'}" for name, rate, _ in rates]
+    return "\n".join(["peak learning rates", *rows])

@@ -1,0 +1,68 @@
+"""A training that several processes share (torchrun): the main process sends the others the model and the options."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from bothways.model.model import Model
+from bothways.text.batching import batch_fingerprint
+from bothways.training.finetuning.plan import Plan
+from bothways.training.loop import fit
+from bothways.training.losses import forward_losses
+from bothways.training.run_checkpoints import NO_CHECKPOINTS, Checkpoints, SavedCheckpoint, TrainingState
+from bothways.training.schedule import TrainingOptions
+
+
+@dataclass(frozen=True)
+class Training:
+    """What `fit` trains. fold: of the plan. steps_before: of earlier phases, after which the examples go on. resumes:
+    whether there are checkpoints to resume from."""
+
+    fold: int | None
+    module: nn.Module
+    options: TrainingOptions
+    steps_before: int
+    checkpoints: Checkpoints
+    resumes: bool
+
+    @staticmethod
+    def of(
+        plan: Plan,
+        model: Model,
+        options: TrainingOptions,
+        steps_before: int = 0,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
+    ) -> "Training":
+        """The training of a model of the main process, which is sent to all others."""
+        module, resumes = plan.objective.module(model, options.seed), checkpoints.exist
+        return plan.processes.broadcast(Training(plan.fold, module, options, steps_before, checkpoints, resumes))
+
+    def load(self, plan: Plan) -> SavedCheckpoint | None:
+        """The checkpoint to resume from, if any. All processes call this before `run`."""
+        self.checkpoints.processes = plan.processes
+        return self.checkpoints.load_latest(self.options.dtype) if self.resumes else None
+
+    def run(
+        self,
+        plan: Plan,
+        start: SavedCheckpoint | None = None,
+        evaluate: Callable[[], Mapping[str, float]] = dict,
+        record: Callable[[dict[str, Any]], None] = lambda row: None,
+    ) -> TrainingState:
+        """Train the module, in all processes together. The arguments are those of `fit`."""
+        objective = plan.objective
+        return fit(
+            self.module,
+            forward_losses(objective),
+            objective.counts,
+            lambda first: plan.steps(self.options.seed, self.steps_before + first),
+            self.options,
+            evaluate=evaluate,
+            record=record,
+            checkpoints=self.checkpoints,
+            start=start,
+            processes=plan.processes,
+            fingerprint=batch_fingerprint,
+        )

@@ -1,0 +1,244 @@
+"""Learning curves, report page and table of predictions of a fine-tuning run."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from statistics import fmean
+from typing import Any
+
+from bothways.log import logger
+from bothways.measure import metrics
+from bothways.measure import report as page
+from bothways.measure.report import plot
+from bothways.measure.report.markup import Unit, format_number
+from bothways.model.model import Model
+from bothways.settings.finetune import FineTune
+from bothways.tasks.scores import Predictions
+from bothways.tasks.training_task import Metrics, TrainingTask
+from bothways.training.finetuning.baselines import BaselineScore
+from bothways.training.finetuning.compare import Comparison
+from bothways.training.finetuning.plan import Plan
+from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
+from bothways.training.run import Run
+
+# Metrics that are not percentages.
+NUMBERS = "spearman pearson matthews mean_squared_error mean_absolute_error variance no_answer_threshold".split()
+PREDICTIONS = "predictions.csv"
+NOT_SHOWN = ("baseline", "best_step", "loss", "queries", "rows")
+MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
+
+
+def write_report(plan: Plan, run: Run, selection: Selection, comparison: Comparison, result: Mapping[str, Any]) -> None:
+    """Write curves.png, report.html and predictions.csv.
+
+    The scores are those of the model that is delivered; with folds, the page shows the cross-validation. result: that
+    of the run.
+    """
+    task, rows, model, shown = plan.task, run.metrics(), selection.model.model, comparison.delivered(selection.scores)
+    teacher, folds = selection.kept.teacher, shown.folds
+    levels = {"baseline": shown.by_split["dev"]["baseline"]}
+    file = run.directory / "curves.png"
+    plot.draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, file=file)
+    if folds:
+        content = folds_content(task, folds)
+    else:
+        by_split = shown.predictions or predict_splits(task, plan.inference_copy(model), shown.by_split)
+        content = seeds_content(task, by_split, shown)
+    issues = page.LabelIssues(
+        task.view.label_issues(content.unseen), len(content.unseen.where), content.note, task.view.label_issue_criterion
+    )
+    log_label_issues(issues)
+    window = min(plan.window, model.config.max_position_embeddings)
+    sections: list[page.Section] = [
+        *([content.table] if len(content.table.seeds) > 1 else []),
+        *([compare(task, content.scores[0], comparison, teacher, result)] if comparison.baselines else []),
+        page.TrainingCurves(rows, task.metric, task.metric, metric_unit(task.metric)),
+        *task.view.sections(content.predictions),
+        *([issues] if task.view.label_issue_criterion else []),
+        page.TokenLengths("train", task.summary.lengths("train"), window, plan.truncates),
+        page.LearningRates(plan.learning_rates(model)),
+    ]
+    warnings = [*(comparison.warnings if comparison.baselines else []), *content.warnings, *task.summary.warnings]
+    if plan.unscored:
+        content, warnings = replace(content, scores=[]), [plan.unscored, *task.summary.warnings]
+    columns = task.view.columns(content.predictions)
+    rows_of = "every row, by the model of the other folds" if folds else f"each row of {result['split']}"
+    train, delivered = plan.sources["train"], result.get("delivered")
+    report = page.Page(
+        f"{run.directory.name}: {task.name}",
+        f"{delivered} fitted to {train}" if delivered else f"{plan.sources['model']} fine-tuned on {train}",
+        content.scores,
+        sections,
+        warnings,
+        [*teacher_facts(task, teacher), *run_facts(plan.settings, run)],
+        files=[(PREDICTIONS, f"the prediction for {rows_of}, as a table")] if columns else [],
+    )
+    page.write(report, run.directory / "report.html")
+    if columns:
+        page.write_predictions(columns, run.directory / PREDICTIONS)
+
+
+def log_label_issues(issues: page.LabelIssues) -> None:
+    if issues.are_credible:
+        first = issues.cases[0]
+        logger.info(
+            f"{len(issues.cases):,} labels may be wrong, such as {first.label!r} (suggested: {first.suggested!r}) at "
+            f"{first.where}; see report.html"
+        )
+
+
+def compare(
+    task: TrainingTask,
+    score: page.ScoreSummary,
+    comparison: Comparison,
+    teacher: Mapping[str, BaselineScore],
+    result: Mapping[str, Any],
+) -> page.BaselineComparison:
+    """The main score, that of the fine-tuned encoder if it is not delivered, that of the teacher on the same split, and
+    those of the baselines."""
+    is_interval_pooled, delivered = score.pooled is not None, result.get("delivered")
+    models = [page.ModelScore(delivered or "fine-tuned", score.mean, None if is_interval_pooled else score.interval)]
+    if delivered:
+        encoder = result["encoder"]
+        interval = None if is_interval_pooled else encoder["interval"]
+        models.append(page.ModelScore("fine-tuned encoder (not delivered)", encoder["mean"], interval))
+    others = [*([teacher[score.split]] if score.split in teacher else []), *comparison.baselines]
+    models += [page.ModelScore(other.name, other.value, other.interval) for other in others if other.name != delivered]
+    return page.BaselineComparison(task.metric, models, comparison.verdict, metric_unit(task.metric))
+
+
+@dataclass(frozen=True)
+class Content:
+    """The part of the page that differs between seeds and folds.
+
+    predictions: rows whose mistakes are shown. unseen: all rows that a model was not trained on; note: the excluded
+    ones.
+    """
+
+    scores: list[page.ScoreSummary]
+    table: page.SeedTable
+    predictions: Predictions
+    unseen: Predictions
+    note: str
+    warnings: list[str]
+
+
+def seeds_content(task: TrainingTask, by_split: Mapping[str, Predictions], model: ModelScores) -> Content:
+    """by_split: predictions of the model."""
+    values, unit, failed, kept = model.by_split, metric_unit(task.metric), model.failed, model.kept
+    splits = sorted(values, key=lambda split: split != "test")  # the reported one first
+    unseen, note = Predictions.joined(by_split.values()), "--folds 5 examines all rows"
+    if kept in failed:
+        unseen, note = Predictions.joined([]), "the model is no better than the trivial baseline"
+    seeds = [
+        page.SeedScores(
+            seed, {split: scores[split][task.metric] for split in splits}, seed in failed, seed == model.kept
+        )
+        for seed, scores in model.metrics_by_seed.items()
+    ]
+    warning = metrics.few_rows_warning(values[splits[0]]["rows"], "rows", splits[0])
+    return Content(
+        [*main_scores(task, model.metrics_by_seed, splits, unit), *other_scores(task, values, splits)],
+        page.SeedTable(task.metric, seeds, unit),
+        by_split[splits[0]],
+        unseen,
+        note,
+        [*failed_warnings(failed, len(seeds), "seeds"), *([warning] if warning else [])],
+    )
+
+
+def folds_content(task: TrainingTask, folds: CrossValidation) -> Content:
+    failed = folds.failed(task.metric)
+    rows = [
+        page.SeedScores(fold + 1, {FOLDS: score}, fold in failed)
+        for fold, score in enumerate(folds.values(task.metric))
+        if not folds.is_pooled
+    ]
+    unseen = Predictions.joined(rows for fold, rows in enumerate(folds.predictions) if fold not in failed)
+    names = ", ".join(str(fold + 1) for fold in failed)
+    note = f"without fold{'s' * (len(failed) > 1)} {names}, no better than the trivial baseline" if failed else ""
+    return Content(
+        [*fold_scores(task, folds)],
+        page.FoldTable(task.metric, rows, metric_unit(task.metric)),
+        folds.all_predictions,
+        unseen,
+        note,
+        failed_warnings(failed, len(folds.metrics), "folds"),
+    )
+
+
+def predict_splits(task: TrainingTask, model: Model, splits: Iterable[str]) -> dict[str, Predictions]:
+    """splits: dev first, on which a task may tune a threshold."""
+    predictions = {}
+    for split in splits:
+        outputs = task.scoring.outputs(model, split)
+        task.scoring.compute_metrics(split, outputs)
+        predictions[split] = task.scoring.predictions(split, outputs)
+    return predictions
+
+
+def fold_scores(task: TrainingTask, folds: CrossValidation) -> Iterator[page.ScoreSummary]:
+    """Mean and spread of each score over folds with the interval of all rows together; the metric comes first."""
+    num_rows = len(folds.all_predictions.where)
+    names = [name for name in folds.metrics[0] if f"{name}_interval" in folds.scores]
+    for name in sorted(names, key=lambda name: name != task.metric):
+        values, unit = folds.values(name), metric_unit(name)
+        pooled = folds.scores[name]
+        if folds.is_pooled:
+            interval = tuple(folds.scores[f"{name}_interval"])
+            yield page.ScoreSummary(name, "out-of-fold", pooled, 0.0, 1, False, unit, interval, num_rows, "folds")
+            continue
+        mean, std = metrics.mean_and_std(values)
+        low, high = folds.scores[f"{name}_interval"]
+        yield page.ScoreSummary(
+            name, FOLDS, mean, std, len(values), False, unit, (low, high), num_rows, "folds", pooled
+        )
+
+
+def main_scores(
+    task: TrainingTask, metrics_by_seed: MetricsBySeed, splits: Sequence[str], unit: Unit
+) -> Iterator[page.ScoreSummary]:
+    """Mean and spread of the metric over seeds, for each split."""
+    for split in splits:
+        by_seed = [by_split[split] for by_split in metrics_by_seed.values()]
+        values = [scores[task.metric] for scores in by_seed]
+        intervals = [scores[f"{task.metric}_interval"] for scores in by_seed]
+        low, high = map(fmean, zip(*intervals, strict=True))
+        mean, std = metrics.mean_and_std(values)
+        yield page.ScoreSummary(
+            task.metric, split, mean, std, len(values), split == "dev", unit, (low, high), by_seed[0]["rows"]
+        )
+
+
+def other_scores(
+    task: TrainingTask, metrics_by_split: Mapping[str, Metrics], splits: Sequence[str]
+) -> Iterator[page.ScoreSummary]:
+    """All other metrics of the kept seed."""
+    for split in splits:
+        for name, value in metrics_by_split[split].items():
+            if name not in (task.metric, *NOT_SHOWN) and not name.endswith("_interval"):
+                interval = metrics_by_split[split].get(f"{name}_interval")
+                yield page.ScoreSummary(name, split, value, 0.0, 1, split == "dev", metric_unit(name), interval)
+
+
+def metric_unit(name: str) -> Unit:
+    base = name.rsplit("_", 1)[0] if name[-1:].isdigit() else name  # spearman_64: Matryoshka, 64 dimensions
+    return "number" if base in NUMBERS else "share"
+
+
+def failed_warnings(failed: Sequence[int], num_trainings: int, kind: str) -> list[str]:
+    return [f"{len(failed)} of {num_trainings} {kind} are no better than the trivial baseline"] if failed else []
+
+
+def teacher_facts(task: TrainingTask, teacher: Mapping[str, BaselineScore]) -> list[tuple[str, str]]:
+    """The teacher's own score on each split."""
+    unit = metric_unit(task.metric)
+    return [(f"teacher, {split} {task.metric}", format_number(score.value, unit)) for split, score in teacher.items()]
+
+
+def run_facts(settings: FineTune, run: Run) -> list[tuple[str, str]]:
+    """Settings other than the defaults, start time, versions and hardware."""
+    values = {one.name: one.default for one in fields(settings)}
+    defaults = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    changed = [(name, str(value)) for name, value in run.metadata["settings"].items() if value != defaults[name]]
+    system = [(name, str(value)) for part in ("versions", "hardware") for name, value in run.metadata[part].items()]
+    return [*changed, ("started", str(run.metadata["started"])), *system]

@@ -1,0 +1,260 @@
+"""The model of a run among those of its seeds, and what is reported of it.
+
+In cross-validation (Stone 1974) each fold is predicted by a model trained on the other folds, and the model of the run
+is trained on all folds by the same recipe. It is trained on more rows than the model of a fold, so the cross-validated
+score is slightly pessimistic. The trainings share most of their rows: the deviation over folds is the uncertainty of
+the score of one fold, the interval over all rows that of the score of all folds.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+from safetensors.torch import load_file
+
+from bothways.errors import location_fields
+from bothways.io import write_atomic
+from bothways.log import muted
+from bothways.measure import metrics
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.weights import WEIGHTS
+from bothways.tasks.scores import Predictions
+from bothways.tasks.training_task import Metrics, TrainingTask, baseline_metrics
+from bothways.training.finetuning.baselines import BaselineScore, Resamples, mean_scores
+from bothways.training.finetuning.plan import Plan
+from bothways.training.finetuning.seeds import SeedResult, seed_directory
+
+FOLDS = "folds"  # name of the "split" that is reported
+OUT_OF_FOLD = "out-of-fold.jsonl"
+
+
+@dataclass(frozen=True)
+class Score:
+    """The score of a model: a metric on a split, over seeds or folds.
+
+    mean, std: None without a score. n: number of seeds or folds; failed: of those no better than the trivial baseline.
+    scores: of each seed or fold, by split. interval: 95 % interval; its bounds are averaged over seeds. rows: number of
+    rows in the split. frozen: whether the encoder is the pre-trained one, since training it was not better on dev.
+    pooled: in cross-validation, the metric of all rows together, to which the interval belongs.
+    """
+
+    interval: Sequence[float] | None
+    rows: int
+    metric: str
+    split: str
+    selected_on: str
+    mean: float | None
+    std: float | None
+    n: int
+    failed: int
+    scores: Mapping[str, Sequence[float]]
+    kept_seed: int
+    frozen: bool
+    pooled: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "pooled" or value is not None}
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Results of cross-validation.
+
+    metrics, baselines (empty if not requested) and predictions have an entry per fold. scores: the scores of all rows
+    together, each with its 95 % interval as NAME_interval. resamples: of the mean over folds; with `is_pooled`, which
+    is for folds of a few rows, the score of all rows together is reported instead of that mean, and resampled.
+    """
+
+    metrics: Sequence[Metrics]
+    baselines: Sequence[Sequence[BaselineScore]]
+    predictions: Sequence[Predictions]
+    scores: Mapping[str, Any]
+    resamples: Resamples
+    is_pooled: bool = False
+
+    @staticmethod
+    def of(plan: Plan, folds: Sequence[SeedResult]) -> "CrossValidation":
+        predictions = [fold.predictions for fold in folds if fold.predictions]
+        scores, is_pooled = plan.task.scoring.score_predictions(Predictions.joined(predictions)), bool(plan.measured)
+        parts = [Resamples.of(scores, plan.task.metric)] if is_pooled else [fold.resamples["test"] for fold in folds]
+        return CrossValidation(
+            [fold.metrics["test"] for fold in folds],
+            [fold.baselines for fold in folds],
+            predictions,
+            scores,
+            Resamples.mean(parts, same_rows=False),
+            is_pooled,
+        )
+
+    @property
+    def all_predictions(self) -> Predictions:
+        return Predictions.joined(self.predictions)
+
+    def values(self, name: str) -> list[float]:
+        """One score for each fold."""
+        return [values[name] for values in self.metrics]
+
+    def failed(self, metric: str) -> list[int]:
+        """Folds whose model is no better than the trivial baseline; none if each has a few rows."""
+        if self.is_pooled:
+            return []
+        return [fold for fold, values in enumerate(self.metrics) if values[metric] <= values["baseline"]]
+
+    def score(self, of_seeds: Score) -> Score:
+        """Mean and deviation over folds, the score of all rows together and its interval. of_seeds: the score of the
+        model of the run."""
+        metric = of_seeds.metric
+        pooled = self.scores[metric]
+        values = [pooled] if self.is_pooled else self.values(metric)
+        mean, std = metrics.mean_and_std(values)
+        return replace(
+            of_seeds,
+            split=FOLDS,
+            mean=mean,
+            std=std,
+            n=len(values),
+            failed=int(pooled <= fmean(self.values("baseline"))) if self.is_pooled else len(self.failed(metric)),
+            pooled=pooled,
+            scores={FOLDS: values, **of_seeds.scores},
+            interval=self.scores[f"{metric}_interval"],
+            rows=sum(len(predictions.where) for predictions in self.predictions),
+        )
+
+    def baseline_scores(self, task: TrainingTask) -> list[BaselineScore]:
+        """The mean of each baseline over folds, or its score on all rows together."""
+        if not self.is_pooled:
+            return mean_scores(self.baselines)
+        pooled = []
+        for parts in zip(*self.baselines, strict=True):
+            rows = Predictions.joined([part.predictions for part in parts if part.predictions])
+            pooled.append(BaselineScore.of(parts[0].name, task, rows))
+        return pooled
+
+    def of_baseline(self, task: TrainingTask, name: str) -> "CrossValidation":
+        """The cross-validation of a baseline whose predictions are stored."""
+        chosen = [score for scores in self.baselines for score in scores if score.name == name]
+        predictions = [score.predictions for score in chosen if score.predictions]
+        by_fold = [task.scoring.score_predictions(rows) for rows in predictions]
+        fold_metrics = [baseline_metrics(values, scores) for values, scores in zip(self.metrics, by_fold, strict=True)]
+        scores = task.scoring.score_predictions(Predictions.joined(predictions))
+        parts = [Resamples.of(one, task.metric) for one in ([scores] if self.is_pooled else by_fold)]
+        resamples = Resamples.mean(parts, same_rows=False)
+        return CrossValidation(fold_metrics, (), predictions, scores, resamples, self.is_pooled)
+
+    def write_predictions(self, directory: Path) -> None:
+        """Write the out-of-fold prediction for every row as JSON lines."""
+        lines = [
+            json.dumps(
+                location_fields(where) | {"fold": fold, "gold": gold, "predicted": predicted, "details": details}
+            )
+            for fold, rows in enumerate(self.predictions)
+            for where, gold, predicted, details in zip(rows.where, rows.gold, rows.predicted, rows.details, strict=True)
+        ]
+        write_atomic(directory / OUT_OF_FOLD, "".join(f"{line}\n" for line in lines))
+
+
+@dataclass(frozen=True)
+class ModelScores:
+    """What was measured of a model.
+
+    metrics_by_seed: by seed and split; kept: the seed of the model. resamples: of the score. predictions: those of a
+    baseline by split, which the report shows instead of the encoder's.
+    """
+
+    task: TrainingTask
+    split: str
+    metrics_by_seed: Mapping[int, Mapping[str, Metrics]]
+    kept: int
+    resamples: Resamples
+    folds: CrossValidation | None = None
+    predictions: Mapping[str, Predictions] | None = None
+
+    @property
+    def by_split(self) -> Mapping[str, Metrics]:
+        """The metrics of the kept seed."""
+        return self.metrics_by_seed[self.kept]
+
+    @property
+    def failed(self) -> list[int]:
+        """Seeds no better than the trivial baseline."""
+        values = {seed: by_split[self.split] for seed, by_split in self.metrics_by_seed.items()}
+        return [seed for seed in values if values[seed][self.task.metric] <= values[seed]["baseline"]]
+
+    @property
+    def score(self) -> Score:
+        metric, by_seed = self.task.metric, self.metrics_by_seed.values()
+        scores = {name: [by_split[name][metric] for by_split in by_seed] for name in self.by_split}
+        mean, std = metrics.mean_and_std(scores[self.split])
+        intervals = [by_split[self.split][f"{metric}_interval"] for by_split in by_seed]
+        score = Score(
+            interval=[*map(fmean, zip(*intervals, strict=True))],
+            rows=self.by_split[self.split]["rows"],
+            metric=metric,
+            split=self.split,
+            selected_on="dev",
+            mean=mean,
+            std=std,
+            n=len(self.metrics_by_seed),
+            failed=len(self.failed),
+            scores=scores,
+            kept_seed=self.kept,
+            frozen=self.by_split["dev"]["best_step"] == 0,
+        )
+        return self.folds.score(score) if self.folds else score
+
+    def of_baseline(self, score: BaselineScore, dev: Predictions) -> "ModelScores":
+        """Those of a baseline whose predictions are stored. dev: its predictions on dev."""
+        folds, predictions = self.folds and self.folds.of_baseline(self.task, score.name), {"dev": dev}
+        if not folds and score.predictions:
+            predictions[self.split] = score.predictions
+        values = {
+            name: baseline_metrics(self.by_split[name], self.task.scoring.score_predictions(rows))
+            for name, rows in predictions.items()
+        }
+        assert score.resamples is not None
+        split = "dev" if folds else self.split
+        return ModelScores(self.task, split, {self.kept: values}, self.kept, score.resamples, folds, predictions)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The model of a run as it was trained, the result of its seed, and what was measured. baselines: scores of simple
+    models on the same rows. calibration: as bothways.json has it."""
+
+    model: Checkpoint
+    kept: SeedResult
+    scores: ModelScores
+    baselines: Sequence[BaselineScore]
+    calibration: Mapping[str, Any] | None
+
+
+def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Selection:
+    """Select the model of the best or the median seed on dev, or with folds the one that is trained on all of them.
+
+    directory: of the run, which has the weights.
+    """
+    task, seeds = plan.task, {result.seed: result for result in results if result.fold is None}
+    kept = seeds[select_seed({seed: one.metrics["dev"][task.metric] for seed, one in seeds.items()}, plan.keep_seed)]
+    with muted():
+        model = plan.prepare_model(kept.seed)
+    model.model.load_state_dict(load_file(seed_directory(directory, kept.seed) / WEIGHTS), strict=False)
+    calibration, resamples = kept.calibration, [one.resamples[plan.split] for one in seeds.values()]
+    metrics_by_seed = {seed: one.metrics for seed, one in seeds.items()}
+    scores = ModelScores(task, plan.split, metrics_by_seed, kept.seed, Resamples.mean(resamples, same_rows=True))
+    baselines = seeds[plan.seeds[0]].baselines
+    if plan.num_folds:
+        folds = CrossValidation.of(plan, [result for result in results if result.fold is not None])
+        scores = replace(scores, folds=folds, resamples=folds.resamples)
+        baselines = folds.baseline_scores(task) if plan.compares else []
+        if of_folds := task.scoring.calibrate_folds(folds.all_predictions):
+            calibration = of_folds.to_json()
+    return Selection(model, kept, scores, baselines, calibration)
+
+
+def select_seed(scores: Mapping[int, float], keep_seed: Literal["best", "median"]) -> int:
+    """The seed with the best or the median score (the lower of two medians)."""
+    ranked = sorted(scores, key=lambda seed: (scores[seed], -seed))
+    return ranked[-1] if keep_seed == "best" else ranked[(len(ranked) - 1) // 2]

@@ -1,0 +1,340 @@
+"""One training of a run: linear start, trials, training in floating point and perhaps in int8, and the point on the way
+that dev selects.
+
+Each phase has its options and checkpoints; the order of the examples goes on from one to the next. What the trials
+decide is stored, so that a resumed run goes on as it began. Few examples train a model far beyond what they can teach
+it, and the way there is often better than its end: dev selects a point between the weights before and after (WiSE-FT,
+Wortsman 2022).
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
+from math import sqrt
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, retain_freed_memory
+from bothways.errors import format_count
+from bothways.io import write_atomic
+from bothways.log import logger
+from bothways.model.checkpoint.weights import write_weights
+from bothways.model.int8 import round_table
+from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate_fake_int8, read_examples
+from bothways.model.model import Model
+from bothways.tasks.training_task import Epoch, Examples
+from bothways.text.batching import batch_fingerprint, spread_evenly
+from bothways.training.finetuning.plan import Plan, evaluation_interval, num_steps
+from bothways.training.finetuning.processes import Training
+from bothways.training.progress import TrainingProgress
+from bothways.training.run import Run
+from bothways.training.run_checkpoints import Checkpoints, TrainingState
+from bothways.training.schedule import TrainingOptions
+
+STEPS, LINEAR_START, HEADS, INT8 = "steps.json", "linear_start.safetensors", "heads.", "int8"
+INT8_SHARE, MIN_INT8_STEPS = 1 / 3, 20  # of the steps before
+INT8_RATE = 0.2  # of the peak learning rate before
+TRIAL_SHARE, MIN_TRIAL_STEPS = 0.05, 8  # fraction of the steps in a trial
+LOWER = 1 / 3  # of the default learning rate
+HARMFUL = 1.5  # of the loss on dev after a trial, relative to that before
+TIMED_STEPS = 3  # if there are no trials
+SHOWN_MINUTES = 0.2  # a shorter training is not announced
+FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the initial to the trained weights
+FEW_ROWS = 300  # with fewer rows, the loss selects, which tells more per row than the metric
+SAMPLES = 256  # examples whose tokens and labels are hashed
+DOUBT = 0.5  # the initial weights are kept unless the gain is larger than this many standard errors
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a training. title: for the progress. directory: for checkpoints. steps_before: of the earlier parts."""
+
+    title: str
+    directory: Path
+    options: TrainingOptions
+    steps_before: int = 0
+
+
+def train(plan: Plan, model: Model, seed: int, run: Run, directory: Path) -> int:
+    """Train a model with one seed, in place: afterwards it has the weights that were selected on dev. Returns the step
+    of these weights; 0: those before the training. directory: for the files of a resumed run."""
+    if plan.options.device.type == "cpu":
+        retain_freed_memory()
+    best_step, options = train_float(plan, model, seed, run, directory)
+    if plan.quantizes:
+        train_int8(plan, model, options, run, directory / INT8)
+    return best_step
+
+
+def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) -> tuple[int, TrainingOptions]:
+    """The training in floating point: linear start, trials, training, and the selection of a point on the way. Returns
+    the step of the weights, and the options."""
+    name = f"seed {seed}" if plan.fold is None else f"fold {plan.fold + 1}"
+    if plan.options.evaluate_first:
+        with run.timed("linear_start"):
+            fit_or_read_head(plan, model, directory / LINEAR_START)
+    initial = trained_state(model) if plan.averages else {}
+    with run.timed("trial"):
+        steps = read_or_choose_steps(directory / STEPS, Trial(plan, model, seed))
+    run.update_metadata(steps=steps.steps, steps_per_epoch=steps.steps_per_epoch, learning_rate=steps.learning_rate)
+    options = replace(
+        plan.options,
+        seed=seed,
+        steps=steps.steps,
+        learning_rate=steps.learning_rate,
+        evaluate_every=steps.evaluate_every,
+    )
+    progress, _ = train_phase(plan, model, Phase(f"fine-tuning, {name}", directory, options), run)
+    if progress.stopped_at:
+        logger.info(f"stopped at step {progress.step:,} of {options.steps:,} ({name}), as training no longer paid")
+    keeps_initial = initial and options.steps and select_fraction(plan, model, initial) == 0
+    return 0 if keeps_initial else progress.best_step, options
+
+
+def train_int8(plan: Plan, model: Model, before: TrainingOptions, run: Run, directory: Path) -> None:
+    """Turn on the rounding of a trained model and train it on. The best weights on dev are kept, those before this
+    training included. before: options of the training before."""
+    seed, metric, steps = before.seed, plan.task.metric, max(MIN_INT8_STEPS, round(INT8_SHARE * before.steps))
+    score = plan.task.scoring.evaluate(plan.inference_copy(model), "dev")[metric]
+    with run.timed("calibration"):
+        calibrate(plan, model)
+    options = replace(
+        plan.options,
+        seed=seed,
+        steps=steps,
+        learning_rate=INT8_RATE * before.learning_rate,
+        warmup=0.0,
+        evaluate_every=max(1, steps // 4),
+        evaluate_first=True,
+        keeps_initial=True,
+    )
+    words = model.encoder.embeddings.words.weight
+    words.requires_grad_(False)  # it has the values that are stored
+    progress, scores = train_phase(plan, model, Phase(f"int8, seed {seed}", directory, options, before.steps), run)
+    words.requires_grad_(True)
+    logger.info(
+        f"seed {seed}: dev {metric} {score:.4f} in floating point, {scores[0]:.4f} in int8 without training, "
+        f"{progress.best or scores[-1]:.4f} with"
+        if scores
+        else f"seed {seed}: int8 was trained before"
+    )
+
+
+def train_phase(plan: Plan, model: Model, phase: Phase, run: Run) -> tuple[TrainingState, list[float]]:
+    """Train a model in one phase, or resume it. Returns the state at its end, and the scores on dev since it was
+    started or resumed."""
+    options, before, scores = phase.options, phase.steps_before, list[float]()
+    fingerprint = fingerprint_examples(plan.examples)
+    checkpoints = Checkpoints(phase.directory, keep=1, order={"examples": fingerprint}, at_end=False)
+    training = Training.of(plan, model, options, before, checkpoints)
+    resumed = training.load(plan)
+    first_step = resumed.progress.step if resumed else 0
+    run.truncate_metrics(before + first_step if resumed else before or -1, options.seed)
+    keys = {"seed": options.seed} if plan.fold is None else {"seed": options.seed, "fold": plan.fold}
+    with TrainingProgress(phase.title, options.steps) as bar:
+
+        def record(row: dict[str, Any]) -> None:
+            if row["split"] == "heldout":
+                scores.append(row[plan.task.metric])
+            run.log_metrics(**{**row, "step": before + row["step"]}, **keys)
+            if row["step"] == first_step + STEPS_BEFORE_CAP and options.device.type == "cpu":
+                cap_retained_memory()
+            bar.show(row)
+
+        progress = training.run(plan, resumed, lambda: plan.task.scoring.evaluate(model, "dev"), record)
+    return progress, scores
+
+
+def fit_or_read_head(plan: Plan, model: Model, file: Path) -> None:
+    """Fit the head of a model, in place, or read it if it was fitted before."""
+    if file.exists():
+        model.load_state_dict(load_file(file), strict=False)
+        return
+    plan.task.fit_head(model)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_weights({name: value for name, value in model.state_dict().items() if name.startswith(HEADS)}, file)
+
+
+def calibrate(plan: Plan, model: Model) -> None:
+    """Measure the inputs of the layers on training examples, and round from then on."""
+    rows = spread_evenly(range(len(plan.examples.sizes)), CALIBRATION_EXAMPLES)
+    model.to(plan.options.device).eval()
+    calibrate_fake_int8(model, partial(read_examples, model, plan.task.objective.forward, plan.examples, rows))
+    round_table(model)
+    model.to("cpu")
+
+
+@dataclass(frozen=True)
+class ChosenSteps:
+    """The steps of one training, those of an epoch and between evaluations, and the peak learning rate."""
+
+    steps: int
+    steps_per_epoch: int
+    evaluate_every: int
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Trains copies of a model for a few steps."""
+
+    plan: Plan
+    model: Model
+    seed: int
+
+    @cached_property
+    def epoch(self) -> Epoch:
+        return self.plan.epoch(self.seed)
+
+    def run(self, steps: int, learning_rate: float) -> tuple[Model, float]:
+        """A copy after this many steps, whose learning rate rises and falls as in a whole run, and seconds per step."""
+        copy = deepcopy(self.model)
+        options = replace(
+            self.plan.options,
+            seed=self.seed,
+            steps=steps,
+            learning_rate=learning_rate,
+            best_by=None,
+            evaluate_first=False,
+            evaluate_every=0,
+            checkpoint_every=0,
+        )
+        steps_done = [(time.perf_counter(), 0)]
+        Training.of(self.plan, copy, options).run(
+            self.plan,
+            evaluate=lambda: {"loss": 0.0},
+            record=lambda row: steps_done.append((time.perf_counter(), row["tokens"])),
+        )
+        return copy, self.epoch.tokens / self.epoch.steps * seconds_per_token(steps_done)
+
+    def row_losses(self, model: Model) -> Tensor:
+        """The loss of each row of dev, [N]."""
+        scoring = self.plan.task.scoring
+        return scoring.row_losses("dev", scoring.outputs(self.plan.inference_copy(model), "dev"))
+
+    def choose_learning_rate(self, steps: int) -> tuple[float, float]:
+        """The default learning rate, unless it destroys the model and a lower one does not; and seconds per step.
+
+        Destroys: the loss on dev after a trial is more than HARMFUL times that before. A lower loss is no reason, since
+        short trials favour low rates that end worse (docs/LOG.md).
+        """
+        default = self.plan.options.learning_rate
+        trained, seconds = self.run(steps, default)
+        start, high = (float(self.row_losses(model).mean()) for model in (self.model, trained))
+        if high <= HARMFUL * start:
+            return default, seconds
+        trained, _ = self.run(steps, default * LOWER)
+        low = float(self.row_losses(trained).mean())
+        if low >= high:
+            return default, seconds
+        logger.info(
+            f"peak learning rate {default * LOWER:.1e} instead of {default:.1e}: in {format_count(steps, 'step')} the "
+            f"loss on dev rises from {start:.3f} to {low:.3f} instead of {high:.3f}"
+        )
+        return default * LOWER, seconds
+
+
+def seconds_per_token(steps: Iterable[tuple[float, int]]) -> float:
+    """The median over steps, which may be of very different sizes. steps: (seconds, tokens) since the start, at the
+    start and after each step; further evaluations have no tokens."""
+    return median(
+        (after - before) / (tokens - tokens_before)
+        for (before, tokens_before), (after, tokens) in pairwise(steps)
+        if tokens > tokens_before
+    )
+
+
+def read_or_choose_steps(file: Path, trial: Trial) -> ChosenSteps:
+    """The stored steps of a resumed run, or new ones, which are stored."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(file, json.dumps(asdict(choose_steps(trial))))
+    return ChosenSteps(**json.loads(file.read_text(encoding="utf-8")))
+
+
+def choose_steps(trial: Trial) -> ChosenSteps:
+    plan, epoch, learning_rate = trial.plan, trial.epoch, trial.plan.options.learning_rate
+    if plan.skips_training:
+        return ChosenSteps(0, epoch.steps, 1, learning_rate)
+    steps = num_steps(plan.epochs, plan.task.min_steps, epoch)
+    trial_steps = max(MIN_TRIAL_STEPS, round(TRIAL_SHARE * steps))
+    if plan.tries_rates and 3 * TRIAL_SHARE * steps >= 2 * MIN_TRIAL_STEPS:
+        learning_rate, seconds = trial.choose_learning_rate(trial_steps)
+    else:
+        _, seconds = trial.run(TIMED_STEPS, learning_rate)
+    minutes = steps * seconds / 60
+    if plan.minutes is not None and minutes > plan.minutes:
+        steps = max(1, int(plan.minutes * 60 / seconds))
+        logger.info(f"{plan.minutes:g} minutes: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms")
+    elif minutes >= SHOWN_MINUTES:
+        duration = f"{minutes:.1f} minutes" if minutes >= 1 else f"{60 * minutes:.0f} s"
+        logger.info(
+            f"training takes about {duration}: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms; "
+            "it stops before if it no longer pays (--minutes)"
+        )
+    per_epoch, dev_tokens = plan.evaluations_per_epoch, sum(plan.task.data["dev"].sizes)
+    interval = round(epoch.steps / per_epoch) if per_epoch else evaluation_interval(steps, epoch, dev_tokens)
+    return ChosenSteps(steps, epoch.steps, max(1, interval), learning_rate)
+
+
+def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor]) -> float:
+    """Give the model the best of the weights between `initial` and its own, in place; returns their fraction.
+
+    By the loss on dev, for few rows; else by the metric, and the loss for ties.
+    """
+    scoring, trained = plan.task.scoring, trained_state(model)
+    quality_by_fraction: dict[float, tuple[float, float]] = {}
+    losses_by_fraction: dict[float, Tensor] = {}
+    for fraction in FRACTIONS:
+        model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
+        outputs = scoring.outputs(plan.inference_copy(model), "dev")
+        losses_N = scoring.row_losses("dev", outputs)
+        assert losses_N is not None
+        metric = scoring.compute_metrics("dev", outputs)[scoring.metric] if len(losses_N) >= FEW_ROWS else 0.0
+        quality_by_fraction[fraction] = (metric, -float(losses_N.mean()))
+        losses_by_fraction[fraction] = losses_N
+    best = max(FRACTIONS, key=quality_by_fraction.__getitem__)
+    gain_N = losses_by_fraction[0.0] - losses_by_fraction[best]
+    if len(gain_N) < FEW_ROWS and gain_N.mean() <= DOUBT * gain_N.std(correction=0) / sqrt(len(gain_N)):
+        best = 0.0
+    if 0.0 < best < 1.0:
+        logger.info(
+            f"kept: {best:.0%} of the way from {plan.task.initial_model} to the trained weights, the best point on dev"
+        )
+    model.load_state_dict(dict(interpolate(initial, trained, best)), strict=False)
+    return best
+
+
+def trained_state(model: Model) -> dict[str, Tensor]:
+    """A copy of the values that training changes: all but frozen parameters."""
+    frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
+    return {name: value.clone() for name, value in model.state_dict().items() if name not in frozen}
+
+
+def interpolate(
+    initial: Mapping[str, Tensor], trained: Mapping[str, Tensor], fraction: float
+) -> Iterator[tuple[str, Tensor]]:
+    """Weights between two models; exact at both ends."""
+    for name, value in trained.items():
+        if fraction == 1.0 or not value.is_floating_point():
+            yield name, value
+        else:
+            yield name, torch.lerp(initial[name], value, fraction)
+
+
+def fingerprint_examples(examples: Examples) -> str:
+    """Hash of all sizes, and of tokens and labels of a sample spread over the examples."""
+    sizes = hashlib.sha256(np.array(examples.sizes).tobytes()).hexdigest()[:16]
+    num_examples = len(examples.sizes)
+    return f"{sizes} {batch_fingerprint(examples.batch(range(0, num_examples, -(-num_examples // SAMPLES))))}"

@@ -1,0 +1,267 @@
+"""Distillation objective: masked words and next sentence, and what the teacher says about the same text.
+
+The teacher reads the masked passages in the student's pieces (logits, hidden states, attention, relations), the
+passages before masking in its own pieces (passage vectors), and texts cut from them (vectors). It runs in every step
+and is not trained.
+
+Letters: T tokens, M masked positions, N texts, H hidden size of the teacher, S of the student.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bothways.model.heads import mean_pool
+from bothways.model.model import Model
+from bothways.model.states import States, compute_states, queries_keys_values
+from bothways.rng import Purpose, derive_seed
+from bothways.text.batch import Batch
+from bothways.text.corpus.masking import MaskRule
+from bothways.text.corpus.sampler import StepRows
+from bothways.text.corpus.sentence_pairs import PairTask
+from bothways.text.corpus.store import TokenStore
+from bothways.training.losses import Loss, logits_loss, vector_distance
+from bothways.training.pretraining.distillation import losses
+from bothways.training.pretraining.distillation.texts import (
+    DistillationBatch,
+    TeacherIds,
+    cut_texts,
+    student_and_teacher_texts,
+    teacher_passages,
+    with_teacher_ids,
+)
+from bothways.training.pretraining.objectives import Predictions, PretrainingObjective
+
+COSINES = {"vectors": "vector_cosine", "passage_vectors": "passage_cosine"}  # figures by loss
+WHOLE_TEXTS = 0.25  # fraction of the texts that are also read whole, if words are learned too
+
+
+OF_PASSAGES = ("relations", "hidden_states", "attention", "last_state", "logits")  # losses on masked passages
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weight of each loss from the teacher; that of masked words is 1, or 0 without `words`."""
+
+    words: bool
+    relations: float = 0.0
+    hidden_states: float = 0.0
+    attention: float = 0.0
+    last_state: float = 0.0
+    logits: float = 0.0
+    vectors: float = 0.0
+    passage_vectors: float = 0.0
+
+    @property
+    def of_passages(self) -> dict[str, float]:
+        """Losses for which the teacher reads the masked passages."""
+        return {name: getattr(self, name) for name in OF_PASSAGES if getattr(self, name)}
+
+    @property
+    def of_vectors(self) -> dict[str, float]:
+        """Losses of whole texts."""
+        return {name: getattr(self, name) for name in COSINES if getattr(self, name)}
+
+    def describe(self) -> str:
+        own = ["masked words"] if self.words else []
+        taught = {**self.of_passages, **self.of_vectors}
+        return ", ".join([*own, *(f"{name.replace('_', ' ')} (weight {weight:g})" for name, weight in taught.items())])
+
+
+@dataclass(frozen=True, eq=False)
+class DistillationTeacher:
+    """The frozen teacher. basis_HS: directions of its text vectors that the student's vectors follow; None: all.
+
+    ids: its ids for the student's tokens. layer: whose relations are taught.
+    """
+
+    model: Model
+    ids: TeacherIds
+    pooling: str
+    basis_HS: Tensor | None
+    relation_heads: int
+    layer: int
+    temperature: float
+
+    def __post_init__(self) -> None:
+        self.model.eval().requires_grad_(False)
+
+    def move_to(self, parameter: Tensor) -> None:
+        """Compute on the device and in the dtype of the student."""
+        own = next(self.model.parameters())
+        if (own.device, own.dtype) != (parameter.device, parameter.dtype):
+            self.model.to(parameter.device, parameter.dtype)
+
+    def states(self, batch: Batch) -> States:
+        with torch.no_grad():
+            return compute_states(self.model, with_teacher_ids(batch, torch.from_numpy(self.ids.ids_V)))
+
+    def vectors(self, batch: Batch) -> Tensor:
+        """Vectors of texts, projected to the student's width, [N, S]."""
+        with torch.no_grad():
+            vectors_NH = F.normalize(pool(self.model(batch), batch, self.pooling).float())
+            return vectors_NH if self.basis_HS is None else vectors_NH @ self.basis_HS.to(vectors_NH.device)
+
+
+def pool(hidden_TH: Tensor, batch: Batch, pooling: str) -> Tensor:
+    """A vector for each text, the mean of its tokens or its first one, [N, H]."""
+    return hidden_TH[batch.first_tokens] if pooling == "cls" else mean_pool(hidden_TH, batch.lengths)
+
+
+class Student(nn.Module):
+    """The student with the map of its hidden states to the teacher's width, which only training needs."""
+
+    def __init__(self, model: Model, teacher_size: int, *, needs_map: bool, basis_HS: Tensor | None, seed: int) -> None:
+        super().__init__()
+        self.model = model
+        self.map: nn.Module = nn.Identity()
+        if needs_map:
+            self.map = nn.Linear(model.config.hidden_size, teacher_size, bias=False)
+            with torch.no_grad():
+                if basis_HS is not None and basis_HS.shape == self.map.weight.shape:
+                    self.map.weight.copy_(basis_HS)
+                elif teacher_size == model.config.hidden_size:
+                    self.map.weight.copy_(torch.eye(teacher_size))
+                else:
+                    generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
+                    nn.init.orthogonal_(self.map.weight, generator=generator)
+
+
+class Distillation(PretrainingObjective):
+    """Masked words (and next sentence) together with losses from a teacher. store: the text that rows refer to."""
+
+    def __init__(self, pairs: PairTask, weights: Weights, teacher: DistillationTeacher, store: TokenStore) -> None:
+        super().__init__(pairs)
+        self.weights, self.teacher, self.store = weights, teacher, store
+
+    @property
+    def heads(self) -> dict[str, int]:
+        return super().heads if self.weights.words else {}
+
+    def module(self, model: Model, seed: int) -> nn.Module:
+        needs_map = bool({"hidden_states", "last_state"} & self.weights.of_passages.keys())
+        size, basis_HS = self.teacher.model.config.hidden_size, self.teacher.basis_HS
+        return Student(model, size, needs_map=needs_map, basis_HS=basis_HS, seed=seed)
+
+    def mask(
+        self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
+    ) -> Batch:
+        """Mask the passages, and attach texts cut from them. Only the texts, if words are not learned."""
+        longest = self.teacher.model.config.max_position_embeddings
+        texts = teacher_texts = passages = None
+        if self.weights.vectors:
+            fraction = WHOLE_TEXTS if self.reads_passages else 1.0
+            cut_N2 = cut_texts(self.store, step, [*rows], seed=seed, fraction=fraction)
+            if len(cut_N2):
+                texts, teacher_texts = student_and_teacher_texts(self.store, cut_N2, self.teacher.ids, longest)
+        if self.weights.passage_vectors:
+            passages = teacher_passages(batch, self.teacher.ids, longest)
+        if self.reads_passages:
+            batch = super().mask(batch, step, rows, rule, seed=seed, rate=rate)
+        return DistillationBatch(**vars(batch), texts=texts, teacher_texts=teacher_texts, teacher_passages=passages)
+
+    @property
+    def reads_passages(self) -> bool:
+        return self.weights.words or bool(self.weights.of_passages) or bool(self.weights.passage_vectors)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        assert isinstance(batch, DistillationBatch)
+        counts = {name: batch.num_tokens for name in self.weights.of_passages}
+        if self.weights.words:
+            counts |= super().counts(batch)
+        if "logits" in counts:
+            counts["logits"] = super().counts(batch)["masked_lm"]
+        if self.weights.vectors:
+            counts["vectors"] = 0 if batch.texts is None else len(batch.texts)
+        if self.weights.passage_vectors:
+            counts["passage_vectors"] = len(batch)
+        return counts
+
+    def forward(self, module: nn.Module, batch: Batch) -> States | None:
+        assert isinstance(module, Student)
+        return compute_states(module.model, batch) if self.reads_passages else None
+
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        assert isinstance(module, Student) and isinstance(batch, DistillationBatch)
+        self.teacher.move_to(next(module.parameters()))
+        by_name: dict[str, Loss] = {}
+        if self.weights.words:
+            by_name |= super().losses(module.model, batch, outputs.last_TH)
+        if self.weights.of_passages:
+            taught = self._losses_of_passages(module, batch, outputs, self.teacher.states(batch))
+            by_name |= {
+                name: (weight * taught[name][0], taught[name][1]) for name, weight in self.weights.of_passages.items()
+            }
+        if self.weights.vectors:
+            value, count = self._vector_loss(module, batch)
+            by_name["vectors"] = self.weights.vectors * value, count
+        if self.weights.passage_vectors:
+            assert batch.teacher_passages is not None
+            vectors_NS = pool(outputs.last_TH, batch, self.teacher.pooling)
+            value, count = vector_distance(vectors_NS, self.teacher.vectors(batch.teacher_passages))
+            by_name["passage_vectors"] = self.weights.passage_vectors * value, count
+        return by_name
+
+    def _losses_of_passages(self, module: Student, batch: Batch, states: States, target: States) -> dict[str, Loss]:
+        """The losses with a weight, from the states of student and teacher for the same tokens."""
+        student, teacher, wanted = module.model, self.teacher.model, self.weights.of_passages
+        depth, teacher_depth = len(states.layers) - 1, len(target.layers) - 1
+        level = [round(index * teacher_depth / depth) for index in range(depth + 1)]
+        by_name: dict[str, Loss] = {}
+        if "relations" in wanted:
+            layer = self.teacher.layer % teacher_depth
+            own_T3H = queries_keys_values(student, depth - 1, states.layers[depth - 1])
+            taught_T3H = queries_keys_values(teacher, layer, target.layers[layer])
+            by_name["relations"] = losses.relation_loss(own_T3H, taught_T3H, batch.lengths, self.teacher.relation_heads)
+        if "hidden_states" in wanted:
+            pairs = [
+                losses.hidden_state_loss(module.map(states.layers[i]), target.layers[level[i]])
+                for i in range(depth + 1)
+            ]
+            by_name["hidden_states"] = mean_loss(pairs)
+        if "attention" in wanted:
+            pairs = [
+                losses.attention_loss(
+                    queries_keys_values(student, i, states.layers[i]),
+                    queries_keys_values(teacher, level[i + 1] - 1, target.layers[level[i + 1] - 1]),
+                    batch.lengths,
+                    self.teacher.relation_heads,
+                )
+                for i in range(depth)
+            ]
+            by_name["attention"] = mean_loss(pairs)
+        if "last_state" in wanted:
+            by_name["last_state"] = vector_distance(module.map(states.last_TH), target.last_TH)
+        if "logits" in wanted:
+            assert batch.masked_positions is not None
+            student_MV = student.word_scores(states.last_TH[batch.masked_positions])
+            teacher_MV = teacher.word_scores(target.last_TH[batch.masked_positions])[
+                :, torch.from_numpy(self.teacher.ids.ids_V).to(student_MV.device)
+            ]
+            by_name["logits"] = logits_loss(student_MV, teacher_MV, self.teacher.temperature)
+        return by_name
+
+    def _vector_loss(self, module: Student, batch: DistillationBatch) -> Loss:
+        """Cosine distance of text vectors. Zero if the batch has no texts."""
+        if batch.texts is None or batch.teacher_texts is None:
+            return torch.stack([value.sum().float() * 0 for value in module.model.encoder.parameters()]).sum(), 0
+        vectors_NS = pool(module.model(batch.texts), batch.texts, self.teacher.pooling)
+        return vector_distance(vectors_NS, self.teacher.vectors(batch.teacher_texts))
+
+    def figures(self, means: Mapping[str, float]) -> dict[str, float]:
+        """Mean cosine of the student's and the teacher's vectors: of texts, and of passages that only the student
+        reads with masks."""
+        return {COSINES[name]: 1 - means[name] / weight for name, weight in self.weights.of_vectors.items()}
+
+    def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
+        assert isinstance(module, Student)
+        return super().predictions(module.model, batch, outputs.last_TH) if self.weights.words else {}
+
+
+def mean_loss(parts: Sequence[Loss]) -> Loss:
+    """The mean over layers of losses with equal counts."""
+    return torch.stack([value for value, _ in parts]).mean(), parts[0][1]

@@ -1,0 +1,120 @@
+"""Initial student: kept layers of the teacher, the teacher projected to another width, or random weights."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from bothways.errors import InputError
+from bothways.log import logger
+from bothways.model.checkpoint.changes.cut import check_layers, copy_weights
+from bothways.model.checkpoint.changes.width import check_can_project, project
+from bothways.model.checkpoint.contents import Checkpoint, new_model, with_dropout
+from bothways.model.config import EncoderConfig
+from bothways.model.heads import MaskedLMHead
+from bothways.model.model import Model
+from bothways.text.batch import Batch
+from bothways.text.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class StudentPlan:
+    """How the student is made from the teacher. layers: of the teacher, one for each layer of the student."""
+
+    layers: tuple[int, ...]
+    hidden_size: int
+    intermediate_size: int
+    random: bool
+
+    def config(self, teacher: EncoderConfig, tokenizer: Tokenizer, dropout: float) -> EncoderConfig:
+        return with_dropout(teacher, dropout).replace(
+            num_hidden_layers=len(self.layers),
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_attention_heads=self.hidden_size // teacher.head_size,
+            vocab_size=len(tokenizer),
+            pad_token_id=tokenizer.pad_id,
+        )
+
+    def keeps_width(self, teacher: EncoderConfig) -> bool:
+        return (self.hidden_size, self.intermediate_size) == (teacher.hidden_size, teacher.intermediate_size)
+
+
+def plan_student(
+    teacher: EncoderConfig,
+    *,
+    keep_layers: Sequence[int],
+    num_layers: int | None,
+    hidden_size: int | None,
+    intermediate_size: int | None,
+    random: bool,
+) -> StudentPlan:
+    """Check the sizes of the student and fill in those that are not set (InputError)."""
+    depth = teacher.num_hidden_layers
+    check_layers(keep_layers, depth, "teacher")
+    count = len(keep_layers) or num_layers or depth
+    if count > depth:
+        raise InputError(f"layers ({count}) is more than the {depth} of the teacher")
+    hidden = hidden_size or teacher.hidden_size
+    if hidden > teacher.hidden_size or hidden % teacher.head_size:
+        raise InputError(
+            f"hidden_size ({hidden}) must be a multiple of the teacher's head size {teacher.head_size}, at most "
+            f"{teacher.hidden_size}"
+        )
+    inner = intermediate_size or teacher.intermediate_size * hidden // teacher.hidden_size
+    if inner > teacher.intermediate_size:
+        raise InputError(f"intermediate_size ({inner}) is more than the {teacher.intermediate_size} of the teacher")
+    plan = StudentPlan(tuple(keep_layers) or evenly_spaced(count, depth), hidden, inner, random)
+    if not random and not plan.keeps_width(teacher):
+        check_can_project(teacher)
+    if count < depth and not random and (teacher.full_attention_every > 1 or teacher.num_layer_groups):
+        raise InputError("the layers of this teacher differ in attention or share weights; use --start random")
+    return plan
+
+
+def evenly_spaced(count: int, depth: int) -> tuple[int, ...]:
+    """`count` layers of `depth`, from the first to the last; a single one is the first."""
+    return tuple(round(index * (depth - 1) / max(1, count - 1)) for index in range(count))
+
+
+def build_student(
+    teacher: Checkpoint,
+    plan: StudentPlan,
+    tokenizer: Tokenizer,
+    ids_V: Tensor,
+    heads: Mapping[str, int],
+    sample: Sequence[Batch],
+    *,
+    seed: int,
+    dropout: float,
+) -> tuple[Checkpoint, Tensor | None]:
+    """The student, and the basis of its hidden states in the teacher's, [H, S]; None if it has none or the same.
+
+    sample: batches of the student's ids, used to fit a projection.
+    """
+    source = teacher.model
+    config = plan.config(source.config, tokenizer, dropout)
+    model, basis_HS = new_model(config, heads, seed, pooler=not heads and source.pooler is not None), None
+    if "masked_words" in heads and "masked_words" not in source.heads:
+        start_head_at_words(model)
+    origin = f"layers {', '.join(map(str, plan.layers))} of the teacher"
+    if plan.random:
+        origin = "random weights"
+    elif plan.keeps_width(source.config):
+        copy_weights(source, model, plan.layers, ids_V)
+    else:
+        basis_HS = project(source.eval(), model.eval(), plan.layers, ids_V, sample)
+        origin += f", projected from {source.config.hidden_size} to {config.hidden_size} dimensions"
+    logger.info(f"the student starts from {origin}")
+    return replace(teacher, model=model, tokenizer=tokenizer, labels=(), multi_label=False, metadata={}), basis_HS
+
+
+def start_head_at_words(model: Model) -> None:
+    """Start a new head of masked words at the identity: a hidden state near a word's vector then predicts the word."""
+    head = model.heads["masked_words"]
+    assert isinstance(head, MaskedLMHead)
+    with torch.no_grad():
+        nn.init.eye_(head.transform.weight)
+        if head.transform.bias is not None:
+            nn.init.zeros_(head.transform.bias)

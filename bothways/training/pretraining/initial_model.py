@@ -1,0 +1,140 @@
+"""Initial model of pre-training: a new model, or a checkpoint to continue (Gururangan 2020)."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from bothways.log import logger
+from bothways.measure import metrics
+from bothways.model.checkpoint import contents
+from bothways.model.checkpoint.changes.lengthen import global_projections_are_copies
+from bothways.model.checkpoint.contents import Checkpoint, with_dropout
+from bothways.model.checkpoint.formats.hugging_face import POOLER
+from bothways.model.config import EncoderConfig, GlobalTokensConfig
+from bothways.model.families import FAMILIES
+from bothways.model.heads import MaskedLMHead
+from bothways.model.local_init import initialize_locally
+from bothways.model.model import Model
+from bothways.text.tokenizer.tokenizer import Tokenizer
+from bothways.training.pretraining.modules import ReplacedTokenModel
+from bothways.training.pretraining.objectives import PretrainingObjective
+from bothways.training.pretraining.text_data import PretrainingData
+
+OUR_OWN = "bothways-oneway"
+
+
+@dataclass(frozen=True)
+class Initialization:
+    """How initial weights are drawn or computed.
+
+    frequency_bias: output bias at the log frequencies of the tokens. word_vectors: token embeddings from co-occurrence
+    counts. local_init: attention to neighbouring tokens.
+    """
+
+    seed: int
+    dropout: float
+    frequency_bias: bool
+    word_vectors: bool
+    local_init: bool
+
+
+def new_model(
+    config: EncoderConfig,
+    model_type: str,
+    objective: PretrainingObjective,
+    initialization: Initialization,
+    data: PretrainingData,
+) -> Checkpoint:
+    """A new model with randomly initialized or precomputed weights. config: except vocabulary and dropout."""
+    tokenizer = data.tokenizer
+    config = with_dropout(config, initialization.dropout).replace(
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id
+    )
+    if config.position_offset:  # the family's positions start behind the padding's id
+        config = config.replace(position_offset=tokenizer.pad_id + 1)
+    if isinstance(config.sparse_attention, GlobalTokensConfig):
+        config = config.replace(sparse_attention=GlobalTokensConfig(separator=tokenizer.sep_id))
+    model = contents.new_model(config, objective.heads, initialization.seed)
+    if initialization.frequency_bias:
+        init_bias_from_frequencies(model, data.frequencies)
+    if initialization.word_vectors:
+        init_from_word_vectors(model, data, initialization.seed)
+    if initialization.local_init:
+        initialize_locally(model)
+    return Checkpoint(model, tokenizer, model_type=model_type if config.direction == "both" else OUR_OWN)
+
+
+def continue_from(
+    start: Checkpoint, objective: PretrainingObjective, initialization: Initialization, data: PretrainingData
+) -> Checkpoint:
+    """Adapt a checkpoint: add missing heads (logged) and an embedding row for each new vocabulary entry.
+
+    InputError if the family has no such heads.
+    """
+    old, heads, tokenizer = start.model, objective.heads, data.tokenizer
+    vocab_size = max(len(tokenizer), old.config.vocab_size)
+    config = with_dropout(old.config, initialization.dropout).replace(vocab_size=vocab_size)
+    named = FAMILIES[start.model_type].hf_names(POOLER, heads)
+    model = contents.new_model(config, heads, initialization.seed, pooler=old.pooler is not None and bool(named))
+    state, kept = model.state_dict(), old.state_dict()
+    for name in state.keys() & kept.keys():
+        state[name][: len(kept[name])] = kept[name]  # of a longer vocabulary, the old entries
+    if new := sorted({".".join(name.split(".")[:2]) for name in state.keys() - kept.keys()}):
+        logger.info(f"newly initialized: {', '.join(new)}")
+    if initialization.frequency_bias and "masked_words" not in old.heads:
+        init_bias_from_frequencies(model, data.frequencies)
+    _fill_new_rows(model, start.tokenizer or tokenizer, tokenizer)
+    return replace(start, model=model, tokenizer=tokenizer, labels=(), pooling=None, metadata={})
+
+
+def module_to_train(
+    model: Model, objective: PretrainingObjective, initialization: Initialization, data: PretrainingData
+) -> nn.Module:
+    """The model, or the model with parts that only training needs."""
+    module = objective.module(model, initialization.seed)
+    if isinstance(module, ReplacedTokenModel) and initialization.frequency_bias:
+        init_bias_from_frequencies(module.generator, data.frequencies)
+    if isinstance(module, ReplacedTokenModel) and initialization.local_init:
+        initialize_locally(module.generator)
+    return module
+
+
+def has_untrained_globals(initial: Checkpoint, start: Checkpoint | None) -> bool:
+    """Whether this is a Longformer whose global projections no training has reached: they stay as the others are."""
+    is_longformer = isinstance(initial.model.config.sparse_attention, GlobalTokensConfig)
+    return is_longformer and (start is None or global_projections_are_copies(start.model))
+
+
+def init_bias_from_frequencies(model: Model, frequencies: np.ndarray) -> None:
+    """Start the output bias at log word frequencies, so that they need not be learned."""
+    words = dict(model.heads.named_children()).get("masked_words")
+    if isinstance(words, MaskedLMHead):
+        rest = len(words.bias) - len(frequencies)  # rows of a padded vocabulary
+        words.bias.data = torch.from_numpy(
+            np.log(metrics.unigram_probabilities(np.pad(frequencies, (0, rest))))
+        ).float()
+
+
+def init_from_word_vectors(model: Model, data: PretrainingData, seed: int) -> None:
+    """Start word embeddings from co-occurrence vectors, at the usual scale. Rare words stay random, because LayerNorm
+    would amplify the gradients of their short vectors."""
+    from bothways.text.corpus.cooccurrence import word_vectors  # needs SciPy
+
+    table_VE = model.encoder.embeddings.words.weight.data
+    vectors_VE = torch.from_numpy(word_vectors(data.store, data.training, *table_VE.shape, seed=seed))
+    norms_V = vectors_VE.norm(dim=1)
+    known_V = norms_V > norms_V.mean() / 4
+    table_VE[known_V] = vectors_VE[known_V] * table_VE.std()
+
+
+def _fill_new_rows(model: Model, old: Tokenizer, new: Tokenizer) -> None:
+    """Start each new entry at the mean of the pieces it was split into before."""
+    words = dict(model.heads.named_children()).get("masked_words")
+    tables = [model.encoder.embeddings.words.weight, *([words.bias] if isinstance(words, MaskedLMHead) else [])]
+    with torch.no_grad():
+        for token in new.tokens[len(old) :]:
+            pieces = old.ids(token)
+            for values in tables:
+                values[new.vocab[token]] = values[pieces].mean(0)

@@ -1,0 +1,227 @@
+"""Pre-training objectives: MLM, SpanBERT, DeBERTa, ELECTRA, and causal language models.
+
+Each class names the heads of the saved model, builds the module to train (a model, or a model with further parts that
+only training needs), prepares batches, and computes outputs, losses and predictions. The protocol of the training loop
+is in training/losses.py.
+
+Letters: T tokens, M target positions, N texts, H hidden, E embedding size, V vocabulary.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bothways.model.heads import MaskedLMHead
+from bothways.model.model import Model
+from bothways.text.batch import Batch
+from bothways.text.corpus.masking import MaskRule, mask_tokens
+from bothways.text.corpus.sampler import StepRows
+from bothways.text.corpus.sentence_pairs import PairTask, to_batch
+from bothways.text.corpus.store import TokenStore
+from bothways.text.tokenizer.tokenizer import Tokenizer
+from bothways.training.losses import Loss, Objective, classification_loss, masked_lm_loss
+from bothways.training.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel
+
+ObjectiveName = Literal["masked", "boundary", "enhanced", "replaced", "forward", "halves"]
+Predictions = Mapping[str, tuple[Tensor, Tensor]]  # binary tasks by name: predicted labels, gold labels
+WORD_LOSSES = ("masked_lm", "next_word", "previous_word")  # log-perplexities of words
+PAIR_TASK_NAMES = {"next": "next_sentence", "order": "sentence_order"}
+REPLACED_WEIGHT = 50.0  # Clark 2020, appendix A
+
+
+class PretrainingObjective(Objective):
+    """BERT's objective: masked words, and next sentence or sentence order (Devlin 2018, section 3.1)."""
+
+    def __init__(self, pairs: PairTask = "none") -> None:
+        self.pairs: PairTask = pairs
+
+    @property
+    def heads(self) -> dict[str, int]:
+        """Heads of the saved model, with their numbers of outputs."""
+        return {"masked_words": 0, **({"next_sentence": 2} if self.pairs != "none" else {})}
+
+    def module(self, model: Model, seed: int) -> nn.Module:
+        """The module to train, which contains the model. seed: for weights outside the model."""
+        return model
+
+    def mask(
+        self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
+    ) -> Batch:
+        """Add targets to a batch of examples: mask tokens and keep the original ones as labels. rate: overrides the
+        rule's mask rate."""
+        example_ids_N3 = np.stack(np.broadcast_arrays(step.epoch, step.section, np.array(rows, np.int64)), axis=1)
+        return mask_tokens(batch, rule, seed=seed, example_ids=example_ids_N3, rate=rate)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Number of targets of each loss."""
+        assert batch.masked_labels is not None and batch.labels is not None
+        return {"masked_lm": len(batch.masked_labels), "next_sentence": int((batch.labels >= 0).sum())}
+
+    def forward(self, module: nn.Module, batch: Batch) -> Any:
+        """Hidden states [T, H], or other outputs that `losses` and `predictions` need."""
+        return module(batch)
+
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        """Each loss by name, as (sum, count). Next sentence and sentence order share one head; examples that are not
+        pairs have no such loss."""
+        assert isinstance(module, Model)
+        assert batch.masked_positions is not None and batch.masked_labels is not None and batch.labels is not None
+        losses = {"masked_lm": word_loss(module, outputs[batch.masked_positions], batch)}
+        if "next_sentence" in module.heads:
+            scores_N2 = module.text_scores("next_sentence", outputs[batch.first_tokens])
+            losses["next_sentence"] = classification_loss(scores_N2, batch.labels)[0], (batch.labels >= 0).sum()
+        return losses
+
+    def figures(self, means: Mapping[str, float]) -> dict[str, float]:
+        """Further held-out figures, from the mean of each loss."""
+        return {}
+
+    def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
+        """Predicted and gold labels of binary tasks, for held-out accuracy."""
+        if self.pairs == "none" or batch.labels is None:
+            return {}
+        assert isinstance(module, Model)
+        scores_N2 = module.text_scores("next_sentence", module.text_states(outputs, batch))
+        return {PAIR_TASK_NAMES[self.pairs]: (scores_N2.argmax(-1), batch.labels)}
+
+
+class SpanBoundary(PretrainingObjective):
+    """SpanBERT: each masked word is also predicted from the two tokens around its masked span (Joshi 2020, section
+    3.2)."""
+
+    def module(self, model: Model, seed: int) -> nn.Module:
+        return BoundaryModel(model, seed)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        counts = super().counts(batch)
+        return {**counts, "boundary": counts["masked_lm"]}
+
+    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+        assert isinstance(module, BoundaryModel)
+        hidden_TH: Tensor = module.model(batch)
+        return hidden_TH
+
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        assert isinstance(module, BoundaryModel)
+        assert batch.masked_positions is not None and batch.masked_labels is not None
+        model = module.model
+        losses = super().losses(model, batch, outputs)
+        x_ME = module.head(outputs, batch.masked_positions)
+        head, table_VE = model.heads["masked_words"], model.encoder.embeddings.words.weight
+        assert isinstance(head, MaskedLMHead)
+        return {**losses, "boundary": masked_lm_loss(x_ME, table_VE, head.bias, batch.masked_labels)}
+
+
+class EnhancedDecoder(PretrainingObjective):
+    """DeBERTa: masked words predicted by a decoder with absolute positions (He 2021, section 3.2)."""
+
+    def module(self, model: Model, seed: int) -> nn.Module:
+        return EnhancedMaskDecoder(model, seed)
+
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        assert isinstance(module, EnhancedMaskDecoder)
+        return super().losses(module.model, batch, outputs)
+
+
+class ReplacedOutputs(NamedTuple):
+    """generator_ME: the generator's states at masked positions; scores_T: a logit per token, was it replaced;
+    replaced_T: whether it was."""
+
+    generator_ME: Tensor
+    head: MaskedLMHead
+    scores_T: Tensor
+    replaced_T: Tensor
+
+
+class ReplacedTokens(PretrainingObjective):
+    """ELECTRA: a small generator fills masked positions, the model detects replaced tokens (Clark 2020, section 2).
+    Only the model is saved."""
+
+    @property
+    def heads(self) -> dict[str, int]:
+        return {"replaced_tokens": 1}
+
+    def module(self, model: Model, seed: int) -> nn.Module:
+        # DeBERTa v3 separates the gradients of the embedding table that ELECTRA shares (He 2021b, section 3.3).
+        return ReplacedTokenModel(model, seed, apart=model.config.relative_positions is not None)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        assert batch.masked_labels is not None
+        return {"masked_lm": len(batch.masked_labels), "replaced": batch.num_tokens}
+
+    def forward(self, module: nn.Module, batch: Batch) -> ReplacedOutputs:
+        assert isinstance(module, ReplacedTokenModel)
+        x_ME, head = module.generate(batch)
+        filled, replaced_T = module.fill(batch, x_ME)
+        scores_T = module.model.token_scores("replaced_tokens", module.model(filled))[:, 0].float()
+        return ReplacedOutputs(x_ME, head, scores_T, replaced_T)
+
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        assert isinstance(module, ReplacedTokenModel) and batch.masked_labels is not None
+        sum_of_tokens = F.binary_cross_entropy_with_logits(
+            outputs.scores_T, outputs.replaced_T.float(), reduction="sum"
+        )
+        return {
+            "masked_lm": masked_lm_loss(outputs.generator_ME, module.table, outputs.head.bias, batch.masked_labels),
+            "replaced": (REPLACED_WEIGHT * sum_of_tokens, batch.num_tokens),
+        }
+
+    def predictions(self, module: nn.Module, batch: Batch, outputs: Any) -> Predictions:
+        return {"replaced": ((outputs.scores_T > 0).long(), outputs.replaced_T.long())}
+
+
+class OneWay(PretrainingObjective):
+    """Causal language model: predict the next word (Radford 2018); with halves also the previous word, from a second,
+    backward stack (Peters 2018). Every ordinary token is a target and none is masked."""
+
+    def __init__(self, *, halves: bool) -> None:
+        super().__init__("none")
+        self.halves = halves
+
+    def mask(
+        self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
+    ) -> Batch:
+        positions_M = torch.from_numpy(rule.is_ordinary[batch.input_ids.numpy()]).nonzero()[:, 0]
+        return replace(batch, masked_positions=positions_M, masked_labels=batch.input_ids[positions_M])
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        assert batch.masked_labels is not None
+        count = len(batch.masked_labels)
+        return {"next_word": count, **({"previous_word": count} if self.halves else {})}
+
+    def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
+        assert isinstance(module, Model) and batch.masked_positions is not None
+        before_MH = outputs[batch.masked_positions - 1]
+        if not self.halves:
+            return {"next_word": word_loss(module, before_MH, batch)}
+        forward_MH, backward_MH = before_MH.chunk(2, -1)[0], outputs[batch.masked_positions + 1].chunk(2, -1)[1]
+        zeros = torch.zeros_like(forward_MH)  # in place of the other half, which has seen the target
+        return {
+            "next_word": word_loss(module, torch.cat([forward_MH, zeros], -1), batch),
+            "previous_word": word_loss(module, torch.cat([zeros, backward_MH], -1), batch),
+        }
+
+
+def word_loss(model: Model, x_MH: Tensor, batch: Batch) -> Loss:
+    """The loss of words that are predicted from these states."""
+    head = model.heads["masked_words"]
+    assert isinstance(head, MaskedLMHead) and batch.masked_labels is not None
+    return masked_lm_loss(head(x_MH), model.encoder.embeddings.words.weight, head.bias, batch.masked_labels)
+
+
+def build_objective(name: ObjectiveName, pairs: PairTask = "none") -> PretrainingObjective:
+    if name == "forward" or name == "halves":
+        return OneWay(halves=name == "halves")
+    classes = {"boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokens}
+    return classes.get(name, PretrainingObjective)(pairs)
+
+
+def example_batch(store: TokenStore, step: StepRows, rows: Sequence[int], tokenizer: Tokenizer) -> Batch:
+    """Rows of a step as token ids, with the labels of their sentence pairs."""
+    batch, labels_N = to_batch(store, step.examples, np.array(rows, np.int64), tokenizer)
+    return replace(batch, labels=torch.from_numpy(labels_N))

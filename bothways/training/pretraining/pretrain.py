@@ -1,0 +1,118 @@
+"""Pre-training: masking, forward pass, losses, training loop (Devlin 2018, section 3.1)."""
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+
+from torch import Tensor, nn
+
+from bothways.settings.pretrain import Pretrain
+from bothways.text.batch import Batch
+from bothways.text.batching import batch_fingerprint, divide_evenly
+from bothways.text.corpus.sampler import StepRows
+from bothways.training.distributed import SINGLE_PROCESS, Processes
+from bothways.training.loop import Steps, fit, train_step
+from bothways.training.losses import Counts, Losses, forward_losses
+from bothways.training.pretraining.objectives import example_batch
+from bothways.training.pretraining.recipes import resolve_settings
+from bothways.training.pretraining.result import PretrainingResult, finish, warn_on_plateau
+from bothways.training.pretraining.setup import (
+    PretrainingSetup,
+    build_setup,
+    built_ahead,
+    choose_vocabulary,
+    load_start,
+    open_run,
+    open_text,
+)
+from bothways.training.pretraining.text_data import PretrainingData, prepare_tokenizer, read_data
+from bothways.training.progress import track_progress
+from bothways.training.run import Callbacks, Run
+from bothways.training.run_checkpoints import TrainingState
+from bothways.training.schedule import TrainingOptions
+from bothways.training.trainer import Trainer, clone_module
+
+TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # minimum
+
+
+def run(settings: Pretrain, *, callbacks: Callbacks = ()) -> PretrainingResult:
+    """Pre-train a model. Writes model, checkpoints, metrics, curves and bothways.json to the run directory."""
+    text = open_text(settings)  # before the run directory exists: a mistyped path leaves nothing behind
+    start = load_start(settings)
+    settings = resolve_settings(settings, start)
+    vocabulary = choose_vocabulary(settings, start)
+    with open_run("pretrain", settings, callbacks) as (run, processes, device):
+        tokenizer = prepare_tokenizer(text, vocabulary, run.directory, processes)
+        data = read_data(text, tokenizer, new_vocabulary=start is None)
+        return train(build_setup(settings, start, data, device), data, run, processes)
+
+
+def train(setup: PretrainingSetup, data: PretrainingData, run: Run, processes: Processes) -> PretrainingResult:
+    model, module, heldout = setup.initial.model, setup.module, setup.heldout
+    objective, options = setup.objective, setup.options
+    losses = forward_losses(objective)
+    steps = build_steps(setup, data, options, processes)
+    timed = partial(seconds_per_step, module, losses, objective.counts, steps, options, processes)
+    options = replace(options, steps=setup.length.num_steps(run, processes, timed))
+    steps = build_steps(setup, data, options, processes)
+    checkpoints, saved = setup.open_checkpoints(data, run, processes)
+    run.update_metadata(steps=options.steps, parameters=sum(map(Tensor.numel, model.parameters())), **data.facts)
+    with (
+        ExitStack() as opened,
+        track_progress(run, options, model.config, next(steps(0)), setup.tensorboard, saved, processes) as record,
+    ):
+        fit(
+            module,
+            losses,
+            objective.counts,
+            lambda first: opened.enter_context(closing(steps(first))),
+            options,
+            evaluate=lambda: heldout.measure(module),
+            record=warn_on_plateau(record, heldout, options, saved),
+            checkpoints=checkpoints,
+            start=saved,
+            processes=processes,
+            fingerprint=batch_fingerprint,
+        )
+    return finish(setup, run, processes)
+
+
+def build_steps(
+    setup: PretrainingSetup, data: PretrainingData, options: TrainingOptions, processes: Processes
+) -> Callable[[int], Generator[Sequence[Batch], None, None]]:
+    """The micro-batches of this process, step by step: examples -> token ids -> masked tokens."""
+    objective, rule = setup.objective, setup.rule
+
+    def tasks(first: int) -> Iterator[tuple[int, StepRows]]:
+        return enumerate(setup.sampler.steps(first), first)
+
+    def build(task: tuple[int, StepRows]) -> Sequence[Batch]:
+        index, step = task
+        rate = rule.rate_at(index, steps=options.steps)
+        parts = divide_evenly(step.rows, step.examples.sizes, max(setup.gradient_accumulation, processes.world_size))
+        own_parts = [rows for rows in parts[processes.rank :: processes.world_size] if rows]
+        batches = [(rows, example_batch(data.store, step, rows, data.tokenizer)) for rows in own_parts]
+        return [objective.mask(batch, step, rows, rule, seed=options.seed, rate=rate) for rows, batch in batches]
+
+    return built_ahead(tasks, build, options.device, setup.builders, data.store.is_local)
+
+
+def seconds_per_step(
+    module: nn.Module,
+    losses: Losses,
+    counts: Counts,
+    steps: Steps,
+    options: TrainingOptions,
+    processes: Processes = SINGLE_PROCESS,
+) -> float:
+    """Seconds per step: the 25th percentile of a few steps on a copy of the module, robust against other load."""
+    trainer = Trainer(clone_module(module), losses, counts, options, processes)
+    times: list[float] = []
+    batches = steps(0)
+    while processes.broadcast(sum(times) < TIMED_SECONDS or len(times) < TIMED_STEPS):
+        began = time.perf_counter()
+        train_step(trainer, TrainingState(), next(batches))
+        times.append(time.perf_counter() - began)
+    return processes.broadcast(sorted(times)[len(times) // 4])

@@ -1,0 +1,197 @@
+"""Settings of pre-training, resolved and checked, and its default hyperparameters: learning rate, warmup, dropout.
+
+The recipe "measured" has the values that learned fastest in short trials (docs/LOG.md, "Leaving the plateau"); the
+recipe "paper" has those of Devlin 2018, appendix A.2.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import chain
+from typing import Any
+
+from bothways.device import choose_device
+from bothways.errors import InputError, format_count
+from bothways.model.checkpoint.changes.lengthen import LONG, longer_config
+from bothways.model.checkpoint.contents import Checkpoint, check_plain
+from bothways.model.config import SIZES, EncoderConfig
+from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES
+from bothways.model.families.spec import FamilySpec
+from bothways.settings.base import Family
+from bothways.settings.pretrain import Pretrain
+from bothways.text.corpus.sentence_pairs import PairTask
+from bothways.training.pretraining.objectives import ObjectiveName, build_objective
+
+FAMILY_OF_OBJECTIVE: Mapping[str, Family] = {
+    "replaced": "electra",
+    "enhanced": "deberta",
+    "forward": "bert",
+    "halves": "bert",
+}
+PAPER: Mapping[str, Any] = {  # all that a recipe sets
+    "mask_rate": 0.15,
+    "dropout": 0.1,
+    "learning_rate": 1e-4,
+    "warmup": 0.01,
+    "beta2": 0.999,
+    "local_init": False,
+    "word_vectors": False,
+}
+STEPS = 1000  # without --steps or --minutes
+MEASURED_WIDTH = 256  # hidden size of the trials that chose the learning rates
+PEAK_LEARNING_RATE = {"pre": 2e-3, "post": 1e-3}  # by the position of LayerNorm
+PEAK_CONTINUED = 5e-4  # with --from
+MANY_PASSES = 4  # passes over the text from which dropout helps
+TOKENS_PER_MINUTE = 600_000  # the mini model on two cores, about
+ONE_WAY = ("forward", "halves")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompleteSettings(Pretrain):  # type: ignore[misc]  # its base is frozen too; settings/base.py has why mypy sees not
+    """Settings in which all values are set."""
+
+    objective: ObjectiveName
+    pairs: PairTask
+    mask_rate: float
+    dropout: float
+    learning_rate: float
+    warmup: float
+    beta2: float
+    local_init: bool
+    word_vectors: bool
+
+
+def with_family(settings: Pretrain) -> Pretrain:
+    """Choose a family for a new model: one with the objective's head, else the one that learns fastest."""
+    if settings.family or settings.from_checkpoint:
+        return settings
+    family: Family | None = FAMILY_OF_OBJECTIVE.get(settings.objective)
+    if family is None:
+        plain = settings.recipe == "paper" or settings.pairs in ("next", "order") or settings.objective == "boundary"
+        family = "bert" if plain else "modernbert"
+    return replace(settings, family=family)
+
+
+def complete_settings(settings: Pretrain, config: EncoderConfig, tokens: int) -> CompleteSettings:
+    """Fill in unset values from the recipe. config: config of the model to train; tokens: size of the training text."""
+    defaults: dict[str, Any] = dict(PAPER)
+    if settings.recipe == "measured":
+        peak = PEAK_CONTINUED if settings.from_checkpoint else PEAK_LEARNING_RATE[config.norm]
+        passes = expected_tokens(settings, config) / max(1, tokens)
+        defaults = {
+            "learning_rate": float(f"{peak * (MEASURED_WIDTH / config.hidden_size) ** 0.8:.2g}"),
+            "warmup": 0.05,
+            "mask_rate": 0.3 if settings.masking == "tokens" else 0.15,
+            "dropout": 0.1 if passes > MANY_PASSES else 0.0,
+            "beta2": 0.98,
+            "local_init": not settings.from_checkpoint,
+            "word_vectors": not settings.from_checkpoint,
+        }
+    set_by_user = {name: value for name, value in vars(settings).items() if value is not None}
+    return CompleteSettings(**{**defaults, **set_by_user})
+
+
+def expected_tokens(settings: Pretrain, config: EncoderConfig) -> float:
+    """Approximate number of tokens the run will read: known for steps, estimated for minutes."""
+    in_steps = (settings.steps or STEPS) * settings.batch_tokens
+    if not settings.minutes:
+        return in_steps
+
+    def size(config: EncoderConfig) -> float:
+        return config.num_hidden_layers * config.hidden_size * (4 * config.hidden_size + 3 * config.intermediate_size)
+
+    speed = size(SIZES["mini"]) / size(config)  # less for smaller models, whose embeddings and small matrices dominate
+    in_time = settings.minutes * TOKENS_PER_MINUTE * min(speed, speed**0.5)
+    return min(in_time, in_steps) if settings.steps else in_time
+
+
+def summary(settings: Pretrain, recipe: CompleteSettings, config: EncoderConfig) -> str:
+    """One line: the chosen hyperparameters, each with a short reason."""
+    sizes = f"{format_count(config.num_hidden_layers, 'layer')} of {config.hidden_size}"
+    model = f"{settings.from_checkpoint}" if settings.from_checkpoint else f"{settings.family}, {sizes}"
+    reasons = {
+        "learning_rate": f"learning rate {recipe.learning_rate:g} (width {config.hidden_size}, norm {config.norm})",
+        "warmup": f"warm-up {recipe.warmup:.0%}",
+        "mask_rate": f"{recipe.mask_rate:.0%} masked",
+        "dropout": f"dropout {recipe.dropout:g}" + (" (the text is read many times)" if recipe.dropout else ""),
+        "word_vectors": "word vectors from co-occurrence" if recipe.word_vectors else "random word vectors",
+        "local_init": "attention starts at neighbours" if recipe.local_init else "attention starts at random",
+    }
+    chosen = [reason for name, reason in reasons.items() if getattr(settings, name) is None]
+    return f"recipe ({settings.recipe}): {model}; {', '.join(chosen) or 'all set'}"
+
+
+def default_objective(start: Checkpoint | None, family: FamilySpec) -> ObjectiveName:
+    """The objective of a checkpoint by its direction and its heads, else that of the family."""
+    if start is None:
+        return family.objective
+    direction = start.model.config.direction
+    if direction == "forward" or direction == "halves":
+        return direction
+    return "masked" if "masked_words" in start.model.heads else family.objective
+
+
+def resolve_settings(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
+    """Replace "auto" by the family's defaults and check that the settings fit together (InputError)."""
+    settings = with_family(settings)
+    if start:
+        check_plain(start.model)
+    family = FAMILIES[start.model_type if start else settings.family or DEFAULT_MODEL_TYPE]
+    if start and settings.lengthen:
+        longer_config(start, settings.max_length, settings.lengthen)  # checks that it can be
+        family = FAMILIES[LONG]
+    objective, pairs = settings.objective, settings.pairs
+    if objective == "auto":
+        objective = default_objective(start, family)
+    if pairs == "auto":
+        pairs = family.pairs if objective == "masked" else "none"
+    settings, heads = replace(settings, objective=objective, pairs=pairs), build_objective(objective, pairs).heads
+    if message := next(chain(model_errors(settings, start, family, heads), run_errors(settings)), None):
+        raise InputError(message)
+    return settings
+
+
+def model_errors(
+    settings: Pretrain, start: Checkpoint | None, family: FamilySpec, heads: Mapping[str, int]
+) -> Iterator[str]:
+    """What the model cannot do. A checkpoint keeps its direction; a new model of another one than both is a BERT."""
+    objective, pairs, length = settings.objective, settings.pairs, settings.max_length
+    if start:
+        config = start.model.config
+        if not settings.lengthen and length > (most := config.max_position_embeddings):
+            yield f"max_length ({length}) is more than the {most} positions of {settings.from_checkpoint}"
+        if (config.direction != "both" or objective in ONE_WAY) and objective != (direction := config.direction):
+            yield (
+                f"objective ({objective}): {settings.from_checkpoint} has direction {direction}; leave out --objective"
+            )
+        has_distances = config.relative_positions is not None
+    else:
+        if length > family.max_length:
+            yield f"max_length ({length}) is more than the {family.max_length} tokens of {settings.family}"
+        if objective in ONE_WAY and settings.family != "bert":
+            yield f"objective ({objective}) is for a new bert; leave out --objective or --family"
+        has_distances = "relative_positions" in family.defaults
+    if pairs != "none" and objective != "masked":
+        yield f"objective ({objective}) does not use sentence pairs; use --pairs none"
+    if frozenset(heads) not in family.architectures:
+        pairless = frozenset({"masked_words"}) in family.architectures
+        way_out = "use --pairs none" if pairs != "none" and pairless else "choose another --family or --objective"
+        yield f"objective ({objective}), pairs ({pairs}): {family.model_type} has no such head; {way_out}"
+    if objective == "enhanced" and not has_distances:
+        yield f"objective ({objective}) needs relative positions; use --family deberta"
+
+
+def run_errors(settings: Pretrain) -> Iterator[str]:
+    """Masking that the objective does not use, and what this machine, its packages, or several processes cannot do."""
+    objective, named = settings.objective, f"objective ({settings.objective})"
+    if objective == "boundary" and settings.masking != "spans":
+        yield f"{named} predicts spans from their boundaries; add --masking spans"
+    masks = (settings.masking, settings.mask_rate, settings.final_mask_rate)
+    if objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate, Pretrain.final_mask_rate):
+        yield f"{named} masks nothing; leave out --masking and --mask-rate"
+    if objective in ("replaced", "enhanced") and settings.shard:
+        yield f"{named} shares weights between two modules, which cannot be sharded; leave out --shard"
+    if settings.tensorboard and find_spec("tensorboard") is None:
+        yield "tensorboard: needs the package tensorboard; pip install 'bothways[tensorboard]'"
+    if objective == "replaced" and settings.deterministic and choose_device(settings.device).type == "cuda":
+        yield f"{named} is not deterministic on a GPU; leave out --deterministic"

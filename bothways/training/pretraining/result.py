@@ -1,0 +1,101 @@
+"""Result of a pre-training run: final checkpoint, held-out metrics, curves, cost."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bothways.log import logger
+from bothways.measure.report import plot
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.lengthen import copy_to_global_projections
+from bothways.training.distributed import Processes
+from bothways.training.pretraining.heldout import HeldOut, on_plateau
+from bothways.training.pretraining.modules import ReplacedTokenModel
+from bothways.training.pretraining.setup import PretrainingSetup
+from bothways.training.run import Run, read_metrics
+from bothways.training.run_checkpoints import SavedCheckpoint
+from bothways.training.schedule import TrainingOptions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class PretrainingResult:
+    """Result of a run: its directory, the saved model, held-out metrics with the text that they were `measured_on`, and
+    cost in minutes, tokens and kWh."""
+
+    directory: Path
+    model: Path
+    figures: Mapping[str, Any]
+    cost: Mapping[str, Any]
+
+    def plot(self, file: str | Path | None = None) -> "Figure":
+        """Loss, held-out metrics and learning rate over steps as a matplotlib figure, which is also written to
+        `file`."""
+        rows, levels = read_metrics(self.directory), baseline_levels(self.figures)
+        return plot.draw_curves(rows, title=self.directory.name, levels=levels, file=file)
+
+
+def baseline_levels(figures: Mapping[str, Any]) -> dict[str, float]:
+    return {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
+
+
+def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> PretrainingResult:
+    """Evaluate and save the model, plot the curves, record metrics and cost. All processes get the result."""
+    if not run.is_main_process:
+        return processes.broadcast(None)
+    heldout = setup.heldout
+    figures = {
+        **heldout.measure(setup.module),
+        "unigram_perplexity": heldout.unigram_perplexity,
+        "dtype": str(next(setup.module.parameters()).dtype).removeprefix("torch."),
+        "measured_on": run.metadata["data"]["heldout"]["measured_on"],
+    }
+    if isinstance(setup.module, ReplacedTokenModel):
+        setup.module.finish()
+    if setup.has_untrained_globals:
+        copy_to_global_projections(setup.initial.model)
+    checkpoint.save(replace(setup.initial, metadata={**run.origin, "heldout": figures}), run.directory / "model")
+    file, levels = run.directory / "curves.png", baseline_levels(figures)
+    if find_spec("matplotlib"):
+        plot.draw_curves(run.metrics(), title=setup.title, levels=levels, file=file)
+    else:
+        logger.info(f"{file} is left out, since matplotlib is missing")
+    cost = compute_cost(setup.watts, run.directory, setup.options.device, processes.world_size)
+    run.update_metadata(heldout=figures, cost=cost, recipe=setup.recipe)
+    return processes.broadcast(PretrainingResult(run.directory, run.directory / "model", figures, cost))
+
+
+def compute_cost(watts: float, directory: Path, device: torch.device, processes: int = 1) -> dict[str, Any]:
+    """Minutes of training, tokens, and an energy estimate (kWh) from the power per CPU thread or GPU."""
+    last = read_metrics(directory)[-1]
+    units = 1 if device.type == "cuda" else torch.get_num_threads()
+    kwh = last["seconds"] * units * processes * watts / 3.6e6
+    return {"minutes": last["seconds"] / 60, "tokens": last["tokens"], "kwh": kwh, "watts": watts}
+
+
+def warn_on_plateau(
+    record: Callable[[dict[str, Any]], None], heldout: HeldOut, options: TrainingOptions, start: SavedCheckpoint | None
+) -> Callable[[dict[str, Any]], None]:
+    """Wrap `record`: after a tenth of the run, warn if the model is no better than word frequencies alone."""
+    due = options.steps / 10
+    is_over = start is not None and start.progress.step >= due
+
+    def watch(row: dict[str, Any]) -> None:
+        nonlocal is_over
+        record(row)
+        if row["split"] == "heldout" and row["step"] >= due and not is_over:
+            is_over = True
+            if on_plateau(row, heldout.unigram_perplexity):
+                logger.warning(
+                    f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is close to "
+                    f"{heldout.unigram_perplexity:.0f}, that of word frequencies alone. The model has not started to "
+                    "learn from context; stop, drop options such as --learning-rate and --family, or train for longer"
+                )
+
+    return watch

@@ -1,0 +1,307 @@
+"""Set-up of a pre-training run: from its settings to model, sampler and training options.
+
+After this nothing reads the settings. Compilation takes half a minute; it pays on GPUs and wherever matrix products are
+fast (docs/LOG.md).
+"""
+
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from bothways.device import choose_device, choose_dtype, retain_freed_memory
+from bothways.errors import InputError, format_count
+from bothways.log import logger
+from bothways.model import global_attention, heads, kernels, layout
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.lengthen import lengthen
+from bothways.model.checkpoint.changes.new_head import encoder_only
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.config import NO_POOLER, SIZES, EncoderConfig
+from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES
+from bothways.model.layer import Layer
+from bothways.model.model import Model
+from bothways.settings.distill import Distill
+from bothways.settings.pretrain import Pretrain
+from bothways.settings.tables_in_memory import TableSource
+from bothways.text.batch import Batch
+from bothways.text.batching import build_in_processes, prefetch
+from bothways.text.corpus.arrays import digest
+from bothways.text.corpus.documents import Corpus
+from bothways.text.corpus.masking import MaskRule
+from bothways.text.corpus.sampler import MixedSampler, StepRows, StepSampler
+from bothways.text.corpus.sentence_pairs import PairTask
+from bothways.text.tokenizer.tokenizer import Tokenizer
+from bothways.text.tokenizer.workers import num_cores
+from bothways.training.distributed import Processes, process_group
+from bothways.training.pretraining.heldout import HeldOut
+from bothways.training.pretraining.initial_model import (
+    Initialization,
+    continue_from,
+    has_untrained_globals,
+    module_to_train,
+    new_model,
+)
+from bothways.training.pretraining.objectives import PretrainingObjective, build_objective
+from bothways.training.pretraining.recipes import PAPER, STEPS, CompleteSettings, complete_settings, summary
+from bothways.training.pretraining.text_data import PretrainingData, Text, Vocabulary, hold_out
+from bothways.training.run import Callbacks, Run
+from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
+from bothways.training.schedule import TrainingOptions
+
+# Settings that go on as they are.
+KEPT = ("gradient_accumulation", "keep_checkpoints", "resume", "tensorboard", "watts")
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run is: steps or minutes, whichever comes first; without either, STEPS."""
+
+    steps: int | None
+    minutes: float | None
+
+    def num_steps(self, run: Run, processes: Processes, timed: Callable[[], float]) -> int:
+        """The number of steps: that of the settings, or what fits into the minutes, estimated by timing some steps. A
+        resumed run keeps its own number, or has the larger one that it was resumed with (run.py)."""
+        previous: int = processes.broadcast(run.metadata.get("steps", 0))
+        if not self.minutes:
+            return max(self.steps or 0, previous) or STEPS
+        if previous:
+            return previous
+        seconds = timed()
+        in_time = max(1, int(self.minutes * 60 / seconds))
+        logger.info(f"{self.minutes:g} minutes: {format_count(in_time, 'step')} of {seconds * 1000:.0f} ms")
+        if self.steps and self.steps > in_time:
+            logger.info(f"the minutes end before the {self.steps:,} steps")
+        return min(in_time, self.steps or in_time)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingSetup:
+    """What a run trains, on which examples, and how.
+
+    module: the model of `initial` or a module that contains it. title: of the curves. recipe: hyperparameters by name.
+    has_untrained_globals: see the function in initial_model.py. gradient_accumulation: micro-batches of a step, or more
+    if there are more processes. watts: power of one processor thread, or of the GPU. builders: processes that build
+    batches ahead for a GPU; 0: a thread.
+    """
+
+    initial: Checkpoint
+    module: nn.Module
+    objective: PretrainingObjective
+    sampler: StepSampler | MixedSampler
+    title: str
+    recipe: Mapping[str, Any]
+    has_untrained_globals: bool = False
+    rule: MaskRule
+    heldout: HeldOut
+    options: TrainingOptions
+    length: Length
+    gradient_accumulation: int
+    keep_checkpoints: int
+    resume: bool
+    tensorboard: bool
+    watts: float
+    builders: int = 0
+
+    def open_checkpoints(
+        self, data: PretrainingData, run: Run, processes: Processes
+    ) -> tuple[Checkpoints, SavedCheckpoint | None]:
+        """The run's checkpoints, and the one to resume from, to whose step the metrics are truncated."""
+        vocabulary = digest(data.tokenizer.tokens)
+        order = {"text": data.store.fingerprint, "heldout": data.unseen.fingerprint, "vocabulary": vocabulary}
+        checkpoints = Checkpoints(
+            run.directory, keep=self.keep_checkpoints, order=order, processes=processes, memo=self.sampler.counts
+        )
+        saved = checkpoints.load_latest(self.options.dtype) if self.resume else None
+        if saved:
+            self.sampler.restore(saved.state["memo"])
+        run.truncate_metrics(saved.progress.step if saved else 0)
+        return checkpoints, saved
+
+
+def open_text(settings: Pretrain | Distill) -> Text:
+    """The text named by the settings. InputError if files are missing or overlap."""
+
+    def corpus(paths: tuple[TableSource, ...]) -> Corpus:
+        opened = Corpus(paths, settings.documents, settings.text_column, settings.on_error, settings.encoding)
+        opened.files()
+        return opened
+
+    text, other = corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
+    how = settings.token_store, settings.language, settings.processes, settings.drop_duplicates
+    return hold_out(Text(text, other, *how))
+
+
+@contextmanager
+def open_run(
+    verb: str, settings: Pretrain | Distill, callbacks: Callbacks
+) -> Iterator[tuple[Run, Processes, torch.device]]:
+    """The run directory, the processes that share the run, and the device of this one."""
+    with (
+        process_group(chosen := choose_device(settings.device)) as processes,
+        Run(
+            settings.out,
+            verb,
+            settings,
+            resume=settings.resume,
+            is_main_process=processes.is_main_process,
+            device=(device := processes.device(chosen)),
+            callbacks=callbacks,
+        ) as run,
+    ):
+        yield run, processes, device
+
+
+def load_start(settings: Pretrain) -> Checkpoint | None:
+    """The checkpoint to continue from, if any, without heads that pre-training cannot keep."""
+    if settings.from_checkpoint is None:
+        return None
+    start = checkpoint.load(settings.from_checkpoint)
+    if start.tokenizer is None:
+        raise InputError(f"{settings.from_checkpoint}: has no tokenizer files; add tokenizer.json or vocab.txt")
+    return encoder_only(start) if start.model.config.pooler_act in NO_POOLER else start
+
+
+def choose_vocabulary(settings: Pretrain, start: Checkpoint | None) -> Vocabulary:
+    """The vocabulary of the named tokenizer or of the checkpoint to continue from, else one to be learned."""
+    tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
+    return Vocabulary(tokenizer, settings.vocab_size, settings.lowercase, settings.strip_accents, settings.extend_vocab)
+
+
+def build_setup(
+    settings: Pretrain, start: Checkpoint | None, data: PretrainingData, device: torch.device
+) -> PretrainingSetup:
+    """Complete the settings, log the recipe, and build everything that training takes."""
+    config = start.model.config if start else new_config(settings)
+    complete = complete_settings(settings, config, data.num_tokens)
+    logger.info(summary(settings, complete, config))
+    build = partial(build_objective, complete.objective)
+    objective = build(complete.pairs)
+    initialization = Initialization(**{field.name: getattr(complete, field.name) for field in fields(Initialization)})
+    if start is None:
+        initial = new_model(config, settings.family or DEFAULT_MODEL_TYPE, objective, initialization, data)
+    else:
+        longer = lengthen(start, settings.max_length, settings.lengthen) if settings.lengthen else start
+        initial = continue_from(longer, objective, initialization, data)
+    module = module_to_train(initial.model, objective, initialization, data)
+    if complete.compile:
+        compile_layers(initial.model)
+    sampler = data.sampler(complete.max_length, objective.pairs, seed=complete.seed, batch_tokens=complete.batch_tokens)
+    return PretrainingSetup(
+        initial=initial,
+        module=module,
+        objective=objective,
+        sampler=sampler,
+        title=f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}",
+        recipe={name: getattr(complete, name) for name in PAPER},
+        has_untrained_globals=has_untrained_globals(initial, None if settings.lengthen else start),
+        **common_setup(complete, data, device, build),
+    )
+
+
+def common_setup(
+    settings: CompleteSettings | Distill,
+    data: PretrainingData,
+    device: torch.device,
+    build_heldout: Callable[[PairTask], PretrainingObjective],
+) -> dict[str, Any]:
+    """How pre-training and distillation train and measure. build_heldout: the objective on held-out text."""
+    final_rate = settings.final_mask_rate if isinstance(settings, Pretrain) else None
+    return dict(
+        rule=MaskRule.from_tokenizer(data.tokenizer, settings.mask_rate, settings.masking, final_rate),
+        heldout=HeldOut(
+            data.unseen,
+            data.heldout,
+            data.tokenizer,
+            settings.max_length,
+            pairs=settings.pairs,
+            objective=build_heldout,
+            frequencies=data.frequencies,
+            most=settings.heldout_examples,
+        ),
+        options=build_options(settings, device),
+        length=Length(settings.steps, settings.minutes),
+        builders=num_builders(device),
+        **{name: getattr(settings, name) for name in KEPT},
+    )
+
+
+def new_config(settings: Pretrain) -> EncoderConfig:
+    """Config of a new model, except its vocabulary and dropout."""
+    config = SIZES[settings.model].replace(
+        max_position_embeddings=settings.max_length,
+        initializer_range=settings.initializer_range,
+    )
+    config = FAMILIES[settings.family or DEFAULT_MODEL_TYPE].new_config(config)
+    if settings.objective == "forward":
+        return config.replace(direction="forward")
+    if settings.objective == "halves":
+        return config.replace(direction="halves", embedding_size=config.hidden_size // 2)
+    return config
+
+
+def build_options(settings: CompleteSettings | Distill, device: torch.device) -> TrainingOptions:
+    if device.type == "cpu":
+        retain_freed_memory()
+    elif settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses matrix products
+        torch.use_deterministic_algorithms(True)
+    named_alike = {field.name for field in fields(TrainingOptions)} & vars(settings).keys()
+    changed = {"steps": settings.steps or STEPS, "device": device, "dtype": choose_dtype(settings.dtype, device)}
+    options = {name: getattr(settings, name) for name in named_alike} | changed
+    return TrainingOptions(**options, compile_warmup=settings.compile)
+
+
+def num_builders(device: torch.device) -> int:
+    """The number of processes that build batches for a GPU: up to four, of at most a quarter of the cores; a thread of
+    the training process alone shares Python's lock with it."""
+    return min(4, num_cores() // 4) if device.type == "cuda" else 0
+
+
+def built_ahead(
+    tasks: Callable[[int], Iterator[tuple[int, StepRows]]],
+    build: Callable[[tuple[int, StepRows]], Sequence[Batch]],
+    device: torch.device,
+    builders: int,
+    is_local: bool = True,
+) -> Callable[[int], Generator[Sequence[Batch], None, None]]:
+    """The micro-batches of each step: build(task) for all of tasks(first).
+
+    For GPUs they are built ahead, in `builders` processes, or without any in a background thread. On CPUs no core is
+    free for it, and they are built ahead only if the text is not local. Close the iterator to stop them.
+    """
+    if device.type == "cpu" and is_local:
+        return lambda first: (build(task) for task in tasks(first))
+    if builders:
+        return lambda first: build_in_processes(build, tasks(first), builders)
+    return lambda first: prefetch(map(build, tasks(first)))
+
+
+def compile_layers(model: Model) -> None:
+    """Compile the token-wise parts of each layer, in place, once for all layers and any number of tokens.
+
+    The compiled code depends on the first batch, so reproducible runs need the same first batch.
+    """
+    for owner, name in (
+        (layout.Bucketed, "attend"),
+        (layout.Varlen, "attend"),
+        (global_attention.Pattern, "attend"),
+        (global_attention.RandomBlockAttention, "attend_in_blocks"),
+        (global_attention.GlobalAttention, "attend_globally"),
+        (kernels, "apply_dropout"),
+    ):
+        function = getattr(owner, name)
+        if not getattr(function, "_torchdynamo_disable", False):
+            setattr(owner, name, torch.compiler.disable(function))
+    for layer in model.encoder.modules():
+        if isinstance(layer, Layer):
+            layer.compile(dynamic=True)
+    for head in model.heads.values():
+        if isinstance(head, heads.MaskedLMHead):
+            head.compile(dynamic=True)
