@@ -87,11 +87,11 @@ files = []
 for number in range(1_000_000):
     files.append(CloudPath(f"s3:/bucket/data/{number:07}.parquet"))
     files[-1]._status = Status(1000, 0, e_tag=f"{number:032}")
-begun = time.perf_counter()
+started = time.perf_counter()
 inputs = parts._versions(files, CloudPath("s3:/bucket/data"))
 plan = parts.PartsPlan({}, inputs, parts._cut(inputs, Embed(file="s3://bucket/data", out="out"), None))
 text = json.dumps([[one[1:4] for one in plan.inputs], plan.parts])
-seconds = time.perf_counter() - begun
+seconds = time.perf_counter() - started
 memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) >> 10
 print(f"{len(plan.parts):,} parts planned in {seconds:.1f} s; {memory:,} MB, and {len(text) >> 20} MB of plan")
 """
@@ -114,7 +114,7 @@ def training_speed(place: str) -> float:
     return float((last["tokens"] - first["tokens"]) / (last["seconds"] - first["seconds"]))
 
 
-def compare(name: str, asked: float, local: list[float], remote: list[float]) -> None:
+def print_ratio(name: str, asked: float, local: list[float], remote: list[float]) -> None:
     ratios = sorted(there / here for here, there in zip(local, remote, strict=True))
     print(
         f"{name}: local {statistics.median(local):,.0f}, object storage {statistics.median(remote):,.0f}; ratio "
@@ -200,8 +200,8 @@ def measure_storage(settings: argparse.Namespace) -> None:
                 speeds.setdefault(("embed", name), []).append(settings.rows / seconds)
                 digests["embed"].add(hashlib.sha256(contents(f"{place}/vectors-{pair}.npy")).hexdigest())
                 print(f"  {name}: {speeds['train', name][-1]:,.0f} tokens/s, {speeds['embed', name][-1]:,.0f} rows/s")
-        compare("pre-training, tokens/s", 0.95, speeds["train", "local"], speeds["train", "remote"])
-        compare(
+        print_ratio("pre-training, tokens/s", 0.95, speeds["train", "local"], speeds["train", "remote"])
+        print_ratio(
             "embed bothways-en, rows/s of the whole command", 0.90, speeds["embed", "local"], speeds["embed", "remote"]
         )
         print(f"same bytes: {all(len(one) == 1 for one in digests.values())}")

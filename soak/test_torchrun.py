@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,9 +31,9 @@ def rows(tmp_path_factory):
     return file
 
 
-def start(rows, out, processes, *more, restarts=0):
+def start(rows, out, processes, *more, restarts=0, launcher="--standalone"):
     flags = "--epochs 1 --dtype float32 --no-baselines --gradient-accumulation 12 --checkpoint-every 2"
-    launcher = f"-m torch.distributed.run --standalone --nproc-per-node {processes} --max-restarts {restarts}"
+    launcher = f"-m torch.distributed.run {launcher} --nproc-per-node {processes} --max-restarts {restarts}"
     given = f"-m bothways finetune classify --train {rows} --model bothways-en -o {out} {flags}"
     command = [sys.executable, *launcher.split(), *given.split(), *more]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -90,3 +91,28 @@ def test_a_run_whose_processes_are_killed_at_random_moments_has_the_same_losses(
     assert process.returncode == 0 and kills == KILLS, said
     assert "resuming from" in said
     assert losses_of(out) == expected  # bit for bit
+
+
+def test_when_a_machine_is_lost_the_others_go_on(rows, undisturbed, tmp_path):
+    """Two launchers, as of two machines; that of the second process is killed with it."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    how = f"--nnodes 1:2 --rdzv-backend c10d --rdzv-id soak --rdzv-endpoint 127.0.0.1:{port}"
+    out, metrics = tmp_path / "run", tmp_path / "run" / "metrics.jsonl"
+    how += " --rdzv-conf last_call_timeout=20"  # seconds to wait for the second launcher
+    launchers = [start(rows, out, 1, "--resume", restarts=3, launcher=how) for _ in range(2)]
+    while all(one.poll() is None for one in launchers) and (
+        not metrics.exists() or metrics.read_text().count('"train"') < 5
+    ):
+        time.sleep(0.02)
+    workers = {one: workers_of(one.pid)[0] for one in launchers}
+    (lost,) = (one for one in launchers if b"\0RANK=1\0" in Path(f"/proc/{workers[one]}/environ").read_bytes())
+    os.kill(lost.pid, signal.SIGKILL), os.kill(workers[lost], signal.SIGKILL)
+    (left,) = {*launchers} - {lost}
+    _, said = left.communicate()
+    assert left.returncode == 0 and "resuming from" in said, said
+    lost.communicate()
+    expected, actual = undisturbed(1), losses_of(out)
+    assert actual.keys() == expected.keys()
+    assert max(abs(actual[key] - expected[key]) for key in expected) < 1e-5

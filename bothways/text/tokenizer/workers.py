@@ -82,25 +82,25 @@ def in_order(
 ) -> Iterator[tuple[Task, Result]]:
     """(task, function(task)) in the order of the tasks; the first error ends it. None: in this process.
 
-    InputError if a task has been begun TRIES times without a result, which probably needs more memory than there is.
+    InputError if a task has been started TRIES times without a result, which probably needs more memory than there is.
     """
     if workers is None:
         yield from ((task, function(task)) for task in tasks)
         return
-    remaining, begun, failures = iter(tasks), deque[Task](), 0
+    remaining, pending, failures = iter(tasks), deque[Task](), 0
     while True:
         with worker_pool(workers, "compute results") as pool:
             try:
-                waiting: deque[Future[Result]] = deque(pool.submit(function, task) for task in begun)
+                waiting: deque[Future[Result]] = deque(pool.submit(function, task) for task in pending)
                 while True:
-                    while len(begun) < 2 * workers and (task := next(remaining, None)) is not None:
-                        begun.append(task)
+                    while len(pending) < 2 * workers and (task := next(remaining, None)) is not None:
+                        pending.append(task)
                         waiting.append(pool.submit(function, task))
-                    if not begun:
+                    if not pending:
                         return
                     result = waiting.popleft().result()
                     failures = 0
-                    yield begun.popleft(), result
+                    yield pending.popleft(), result
             except BrokenProcessPool:
                 failures += 1
             finally:
@@ -110,7 +110,7 @@ def in_order(
                 f"a process was killed in {TRIES} attempts at the same work, probably because memory ran out; use "
                 f"fewer processes (--workers, which is {workers})"
             )
-        logger.warning("a worker process was killed; its work begins again")
+        logger.warning("a worker process was killed; its work starts again")
 
 
 _tokenizer: TextEncoder

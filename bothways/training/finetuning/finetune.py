@@ -55,9 +55,9 @@ def take_part(plan: Plan) -> FineTuneResult:
     if plan.options.device.type == "cpu":
         retain_freed_memory()
     received: Training | FineTuneResult
-    own = plan
+    current = plan  # or that of a fold
     while isinstance(received := plan.processes.broadcast(None), Training):
-        if received.fold != own.fold:
-            own = plan.of_fold(received.fold)
-        received.run(own, received.load(own))
+        if received.fold != current.fold:
+            current = plan.of_fold(received.fold)
+        received.run(current, received.load(current))
     return received
