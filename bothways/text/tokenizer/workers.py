@@ -110,7 +110,7 @@ def in_order(
                 f"a process was killed in {TRIES} attempts at the same work, probably because memory ran out; use "
                 f"fewer processes (--workers, which is {workers})"
             )
-        logger.warning("a worker process was killed; its work starts again")
+        logger.warning("a worker process was killed; its work begins again")
 
 
 _tokenizer: TextEncoder
