@@ -36,7 +36,8 @@ class Verb:
 
     settings: "module:Class" in bothways.settings, or of a task. function: "module:function" in this package
     that runs the verb. group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings.
-    waits: whether it runs until it is stopped, so that time says nothing of its progress.
+    waits: whether it runs until it is stopped, so that time says nothing of its progress. example: arguments, for
+    --help. words: other words that people type for it.
     """
 
     settings: str
@@ -45,6 +46,8 @@ class Verb:
     group: str
     trains: bool = False
     waits: bool = False
+    example: str = ""
+    words: str = ""
 
     @property
     def settings_class(self) -> type[Any]:
@@ -65,10 +68,30 @@ MEASURE, DEPLOY, INSPECT = "Measure", "Deploy", "Inspect"
 
 # Verbs of a group must be adjacent. Modules are imported when a verb runs, so that --help is fast.
 VERBS: dict[str, Verb] = {
-    "demo": Verb("tools:Demo", "cli.demo:run", "what the packaged model does, and a BERT from scratch: 3 minutes", TRY),
-    "vocab": Verb("tools:Vocab", "cli.commands:vocab", "learn a WordPiece vocabulary from text", TRAIN),
+    "demo": Verb(
+        "tools:Demo",
+        "cli.demo:run",
+        "what the packaged model does, and a BERT from scratch: 3 minutes",
+        TRY,
+        example="--minutes 3",
+        words="example quickstart try",
+    ),
+    "vocab": Verb(
+        "tools:Vocab",
+        "cli.commands:vocab",
+        "learn a WordPiece vocabulary from text",
+        TRAIN,
+        example="corpus.txt -o my-tokenizer",
+        words="vocabulary tokenizer tokenize wordpiece",
+    ),
     "pretrain": Verb(
-        "pretrain:Pretrain", "training.pretraining.pretrain:run", "pre-train a BERT on text", TRAIN, trains=True
+        "pretrain:Pretrain",
+        "training.pretraining.pretrain:run",
+        "pre-train a BERT on text",
+        TRAIN,
+        trains=True,
+        example="text/ -o my-bert --model mini --minutes 60",
+        words="mlm pretraining pre-training",
     ),
     "distill": Verb(
         "distill:Distill",
@@ -76,19 +99,63 @@ VERBS: dict[str, Verb] = {
         "distill a smaller BERT from a teacher",
         TRAIN,
         trains=True,
+        example="my-bert text/ -o my-student --layers 3 --minutes 60",
+        words="distil distillation student",
     ),
     **{
-        f"finetune {name}": Verb(task.settings, "training.finetuning.finetune:run", task.help, TRAIN, trains=True)
+        f"finetune {name}": Verb(
+            task.settings, "training.finetuning.finetune:run", task.help, TRAIN, trains=True, example=task.example
+        )
         for name, task in TASKS.items()
         if task.is_trained
     },
-    "predict": Verb("predict:Predict", "cli.commands:predict", "predict labels, numbers, entities or answers", USE),
-    "fill": Verb("predict:Fill", "cli.commands:fill", "fill each [MASK] in a text", USE),
-    "embed": Verb("predict:Embed", "inference.jobs.run:embed", "write a vector for each text", USE),
-    "index": Verb("search:Index", "search.commands:run_index", "index folders for search by words and meaning", SEARCH),
-    "search": Verb("search:Search", "search.commands:run_search", "search a folder or an index", SEARCH),
+    "predict": Verb(
+        "predict:Predict",
+        "cli.commands:predict",
+        "predict labels, numbers, entities or answers",
+        USE,
+        example="my-classifier texts.csv --keep-columns id,text -o labels.csv",
+        words="infer inference prediction label run pipeline",
+    ),
+    "fill": Verb(
+        "predict:Fill",
+        "cli.commands:fill",
+        "fill each [MASK] in a text",
+        USE,
+        example='my-bert "The [MASK] chased the cat."',
+        words="fill-mask mask unmask",
+    ),
+    "embed": Verb(
+        "predict:Embed",
+        "inference.jobs.run:embed",
+        "write a vector for each text",
+        USE,
+        example="my-bert texts.jsonl -o vectors.npy",
+        words="encode embedding embeddings vectorize vectors features",
+    ),
+    "index": Verb(
+        "search:Index",
+        "search.commands:run_index",
+        "index folders for search by words and meaning",
+        SEARCH,
+        example="documents -o my-index",
+        words="reindex ingest crawl",
+    ),
+    "search": Verb(
+        "search:Search",
+        "search.commands:run_search",
+        "search a folder or an index",
+        SEARCH,
+        example='"which invoices mention late fees" documents',
+        words="find grep retrieve query rank lookup",
+    ),
     "extract": Verb(
-        "search:Extract", "search.commands:extract", "extract entities, labels and answers of folders", SEARCH
+        "search:Extract",
+        "search.commands:extract",
+        "extract entities, labels and answers of folders",
+        SEARCH,
+        example="documents --tag my-tagger -o facts.parquet",
+        words="extraction facts",
     ),
     "mcp": Verb(
         "search:Mcp",
@@ -96,25 +163,97 @@ VERBS: dict[str, Verb] = {
         "search an index from agents (MCP over standard input and output)",
         SEARCH,
         waits=True,
+        example="my-index",
+        words="agent agents tool tools",
     ),
     "evaluate": Verb(
-        "predict:Evaluate", "measure.evaluation.evaluate:run", "score a model, or predictions in a file", MEASURE
+        "predict:Evaluate",
+        "measure.evaluation.evaluate:run",
+        "score a model, or predictions in a file",
+        MEASURE,
+        example="my-classifier test.csv",
+        words="eval evaluation test validate metrics",
     ),
-    "quantize": Verb("deploy:Quantize", "shrink.quantize:run", "quantize a model to int8: smaller and faster", DEPLOY),
+    "quantize": Verb(
+        "deploy:Quantize",
+        "shrink.quantize:run",
+        "quantize a model to int8: smaller and faster",
+        DEPLOY,
+        example="my-classifier --with my-texts.csv -o my-classifier-int8",
+        words="quantise quantization int8",
+    ),
     "shrink": Verb(
-        "compress:Shrink", "shrink.prune:shrink", "the fastest model within a stated loss: cuts and int8", DEPLOY
+        "compress:Shrink",
+        "shrink.prune:shrink",
+        "the fastest model within a stated loss: cuts and int8",
+        DEPLOY,
+        example="my-classifier --with reviews.csv --max-drop 1 -o my-fast-classifier",
+        words="smaller faster optimize optimise compress",
     ),
-    "prune": Verb("compress:Prune", "shrink.prune:run", "prune a fine-tuned model, with training between cuts", DEPLOY),
-    "merge": Verb("deploy:Merge", "cli.commands:merge", "merge an adapter into its model", DEPLOY),
-    "pack": Verb("deploy:Pack", "cli.commands:pack", "pack a model into few bits, for shipping", DEPLOY),
-    "unpack": Verb("deploy:Unpack", "cli.commands:unpack", "unpack a model for other libraries", DEPLOY),
-    "export": Verb("deploy:Export", "cli.commands:export", "export a model to ONNX", DEPLOY),
+    "prune": Verb(
+        "compress:Prune",
+        "shrink.prune:run",
+        "prune a fine-tuned model, with training between cuts",
+        DEPLOY,
+        example="my-classifier --with reviews.csv --size 0.5 -o my-small-classifier",
+        words="pruning trim sparsify slim",
+    ),
+    "merge": Verb(
+        "deploy:Merge",
+        "cli.commands:merge",
+        "merge an adapter into its model",
+        DEPLOY,
+        example="my-adapter -o my-classifier",
+        words="merge-adapter merge-lora fuse",
+    ),
+    "pack": Verb(
+        "deploy:Pack",
+        "cli.commands:pack",
+        "pack a model into few bits, for shipping",
+        DEPLOY,
+        example="my-bert -o my-bert-packed",
+        words="4bit 4-bit int4",
+    ),
+    "unpack": Verb(
+        "deploy:Unpack",
+        "cli.commands:unpack",
+        "unpack a model for other libraries",
+        DEPLOY,
+        example="bothways-en -o bothways-en",
+        words="dequantize",
+    ),
+    "export": Verb(
+        "deploy:Export",
+        "cli.commands:export",
+        "export a model to ONNX",
+        DEPLOY,
+        example="my-classifier -o my-classifier-onnx",
+        words="onnx convert",
+    ),
     "serve": Verb(
-        "deploy:Serve", "serving.server:run", "serve models over HTTP, with batching and limits", DEPLOY, waits=True
+        "deploy:Serve",
+        "serving.server:run",
+        "serve models over HTTP, with batching and limits",
+        DEPLOY,
+        waits=True,
+        example="my-embedder --port 8080",
+        words="server serving api http deploy",
     ),
-    "info": Verb("tools:Info", "cli.commands:info", "describe a checkpoint or run, and how it was made", INSPECT),
+    "info": Verb(
+        "tools:Info",
+        "cli.commands:info",
+        "describe a checkpoint or run, and how it was made",
+        INSPECT,
+        example="my-classifier",
+        words="show describe inspect summary list ls",
+    ),
     "cache": Verb(
-        "tools:Cache", "cli.commands:cache", "list or delete cached token stores and search indexes", INSPECT
+        "tools:Cache",
+        "cli.commands:cache",
+        "list or delete cached token stores and search indexes",
+        INSPECT,
+        example="--clear",
+        words="clear-cache clean",
     ),
 }
 

@@ -1,20 +1,20 @@
 """The documentation works: Python snippets run, commands parse, links resolve, the site builds without a warning."""
 
+import dataclasses
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
-import tyro
 
 import bothways
 from bothways import settings
 from bothways.cli import main
+from bothways.settings.options import options
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -50,7 +50,7 @@ def test_python_snippets_run(page, tmp_path, monkeypatch, capsys):
         assert output in ("", capsys.readouterr().out)
 
 
-# Of other libraries only tyro is read, whose aliases the settings use, to save time: torch alone takes a minute.
+# Other libraries are not read, to save time: torch alone takes a minute.
 MYPY = """
 [mypy]
 check_untyped_defs = True
@@ -59,7 +59,7 @@ follow_imports = skip
 [mypy-numpy.*]
 follow_imports = skip
 follow_imports_for_stubs = True
-[mypy-bothways.*,tyro.*]
+[mypy-bothways.*]
 follow_imports = silent
 """
 USE = """
@@ -153,28 +153,18 @@ def option_tables(monkeypatch):
     return option_tables
 
 
-@pytest.mark.slow
-def test_option_tables_list_the_flags_of_the_command_line(option_tables):
-    """Another way to the same flags: tyro's own parser."""
-    for verb, kind in option_tables.settings_by_verb():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            parser = tyro.extras.get_parser(kind)
-        flags = {flag for action in parser._actions for flag in action.option_strings} - {"-h", "--help"}
-        names = {name for option in option_tables.options(kind) for name in option.names}
-        assert {name for name in names if name.startswith("-")} == flags, verb
-        positional = {action.dest.upper() for action in parser._actions if not action.option_strings}
-        assert {name for name in names if not name.startswith("-")} == positional, verb
-
-
-def test_option_tables_hold_defaults_and_help(option_tables):
-    rows = {option.names[0]: option for option in option_tables.options(settings.Classify)}
-    assert rows["--train"].default == "required"
-    assert rows["--seeds"].default == str(settings.Classify.seeds)
-    assert rows["--linear-start"].default == "yes"
-    assert rows["--dev"].default and rows["--dev"].default in settings_source("finetune")  # the text in brackets
+def test_option_tables_hold_flags_defaults_and_help(option_tables):
+    rows = {option.flags[-1]: option for option in options(settings.Classify)}
+    assert rows["--train"].described_default() == "required"
+    assert rows["--seeds"].described_default() == str(settings.Classify.seeds)
+    assert rows["--linear-start"].described_default() == "yes"
+    assert rows["--dev"].described_default() in settings_source("finetune")  # the text in brackets
     assert rows["--class-weights"].choices == ("none", "balanced")
-    assert all(option.help for kind in map(option_tables.options, [settings.Pretrain]) for option in kind)
+    table = option_tables.table(settings.Classify)
+    assert "| `--linear-start`, `--no-linear-start` | yes | Start from" in table
+    assert "| `--lr`, `--learning-rate` | 5e-5 " in table and "| `--json`, `--no-json` | no | " in table
+    assert table.count("\n") == len(dataclasses.fields(settings.Classify)) + 1
+    assert all(option.help for _, kind in option_tables.settings_by_verb() for option in options(kind))
 
 
 def settings_source(name: str) -> str:

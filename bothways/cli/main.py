@@ -5,27 +5,22 @@ that explains it; 2: wrong usage, or a device that is not available; 130: stoppe
 """
 
 import os
-import re
-import shlex
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import redirect_stderr, suppress
-from dataclasses import fields
-from io import StringIO, TextIOWrapper
+from contextlib import suppress
+from io import TextIOWrapper
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bothways.cli.help import arranged_help
+from bothways.cli.parser import parse
 from bothways.errors import InputError, UsageError, command_line
 from bothways.log import is_main_process, messages_to, print_lines, print_message
 from bothways.pretrained import DEFAULT
 from bothways.training.signals import Stopped
 from bothways.verbs import VERBS
-
-NAME_OF_FILES = re.compile(r"://|[*]|\.\w{1,8}$")  # what a text on the command line rarely has
 
 
 def entry() -> None:
@@ -129,7 +124,10 @@ def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 def _run(name: str, options: Sequence[str]) -> None:
     from bothways.cli.output import print_result
 
-    settings = parse(name, options)
+    try:
+        settings = parse(name, options)
+    except InputError as error:
+        raise UsageError(*error.args) from error
     # Before torch is loaded: threads that sleep while they wait leave the cores to other programs, after some
     # microseconds in which the next operation usually comes (docs/LOG.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -152,51 +150,3 @@ def overview(prefix: str = "") -> list[str]:
     for group, names in groupby(verbs, key=lambda name: verbs[name].group):
         lines += ["", f"{group}:", *(f"  {name:18} {verbs[name].help}" for name in names)]
     return [*lines, "", "See `bothways VERB --help` for all options."]
-
-
-def with_default_model(name: str, options: Sequence[str]) -> Sequence[str]:
-    """The options of a verb, with the packaged model in front if a verb that needs a model and another argument has
-    only one. (Of an optional and a required argument, tyro would take it for the optional one.)"""
-    return [DEFAULT, *options] if name in ("fill", "embed") and len(_arguments(name, options)) == 1 else options
-
-
-def _arguments(name: str, options: Sequence[str]) -> list[str]:
-    """The words of a verb's options that are neither options nor their values."""
-    switches = {field.name for field in fields(VERBS[name].settings_class) if field.type in (bool, "bool")}
-    arguments, words = [], iter(options)
-    for word in words:
-        if word == "-" or not word.startswith("-"):
-            arguments.append(word)
-        elif "=" not in word and word.removeprefix("--").removeprefix("no-").replace("-", "_") not in switches:
-            next(words, None)  # the value of an option
-    return arguments
-
-
-def check_text_argument(name: str, options: Sequence[str]) -> None:
-    """UsageError for a text where a verb reads a file; it names the command for a single text."""
-    model, text = (*_arguments(name, options), "", "")[:2]
-    if name == "embed" and "--text" in options:
-        text = " ".join(options[options.index("--text") + 1 :][:1])
-    elif name not in ("predict", "embed") or text in ("", "-") or NAME_OF_FILES.search(text) or os.path.exists(text):
-        return
-    form = f"bothways predict {shlex.quote(model)} --text {shlex.quote(text)}"
-    if name == "embed":
-        form = f"echo {shlex.quote(text)} | bothways embed - --out vectors.npy"
-    raise UsageError(f"{text!r:.200}: no such file; for a single text: {form}")
-
-
-def parse(name: str, options: Sequence[str]) -> Any:
-    """The settings of a verb, parsed from its options. SystemExit after --help and for wrong usage."""
-    import tyro
-
-    settings_class = VERBS[name].settings_class
-    options = with_default_model(name, options)
-    check_text_argument(name, options)
-    errors = StringIO()  # messages repeat arguments, whose control characters print_message escapes
-    try:
-        with redirect_stderr(errors), arranged_help(name):
-            description = " ".join((settings_class.__doc__ or "").split())  # tyro would keep the line breaks
-            return tyro.cli(settings_class, prog=f"bothways {name}", args=list(options), description=description)
-    finally:
-        if errors.getvalue():
-            print_message(errors.getvalue().rstrip("\n"))

@@ -8,43 +8,8 @@ from bothways.verbs import VERBS
 
 # By command, the other words for it. The words of a task are recognized alone and after `finetune`.
 TASK_WORDS = {f"finetune {name}": task.words.split() for name, task in TASKS.items() if task.is_trained}
-VERB_WORDS = {
-    "demo": ("example", "quickstart", "try"),
-    "vocab": ("vocabulary", "tokenizer", "tokenize", "wordpiece"),
-    "pretrain": ("mlm", "pretraining", "pre-training"),
-    "distill": ("distil", "distillation", "student"),
-    "finetune": (
-        "fine-tune",
-        "tune",
-        "finetuning",
-        "fine-tuning",
-        "fit",
-        "fewshot",
-        "few-shot",
-        "setfit",
-        "lora",
-        "peft",
-        "adapter",
-        "adapters",
-    ),
-    "predict": ("infer", "inference", "prediction", "label", "run", "pipeline"),
-    "fill": ("fill-mask", "mask", "unmask"),
-    "embed": ("encode", "embedding", "embeddings", "vectorize", "vectors", "features"),
-    "evaluate": ("eval", "evaluation", "test", "validate", "metrics"),
-    "quantize": ("quantise", "quantization", "int8"),
-    "shrink": ("smaller", "faster", "optimize", "optimise", "compress"),
-    "prune": ("pruning", "trim", "sparsify", "slim"),
-    "merge": ("merge-adapter", "merge-lora", "fuse"),
-    "pack": ("4bit", "4-bit", "int4"),
-    "unpack": ("dequantize",),
-    "export": ("onnx", "convert"),
-    "index": ("reindex", "ingest", "crawl"),
-    "search": ("find", "grep", "retrieve", "query", "rank", "lookup"),
-    "extract": ("extraction", "facts"),
-    "mcp": ("agent", "agents", "tool", "tools"),
-    "serve": ("server", "serving", "api", "http", "deploy"),
-    "info": ("show", "describe", "inspect", "summary", "list", "ls"),
-    "cache": ("clear-cache", "clean"),
+VERB_WORDS = {name: verb.words.split() for name, verb in VERBS.items() if verb.words} | {
+    "finetune": "fine-tune tune finetuning fine-tuning fit fewshot few-shot setfit lora peft adapter adapters".split()
 }
 SEVERAL: Mapping[str, Sequence[str]] = {
     "train": ("pretrain", "finetune"),

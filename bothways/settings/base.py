@@ -1,25 +1,26 @@
-"""Base of all settings: option types, bounds, validation, and mixins shared by verbs. No torch."""
+"""Base of all settings: option types, validation, and mixins shared by verbs. No torch."""
 
 import codecs
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, fields
 from inspect import get_annotations
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT
 from bothways.settings.conversion import convert, declared_types
 from bothways.settings.fields import (
+    DATA,
+    MACHINE,
+    MODEL,
+    OUTPUT,
+    TRAINING,
     Converted,
-    FlagCreatePairsOff,
-    Location,
-    OptionalLocation,
-    Positional,
-    arg,
-    create_mutex_group,
+    Mark,
+    argument,
+    option,
 )
 from bothways.settings.tables_in_memory import Table, TableSource
 
@@ -45,35 +46,10 @@ DocumentBreak = Literal["blank", "line", "file"]
 TagScheme = Literal["auto", "iob1", "iob2", "bioes", "plain"]
 LongTexts = Literal["windows", "error", "truncate"]
 VectorPooling = Literal["auto", "mean", "cls", "max"]
-LearningRate = Annotated[float | None, arg(aliases=("--lr",))]
-Output = Annotated[Location, arg(aliases=("-o",))]
-OptionalOutput = Annotated[OptionalLocation, arg(aliases=("-o",))]
-Directory = Annotated[Location, arg(metavar="DIR")]
-OptionalDirectory = Annotated[OptionalLocation, arg(metavar="DIR")]
-Model = Positional[Directory]
-# The model of the package if none is named. Command lines put it in front of the other arguments (cli/main.py).
-DefaultModel = Positional[Annotated[Location, arg(metavar="[DIR]")]]
 # Data: paths; from Python also in-memory tables (settings/tables_in_memory.py).
-Data = Annotated[Converted[TableSource, Table], arg(constructor=Path)]
-OptionalData = Annotated[Converted[TableSource | None, Table | None], arg(constructor=Path | None)]
-DataList = Annotated[Converted[tuple[TableSource, ...], Table | Iterable[Table]], arg(constructor=tuple[Path, ...])]
-
-AccentFlag = Annotated[
-    bool, FlagCreatePairsOff, arg(help_behavior_hint=""), create_mutex_group(required=False, title="accents")
-]
-
-
-def accents(strip_accents: AccentFlag = False, keep_accents: AccentFlag = False) -> bool | None:
-    """Two flags for one setting; None if neither is given.
-
-    Args:
-        strip_accents: Strip accents and vowel signs, as BERT does. [if lower-casing, and they are rare in the text]
-        keep_accents: Keep accents and vowel signs. [if they are frequent in the text, or with --no-lowercase]
-    """
-    return strip_accents if strip_accents or keep_accents else None
-
-
-Accents = Annotated[bool | None, arg(constructor=accents, name="")]
+Data = Converted[TableSource, Table]
+OptionalData = Converted[TableSource | None, Table | None]
+DataList = Converted[tuple[TableSource, ...], Table | Iterable[Table]]
 
 # Languages with rules in `sentencex`. It silently applies the English rules to all others.
 LANGUAGES = (
@@ -112,63 +88,14 @@ LANGUAGES = (
 
 DOMAIN_NAME_CODECS = ("idna", "punycode")  # encode a name, not a file; both fail on some bytes in other ways
 
-# The smallest and largest allowed value of each setting, inclusive, in every verb that has it.
-BOUNDS: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("size", "dimensions", "vocab_size", "alphabet", "processes", "workers", "steps"), (1, math.inf)),
-    **dict.fromkeys(("batch_tokens", "gradient_accumulation"), (1, math.inf)),
-    **dict.fromkeys(("evaluate_every", "seeds", "top", "keep_checkpoints", "heldout_examples"), (1, math.inf)),
-    **dict.fromkeys(("batch_size", "patience", "max_answer_tokens", "label_next"), (1, math.inf)),
-    **dict.fromkeys(("tolerance", "max_drop"), (0, math.inf)),
-    **dict.fromkeys(("max_requests", "queue_tokens", "max_body", "max_texts", "max_text_tokens"), (1, math.inf)),
-    **dict.fromkeys(("max_wait", "grace", "context"), (0, math.inf)),
-    **dict.fromkeys(("rank", "adapter_size", "added_rows"), (1, 1024)),
-    "lora_alpha": (0.001, math.inf),
-    "cuts": (1, 100),
-    "speed": (1.01, 100),
-    "port": (0, 65535),
-    "read_timeout": (0.001, math.inf),
-    "folds": (2, math.inf),
-    "overlap": (0, math.inf),
-    **dict.fromkeys(("learning_rate", "muon_learning_rate", "weight_decay"), (0, math.inf)),
-    **dict.fromkeys(("checkpoint_every", "extend_vocab", "freeze"), (0, math.inf)),
-    "train_windows": (0, math.inf),
-    **dict.fromkeys(("max_grad_norm", "initializer_range"), (1e-6, math.inf)),
-    **dict.fromkeys(("minutes", "epochs", "evaluations_per_epoch"), (0.001, math.inf)),
-    "max_length": (8, 8192),
-    "long_length": (8, 8192),
-    "long_examples": (0, 1),
-    "coverage": (0.01, 0.999),
-    "temperature": (0.001, 10),
-    "window": (8, math.inf),
-    "mask_rate": (0.01, 1),
-    "final_mask_rate": (0.01, 1),
-    "dropout": (0, 0.9),
-    "warmup": (0, 1),
-    "beta2": (0, 0.9999),
-    "watts": (0, math.inf),
-    "decay": (0, 1),
-    "layer_decay": (0.01, 1),
-    "alpha": (0, 1),
-    "seed": (0, 2**63 - 1),
-}
-
-NO_BOUNDS: Mapping[str, tuple[float, float]] = {}
-
 T = TypeVar("T", bound=type)
 
 
 # Not frozen_default: mypy would then give an inherited field of `Converted` the type of its argument.
-@dataclass_transform(kw_only_default=True)
+@dataclass_transform(kw_only_default=True, field_specifiers=(option, argument))
 def settings(cls: T) -> T:
     """A frozen, keyword-only dataclass. Field order, which is also that of --help: required fields and a model with
-    the packaged one as default, then the class's own, then those of the mixins. --help shows no default that is None
-    or ()."""
-    for name, hint in get_annotations(cls).items():
-        if getattr(cls, name, MISSING) is None:
-            hint = none_first(hint)
-        if getattr(cls, name, MISSING) in (None, ()):
-            hint = Annotated[hint, arg(help_behavior_hint="")]
-        cls.__annotations__[name] = hint
+    the packaged one as default, then the class's own, then those of the mixins."""
     settings_class: Any = dataclass(frozen=True, kw_only=True)(cls)
     fields = settings_class.__dataclass_fields__
     required = [name for name, field in fields.items() if field.default is MISSING or field.default == Path(DEFAULT)]
@@ -177,25 +104,8 @@ def settings(cls: T) -> T:
     return cls
 
 
-def none_first(hint: Any) -> Any:
-    """`X | None` as Union[None, X]: tyro then sees that None fits without importing a type checker, which would take
-    50 ms of every command."""
-    if get_origin(hint) is Annotated:
-        inner, *extra = get_args(hint)
-        return Annotated[(none_first(inner), *extra)]
-    if isinstance(hint, UnionType):
-        others = [one for one in get_args(hint) if one is not NoneType]
-        return Union[(None, *others)]
-    return hint
-
-
 class Checked:
-    """Settings that validate themselves: declared types, bounds, missing files, unknown languages and encodings.
-
-    InputError names the setting and its value. own_bounds: where the bounds of a verb differ from BOUNDS.
-    """
-
-    own_bounds = NO_BOUNDS
+    """Settings that validate themselves: declared types, bounds, missing files, unknown languages and encodings."""
 
     def __post_init__(self) -> None:
         self._convert()
@@ -204,12 +114,8 @@ class Checked:
         for name in ("corpus", "file"):
             if getattr(self, name, None) == () and not getattr(self, "static", False):
                 raise InputError(f"{name} is empty; name at least one file")
-        for name, (least, most) in {**BOUNDS, **self.own_bounds}.items():
-            value = getattr(self, name, None)
-            if isinstance(value, int | float) and not (least <= value <= most and value < math.inf):
-                wanted = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-                wanted = "finite" if value == math.inf else wanted
-                raise InputError(f"{name} ({value}) must be {wanted}")
+        for field in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+            check_bounds(field.name, getattr(self, field.name), field.metadata["option"])
         if (language := getattr(self, "language", "en")) not in LANGUAGES:
             raise InputError(
                 f"language ({language}) has no rules for sentence splitting; choose the closest of "
@@ -219,6 +125,16 @@ class Checked:
     def _convert(self) -> None:
         for name, declared in declared_types(type(self)).items():
             object.__setattr__(self, name, convert(name, getattr(self, name), declared))
+
+
+def check_bounds(name: str, value: Any, mark: Mark) -> None:
+    """InputError for a number out of its bounds, and for infinity."""
+    if not isinstance(value, int | float) or mark.least == -math.inf:
+        return
+    if not (mark.least <= value <= mark.most and value < math.inf):
+        wanted = f"at least {mark.least:g}" if mark.most == math.inf else f"from {mark.least:g} to {mark.most:g}"
+        wanted = "finite" if value == math.inf else wanted
+        raise InputError(f"{name} ({value}) must be {wanted}")
 
 
 def check_encoding(name: str) -> None:
@@ -237,7 +153,7 @@ def check_encoding(name: str) -> None:
 class Encoded:
     """Text files."""
 
-    encoding: str | None = None
+    encoding: str | None = option(DATA, default=None)
     """Encoding of text files without a byte-order mark, such as cp1252. [UTF-8]"""
 
 
@@ -245,7 +161,7 @@ class Encoded:
 class Device:
     """Device of the computation."""
 
-    device: str = "auto"
+    device: str = option(MACHINE, default="auto")
     """Device: cpu, cuda, cuda:1 (the second GPU) or mps (Apple). auto: the GPU (cuda) if there is one, else the CPU."""
 
 
@@ -253,7 +169,7 @@ class Device:
 class NumberFormat:
     """Number format of the computation."""
 
-    dtype: Dtype = "auto"
+    dtype: Dtype = option(MACHINE, default="auto")
     """Number format. auto: bfloat16 where the hardware is faster with it, else float32."""
 
 
@@ -266,7 +182,7 @@ class Compute(NumberFormat, Device):
 class Printed:
     """Output format of the results."""
 
-    json: bool = False
+    json: bool = option(OUTPUT, default=False)
     """Print one JSON object instead of text."""
 
 
@@ -274,11 +190,11 @@ class Printed:
 class TextColumns(Encoded):
     """Table columns with texts and labels."""
 
-    text_column: str | None = None
+    text_column: str | None = option(DATA, default=None, first=True)
     """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
-    pair_column: str | None = None
+    pair_column: str | None = option(DATA, default=None)
     """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
-    label_column: str | None = None
+    label_column: str | None = option(DATA, default=None, first=True)
     """Column with the labels. [label, class, score, ...]"""
 
     @property
@@ -291,11 +207,11 @@ class TextColumns(Encoded):
 class TagColumns:
     """Table columns with words and tags."""
 
-    words_column: str | None = None
+    words_column: str | None = option(DATA, default=None, first=True)
     """Column with lists of words; in CoNLL files, its index from 0. [words or tokens; 0 in CoNLL files]"""
-    tags_column: str | None = None
+    tags_column: str | None = option(DATA, default=None, first=True)
     """Column with lists of tags; in CoNLL files, its index. [tags, ner_tags, ner or labels; -1 in CoNLL files]"""
-    scheme: TagScheme = "auto"
+    scheme: TagScheme = option(DATA, default="auto")
     """Tag scheme. auto: detected; plain: one label per word, such as part-of-speech tags."""
 
 
@@ -303,11 +219,11 @@ class TagColumns:
 class TextFiles(Encoded):
     """How documents are read from text files and tables."""
 
-    documents: DocumentBreak = "blank"
+    documents: DocumentBreak = option(DATA, default="blank")
     """What separates documents in .txt files: a blank line, the end of a line, or the end of the file."""
-    text_column: str = "text"
+    text_column: str = option(DATA, default="text", first=True)
     """Table column with the texts, or several separated by commas; each row is a document."""
-    on_error: OnError = "stop"
+    on_error: OnError = option(DATA, default="stop")
     """Unreadable rows: stop and report file and line, or skip and count them."""
 
 
@@ -315,9 +231,9 @@ class TextFiles(Encoded):
 class Windows:
     """How long texts are read."""
 
-    window: int | None = None
+    window: int | None = option(MODEL, default=None, least=8, first=True)
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
-    long: LongTexts | None = None
+    long: LongTexts | None = option(MODEL, default=None)
     """Texts longer than a window: split into windows, raise an error, or truncate. [as in fine-tuning, else windows]"""
 
 
@@ -325,13 +241,13 @@ class Windows:
 class Optimization(Checked):
     """Optimizer and learning rate."""
 
-    schedule: ScheduleName = "linear"
+    schedule: ScheduleName = option(TRAINING, default="linear")
     """Learning rate schedule after warm-up."""
-    weight_decay: float = 0.01
+    weight_decay: float = option(TRAINING, default=0.01, least=0)
     """Weight decay, applied to matrices only."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = option(TRAINING, default=1.0, least=1e-06)
     """Maximum gradient norm; larger gradients are scaled down to it."""
-    gradient_accumulation: int = 1
+    gradient_accumulation: int = option(TRAINING, default=1, least=1)
     """Micro-batches per step, over all processes. More save memory; the gradient is the same, except for dropout."""
-    seed: int = 0
+    seed: int = option(TRAINING, default=0, least=0, most=2**63 - 1)
     """Random seed."""

@@ -1,24 +1,32 @@
 """Settings of `prune` and `shrink`."""
 
 from dataclasses import fields
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from bothways.errors import InputError
 from bothways.settings.base import (
     Checked,
     Compute,
-    Model,
+    Data,
     OptionalData,
-    Output,
     Printed,
     TextColumns,
     settings,
 )
-from bothways.settings.fields import Converted, Locations, Several, arg, default
-from bothways.settings.tables_in_memory import Table, TableSource
+from bothways.settings.fields import (
+    DATA,
+    EVALUATION,
+    MODEL,
+    OUTPUT,
+    TASK,
+    TRAINING,
+    Location,
+    Locations,
+    Several,
+    argument,
+    option,
+)
 
-LabelledTexts = Annotated[Converted[TableSource, Table], arg(constructor=Path, name="with")]
 TARGETS = "size", "speed", "max_drop"
 
 
@@ -27,39 +35,37 @@ class Prune(TextColumns, Checked, Compute, Printed):
     """Prune a fine-tuned model: fewer layers, heads, feed-forward neurons or vocabulary entries, in steps with training
     between, in which the model as it was is the teacher."""
 
-    own_bounds = {"size": (0.01, 0.99)}  # noqa: RUF012
-
-    model: Model
+    model: Location = argument("DIR")
     """A fine-tuned model: a checkpoint or a run."""
-    texts: LabelledTexts
+    texts: Data = option(DATA, flag="--with")
     """Labelled data to train on, such as that of the fine-tuning; dev and test are split off it, unless given."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Output directory."""
-    size: float | None = None
+    size: float | None = option(MODEL, default=None, least=0.01, most=0.99, first=True)
     """Target: this share of the weights of the layers, such as 0.5."""
-    speed: float | None = None
+    speed: float | None = option(TASK, default=None, least=1.01, most=100, first=True)
     """Target: this many times as fast, such as 2."""
-    max_drop: float | None = None
+    max_drop: float | None = option(EVALUATION, default=None, least=0, first=True)
     """Target: as small as possible with at most this drop of the score, in percentage points."""
-    parts: Several[Literal["layers", "feed-forward", "heads"]] = default(())
+    parts: Several[Literal["layers", "feed-forward", "heads"]] = option(TASK, default=(), first=True)
     """What may be cut. [layers as far as possible, then feed-forward neurons; only these where layers differ]"""
-    drop_layers: Literal["top", "importance"] = "top"
+    drop_layers: Literal["top", "importance"] = option(TASK, default="top")
     """Which layers are cut first: the last ones (Sajjad 2023), or those of the least first-order importance."""
-    vocabulary_from: Annotated[Locations, arg(metavar="FILE ...")] = default(())
+    vocabulary_from: Locations = option(MODEL, default=(), metavar="FILE", first=True)
     """Keep only the vocabulary entries that these texts and those of --with need; other words are split smaller."""
-    cuts: int | None = None
+    cuts: int | None = option(TASK, default=None, least=1, most=100)
     """Number of cuts to the target, with training after each. [one for each layer; else 2]"""
-    dev: OptionalData = default(None)
+    dev: OptionalData = option(DATA, default=None, first=True)
     """Data for the selection of weights. [a tenth of --with]"""
-    test: OptionalData = default(None)
+    test: OptionalData = option(DATA, default=None, first=True)
     """Data for the reported score. [without --dev, a tenth of --with]"""
-    alpha: float = 0.5
+    alpha: float = option(TASK, default=0.5, least=0, most=1)
     """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""
-    epochs: float | None = None
+    epochs: float | None = option(TRAINING, default=None, least=0.001, first=True)
     """Passes over the training data after the last cut; after the others a third of them. [as in fine-tuning]"""
-    seed: int = 0
+    seed: int = option(TRAINING, default=0, least=0, most=2**63 - 1)
     """Random seed."""
-    resume: bool = False
+    resume: bool = option(OUTPUT, default=False, first=True)
     """Continue in the output directory."""
 
     def __post_init__(self) -> None:
@@ -76,27 +82,27 @@ class Shrink(TextColumns, Checked, Compute, Printed):
     """Shrink a fine-tuned model: cut it layer by layer with training between, each also in int8, and keep the fastest
     that loses no more than allowed. Writes a picture of quality against speed."""
 
-    model: Model
+    model: Location = argument("DIR")
     """A fine-tuned model: a checkpoint or a run."""
-    texts: LabelledTexts
+    texts: Data = option(DATA, flag="--with")
     """Labelled data to train on, such as that of the fine-tuning; dev and test are split off it, unless given."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Output directory."""
-    max_drop: float = 1.0
+    max_drop: float = option(EVALUATION, default=1.0, least=0, first=True)
     """Largest allowed drop of the score on dev, in percentage points."""
-    best: Literal["speed", "size"] = "speed"
+    best: Literal["speed", "size"] = option(TASK, default="speed", first=True)
     """Which of the models within the drop is kept: the fastest or the smallest."""
-    dev: OptionalData = default(None)
+    dev: OptionalData = option(DATA, default=None, first=True)
     """Data for the selection of weights, and of the model. [a tenth of --with]"""
-    test: OptionalData = default(None)
+    test: OptionalData = option(DATA, default=None, first=True)
     """Data for the reported score. [without --dev, a tenth of --with]"""
-    alpha: float = 0.5
+    alpha: float = option(TASK, default=0.5, least=0, most=1)
     """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""
-    epochs: float | None = None
+    epochs: float | None = option(TRAINING, default=None, least=0.001, first=True)
     """Passes over the training data after each cut. [as in fine-tuning]"""
-    seed: int = 0
+    seed: int = option(TRAINING, default=0, least=0, most=2**63 - 1)
     """Random seed."""
-    resume: bool = False
+    resume: bool = option(OUTPUT, default=False, first=True)
     """Continue in the output directory."""
 
     @property

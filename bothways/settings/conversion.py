@@ -33,9 +33,9 @@ def declared_types(cls: type) -> dict[str, Any]:
 
 def convert(name: str, value: Any, declared: Any) -> Any:
     """The value, converted to its declared type. InputError if that is impossible."""
-    if MemoryTable in _options(declared):
+    if MemoryTable in members(declared):
         value = as_source(name, value)
-    elif get_origin(declared) is tuple and MemoryTable in _options(get_args(declared)[0]):
+    elif get_origin(declared) is tuple and MemoryTable in members(get_args(declared)[0]):
         value = as_sources(name, value)
     try:
         return _converted(value, declared)
@@ -43,7 +43,7 @@ def convert(name: str, value: Any, declared: Any) -> Any:
         raise InputError(f"{name} ({value!r:.60}) must be {_named(declared)}") from None
 
 
-def _options(declared: Any) -> tuple[Any, ...]:
+def members(declared: Any) -> tuple[Any, ...]:
     """The types of a union, None last."""
     types = get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
     return tuple(sorted(types, key=lambda one: one is NoneType))
@@ -51,18 +51,16 @@ def _options(declared: Any) -> tuple[Any, ...]:
 
 def _converted(value: Any, declared: Any) -> Any:
     """The converted value. TypeError if its type does not fit."""
-    if len(options := _options(declared)) > 1:
+    if len(options := members(declared)) > 1:
         for option in options:
             with suppress(TypeError):
                 return _converted(value, option)
     elif get_origin(declared) is tuple:
         item = get_args(declared)[0]
-        if Path in _options(item) and isinstance(value, str | PathLike | MemoryTable):
+        if Path in members(item) and isinstance(value, str | PathLike | MemoryTable):
             return (_converted(value, item),)  # one file or table
         if isinstance(value, Iterable) and not isinstance(value, str | bytes):
             return tuple(_converted(part, item) for part in value)
-    elif declared is tuple:  # of texts
-        return _converted(value, tuple[str, ...])
     else:
         return _converted_scalar(value, declared)
     raise TypeError
@@ -84,10 +82,8 @@ def _converted_scalar(value: Any, declared: Any) -> Any:
 
 
 def _named(declared: Any) -> str:
-    if len(options := _options(declared)) > 1:
+    if len(options := members(declared)) > 1:
         return " or ".join(map(_named, options))
-    if declared is tuple:
-        return _named(tuple[str, ...])
     if get_origin(declared) is tuple:
         return f"a list, each {_named(get_args(declared)[0])}"
     if get_origin(declared) is Literal:

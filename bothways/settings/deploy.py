@@ -1,35 +1,42 @@
 """Settings of `quantize`, `export`, `merge`, `pack` and `serve`."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from bothways.settings.base import (
     Checked,
     Compute,
-    Model,
     NumberFormat,
-    OptionalDirectory,
-    Output,
     Printed,
     TextColumns,
     settings,
 )
-from bothways.settings.fields import Location, OptionalLocation, Positional, Several, arg, default
-
-Texts = Annotated[Location, arg(name="with")]
-OptionalTexts = Annotated[OptionalLocation, arg(name="with")]
+from bothways.settings.fields import (
+    DATA,
+    EVALUATION,
+    LIMITS,
+    MACHINE,
+    MODEL,
+    OUTPUT,
+    TRAINING,
+    Location,
+    OptionalLocation,
+    Several,
+    argument,
+    option,
+)
 
 
 @settings
 class Quantize(TextColumns, Checked, NumberFormat, Printed):
     """Quantize a model to int8: smaller, often faster on CPUs. Nothing is written if its scores may drop too much."""
 
-    model: Model
+    model: Location = argument("DIR")
     """Checkpoint, run, or name of a model on the hub."""
-    texts: Texts
+    texts: Location = option(DATA, flag="--with")
     """At least 32 of your texts, labelled or not: half for calibration, half to measure the drop in quality."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Output directory."""
-    max_drop: float | None = None
+    max_drop: float | None = option(EVALUATION, default=None, least=0, first=True)
     """Largest allowed upper end of the drop's 95 % interval, in points; a mean cosine counts times 100. [0.5]"""
 
 
@@ -37,13 +44,13 @@ class Quantize(TextColumns, Checked, NumberFormat, Printed):
 class Pack(Printed):
     """Pack a model: its word table and layers in few bits, for shipping. It is unpacked when it is loaded."""
 
-    model: Model
+    model: Location = argument("DIR")
     """Checkpoint, run, or name of a model on the hub."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Output directory."""
-    word_bits: Literal[4, 5, 6, 8] = 4
+    word_bits: Literal[4, 5, 6, 8] = option(OUTPUT, default=4)
     """Bits of a number in the word table."""
-    layer_bits: Literal[4, 5, 6, 8] = 6
+    layer_bits: Literal[4, 5, 6, 8] = option(OUTPUT, default=6)
     """Bits of a number in the other matrices."""
 
 
@@ -52,9 +59,9 @@ class Unpack(Printed):
     """Unpack a model into float32 weights in the Hugging Face layout, which transformers and sentence-transformers
     read."""
 
-    model: Model
+    model: Location = argument("DIR")
     """A packed model, such as bothways-en, or any other checkpoint or run."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Output directory."""
 
 
@@ -63,11 +70,11 @@ class Merge(Printed):
     """Merge an adapter (LoRA, or biases) into the model that it belongs to, as plain weights which every library
     reads."""
 
-    adapter: Model
+    adapter: Location = argument("DIR")
     """Directory of an adapter, or run that trained one."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Output directory."""
-    base: OptionalDirectory = default(None)
+    base: OptionalLocation = option(MODEL, default=None, metavar="DIR")
     """The model that it belongs to: a checkpoint, a run, or a name on the hub. [the one that the adapter names]"""
 
 
@@ -76,19 +83,19 @@ class Export(TextColumns, Checked, Printed):
     """Export a model to ONNX. Nothing is written if its scores under ONNX Runtime differ from the original's by more
     than --tolerance."""
 
-    model: Model
+    model: Location = argument("DIR")
     """Checkpoint, run, or name of a model on the hub."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Output directory, for model.onnx, the tokenizer files and metadata."""
-    to: Literal["onnx"] = "onnx"
+    to: Literal["onnx"] = option(OUTPUT, default="onnx")
     """Output format."""
-    tolerance: float = 1e-4
+    tolerance: float = option(EVALUATION, default=1e-4, least=0)
     """Largest allowed difference between a score and the original."""
-    int8: bool = False
+    int8: bool = option(OUTPUT, default=False)
     """Also write model-int8.onnx; its drop in quality is measured on the texts of --with."""
-    texts: OptionalTexts = default(None)
+    texts: OptionalLocation = option(DATA, default=None, flag="--with")
     """With --int8: your own texts, with or without labels, on which its drop in quality is measured."""
-    max_drop: float | None = None
+    max_drop: float | None = option(EVALUATION, default=None, least=0, first=True)
     """Largest allowed upper end of the int8 drop's 95 % interval, in points; a mean cosine counts times 100. [0.5]"""
 
 
@@ -97,42 +104,42 @@ class Serve(Checked, Compute):
     """Serve models over HTTP: vectors, labels, entities, answers, masked words; with the routes of Text Embeddings
     Inference and OpenAI's embeddings. SIGTERM ends the server after it has answered what it accepted."""
 
-    models: Positional[Annotated[Several[str], arg(metavar="[[NAME=]DIR ...]")]] = default(())
+    models: Several[str] = argument("[NAME=]DIR", default=())
     """Models, each with an optional name; the first is the default of requests that name none. Adapters share the
     weights of their model. [the packaged model]"""
-    store: OptionalDirectory = default(None)
+    store: OptionalLocation = option(MACHINE, default=None, metavar="DIR", first=True)
     """Also search this index (`bothways index`): POST /search, and a part of the page."""
-    host: str = "127.0.0.1"
+    host: str = option(MACHINE, default="127.0.0.1", first=True)
     """Address to listen on. Any other than a loopback address needs a key or --no-auth."""
-    port: int = 8080
+    port: int = option(MACHINE, default=8080, least=0, most=65535, first=True)
     """Port to listen on; 0: any free one."""
-    api_key_file: OptionalLocation = default(None)
+    api_key_file: OptionalLocation = option(MACHINE, default=None, first=True)
     """File with the keys that clients may use, one per line. [those in the environment variable BOTHWAYS_API_KEY]"""
-    auth: bool = True
+    auth: bool = option(MACHINE, default=True)
     """Whether another address than loopback needs keys."""
-    allow_host: Several[str] = default(())
+    allow_host: Several[str] = option(MACHINE, default=())
     """Names by which clients may address the server, besides IP addresses, localhost and --host; * for any."""
-    max_wait: float = 0.0
+    max_wait: float = option(MACHINE, default=0.0, least=0)
     """Milliseconds that a request may wait for others to share its batch; 0: batches of what is queued."""
-    batch_tokens: int = 4096
+    batch_tokens: int = option(TRAINING, default=4096, least=1)
     """Maximum tokens per batch."""
-    window: int | None = None
+    window: int | None = option(MODEL, default=None, least=8, first=True)
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
-    max_requests: int = 512
+    max_requests: int = option(LIMITS, default=512, least=1)
     """Maximum requests in flight; more are answered with status 429."""
-    queue_tokens: int = 131_072
+    queue_tokens: int = option(LIMITS, default=131_072, least=1)
     """Maximum tokens that wait for a model; more are answered with status 429."""
-    max_body: int = 2_000_000
+    max_body: int = option(LIMITS, default=2_000_000, least=1)
     """Maximum bytes of a request's body; a larger one is answered with status 413."""
-    max_texts: int = 1024
+    max_texts: int = option(LIMITS, default=1024, least=1)
     """Maximum texts (or pairs) of a request; more are answered with status 413."""
-    max_text_tokens: int = 32_768
+    max_text_tokens: int = option(LIMITS, default=32_768, least=1)
     """Maximum tokens of a text (or pair); a longer one is answered with status 413."""
-    read_timeout: float = 10.0
+    read_timeout: float = option(LIMITS, default=10.0, least=0.001)
     """Seconds within which a client must send its request."""
-    grace: float = 30.0
+    grace: float = option(LIMITS, default=30.0, least=0)
     """Seconds within which the server ends after SIGTERM."""
-    access_log: bool = True
+    access_log: bool = option(MACHINE, default=True)
     """Write a line of JSON per request to standard error, without its texts."""
-    json: bool = False
+    json: bool = option(OUTPUT, default=False)
     """When the server is ready, print its URL and the names of its models as one JSON object to standard output."""

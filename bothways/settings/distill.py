@@ -1,10 +1,20 @@
 """Settings of `distill`: the teacher, the student, and the weight of each loss."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from bothways.errors import InputError
-from bothways.settings.base import DataList, Model, Output, settings
-from bothways.settings.fields import OptionalLocation, Positional, Several, arg, default
+from bothways.settings.base import DataList, settings
+from bothways.settings.fields import (
+    MODEL,
+    OUTPUT,
+    TASK,
+    TRAINING,
+    Location,
+    OptionalLocation,
+    Several,
+    argument,
+    option,
+)
 from bothways.settings.pretrain import TextTraining
 
 
@@ -12,78 +22,78 @@ from bothways.settings.pretrain import TextTraining
 class Distill(TextTraining):
     """Distill a smaller model from a teacher on unlabelled text. For several processes: torchrun -m bothways ..."""
 
-    teacher: Model
+    teacher: Location = argument("DIR")
     """Teacher: a checkpoint, a run, or the name of a model on the hub."""
-    corpus: Positional[Annotated[DataList, arg(help_behavior_hint="(required without --static)")]] = default(())
+    corpus: DataList = argument("TEXT", default=())
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Run directory."""
-    resume: bool = False
+    resume: bool = option(OUTPUT, default=False, first=True)
     """Continue from the newest intact checkpoint in the run directory, if there is one."""
-    static: bool = False
+    static: bool = option(MODEL, default=False, first=True)
     """Instead, make static vectors: one for each entry of the vocabulary, fitted to the text in closed form if there is
     any; --minutes then limits the reading of text. [8 minutes]"""
-    dimensions: int | None = None
+    dimensions: int | None = option(TASK, default=None, least=1, first=True)
     """Size of static vectors. [256; with text, as the teacher]"""
-    purpose: Annotated[Literal["words", "vectors", "both"], arg(name="for")] = "both"
+    purpose: Literal["words", "vectors", "both"] = option(TASK, default="both", flag="--for", first=True)
     """words: a model to fill masks and to fine-tune; vectors: a sentence embedding model; both: one model for all."""
-    minutes: float | None = None
+    minutes: float | None = option(TRAINING, default=None, least=0.001, first=True)
     """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
-    steps: int | None = None
+    steps: int | None = option(TRAINING, default=None, least=1, first=True)
     """Number of steps. [1000 without --minutes]"""
-    keep_layers: Several[int] = default(())
+    keep_layers: Several[int] = option(MODEL, default=())
     """Layers of the teacher, counted from 0, that the student starts from, such as 0 2 5. [evenly spaced]"""
-    layers: int | None = None
+    layers: int | None = option(MODEL, default=None, first=True)
     """Number of layers of the student. [as the teacher]"""
-    hidden_size: int | None = None
+    hidden_size: int | None = option(MODEL, default=None, first=True)
     """Hidden size of the student; the number of heads follows from the teacher's head size. [as the teacher]"""
-    intermediate_size: int | None = None
+    intermediate_size: int | None = option(MODEL, default=None)
     """Feed-forward size of the student. [scaled with the hidden size]"""
-    vocab_size: int | None = None
+    vocab_size: int | None = option(MODEL, default=None, least=1, first=True)
     """Size of the student's vocabulary: the teacher's most frequent entries in the text. [all entries]"""
-    tokenizer: OptionalLocation = default(None)
+    tokenizer: OptionalLocation = option(MODEL, default=None, first=True)
     """Tokenizer of the student, a directory or file; all its entries must be the teacher's. [the teacher's]"""
-    start: Literal["teacher", "random"] = "teacher"
+    start: Literal["teacher", "random"] = option(MODEL, default="teacher")
     """Initial student. teacher: the teacher's layers, projected to the student's width; random: random weights."""
-    student: Annotated[OptionalLocation, arg(metavar="DIR")] = default(None)
+    student: OptionalLocation = option(MODEL, default=None, metavar="DIR")
     """Start from this checkpoint with the teacher's vocabulary; any family, width and depth."""
-    relations: float = 0.0
+    relations: float = option(TASK, default=0.0)
     """Weight of self-attention relations of queries, keys and values (MiniLMv2)."""
-    relation_heads: int | None = None
+    relation_heads: int | None = option(TASK, default=None)
     """Number of relation heads; must divide both hidden sizes. [the largest with at least 16 dimensions a head]"""
-    relation_layer: int = -1
+    relation_layer: int = option(TASK, default=-1)
     """Layer of the teacher whose relations the student's last layer learns; -1: the last."""
-    hidden_states: float = 0.0
+    hidden_states: float = option(TASK, default=0.0)
     """Weight of the mean squared error of all hidden states, through a learned map (TinyBERT)."""
-    attention: float = 0.0
+    attention: float = option(TASK, default=0.0)
     """Weight of the mean squared error of all attention scores (TinyBERT)."""
-    last_state: float = 0.0
+    last_state: float = option(TASK, default=0.0)
     """Weight of the cosine distance of the last hidden states (DistilBERT)."""
-    logits: float = 0.0
+    logits: float = option(TASK, default=0.0)
     """Weight of the KL divergence from the teacher's masked word probabilities, times temperature^2."""
-    vectors: float | None = None
+    vectors: float | None = option(TASK, default=None)
     """Weight of the cosine distance of text vectors. [10 for vectors and both]"""
-    passage_vectors: float | None = None
+    passage_vectors: float | None = option(TASK, default=None)
     """Weight of the cosine distance of the vectors of passages that the student reads with masks. [as --vectors]"""
-    temperature: float = 2.0
+    temperature: float = option(TASK, default=2.0, least=0.001, most=10)
     """Temperature of the softmax of --logits."""
-    pairs: Literal["next", "none"] = "none"
+    pairs: Literal["next", "none"] = option(TASK, default="none")
     """next: also learn next-sentence prediction (BERT), from half of the examples of up to --max-length tokens."""
-    long_examples: float = 0.2
+    long_examples: float = option(MODEL, default=0.2, least=0, most=1)
     """Fraction of the steps with examples of up to --long-length tokens."""
-    long_length: int | None = None
+    long_length: int | None = option(MODEL, default=None, least=8, most=8192)
     """Maximum tokens of a long example. [the teacher's longest input, at most 512]"""
-    masking: Literal["tokens", "words"] = "tokens"
+    masking: Literal["tokens", "words"] = option(TASK, default="tokens")
     """Unit of masking: single tokens (BERT) or whole words."""
-    mask_rate: float = 0.3
+    mask_rate: float = option(TASK, default=0.3, least=0.01, most=1)
     """Fraction of tokens to predict."""
-    learning_rate: Annotated[float, arg(aliases=("--lr",))] = 1e-3
+    learning_rate: float = option(TRAINING, default=1e-3, least=0, aliases=("--lr",))
     """Peak learning rate."""
-    warmup: float = 0.05
+    warmup: float = option(TRAINING, default=0.05, least=0, most=1)
     """Fraction of the steps in which the learning rate rises."""
-    beta2: float = 0.98
+    beta2: float = option(TRAINING, default=0.98, least=0, most=0.9999)
     """AdamW's beta2, the decay rate of the average of squared gradients."""
-    dropout: float = 0.0
+    dropout: float = option(TRAINING, default=0.0, least=0, most=0.9)
     """Dropout probability, everywhere in the student."""
 
     def __post_init__(self) -> None:

@@ -1,10 +1,13 @@
-"""Types of fields of settings: more than they hold is accepted (text for a path, a list for a tuple); marks of tyro.
+"""Fields of settings: types that accept more than they hold (text for a path, a list for a tuple), and `option` and
+`argument`, which carry all that the command line, the checks and the docs know of a setting. Its help is the string
+below it.
 
 A `Location` is where something is read or written: a path of the file system, or a URL of object storage (cloud.py).
-The command line reads the marks; without tyro they mean nothing, and settings work from Python.
 """
 
+import math
 from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -37,25 +40,46 @@ Several = Converted[tuple[Item, ...], Iterable[Item]]
 FileName = Converted[str, AnyPath]
 
 
-def default(value: Any) -> Any:
-    """The default of a field of such a type: to a type checker it is no value of the descriptor."""
-    return value
+# Groups of options in --help, in its order.
+GROUPS = ("data", "task", "model", "training", "evaluation", "output", "limits", "machine")
+DATA, TASK, MODEL, TRAINING, EVALUATION, OUTPUT, LIMITS, MACHINE = GROUPS
 
 
-if TYPE_CHECKING:
-    from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg, create_mutex_group
-else:
-    try:
-        from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg, create_mutex_group
-    except ModuleNotFoundError:
+@dataclass(frozen=True)
+class Mark:
+    """What a field says of its option. least, most: bounds of the value, inclusive. flag: --NAME if it is not that of
+    the field; negative: the flag for False. is_first: whether --help shows it, or only --help-all does."""
 
-        class Positional:
-            def __class_getitem__(cls, held):
-                return held
+    group: str
+    least: float = -math.inf
+    most: float = math.inf
+    flag: str = ""
+    aliases: tuple[str, ...] = ()
+    negative: str = ""
+    metavar: str = ""
+    is_first: bool = False
+    is_argument: bool = False
+    is_repeated: bool = False
 
-        def arg(**options):
-            return None
 
-        FlagCreatePairsOff, UseAppendAction, create_mutex_group = None, Positional, arg
+def option(
+    group: str,
+    *,
+    default: Any = MISSING,
+    least: float = -math.inf,
+    most: float = math.inf,
+    flag: str = "",
+    aliases: tuple[str, ...] = (),
+    negative: str = "",
+    metavar: str = "",
+    first: bool = False,
+    repeated: bool = False,
+) -> Any:
+    """A field that the command line sets by a flag; see `Mark`. repeated: each use of the flag adds one value."""
+    mark = Mark(group, least, most, flag, aliases, negative, metavar, is_first=first, is_repeated=repeated)
+    return field(default=default, metadata={"option": mark})
 
-__all__ = ["FlagCreatePairsOff", "Positional", "UseAppendAction", "arg", "create_mutex_group"]
+
+def argument(metavar: str, *, default: Any = MISSING) -> Any:
+    """A field that the command line sets by a word without a flag."""
+    return field(default=default, metadata={"option": Mark("arguments", metavar=metavar, is_argument=True)})

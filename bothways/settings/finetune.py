@@ -9,22 +9,29 @@ from bothways.settings.base import (
     Compute,
     Data,
     DataList,
-    Directory,
     Encoded,
-    LearningRate,
     LongTexts,
     OnError,
     Optimization,
     OptionalData,
-    OptionalDirectory,
-    Output,
     Printed,
     TagColumns,
     TextColumns,
     VectorPooling,
     settings,
 )
-from bothways.settings.fields import Several, default
+from bothways.settings.fields import (
+    DATA,
+    EVALUATION,
+    MODEL,
+    OUTPUT,
+    TASK,
+    TRAINING,
+    Location,
+    OptionalLocation,
+    Several,
+    option,
+)
 from bothways.settings.tables_in_memory import TableSource
 
 
@@ -32,46 +39,46 @@ from bothways.settings.tables_in_memory import TableSource
 class Recipe(Optimization, Compute, Printed):
     """Options of every fine-tuning task."""
 
-    seeds: int = 1
+    seeds: int = option(TRAINING, default=1, least=1)
     """Number of runs with different seeds; reports mean and standard deviation."""
-    seed: int = 0
+    seed: int = option(TRAINING, default=0, least=0, most=2**63 - 1)
     """Random seed; with --seeds N, the runs use this seed and the N - 1 that follow it."""
-    keep_seed: Literal["best", "median"] = "best"
+    keep_seed: Literal["best", "median"] = option(EVALUATION, default="best")
     """Which model to keep if there are several seeds: the one with the best or the median dev score."""
-    epochs: float | None = None
+    epochs: float | None = option(TRAINING, default=None, least=0.001, first=True)
     """Passes over the training data. [3; for small data enough for 150 to 300 steps, at most 20]"""
-    minutes: float | None = None
+    minutes: float | None = option(TRAINING, default=None, least=0.001, first=True)
     """Time for training; fewer epochs if they would take longer. Steps are timed before the first one."""
-    batch_tokens: int | None = None
+    batch_tokens: int | None = option(TRAINING, default=None, least=1)
     """Maximum tokens per step; a longer example is its own step. [2048; fewer for small data, at least 16 texts]"""
-    batch_size: int | None = None
+    batch_size: int | None = option(TRAINING, default=None, least=1)
     """Examples per step, instead of --batch-tokens."""
-    learning_rate: LearningRate = None
+    learning_rate: float | None = option(TRAINING, default=None, least=0, aliases=("--lr",))
     """Peak learning rate. [5e-5 * (768 / hidden size)^1.5, at most 5e-4]"""
-    warmup: float = 0.1
+    warmup: float = option(TRAINING, default=0.1, least=0, most=1)
     """Fraction of the steps in which the learning rate rises."""
-    layer_decay: float = 1.0
+    layer_decay: float = option(TRAINING, default=1.0, least=0.01, most=1)
     """Layer-wise learning rate decay (LLRD): each layer's learning rate is this times that of the layer above."""
-    linear_start: bool = True
+    linear_start: bool = option(TRAINING, default=True)
     """Start from the best linear head on the frozen encoder (LP-FT); keep it unless training beats it on dev."""
-    freeze: int = 0
+    freeze: int = option(TRAINING, default=0, least=0)
     """Freeze the embeddings and the first N - 1 layers; 0: freeze nothing."""
-    dropout: float = 0.1
+    dropout: float = option(TRAINING, default=0.1, least=0, most=0.9)
     """Dropout probability, everywhere in the model."""
-    window: int = 256
+    window: int = option(MODEL, default=256, least=8, first=True)
     """Maximum tokens per window, special tokens included; longer texts are split into several windows."""
-    long: LongTexts = "windows"
+    long: LongTexts = option(MODEL, default="windows")
     """Texts longer than a window: split into overlapping windows, raise an error, or truncate."""
-    evaluations_per_epoch: float | None = None
+    evaluations_per_epoch: float | None = option(EVALUATION, default=None, least=0.001)
     """Evaluations on dev per epoch. [3 to 12 in the run, for 15 % of its time]"""
-    patience: int | None = 4
+    patience: int | None = option(EVALUATION, default=4, least=1)
     """Early stopping: after this many evaluations without a better metric or a lower loss, the learning rate falls to 0
     in a tenth of the steps so far. With a training loss near 0 it does so at once. None: train to the end."""
-    baselines: bool = True
+    baselines: bool = option(EVALUATION, default=True)
     """Also score simple baselines on the same splits, such as TF-IDF, or in tag the most frequent tag of each word."""
-    checkpoint_every: int = 1000
+    checkpoint_every: int = option(OUTPUT, default=1000, least=0)
     """Steps between checkpoints; 0: only on Ctrl-C or SIGTERM."""
-    resume: bool = False
+    resume: bool = option(OUTPUT, default=False, first=True)
     """Continue the run in the output directory. Without it, a directory that already has a run is an error."""
 
 
@@ -79,21 +86,25 @@ class Recipe(Optimization, Compute, Printed):
 class Adapters:
     """Training of a small addition to the model instead of its weights."""
 
-    adapter: Literal["lora", "bottleneck", "bitfit", "prefix", "prompt"] | None = None
+    adapter: Literal["lora", "bottleneck", "bitfit", "prefix", "prompt"] | None = option(
+        TRAINING, default=None, first=True
+    )
     """Train and save only an addition to the model, which itself does not change, and the head: LoRA (Hu 2022),
     bottlenecks (Houlsby 2019), all biases (Ben Zaken 2022), or rows added to each text: keys and values in every layer
     (prefix; Li & Liang 2021) or embeddings (prompt; Lester 2021)."""
-    rank: int = 8
+    rank: int = option(TRAINING, default=8, least=1, most=1024)
     """With --adapter lora: rank of the added matrices."""
-    lora_alpha: float | None = None
+    lora_alpha: float | None = option(TRAINING, default=None, least=0.001)
     """With --adapter lora: the added product is scaled by this / rank. [twice the rank]"""
-    lora_maps: Several[Literal["query", "key", "value", "attention-output", "inner", "output"]] = default(())
+    lora_maps: Several[Literal["query", "key", "value", "attention-output", "inner", "output"]] = option(
+        TRAINING, default=()
+    )
     """With --adapter lora: the linear maps of each layer that it changes. [all]"""
-    adapter_size: int | None = None
+    adapter_size: int | None = option(TRAINING, default=None, least=1, most=1024)
     """With --adapter bottleneck: width of a bottleneck. [an eighth of the hidden size]"""
-    bottlenecks: Literal["both", "feed-forward"] = "both"
+    bottlenecks: Literal["both", "feed-forward"] = option(TRAINING, default="both")
     """With --adapter bottleneck: behind attention and feed-forward (Houlsby 2019), or feed-forward (Pfeiffer 2021)."""
-    added_rows: int = 16
+    added_rows: int = option(TRAINING, default=16, least=1, most=1024)
     """With --adapter prefix or prompt: number of rows added to each text."""
 
 
@@ -101,29 +112,29 @@ class Adapters:
 class FineTune(Adapters, Encoded, Recipe):
     """Fine-tune on labelled data."""
 
-    model: Directory = default(Path(DEFAULT))
+    model: Location = option(MODEL, default=Path(DEFAULT), metavar="DIR", first=True)
     """Checkpoint, run, or name of a model on the hub to start from."""
-    train: Data
+    train: Data = option(DATA)
     """Labelled training data; dev and test sets are split off it unless they are given."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Run directory."""
-    dev: OptionalData = default(None)
+    dev: OptionalData = option(DATA, default=None, first=True)
     """Data for model selection. [a tenth of the training data, stratified by class in classification]"""
-    test: OptionalData = default(None)
+    test: OptionalData = option(DATA, default=None, first=True)
     """Data for the reported score, not for selection. [without --dev, a tenth of --train; with it, dev is reported]"""
-    on_error: OnError = "stop"
+    on_error: OnError = option(DATA, default="stop")
     """Rows that are unreadable or have no label: stop and report file and line, or skip and count them."""
-    folds: int | None = None
+    folds: int | None = option(DATA, default=None, least=2, first=True)
     """Cross-validate on --train with this many folds; then train on all folds, except a tenth for selection."""
-    keep_layers: Several[int] = default(())
+    keep_layers: Several[int] = option(MODEL, default=())
     """Start from these layers of --model only, counted from 0, such as 0 2 5: a smaller and faster model. [all]"""
-    teacher: OptionalDirectory = default(None)
+    teacher: OptionalLocation = option(TASK, default=None, metavar="DIR")
     """Distill: also learn the outputs of this model, fine-tuned for the same task (Hinton 2015)."""
-    quantize: Literal["int8"] | None = None
+    quantize: Literal["int8"] | None = option(TRAINING, default=None)
     """Train the last part of the run with inputs and weights rounded to 8 bits, and save an int8 model (Jacob 2018)."""
-    alpha: float = 0.5
+    alpha: float = option(TASK, default=0.5, least=0, most=1)
     """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""
-    unlabelled: DataList = default(())
+    unlabelled: DataList = option(DATA, default=())
     """With --teacher: files of more texts (or pairs) without labels, which only the teacher labels."""
 
     def __post_init__(self) -> None:
@@ -168,7 +179,7 @@ class FineTune(Adapters, Encoded, Recipe):
 class SoftLabels:
     """Probabilities of a teacher."""
 
-    temperature: float = 2.0
+    temperature: float = option(TASK, default=2.0, least=0.001, most=10)
     """With --teacher: temperature of the softmax over the scores of both models."""
 
 
@@ -176,7 +187,7 @@ class SoftLabels:
 class Grouped(FineTune):
     """Groups of rows that splits must not divide."""
 
-    group_column: str | None = None
+    group_column: str | None = option(DATA, default=None)
     """Column of --train (author, book) whose groups are never split. [none; near-duplicates stay together]"""
 
     def __post_init__(self) -> None:
@@ -192,11 +203,11 @@ class Grouped(FineTune):
 class TextPooling:
     """The text vector that the head reads."""
 
-    pooling: Literal["auto", "cls", "mean", "pair"] = "auto"
+    pooling: Literal["auto", "cls", "mean", "pair"] = option(MODEL, default="auto")
     """Input of the head: [CLS], mean, or pair: both texts' separate means. auto: as the checkpoint was trained."""
-    window_pooling: Literal["mean", "max"] = "mean"
+    window_pooling: Literal["mean", "max"] = option(MODEL, default="mean")
     """How to combine the vectors of a long text's windows."""
-    train_windows: int = 1
+    train_windows: int = option(TRAINING, default=1, least=0)
     """Windows of a long text per training step, drawn anew in each epoch; 0: all. Inference always reads all."""
 
 
@@ -204,22 +215,22 @@ class TextPooling:
 class Classify(TextPooling, TextColumns, SoftLabels, Grouped):
     """Fine-tune a classifier of texts or pairs of texts."""
 
-    cloze: str | None = None
+    cloze: str | None = option(TASK, default=None)
     """Classify by the word at the mask of a phrase before each text, such as "It was [MASK]." (Schick 2021); for few
     examples, with a model that fills masks."""
-    words: Several[str] = default(())
+    words: Several[str] = option(TASK, default=())
     """With --cloze: a word for each label, in alphabetical order of the labels, or as LABEL=WORD."""
-    multi_label: bool = False
+    multi_label: bool = option(TASK, default=False, first=True)
     """Each text may have several labels or none."""
-    merge_labels: bool = False
+    merge_labels: bool = option(DATA, default=False)
     """Merge labels that differ only in case or white space into the most frequent spelling."""
-    class_weights: Literal["none", "balanced"] = "none"
+    class_weights: Literal["none", "balanced"] = option(TASK, default="none")
     """balanced: each class has the same total weight in the loss."""
-    calibrate: bool = True
+    calibrate: bool = option(TASK, default=True)
     """Divide the scores by a temperature that is fitted on dev, so that probabilities mean what they say."""
-    metric: Literal["accuracy", "f1", "f1_macro", "f1_micro", "matthews"] | None = None
+    metric: Literal["accuracy", "f1", "f1_macro", "f1_micro", "matthews"] | None = option(EVALUATION, default=None)
     """Metric to report and to select the model by. [accuracy; f1_micro for multi-label]"""
-    positive: str | None = None
+    positive: str | None = option(EVALUATION, default=None)
     """Positive label for f1 with two classes. [the alphabetically last label]"""
 
     def __post_init__(self) -> None:
@@ -236,7 +247,7 @@ class Regress(TextPooling, TextColumns, Grouped):
     """Fine-tune a regression model: a number for each text or pair of texts."""
 
     cloze = None
-    metric: Literal["spearman", "pearson"] = "spearman"
+    metric: Literal["spearman", "pearson"] = option(EVALUATION, default="spearman")
     """Metric to report and to select the model by."""
 
 
@@ -244,7 +255,7 @@ class Regress(TextPooling, TextColumns, Grouped):
 class Tag(TagColumns, SoftLabels, FineTune):
     """Fine-tune a tagger: named entities (NER), or a label for every word."""
 
-    context: bool = True
+    context: bool = option(MODEL, default=True, first=True)
     """Read each sentence together with as many neighbouring sentences of its document as fit into a window."""
 
 
@@ -252,15 +263,15 @@ class Tag(TagColumns, SoftLabels, FineTune):
 class Answer(SoftLabels, FineTune):
     """Fine-tune an extractive question answering model (SQuAD 1.1 and 2.0)."""
 
-    window: int = 384
+    window: int = option(MODEL, default=384, least=8, first=True)
     """Maximum tokens per window, question and special tokens included; longer passages are split into windows."""
-    overlap: int = 128
+    overlap: int = option(MODEL, default=128, least=0)
     """Passage tokens shared by neighbouring windows."""
-    max_answer_tokens: int = 30
+    max_answer_tokens: int = option(TASK, default=30, least=1)
     """Maximum length of an answer in tokens."""
-    on_error: OnError = "stop"
+    on_error: OnError = option(DATA, default="stop")
     """Answers not found at their offset: stop and report file and id, or skip and count them."""
-    metric: Literal["f1", "exact_match"] = "f1"
+    metric: Literal["f1", "exact_match"] = option(EVALUATION, default="f1")
     """Metric to report and to select the model by."""
 
 
@@ -268,17 +279,17 @@ class Answer(SoftLabels, FineTune):
 class TrainEmbed(TextColumns, FineTune):
     """Fine-tune a sentence embedding model, on matching pairs or on scored pairs."""
 
-    objective: Literal["auto", "pairs", "scores"] = "auto"
+    objective: Literal["auto", "pairs", "scores"] = option(TASK, default="auto")
     """pairs: contrastive, in-batch negatives; scores: fit the cosine to the score. auto: scores if there are any."""
-    gradient_accumulation: int = 1
+    gradient_accumulation: int = option(TRAINING, default=1, least=1)
     """Micro-batches per step. Negatives come from the same micro-batch, so keep it at 1; memory is bounded anyway."""
-    negative_column: str | None = None
+    negative_column: str | None = option(DATA, default=None)
     """Column with hard negatives. [negative, if there is one]"""
-    learning_rate: LearningRate = 5e-5
+    learning_rate: float | None = option(TRAINING, default=5e-5, least=0, aliases=("--lr",))
     """Peak learning rate."""
-    temperature: float = 0.05
+    temperature: float = option(TASK, default=0.05, least=0.001, most=10)
     """Temperature of the softmax over cosines."""
-    matryoshka_dims: Several[int] = default(())
+    matryoshka_dims: Several[int] = option(TASK, default=())
     """Also train the first N components to work as vectors on their own (Matryoshka), such as 64 128 256."""
-    pooling: VectorPooling = "auto"
+    pooling: VectorPooling = option(MODEL, default="auto")
     """auto: the checkpoint's own pooling, else the mean."""

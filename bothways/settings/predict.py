@@ -1,7 +1,7 @@
 """Settings of `predict`, `fill`, `embed` and `evaluate`: inference on texts and files, and its scores."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT
@@ -9,15 +9,10 @@ from bothways.settings.base import (
     Checked,
     Compute,
     DataList,
-    DefaultModel,
     DocumentBreak,
     Encoded,
     How,
-    Model,
     OnError,
-    OptionalDirectory,
-    OptionalOutput,
-    Output,
     Printed,
     TagColumns,
     TextColumns,
@@ -26,20 +21,33 @@ from bothways.settings.base import (
     check_encoding,
     settings,
 )
-from bothways.settings.fields import FileName, Location, OptionalLocation, Positional, Several, arg, default
+from bothways.settings.fields import (
+    DATA,
+    EVALUATION,
+    MACHINE,
+    MODEL,
+    OUTPUT,
+    TASK,
+    FileName,
+    Location,
+    OptionalLocation,
+    Several,
+    argument,
+    option,
+)
 
 
 @settings
 class Parts:
     """How the work on many rows is divided."""
 
-    workers: int | None = None
+    workers: int | None = option(MACHINE, default=None, least=1, first=True)
     """Processes that compute, each with its share of the cores. [this one, with all]"""
-    ray: str | None = None
+    ray: str | None = option(MACHINE, default=None)
     """With a directory as output: place the parts on a Ray cluster: its address, auto, or local for a new one here."""
-    mixed: bool = False
+    mixed: bool = option(MACHINE, default=False)
     """With a directory as output: accept another processor or other versions than those the parts were planned with."""
-    dry_run: bool = False
+    dry_run: bool = option(OUTPUT, default=False)
     """Only print the parts, and an estimate of time and cost."""
 
     @property
@@ -53,39 +61,39 @@ class Parts:
 class Predict(Windows, Encoded, Parts, Checked, Compute, Printed):
     """Predict labels, numbers, entities or answers, in input order; by default one JSON object per line."""
 
-    model: Model
+    model: Location = argument("DIR")
     """Checkpoint, run, or name of a model on the hub."""
-    file: Positional[Annotated[FileName, arg(metavar="[FILE]")]] = default("-")
+    file: FileName = argument("FILE", default="-")
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, SQuAD's JSON, or - for standard input."""
-    text: str | None = None
+    text: str | None = option(DATA, default=None, first=True)
     """One text, instead of a file."""
-    pair: str | None = None
+    pair: str | None = option(DATA, default=None)
     """With --text: the second text of a pair, or the passage of a question."""
-    cloze: str | None = None
+    cloze: str | None = option(TASK, default=None)
     """Without fine-tuning: classify by the word at the mask of a phrase before each text, such as "It was [MASK]."."""
-    words: Several[str] = default(())
+    words: Several[str] = option(TASK, default=())
     """With --cloze: the words, which are the labels too, or LABEL=WORD."""
-    keep_columns: str | None = None
+    keep_columns: str | None = option(OUTPUT, default=None, first=True)
     """Input columns to copy into the result, such as id,text; or all."""
-    text_column: str | None = None
+    text_column: str | None = option(DATA, default=None, first=True)
     """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
-    pair_column: str | None = None
+    pair_column: str | None = option(DATA, default=None)
     """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
-    top: int | None = None
+    top: int | None = option(OUTPUT, default=None, least=1, first=True)
     """How many labels (column scores) or answers (column answers) to return, best first. [all labels; one answer]"""
-    coverage: float | None = None
+    coverage: float | None = option(OUTPUT, default=None, least=0.01, most=0.999, first=True)
     """Also return, as column labels, the set that holds the right label of this fraction of texts, such as 0.9."""
-    label_next: int | None = None
+    label_next: int | None = option(OUTPUT, default=None, least=1)
     """Instead of predictions, write this many rows to label next, as a .csv or .tsv with an empty column label."""
-    out: OptionalOutput = default(None)
+    out: OptionalLocation = option(OUTPUT, default=None, aliases=("-o",), first=True)
     """Output: .jsonl, .parquet, .csv or .tsv; or a directory of a .parquet for each part. [standard output]"""
-    escape_formulas: bool = False
+    escape_formulas: bool = option(OUTPUT, default=False)
     """In .csv and .tsv: put ' before texts that spreadsheets evaluate (those that begin with =, +, - or @)."""
-    resume: bool = False
+    resume: bool = option(OUTPUT, default=False, first=True)
     """Continue an output file that an interrupted command left unfinished."""
-    on_error: OnError = "stop"
+    on_error: OnError = option(DATA, default="stop")
     """Unreadable rows: stop and report file and line, or skip them and list them in a file next to the output."""
-    json: bool = False
+    json: bool = option(OUTPUT, default=False)
     """With --out: print the summary as a JSON object."""
 
     def __post_init__(self) -> None:
@@ -118,13 +126,13 @@ class Predict(Windows, Encoded, Parts, Checked, Compute, Printed):
 class Fill(Checked, Compute, Printed):
     """Fill each [MASK] in a text."""
 
-    model: DefaultModel = default(Path(DEFAULT))
+    model: Location = argument("DIR", default=Path(DEFAULT))
     """Checkpoint, run, or name of a model on the hub."""
-    text: Positional[str]
+    text: str = argument("TEXT")
     """A text that contains [MASK]."""
-    top: int = 5
+    top: int = option(OUTPUT, default=5, least=1, first=True)
     """Guesses per mask."""
-    window: int | None = None
+    window: int | None = option(MODEL, default=None, least=8, first=True)
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
 
 
@@ -132,23 +140,23 @@ class Fill(Checked, Compute, Printed):
 class Embed(Windows, Encoded, Parts, Checked, Compute, Printed):
     """Embed texts: a vector per text, as .npy (float32, [texts, hidden size]), .parquet or .jsonl."""
 
-    model: DefaultModel = default(Path(DEFAULT))
+    model: Location = argument("DIR", default=Path(DEFAULT))
     """Checkpoint, run, or name of a model on the hub."""
-    file: Positional[Annotated[FileName, arg(metavar="FILE")]]
+    file: FileName = argument("FILE")
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, or - for standard input."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Output: .npy, .parquet or .jsonl; or a directory of a .parquet for each part."""
-    text_column: str | None = None
+    text_column: str | None = option(DATA, default=None, first=True)
     """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
-    pooling: VectorPooling = "auto"
+    pooling: VectorPooling = option(MODEL, default="auto")
     """auto: the checkpoint's own pooling, else the mean."""
-    normalize: bool = True
+    normalize: bool = option(OUTPUT, default=True)
     """Scale vectors to length 1."""
-    resume: bool = False
+    resume: bool = option(OUTPUT, default=False, first=True)
     """Continue an output file that an interrupted command left unfinished."""
-    on_error: OnError = "stop"
+    on_error: OnError = option(DATA, default="stop")
     """Unreadable rows: stop and report file and line, or skip them and list them in a file next to the output."""
-    json: bool = False
+    json: bool = option(OUTPUT, default=False)
     """Print the summary as a JSON object."""
 
 
@@ -157,36 +165,36 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained model on plain text. To score a file of
     predictions: bothways evaluate --predictions FILE GOLD."""
 
-    model: Positional[Annotated[Location, arg(metavar="MODEL")]]
+    model: Location = argument("MODEL")
     """Checkpoint, run, or name of a model on the hub. With --predictions: the file with the gold labels or answers, and
     no further PATH."""
-    file: Positional[DataList] = default(())
+    file: DataList = argument("FILE", default=())
     """Labelled data; for models that are not fine-tuned: pairs, a BEIR directory, or plain text (masked words)."""
-    predictions: OptionalLocation = default(None)
+    predictions: OptionalLocation = option(DATA, default=None, first=True)
     """Predictions to score: a label per line, a table, CoNLL columns, SQuAD's {id: answer}, or a TREC run."""
-    group_column: str | None = None
+    group_column: str | None = option(DATA, default=None)
     """Column whose groups (author, book) are independent units of the intervals. [as in fine-tuning]"""
-    multi_label: bool = False
+    multi_label: bool = option(TASK, default=False, first=True)
     """With --predictions: each text may have several labels."""
-    positive: str | None = None
+    positive: str | None = option(EVALUATION, default=None)
     """Positive label for f1 with two classes. [the model's last label; with --predictions the last alphabetically]"""
-    documents: DocumentBreak = "blank"
+    documents: DocumentBreak = option(DATA, default="blank")
     """For masked words: what separates documents in .txt files: a blank line, the end of a line or of the file."""
-    on_error: OnError = "stop"
+    on_error: OnError = option(DATA, default="stop")
     """Unreadable rows, or answers not at their offset: stop and report file and row, or skip and count them."""
-    window: int | None = None
+    window: int | None = option(MODEL, default=None, least=8, first=True)
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
-    how: How = "vectors"
+    how: How = option(TASK, default="vectors", first=True)
     """For a BEIR directory: search by vectors, by words (BM25; the model is not used), or by both."""
-    rerank: OptionalDirectory = default(None)
+    rerank: OptionalLocation = option(MODEL, default=None, metavar="DIR")
     """For a BEIR directory: model of text pairs that orders the best documents anew."""
-    dimensions: int | None = None
+    dimensions: int | None = option(TASK, default=None, least=1, first=True)
     """For vectors: use only their first numbers, as Matryoshka models allow."""
-    round: Literal["int8"] | None = None
+    round: Literal["int8"] | None = option(OUTPUT, default=None)
     """For a BEIR directory: round the documents' vectors to 8 bits, as an index may store them."""
-    max_length: int = 128
+    max_length: int = option(MODEL, default=128, least=8, most=8192, first=True)
     """For masked words: maximum tokens per example."""
-    language: str = "en"
+    language: str = option(DATA, default="en")
     """Language: of sentence splitting for masked words, of stemming for --how."""
 
     def __post_init__(self) -> None:

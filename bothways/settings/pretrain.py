@@ -1,67 +1,75 @@
 """Settings of `pretrain`: masked language modelling and the other objectives."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from bothways.errors import InputError
 from bothways.settings.base import (
-    Accents,
     DataList,
     Device,
     Family,
-    LearningRate,
     Optimization,
-    OptionalDirectory,
-    Output,
     Printed,
     Size,
     TextFiles,
     TrainingDtype,
     settings,
 )
-from bothways.settings.fields import OptionalLocation, Positional, arg, default
+from bothways.settings.fields import (
+    DATA,
+    EVALUATION,
+    MACHINE,
+    MODEL,
+    OUTPUT,
+    TASK,
+    TRAINING,
+    Location,
+    OptionalLocation,
+    argument,
+    option,
+)
 
 
 @settings
 class TextTraining(Optimization, TextFiles, Device, Printed):
     """Training on unlabelled text: data, steps, evaluation and checkpoints."""
 
-    drop_duplicates: bool = False
+    drop_duplicates: bool = option(DATA, default=False)
     """Drop documents that are identical to an earlier one, and count them."""
-    heldout: DataList = default(())
+    heldout: DataList = option(DATA, default=(), first=True)
     """Held-out text to evaluate on. [about 5 % of the text: whole files of 20 or more, else every 20th document]"""
-    heldout_examples: int = 256
+    heldout_examples: int = option(DATA, default=256, least=1)
     """Maximum number of held-out examples to evaluate on."""
-    token_store: OptionalDirectory = default(None)
+    token_store: OptionalLocation = option(DATA, default=None, metavar="DIR")
     """Cache directory for tokenized text. [~/.cache/bothways/stores; see $BOTHWAYS_CACHE and $XDG_CACHE_HOME]"""
-    max_length: int = 128
+    max_length: int = option(MODEL, default=128, least=8, most=8192, first=True)
     """Maximum tokens per example, special tokens included; also the longest input of a new model."""
-    batch_tokens: int = 4096
+    batch_tokens: int = option(TRAINING, default=4096, least=1)
     """Tokens per step, summed over all torchrun processes."""
-    decay: float = 0.1
+    decay: float = option(TRAINING, default=0.1, least=0, most=1)
     """Fraction of the steps in which the learning rate falls, with --schedule warm-up-stable-decay."""
-    muon_learning_rate: float | None = None
+    muon_learning_rate: float | None = option(TRAINING, default=None, least=0)
     """Train the layers' weight matrices with Muon at this peak learning rate, all else with AdamW. [AdamW for all]"""
-    evaluate_every: int = 100
+    evaluate_every: int = option(EVALUATION, default=100, least=1)
     """Steps between evaluations."""
-    checkpoint_every: int = 500
+    checkpoint_every: int = option(OUTPUT, default=500, least=0)
     """Steps between checkpoints; 0: only at the end, and on Ctrl-C or SIGTERM."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: int = option(OUTPUT, default=2, least=1)
     """Checkpoints to keep, in addition to the best by held-out loss."""
-    language: str = "en"
+    language: str = option(DATA, default="en")
     """Language for sentence splitting (ISO 639-1), such as de; if it has no rules, choose a related one, or en."""
-    processes: int | None = None
+    processes: int | None = option(MACHINE, default=None, least=1)
     """Worker processes that tokenize the corpus. [one per core]"""
-    compile: bool = False
+    compile: bool = option(MACHINE, default=False)
     """Compile the layers with torch.compile; worthwhile on GPUs."""
-    shard: bool = False
+    shard: bool = option(MACHINE, default=False)
     """Shard weights and optimizer state over the torchrun processes (FSDP) instead of replicating them."""
-    watts: float = 10.0
+    watts: float = option(MACHINE, default=10.0, least=0)
     """Power of a CPU thread, or of the GPU (about 300), for the energy estimate."""
-    tensorboard: bool = False
+    tensorboard: bool = option(OUTPUT, default=False)
     """Also write TensorBoard files (extra `tensorboard`)."""
-    deterministic: bool = False
+    deterministic: bool = option(MACHINE, default=False)
     """On GPUs, use only deterministic kernels. CPUs are always deterministic."""
-    dtype: TrainingDtype = "auto"
+    dtype: TrainingDtype = option(MACHINE, default="auto")
     """Number format. auto: bfloat16 where it is faster, else float32; float16, with loss scaling, for older GPUs."""
 
 
@@ -69,61 +77,63 @@ class TextTraining(Optimization, TextFiles, Device, Printed):
 class Pretrain(TextTraining):
     """Pre-train a BERT or a related encoder. For several processes: torchrun -m bothways pretrain ..."""
 
-    corpus: Positional[Annotated[DataList, arg(help_behavior_hint="(required)")]]
+    corpus: DataList = argument("TEXT")
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Run directory."""
-    resume: bool = False
+    resume: bool = option(OUTPUT, default=False, first=True)
     """Continue from the newest intact checkpoint in the run directory, if there is one."""
-    model: Size = "mini"
+    model: Size = option(MODEL, default="mini", first=True)
     """Size of a new model."""
-    family: Family | None = None
+    family: Family | None = option(MODEL, default=None, first=True)
     """Architecture of a new model. [modernbert; bert, electra or deberta if other options need it]"""
-    recipe: Literal["measured", "paper"] = "measured"
+    recipe: Literal["measured", "paper"] = option(TRAINING, default="measured")
     """measured: the values in [brackets], the best in our trials. paper: the values of BERT (Devlin 2018)."""
-    minutes: float | None = None
+    minutes: float | None = option(TRAINING, default=None, least=0.001, first=True)
     """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
-    steps: int | None = None
+    steps: int | None = option(TRAINING, default=None, least=1, first=True)
     """Number of steps. [1000 without --minutes]"""
-    from_checkpoint: Annotated[OptionalLocation, arg(name="from", metavar="DIR")] = default(None)
+    from_checkpoint: OptionalLocation = option(MODEL, default=None, flag="--from", metavar="DIR", first=True)
     """Continue pre-training this checkpoint or run on new text; keeps its architecture and vocabulary."""
-    extend_vocab: int = 0
+    extend_vocab: int = option(MODEL, default=0, least=0)
     """With --from: add this many words of the new text to the vocabulary."""
-    lengthen: int = 0
+    lengthen: int = option(MODEL, default=0)
     """With --from: convert a BERT or RoBERTa to a Longformer with this attention window and --max-length tokens."""
-    tokenizer: OptionalLocation = default(None)
+    tokenizer: OptionalLocation = option(MODEL, default=None, first=True)
     """Tokenizer directory or file. [learned from the text]"""
-    vocab_size: int | None = None
+    vocab_size: int | None = option(MODEL, default=None, least=1, first=True)
     """Maximum size of a learned vocabulary. [8,000 to 30,522, by the amount of text]"""
-    lowercase: bool = True
+    lowercase: bool = option(MODEL, default=True)
     """Make a learned vocabulary lower-case. Loaded tokenizers keep their own rules."""
-    strip_accents: Accents = None
+    strip_accents: bool | None = option(MODEL, default=None, negative="--keep-accents")
     """Strip accents and vowel signs, if a vocabulary is learned. [if lower-casing, and they are rare in the text]"""
-    objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = "auto"
+    objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = option(
+        TASK, default="auto"
+    )
     """auto: the family's. masked: MLM; boundary: SpanBERT; enhanced: DeBERTa; replaced: ELECTRA; others: causal."""
-    pairs: Literal["auto", "next", "order", "none"] = "auto"
+    pairs: Literal["auto", "next", "order", "none"] = option(TASK, default="auto")
     """auto: the family's. next: next-sentence prediction (BERT); order: sentence order (ALBERT); none: single texts."""
-    masking: Literal["tokens", "words", "spans"] = "tokens"
+    masking: Literal["tokens", "words", "spans"] = option(TASK, default="tokens")
     """Unit of masking: single tokens (BERT), whole words, or spans of words (SpanBERT)."""
-    mask_rate: float | None = None
+    mask_rate: float | None = option(TASK, default=None, least=0.01, most=1)
     """Fraction of tokens to predict. [0.3; 0.15 for words and spans]"""
-    final_mask_rate: float | None = None
+    final_mask_rate: float | None = option(TASK, default=None, least=0.01, most=1)
     """Mask rate at the end of the run, reached linearly from --mask-rate. [constant]"""
-    learning_rate: LearningRate = None
+    learning_rate: float | None = option(TRAINING, default=None, least=0, aliases=("--lr",))
     """Peak learning rate. [2e-3 (pre-norm) or 1e-3 (post-norm), 5e-4 with --from; times (256 / hidden size)^0.8]"""
-    warmup: float | None = None
+    warmup: float | None = option(TRAINING, default=None, least=0, most=1)
     """Fraction of the steps in which the learning rate rises. [0.05]"""
-    beta2: float | None = None
+    beta2: float | None = option(TRAINING, default=None, least=0, most=0.9999)
     """AdamW's beta2, the decay rate of the average of squared gradients. [0.98]"""
-    dropout: float | None = None
+    dropout: float | None = option(TRAINING, default=None, least=0, most=0.9)
     """Dropout probability, everywhere in the model. [0; 0.1 for more than 4 passes over the text]"""
-    initializer_range: float = 0.02
+    initializer_range: float = option(MODEL, default=0.02, least=1e-06)
     """Standard deviation of initial weights."""
-    local_init: bool | None = None
+    local_init: bool | None = option(MODEL, default=None)
     """Initialize attention heads to attend to neighbouring tokens. [True for a new model with --recipe measured]"""
-    word_vectors: bool | None = None
+    word_vectors: bool | None = option(MODEL, default=None)
     """Initialize token embeddings from co-occurrence counts. [True for a new model with --recipe measured]"""
-    frequency_bias: bool = True
+    frequency_bias: bool = option(MODEL, default=True)
     """Initialize the output bias with the log frequency of each token."""
 
     def __post_init__(self) -> None:

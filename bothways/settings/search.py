@@ -1,27 +1,35 @@
 """Settings of `index`, `search`, `extract` and `mcp`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from bothways.errors import InputError
 from bothways.pretrained import DEFAULT, STATIC
-from bothways.settings.base import Checked, Compute, How, OptionalDirectory, Output, Printed, settings
-from bothways.settings.fields import Location, Locations, Positional, UseAppendAction, arg, default
-
-Folders = Positional[Annotated[Locations, arg(metavar="FOLDER ...")]]
-# A bare tuple: for the default of tuple[str, ...] tyro would import a type checker, which takes 50 ms of every search.
-Globs = Annotated[UseAppendAction[tuple], arg(aliases=("-g",), metavar="GLOB")]  # type: ignore[type-arg]
+from bothways.settings.base import Checked, Compute, How, Printed, settings
+from bothways.settings.fields import (
+    DATA,
+    MACHINE,
+    MODEL,
+    OUTPUT,
+    TASK,
+    Location,
+    Locations,
+    OptionalLocation,
+    Several,
+    argument,
+    option,
+)
 
 
 @settings
 class SearchModels:
     """Models that make the vectors of a search index."""
 
-    static: Location = default(Path(STATIC))
+    static: Location = option(MODEL, default=Path(STATIC), first=True)
     """Static vectors: a directory, or a file of word vectors (Word2Vec, GloVe)."""
-    language: str = "en"
+    language: str = option(DATA, default="en")
     """Language of the texts, for stemming and the bounds of sentences."""
-    glob: Globs = ()
+    glob: Several[str] = option(DATA, default=(), aliases=("-g",), metavar="GLOB", repeated=True, first=True)
     """Only files whose path in the folder matches, such as *.md or 'notes/**'; with ! in front: none that matches. May
     be given several times."""
 
@@ -31,15 +39,15 @@ class Index(SearchModels, Checked, Compute, Printed):
     """Index folders for `bothways search`: words and static vectors at once, then the vectors of an encoder. Only new,
     changed and deleted files are read; an interrupted index continues where it was."""
 
-    folders: Folders
+    folders: Locations = argument("FOLDER")
     """Folders (or files): text, Markdown, HTML, PDF, .docx, .csv, .tsv, .jsonl, .parquet."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Directory of the index."""
-    model: Annotated[Location, arg(metavar="DIR")] = default(Path(DEFAULT))
+    model: Location = option(MODEL, default=Path(DEFAULT), metavar="DIR", first=True)
     """Embedding model: checkpoint, run, or name of a model on the hub."""
-    encoder: bool = True
+    encoder: bool = option(MODEL, default=True)
     """Also compute the vectors of --model, which find more than static ones, and take a hundred times as long."""
-    remove: Annotated[UseAppendAction[tuple], arg(metavar="ROOT")] = ()  # type: ignore[type-arg]
+    remove: Several[str] = option(DATA, default=(), metavar="ROOT", repeated=True)
     """Forget a folder that was indexed, which may be gone. May be given several times."""
 
     def __post_init__(self) -> None:
@@ -53,24 +61,24 @@ class Extract(Checked, Compute, Printed):
     """Extract facts from folders into a table: entities, labels and answers, each with its file, line, exact characters
     and score. Forms of one value are grouped."""
 
-    folders: Folders
+    folders: Locations = argument("FOLDER")
     """Folders (or files): text, Markdown, HTML, PDF, .docx, .csv, .tsv, .jsonl, .parquet."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Table to write: .parquet, .csv or .jsonl."""
-    tag: OptionalDirectory = default(None)
+    tag: OptionalLocation = option(MODEL, default=None, metavar="DIR")
     """Tagger (finetune tag): a row for each entity."""
-    classify: OptionalDirectory = default(None)
+    classify: OptionalLocation = option(MODEL, default=None, metavar="DIR")
     """Classifier (finetune classify): a row with the label of each file, page or row."""
-    answer: OptionalDirectory = default(None)
+    answer: OptionalLocation = option(MODEL, default=None, metavar="DIR", first=True)
     """Question answering model (finetune answer), for --question: a row with the answer in each file, page or row."""
-    question: str | None = None
+    question: str | None = option(MODEL, default=None)
     """Question for --answer."""
-    glob: Globs = ()
+    glob: Several[str] = option(DATA, default=(), aliases=("-g",), metavar="GLOB", repeated=True, first=True)
     """Only files whose path in the folder matches, such as *.md or 'notes/**'; with ! in front: none that matches. May
     be given several times."""
-    resume: bool = False
+    resume: bool = option(OUTPUT, default=False, first=True)
     """Continue an extraction that was interrupted."""
-    workers: int | None = None
+    workers: int | None = option(MACHINE, default=None, least=1, first=True)
     """Processes that compute, each with its share of the cores. [this one, with all]"""
 
     def __post_init__(self) -> None:
@@ -89,9 +97,9 @@ class Mcp(Checked, Compute):
     """Search an index from agents: the Model Context Protocol over standard input and output, with the tools `search`
     and `read`. An agent starts it as: bothways mcp STORE."""
 
-    store: Positional[Annotated[Location, arg(metavar="STORE")]]
+    store: Location = argument("STORE")
     """Directory of an index (`bothways index`)."""
-    json: bool = False
+    json: bool = option(OUTPUT, default=False)
     """No effect: all messages are JSON."""
 
 
@@ -99,31 +107,31 @@ class Mcp(Checked, Compute):
 class Search(SearchModels, Checked, Compute):
     """Search a folder, or an index of `bothways index`, by words and by meaning. Exit status 1: nothing was found."""
 
-    query: Positional[Annotated[str, arg(metavar="QUERY")]]
+    query: str = argument("QUERY")
     """What to search for: words, a question, a sentence."""
-    path: Positional[Annotated[Location, arg(metavar="[FOLDER]")]] = default(Path("."))
+    path: Location = argument("FOLDER", default=Path("."))
     """A folder or file, whose index is kept in the cache and brought up to date; or the directory of an index."""
-    top: int = 10
+    top: int = option(OUTPUT, default=10, least=1, first=True)
     """Number of passages."""
-    how: How = "hybrid"
+    how: How = option(TASK, default="hybrid", first=True)
     """words: BM25 of stemmed words; vectors: cosine of vectors; hybrid: both."""
-    fast: bool = False
+    fast: bool = option(TASK, default=False)
     """Search an encoder's vectors by a static vector of the query, which takes no time and finds a little less."""
-    filter: Annotated[str | None, arg(metavar="CONDITION")] = None
+    filter: str | None = option(DATA, default=None, metavar="CONDITION", first=True)
     """Only rows whose columns (or Markdown front matter) match, such as "year > 2010 and author = 'Smith'"."""
-    model: OptionalDirectory = default(None)
+    model: OptionalLocation = option(MODEL, default=None, metavar="DIR", first=True)
     """Also index a folder with this embedding model. [static vectors only]"""
-    answer: OptionalDirectory = default(None)
+    answer: OptionalLocation = option(MODEL, default=None, metavar="DIR", first=True)
     """Question answering model: find the exact answer to the query in the passages."""
-    rerank: OptionalDirectory = default(None)
+    rerank: OptionalLocation = option(MODEL, default=None, metavar="DIR")
     """Model of text pairs (finetune regress or classify) that orders the best passages anew."""
-    files_with_matches: Annotated[bool, arg(aliases=("-l",))] = False
+    files_with_matches: bool = option(OUTPUT, default=False, aliases=("-l",), first=True)
     """Print only the names of the files."""
-    context: Annotated[int, arg(aliases=("-C",))] = 0
+    context: int = option(MODEL, default=0, least=0, aliases=("-C",), first=True)
     """Passages before and after each that are printed too."""
-    color: Literal["auto", "always", "never"] = "auto"
+    color: Literal["auto", "always", "never"] = option(OUTPUT, default="auto")
     """Colours; auto: on a terminal, unless $NO_COLOR is set."""
-    json: bool = False
+    json: bool = option(OUTPUT, default=False)
     """Print a JSON object per passage."""
 
     def __post_init__(self) -> None:

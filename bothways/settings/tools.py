@@ -1,28 +1,34 @@
 """Settings of `vocab`, `info`, `cache` and `demo`."""
 
 from pathlib import Path
-from typing import Annotated
 
 from bothways.pretrained import DEFAULT
 from bothways.settings.base import (
-    Accents,
     Checked,
     Compute,
-    DefaultModel,
-    OptionalDirectory,
-    Output,
     Printed,
     TextFiles,
     settings,
 )
-from bothways.settings.fields import Locations, Positional, arg, default
+from bothways.settings.fields import (
+    DATA,
+    MACHINE,
+    MODEL,
+    OUTPUT,
+    TRAINING,
+    Location,
+    Locations,
+    OptionalLocation,
+    argument,
+    option,
+)
 
 
 @settings
 class Info(Checked, Printed):
     """Describe a checkpoint or run: what it is, how it was made, and from which data."""
 
-    path: DefaultModel = default(Path(DEFAULT))
+    path: Location = argument("DIR", default=Path(DEFAULT))
     """Checkpoint, run, or name of a model on the hub."""
 
 
@@ -31,9 +37,9 @@ class Cache(Checked, Printed):
     """List or delete what is cached: token stores (tokenized text of pre-training) and search indexes of folders. They
     are rebuilt when needed."""
 
-    clear: bool = False
+    clear: bool = option(OUTPUT, default=False)
     """Delete all of them, except those that are being built."""
-    token_store: OptionalDirectory = default(None)
+    token_store: OptionalLocation = option(DATA, default=None, metavar="DIR")
     """Directory of the token stores. [~/.cache/bothways/stores; see $BOTHWAYS_CACHE and $XDG_CACHE_HOME]"""
 
 
@@ -41,11 +47,11 @@ class Cache(Checked, Printed):
 class Demo(Checked, Compute, Printed):
     """Fill, compare, search and train with the packaged model, then pre-train a small BERT, in three minutes."""
 
-    out: Output = default(Path("bothways-demo"))
+    out: Location = option(OUTPUT, default=Path("bothways-demo"), aliases=("-o",), first=True)
     """Output directory."""
-    minutes: float = 1.0
+    minutes: float = option(TRAINING, default=1.0, least=0.001, first=True)
     """Minutes of pre-training from scratch; the other steps together take about twice as long."""
-    seed: int = 0
+    seed: int = option(TRAINING, default=0, least=0, most=2**63 - 1)
     """Random seed."""
 
 
@@ -53,17 +59,17 @@ class Demo(Checked, Compute, Printed):
 class Vocab(TextFiles, Checked, Printed):
     """Learn a WordPiece vocabulary from text. The same text gives the same vocabulary, byte for byte."""
 
-    corpus: Positional[Annotated[Locations, arg(help_behavior_hint="(required)")]]
+    corpus: Locations = argument("TEXT")
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
-    out: Output
+    out: Location = option(OUTPUT, aliases=("-o",))
     """Output directory: vocab.txt, tokenizer.json and tokenizer_config.json."""
-    size: int = 30522
+    size: int = option(MODEL, default=30522, least=1, first=True)
     """Maximum number of entries."""
-    alphabet: int = 1000
+    alphabet: int = option(MODEL, default=1000, least=1)
     """Number of most frequent characters to include; Chinese and Japanese need more."""
-    lowercase: bool = True
+    lowercase: bool = option(MODEL, default=True)
     """Lower-case the text."""
-    strip_accents: Accents = None
+    strip_accents: bool | None = option(MODEL, default=None, negative="--keep-accents")
     """Strip accents and vowel signs. [if lower-casing, and they are rare in the text]"""
-    processes: int = 1
+    processes: int = option(MACHINE, default=1, least=1)
     """Worker processes for counting words."""

@@ -1,73 +1,120 @@
-"""`bothways VERB --help`: options in groups, nothing lost, an example that parses at the end."""
+"""`bothways VERB --help`: groups, the first page and all options, an example that parses."""
 
 import re
 import shlex
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
-from bothways.cli import help as cli_help
-from bothways.cli import main
+from bothways.cli import main, parser
+from bothways.settings.fields import GROUPS
+from bothways.settings.options import options
 from bothways.verbs import VERBS
 
 
 @pytest.fixture
-def shown(capsys, monkeypatch):
-    """shown(verb) -> (tyro's help, ours), each as lines."""
+def shown(capsys):
+    """shown(verb, flag) -> the lines of its help."""
 
-    def show(verb):
-        tyros = []
-        arrange = cli_help.arrange
-        with monkeypatch.context() as patched, pytest.raises(SystemExit):
-            patched.setattr(cli_help, "arrange", lambda text, verb: tyros.append(text) or arrange(text, verb))
-            main.main([*verb.split(), "--help"])
-        return tyros[0].splitlines(), capsys.readouterr().out.splitlines()
+    def show(verb, flag="--help"):
+        with pytest.raises(SystemExit) as stopped:
+            main.main([*verb.split(), flag])
+        assert stopped.value.code == 0
+        return capsys.readouterr().out.splitlines()
 
     return show
 
 
-def boxes(lines):
-    """{title: lines} of the boxes."""
-    title, by_title = None, {}
-    for line in lines:
-        if match := re.match("╭─ (.+?) ─", line):
-            title = match[1]
-            assert title not in by_title
-        elif line.startswith("│"):
-            by_title.setdefault(title, []).append(line)
-    return by_title
+def flags(lines):
+    return [re.findall(r"--?[a-zA-Z][a-z0-9-]*", line[: parser.INDENT] if line[2:3] == "-" else "") for line in lines]
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_options_are_in_groups_and_an_example_ends_the_help(verb, shown):
-    original, ours = shown(verb)
-    before, after = boxes(original), boxes(ours)
-    assert sorted(line for box in after.values() for line in box) == sorted(
-        line for box in before.values() for line in box
-    )
-    options = [line for line in before["options"] if line.startswith("│ -")]
-    groups = [title for title in after if title in (*cli_help.GROUPS, cli_help.OTHER)]
-    assert groups == sorted(groups, key=[*cli_help.GROUPS, cli_help.OTHER].index)
-    assert (len(groups) > 2) == (len(options) > cli_help.FEW) == ("options" not in after)
-    if groups:
-        assert [line for line in after[cli_help.OTHER] if line.startswith("│ -")] == [
-            line for line in options if "--help" in line
-        ]
-    assert len({len(line) for line in ours if line[:1] in "╭│╰" and line}) == 1
-    example = ours[-1].removeprefix(f"example: bothways {verb} ")
-    settings = main.parse(verb, shlex.split(example))
-    assert type(settings) is VERBS[verb].settings_class and ours[-2] == ""
+def test_help_all_has_every_option_once_in_the_order_of_the_groups(verb, shown):
+    lines = shown(verb, "--help-all")
+    titles = [line[:-1] for line in lines if line.endswith(":") and not line.startswith(" ") and line[:-1] in GROUPS]
+    assert titles == sorted(titles, key=GROUPS.index)
+    text = "\n".join(lines)
+    for option in options(VERBS[verb].settings_class):
+        name = option.metavar if option.mark.is_argument else ", ".join(option.flags)
+        assert len(re.findall(rf"^  {re.escape(name)}(?=[ ,]|$)", text, re.MULTILINE)) == 1, option.name
+        assert not option.negative or option.default is False or option.negative in text
+    assert all(len(line) <= 100 for line in lines if not line.startswith(("  -", "example:")))
 
 
-def test_each_flag_is_in_one_group():
-    flags = " ".join(cli_help.GROUPS.values()).split()
-    assert len(flags) == len({*flags}) and {*cli_help.EXAMPLES} == {*VERBS}
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_is_one_page_and_its_example_parses(verb, shown):
+    lines = shown(verb)
+    listed = [line for line in lines if line.startswith("  ") and line[2:3] in ("-", "[") or re.match("  [A-Z]", line)]
+    assert 1 <= len(listed) <= 18
+    hidden = len(fields(VERBS[verb].settings_class)) - len(listed)
+    assert (f"{hidden} more options: bothways {verb} --help-all" in lines) == (hidden > 0)
+    settings = main.parse(verb, shlex.split(lines[-1].removeprefix(f"example: bothways {verb} ")))
+    assert type(settings) is VERBS[verb].settings_class
 
 
-def test_colours_and_plain_characters_do_not_matter(shown):
-    original, ours = shown("predict")
-    colour = "\x1b[36;2m{}\x1b[0m".format
-    coloured = [re.sub("[╭─╮│╰╯]+", lambda match: colour(match[0]), line) for line in original]
-    arranged = cli_help.arrange("\n".join(coloured), "predict")
-    assert re.sub(r"\x1b\[[0-9;]*m", "", arranged).splitlines() == ours and arranged.count("\x1b[0m") > 99
-    ascii_help = " options \n -------- \n  --json\n"
-    assert cli_help.arrange(ascii_help, "predict").startswith(ascii_help.rstrip("\n"))
+def test_an_option_says_its_default(shown):
+    text = " ".join(" ".join(shown("finetune classify", "--help-all")).split())
+    assert "--warmup X Fraction of the steps in which the learning rate rises. (default: 0.1)" in text
+    assert "--freeze N Freeze the embeddings and the first N - 1 layers; 0: freeze nothing. (default: 0)" in text
+    assert "--lr, --learning-rate X Peak learning rate. (default: 5e-5 * (768 / hidden size)^1.5, at most 5e-4)" in text
+    assert "--keep-seed best|median " in text and "--unlabelled PATH ... " in text
+    assert "-o, --out PATH Run directory. (required)" in text
+    assert "--multi-label Each text may have several labels or none. --" in text
+
+
+def test_the_width_is_that_of_the_terminal(shown, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    narrow = shown("embed", "--help-all")
+    assert max(map(len, narrow)) <= 70 and len(narrow) > len(shown("embed"))
+
+
+CLASSIFY = ("finetune classify", "--train t.csv -o out")
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "expected"),
+    [
+        (*CLASSIFY, {"train": Path("t.csv"), "out": Path("out")}),
+        ("finetune classify", "--train=t.csv --out=o --lr=1e-3", {"learning_rate": 1e-3}),
+        (CLASSIFY[0], f"{CLASSIFY[1]} --patience None --keep-layers 0 2 5", {"patience": None, "keep_layers": (0, 2, 5)}),
+        (CLASSIFY[0], f"{CLASSIFY[1]} --no-linear-start --multi-label", {"linear_start": False, "multi_label": True}),
+        (CLASSIFY[0], f"{CLASSIFY[1]} --json --no-json", {"json": False}),
+        ("pretrain", "a b -o o --no-local-init", {"corpus": (Path("a"), Path("b")), "local_init": False}),
+        ("pretrain", "-o o --heldout h --dropout 0 a b", {"heldout": (Path("h"),), "corpus": (Path("a"), Path("b"))}),
+        ("predict", "m --json t.txt", {"model": Path("m"), "file": "t.txt", "json": True}),
+        ("predict", "m", {"model": Path("m"), "file": "-"}),
+        ("distill", "m t -o o --relation-layer -1 --for words", {"relation_layer": -1, "purpose": "words"}),
+        ("search", "q -g a -g b -l -C 2", {"glob": ("a", "b"), "files_with_matches": True, "context": 2}),
+        ("fill", "[MASK]", {"text": "[MASK]", "model": Path("bothways-en")}),
+        ("pack", "m -o o --word-bits 8", {"word_bits": 8}),
+    ],
+)  # fmt: skip
+def test_words_become_settings(verb, words, expected):
+    settings = main.parse(verb, words.split())
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "message"),
+    [
+        ("info", "m --jsn", "unknown option --jsn; did you mean --json?"),
+        ("info", "m --xyzzy=3", "unknown option --xyzzy; bothways info --help-all lists all"),
+        ("info", "a b", "unexpected argument 'b' (see bothways info --help)"),
+        ("fill", "a --top x", "--top: 'x' is not a whole number (see bothways fill --help)"),
+        ("pretrain", "-o o --heldout h a b", "corpus is empty; name at least one file"),  # all are of --heldout
+        (CLASSIFY[0], f"{CLASSIFY[1]} --epochs many", "--epochs: 'many' is not a number (see "),
+        ("pretrain", "a -o o --model minii", "--model: 'minii' is not one of tiny, mini, small, medium, base, large; did"),
+        ("vocab", "t", "-o/--out is missing: Output directory: vocab.txt, tokenizer.json"),
+        ("fill", "", "the following arguments are required: TEXT (see bothways fill --help)"),
+        ("fill", "a --top", "--top: expected one argument (see "),
+        ("vocab", "t -o o --strip-accents --keep-accents", "--keep-accents: not allowed with argument --strip-accents"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_one_line_that_says_the_way_out(verb, words, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main.main([*verb.split(), *words.split()])
+    printed = capsys.readouterr()
+    assert stopped.value.code == 2 and printed.out == "" and printed.err.count("\n") == 1
+    assert printed.err.startswith(f"bothways {verb}: error: {message}")

@@ -126,24 +126,6 @@ def test_every_verb_has_a_function_and_prints_its_result():
         assert len(verb.help) < 90 and verb.help[0].islower() and not verb.help.endswith("."), name
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_lists_every_setting_with_its_default(verb, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main.main([*verb.split(), "--help"])
-    assert stopped.value.code == 0
-    shown = capsys.readouterr().out
-    kind = VERBS[verb].settings_class
-    flags = [field.name for field in fields(kind) if "Positional" not in str(field.type)]
-    words = shown.replace("│", " ").split()
-    for name in flags:
-        positional = name in ("corpus", "path", "text", "file", "folders", "query") or (
-            name == "model" and verb not in ("pretrain", "finetune classify")
-        )
-        if not positional:
-            assert any(word.strip(",|") in (f"--{name.replace('_', '-')}", "-o") for word in words), name
-    assert "--json" in shown
-
-
 def test_the_version_is_the_packages(output_of):
     assert output_of("--version") == f"bothways {bothways.__version__}\n"
 

@@ -129,7 +129,7 @@ def test_patterns_are_imported_only_if_there_are_any(tmp_path):
     code = "import sys; from pathlib import Path; from bothways.search.folder import find_documents; "
     code += f"print(len([*find_documents([Path({str(tmp_path)!r})])]), *sys.modules)"
     number, *loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
-    assert number == "1" and not {"pathspec", "torch", "numpy", "pyarrow", "tyro"} & {*loaded}
+    assert number == "1" and not {"pathspec", "torch", "numpy", "pyarrow"} & {*loaded}
 
 
 def test_a_folder_that_is_named_is_read_although_it_is_ignored_above(tmp_path):

@@ -1,0 +1,112 @@
+"""The options of a settings class, from its fields: what the parser, --help and the tables of the docs are made of."""
+
+import ast
+import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, Literal, get_args, get_origin
+
+from bothways.settings.conversion import declared_types, members
+from bothways.settings.fields import GROUPS, Mark
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option or an argument. kinds: the types that its value, or each of its values, may have. default: MISSING if
+    it is required."""
+
+    name: str
+    mark: Mark
+    kinds: tuple[Any, ...]
+    default: Any
+    help: str
+    takes_several: bool
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags, without that for False."""
+        if self.mark.is_argument:
+            return ()
+        return (*self.mark.aliases, self.mark.flag or f"--{self.name.replace('_', '-')}")
+
+    @property
+    def negative(self) -> str:
+        """The flag for False; "" if there is none."""
+        return (self.mark.negative or self.flags[-1].replace("--", "--no-", 1)) if self.is_switch else ""
+
+    @property
+    def is_switch(self) -> bool:
+        return bool in self.kinds
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is MISSING
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        return tuple(value for kind in self.kinds if get_origin(kind) is Literal for value in get_args(kind))
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in the help."""
+        if self.is_switch:
+            return ""
+        if self.mark.metavar:
+            return self.mark.metavar
+        if self.choices:
+            return "|".join(map(str, self.choices))
+        return next((word for kind, word in METAVARS.items() if kind in self.kinds), "TEXT")
+
+    def described_default(self) -> str:
+        """The default in words; "" if there is nothing to say. A setting that is None by default says at the end of its
+        help, in brackets, what it then does."""
+        if self.is_required:
+            return "required"
+        if self.default is False:
+            return ""
+        if self.default in (None, ()):
+            return self._split_help()[1]
+        return "yes" if self.default is True else str(self.default)
+
+    def meaning(self) -> str:
+        """The help without the default."""
+        return self._split_help()[0] if not self.is_required and self.default in (None, ()) else self.help
+
+    def _split_help(self) -> tuple[str, str]:
+        match = re.fullmatch(r"(.*?)(?:\s*\[([^\[\]]*)\])?", self.help, re.DOTALL)
+        return (match[1], match[2] or "") if match else (self.help, "")
+
+
+METAVARS = {Path: "PATH", int: "N", float: "X"}
+
+
+@cache
+def options(settings_class: type[Any]) -> Sequence[Option]:
+    """The options of a settings class, in the order of the groups; within a group, in that of the fields."""
+    types, helps = declared_types(settings_class), docstrings(settings_class)
+    listed = [_option(field, types[field.name], helps.get(field.name, "")) for field in fields(settings_class)]
+    order = ("arguments", *GROUPS)
+    return sorted(listed, key=lambda option: order.index(option.mark.group))
+
+
+def _option(field: Any, declared: Any, text: str) -> Option:
+    kinds = members(declared)
+    items = next((get_args(kind)[0] for kind in kinds if get_origin(kind) is tuple), None)
+    kinds = kinds if items is None else members(items)
+    return Option(field.name, field.metadata["option"], kinds, field.default, text, items is not None)
+
+
+def docstrings(settings_class: type[Any]) -> dict[str, str]:
+    """The string below each field, from the class that declares it last."""
+    texts: dict[str, str] = {}
+    for base in reversed(settings_class.__mro__[:-1]):
+        (declared,) = ast.parse(dedent(inspect.getsource(base))).body
+        for field, text in pairwise(declared.body):  # type: ignore[attr-defined]  # a class
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                texts[ast.unparse(field.target)] = " ".join(ast.literal_eval(text.value).split())
+    return texts
