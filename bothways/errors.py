@@ -1,10 +1,11 @@
 """Exceptions for user mistakes, helpers that format values in error messages, and the locations of rows."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
-from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -17,33 +18,63 @@ LOCATION = re.compile(
     re.DOTALL,
 )
 
-_is_command_line = False
+COMMAND_LINE = "BOTHWAYS_COMMAND_LINE"  # environment variable, so that worker processes write as their command does
+FLAGS = {"texts": "with", "from_checkpoint": "from", "purpose": "for"}  # flags with another name than their setting
+OFF_FLAGS = {"strip_accents": "--keep-accents"}  # flags for False that are not --no-NAME
+
+_renamed: ContextVar[Mapping[str, str] | None] = ContextVar("renamed", default=None)
 
 
 @contextmanager
 def command_line(is_active: bool = True) -> Iterator[None]:
     """Inside the block messages name options as flags (`--epochs 3`), outside as arguments (`epochs=3`)."""
-    global _is_command_line
-    before, _is_command_line = _is_command_line, is_active
+    before = os.environ.pop(COMMAND_LINE, None)
+    if is_active:
+        os.environ[COMMAND_LINE] = "1"
     try:
         yield
     finally:
-        _is_command_line = before
+        os.environ.pop(COMMAND_LINE, None)
+        if before is not None:
+            os.environ[COMMAND_LINE] = before
 
 
-def for_caller(message: str) -> str:
-    """A message that names flags, in the words of the caller: the command line, or Python."""
-    if _is_command_line or "--" not in message:
-        return message
-    # The settings import this module, and are needed only for a message with flags.
-    return str(import_module("bothways.settings.wording").as_arguments(message))
+@contextmanager
+def renamed_options(names: Mapping[str, str]) -> Iterator[None]:
+    """Inside the block messages in Python name options by other names: those of the function that was called."""
+    token = _renamed.set(names)
+    try:
+        yield
+    finally:
+        _renamed.reset(token)
+
+
+def argument(name: str) -> str:
+    """The name of a setting as an argument in Python."""
+    return (_renamed.get() or {}).get(name, name)
+
+
+def flag(name: str, value: object = None) -> str:
+    """An option in a message, as the caller writes it: `--on-error skip` on the command line, `on_error="skip"` in
+    Python. value: True or False for a switch that is to be set; None: the option alone."""
+    if COMMAND_LINE in os.environ:
+        if value is False:
+            return OFF_FLAGS.get(name, f"--no-{name.replace('_', '-')}")
+        shown = f"--{FLAGS.get(name, name).replace('_', '-')}"
+        return shown if value is None or value is True else f"{shown} {value}"
+    shown = argument(name)
+    if value is None:
+        return shown
+    return f"{shown}={value}" if isinstance(value, bool | int | float) else f'{shown}="{value}"'
+
+
+def flags(values: Mapping[str, object]) -> str:
+    """Several options with their values, as the caller writes them."""
+    return (" " if COMMAND_LINE in os.environ else ", ").join(flag(name, value) for name, value in values.items())
 
 
 class InputError(ValueError):
     """Invalid input or settings. The command line prints only the message and exits with status 1."""
-
-    def __str__(self) -> str:
-        return for_caller(super().__str__())
 
 
 class UsageError(InputError):

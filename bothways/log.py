@@ -26,7 +26,6 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, Self
 
-from bothways.errors import for_caller
 from bothways.io import to_json
 
 # C0 (except tab and line feed) and C1 control characters, line separators, marks that change the text direction, and
@@ -100,15 +99,15 @@ logger = logging.getLogger("bothways")
 logger.addHandler(logging.NullHandler())  # else Python prints warnings if logging is not configured
 
 
-def _word_for_caller(record: logging.LogRecord) -> bool:
-    """Let every record pass, with flags as arguments outside the command line, in characters that a file can hold."""
-    record.msg, record.args = escape_controls(for_caller(record.getMessage())), None
+def _escape_record(record: logging.LogRecord) -> bool:
+    """Let every record pass, in characters that a file can hold."""
+    record.msg, record.args = escape_controls(record.getMessage()), None
     if is_configured():
         heartbeat.show()
     return True
 
 
-logger.addFilter(_word_for_caller)
+logger.addFilter(_escape_record)
 
 
 class _Handler(logging.Handler):
@@ -192,7 +191,7 @@ def show_progress(line: str) -> None:
     if is_configured():
         logger.info(line)
     elif logger.level < logging.ERROR:  # not muted
-        print_message(for_caller(line))
+        print_message(line)
 
 
 @dataclass(eq=False)

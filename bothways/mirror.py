@@ -20,7 +20,7 @@ from typing import Any
 
 from bothways import io
 from bothways.cloud import CloudPath, LocalCopy
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 
 logger = logging.getLogger("bothways")  # that of log.py, which is below
 CLAIM, GROWING = ".claim", "metrics.jsonl"
@@ -149,7 +149,7 @@ class _Mirror:
             owner = json.loads(self.claim_object.read_bytes())
             raise InputError(
                 f"{self.target}: is being written by process {owner['process']} on {owner['host']}; wait for it, or "
-                "if it has ended, take over with --resume"
+                f"if it has ended, take over with {flag('resume', True)}"
             ) from None
 
     def fetch(self) -> None:

@@ -1,6 +1,5 @@
 """The verbs: settings, function and help of each, for the command line and `bothways.train`."""
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -9,7 +8,7 @@ from itertools import count
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from bothways.errors import InputError, join_names
+from bothways.errors import InputError, join_names, renamed_options
 from bothways.log import working
 from bothways.mirror import with_copies
 from bothways.tasks import TASKS, TaskName, load_name
@@ -329,12 +328,8 @@ def finetune(
     given = {name: value for name, value in {**columns, "model": model, **options}.items() if value is not None}
     _check_names(given, cls, task)
     out = _new_directory(task) if out is None else out
-    try:
+    with renamed_options({name: f"{name.removesuffix('_column')}=" for name in columns}):
         result: FineTuneResult = _train(cls(train=train, out=out, **given), callbacks=callbacks)
-    except InputError as error:
-        # The settings call these columns text_column, ...; a name in quotes is one of the data.
-        error.args = (re.sub(r"(?<!['\w])(text|label|pair)_column\b=?", r"\1=", str(error)),)
-        raise
     return result
 
 

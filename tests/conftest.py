@@ -149,7 +149,7 @@ def same_logging():
 
 @pytest.fixture(autouse=True)
 def command_line_wording():
-    """Messages as they are written in the code, with flags; tests/test_wording.py has those for callers in Python."""
+    """Messages with flags, as on the command line; tests/test_wording.py has those for callers in Python."""
     from bothways.errors import command_line
 
     with command_line():

@@ -1,15 +1,20 @@
 """Messages for callers in Python name arguments instead of flags."""
 
-import logging
+import ast
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import bothways
 from bothways.cli.main import main
-from bothways.errors import InputError, MissingFile, command_line
-from bothways.log import logger
+from bothways.errors import InputError, command_line, flag, flags
 from bothways.settings import Classify
-from bothways.training.signals import Stopped
+from bothways.settings.options import options
+from bothways.verbs import VERBS
+
+PACKAGE = Path(bothways.__file__).parent
 
 
 @pytest.fixture(autouse=True)
@@ -19,79 +24,70 @@ def command_line_wording():
         yield
 
 
-MESSAGES = {  # of the package
-    "stays frozen; --epochs 10 trains the encoder too": "stays frozen; epochs=10 trains the encoder too",
-    "a width of 128 (--learning-rate)": "a width of 128 (learning_rate)",
-    "the label is a list; texts with several labels need --multi-label": (
-        "the label is a list; texts with several labels need multi_label=True"
-    ),
-    "gives a text one label, unlike the student (--multi-label)": (
-        "gives a text one label, unlike the student (multi_label=True)"
-    ),
-    "read sentences one by one (--no-context), or add more": "read sentences one by one (context=False), or add more",
-    "on the frozen encoder: --learning-rate 0 --pooling mean --epochs 1": (
-        'on the frozen encoder: learning_rate=0, pooling="mean", epochs=1'
-    ),
-    "delete it, or add --resume": "delete it, or add resume=True",
-    "continue with --resume, or delete x": "continue with resume=True, or delete x",
-    "cross-validate with --folds 5 (finetune), which scores every row": (
-        "cross-validate with folds=5 (finetune), which scores every row"
-    ),
-    "--folds 5 scores every row": "folds=5 scores every row",
-    "or skip such rows with --on-error skip": 'or skip such rows with on_error="skip"',
-    "leave out --masking and --mask-rate": "leave out masking and mask_rate",
-    "leave out --shard or --muon-learning-rate": "leave out shard or muon_learning_rate",
-    "drop options such as --learning-rate and --family, or train": (
-        "drop options such as learning_rate and family, or train"
-    ),
-    "rename yours or use --text-column": "rename yours or use text_column",
-    "name it with --text-column or --pair-column": "name it with text_column or pair_column",
-    "--pair-column names the column": "pair_column names the column",
-    "such as --words-column 1": 'such as words_column="1"',
-    "if that is right, give --encoding windows-1252, else": 'if that is right, give encoding="windows-1252", else',
-    "give the right --encoding, or convert it first": "give the right encoding, or convert it first",
-    "give its encoding with --encoding (such as shift_jis)": "give its encoding with encoding (such as shift_jis)",
-    "fix the label, or train with --merge-labels": "fix the label, or train with merge_labels=True",
-    "lengthen (512) needs --from, the checkpoint to lengthen": (
-        "lengthen (512) needs from_checkpoint, the checkpoint to lengthen"
-    ),
-    "is for a new model; --from (bert) has its own": "is for a new model; from_checkpoint (bert) has its own",
-    "leave it out, or use --for words": 'leave it out, or use purpose="words"',
-    "(raise --batch-tokens, or give --batch-size)": "(raise batch_tokens, or give batch_size)",
-    "restart with a lower --learning-rate or --dtype float32": (
-        'restart with a lower learning_rate or dtype="float32"'
-    ),
-    "accents are kept (--strip-accents if that is wrong)": "accents are kept (strip_accents=True if that is wrong)",
-    "lower-case vocabulary (--no-lowercase: cased)": "lower-case vocabulary (lowercase=False: cased)",
-    "use --pairs none": 'use pairs="none"',
-    "use --family deberta": 'use family="deberta"',
-    "the texts (--keep-columns text)": 'the texts (keep_columns="text")',
-    "4 processes (--nproc-per-node)": "4 processes (--nproc-per-node)",
-    "use it instead: bothways embed m FILE --text-column COLUMN -o V.npy; or --folds 5": (
-        "use it instead: bothways embed m FILE --text-column COLUMN -o V.npy; or folds=5"
-    ),
-    "on the same data first (finetune tag --model m)": "on the same data first (finetune tag --model m)",
-    "a--folds/--seeds.csv: row 3": "a--folds/--seeds.csv: row 3",
-}
+FLAGS = [  # arguments of `flag`, on the command line, in Python
+    (("dev",), "--dev", "dev"),
+    (("learning_rate",), "--learning-rate", "learning_rate"),
+    (("epochs", 10), "--epochs 10", "epochs=10"),
+    (("on_error", "skip"), "--on-error skip", 'on_error="skip"'),
+    (("words_column", "1"), "--words-column 1", 'words_column="1"'),
+    (("remove", Path("old/notes")), "--remove old/notes", 'remove="old/notes"'),
+    (("resume", True), "--resume", "resume=True"),
+    (("context", False), "--no-context", "context=False"),
+    (("strip_accents", True), "--strip-accents", "strip_accents=True"),
+    (("strip_accents", False), "--keep-accents", "strip_accents=False"),
+    (("from_checkpoint",), "--from", "from_checkpoint"),
+    (("purpose", "words"), "--for words", 'purpose="words"'),
+    (("texts",), "--with", "texts"),
+]
 
 
-@pytest.mark.parametrize("message", MESSAGES)
-def test_flags_become_arguments_outside_the_command_line(message):
-    assert str(InputError(message)) == MESSAGES[message]
+@pytest.mark.parametrize(("arguments", "on_command_line", "in_python"), FLAGS)
+def test_an_option_is_a_flag_or_an_argument(arguments, on_command_line, in_python):
+    assert flag(*arguments) == in_python
     with command_line():
-        assert str(InputError(message)) == message
+        assert flag(*arguments) == on_command_line
+    options = {"learning_rate": 0, "pooling": "mean"}
+    assert flags(options) == 'learning_rate=0, pooling="mean"'
+    with command_line():
+        assert flags(options) == "--learning-rate 0 --pooling mean"
 
 
-def test_every_kind_of_message_speaks_python(caplog):
-    assert str(MissingFile("no such file; give --dev")) == "no such file; give dev"
-    assert str(Stopped("go on with --resume")) == "go on with resume=True"
-    with caplog.at_level(logging.INFO, logger="bothways"):
-        logger.info("%d labels; --folds %d scores all", 3, 5)
-        with command_line():
-            logger.warning("give --dev")
-    assert caplog.messages == ["3 labels; folds=5 scores all", "give --dev"]
+def test_worker_processes_write_as_their_command_does():
+    code = "from bothways.errors import flag; print(flag('dev'))"
+    for context, expected in ((command_line(), "--dev\n"), (command_line(False), "dev\n")):
+        with context:
+            assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == expected
+
+
+def test_every_flag_in_a_message_is_an_option_as_the_command_line_writes_it():
+    by_name = {}
+    for verb in VERBS.values():
+        for option in options(verb.settings_class):
+            by_name.setdefault(option.name, []).append(option)
+    seen = set()
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "flag":
+                name, *values = (part.value if isinstance(part, ast.Constant) else None for part in node.args)
+                seen.add((name, values[0] if values else None))
+    seen = {(name, value) for name, value in seen if name is not None}
+    assert len(seen) > 60
+    with command_line():
+        for name, value in seen:
+            named = by_name[name]
+            written = flag(name, value).split(" ")[0]
+            assert any(written in (*option.flags, option.negative) for option in named), name
+            assert value is None or any(option.is_switch == isinstance(value, bool) for option in named), name
+            choices = {choice for option in named for choice in option.choices}
+            assert not choices or value is None or value in choices, name
+
+
+def test_every_kind_of_message_has_the_names_of_its_caller(capsys):
     with pytest.raises(InputError, match="leave out dev,"):
         Classify(train="t.csv", out="o", dev="d.csv", folds=3)
+    with pytest.raises(SystemExit):
+        main(["finetune", "classify", "--train", "t.csv", "-o", "o", "--dev", "d.csv", "--folds", "3"])
+    assert "leave out --dev," in capsys.readouterr().err
 
 
 def test_the_command_line_keeps_its_flags(tmp_path, capsys):

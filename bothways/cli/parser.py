@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from bothways.errors import UsageError, nearest_name
 from bothways.log import print_lines
 from bothways.pretrained import DEFAULT
-from bothways.settings.options import Option, options
+from bothways.settings.options import Option, docstrings, options
 from bothways.verbs import VERBS
 
 FEW = 14  # --help shows all options of a verb that has no more
@@ -24,7 +24,7 @@ INDENT = 26  # columns before the meaning of an option
 NAME_OF_FILES = re.compile(r"://|[*]|\.\w{1,8}$")  # what a text on the command line rarely has
 
 
-class _Parser(ArgumentParser):
+class _OptionParser(ArgumentParser):
     """Raises UsageError instead of printing."""
 
     def error(self, message: str) -> NoReturn:
@@ -34,11 +34,11 @@ class _Parser(ArgumentParser):
 def parse(verb: str, words: Sequence[str]) -> Any:
     """The settings of a verb from its words. InputError for wrong ones; SystemExit after --help and --help-all."""
     settings_class = VERBS[verb].settings_class
-    known = options(settings_class)
     if {"-h", "--help", "--help-all"} & {*words}:
         print_lines(*help_lines(verb, shows_all="--help-all" in words))
         sys.exit(0)
-    parser = _Parser(prog=f"bothways {verb}", add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
+    parser = _OptionParser(prog=f"bothways {verb}", add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
+    known = options(settings_class, with_help=False)
     for option in known:
         _add(parser, option)
     namespace, rest = parser.parse_known_intermixed_args([*words])
@@ -49,7 +49,8 @@ def parse(verb: str, words: Sequence[str]) -> Any:
     for option in known:
         if option.is_required and option.name not in values:
             if not option.mark.is_argument:
-                parser.error(f"{'/'.join(option.flags)} is missing: {option.help}")
+                meaning = docstrings(settings_class)[option.name]
+                parser.error(f"{'/'.join(option.flags)} is missing: {meaning}")
             values[option.name] = ()  # the settings name what is needed
     return settings_class(**values)
 

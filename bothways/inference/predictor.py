@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 import numpy as np
 
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, flag, format_count
 from bothways.inference.reading import ReadOptions, Rows, Texts, check_pairs
 from bothways.log import logger
 from bothways.tasks import TASKS, arrays
@@ -382,7 +382,8 @@ class Predictor:
         """Warn once that the decoder of pre-training (DeBERTa's EMD) is missing."""
         if self.description.settings.get("objective") == "enhanced" and not self._warned:
             logger.warning(
-                "the enhanced mask decoder (--objective enhanced) is not saved with the model; words are guessed "
+                f"the enhanced mask decoder ({flag('objective', 'enhanced')}) is not saved with the model; "
+                "words are guessed "
                 "without it"
             )
             self._warned = True

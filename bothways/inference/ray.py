@@ -15,7 +15,7 @@ from socket import create_connection
 from threading import Thread
 from typing import Any, TypeVar
 
-from bothways.errors import InputError, join_names
+from bothways.errors import InputError, flag, join_names
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.tasks import TASKS
@@ -85,12 +85,15 @@ def _watched(done: Any, names: list[str]) -> Iterator[Any]:
         except Empty:
             raise InputError(
                 f"no part has ended for {STALL / 60:g} minutes, of {len(names) - index:,} that Ray should place "
-                f"({join_names(names, 3)} ...); look at the cluster (ray status), then continue with --resume"
+                f"({join_names(names, 3)} ...); look at the cluster (ray status), then continue with "
+                f"{flag('resume', True)}"
             ) from None
         if isinstance(error, InputError):
             raise error
         if error is not None:
-            raise InputError(f"Ray: {str(error).strip().splitlines()[-1]}; continue with --resume") from error
+            raise InputError(
+                f"Ray: {str(error).strip().splitlines()[-1]}; continue with {flag('resume', True)}"
+            ) from error
         yield result
 
 

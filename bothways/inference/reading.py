@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.tasks.arguments import whole_number
 from bothways.tasks.windows import WINDOW, Long, WindowPolicy
 
@@ -74,7 +74,7 @@ def check_pairs(described: "Description", has_pairs: bool, source: object) -> No
     """InputError if a source has pairs and the model was fine-tuned on single texts, or the reverse."""
     if described.metadata.get("reads_pairs") not in (has_pairs, None):
         actual, expected = ("pairs", "single texts") if has_pairs else ("single texts", "pairs")
-        option = "--text-column" if has_pairs else "--pair-column"
+        option = flag("text_column") if has_pairs else flag("pair_column")
         raise InputError(
             f"{source}: has {actual}, but the model was fine-tuned on {expected}; name the columns to read with "
             f"{option}"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.io import SURROGATES
 from bothways.search.words import InvertedList
 
@@ -57,7 +57,7 @@ def check_is_store(directory: Path) -> None:
     if not is_store(directory):
         raise InputError(
             f"{directory / DATABASE}: not known to be a search index, so it is left as it is; index into another "
-            "directory with --out"
+            f"directory with {flag('out')}"
         )
 
 

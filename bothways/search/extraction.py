@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.cloud import local_file
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.io import SURROGATES, fsync, full_disk_named, to_json
 from bothways.log import ProgressBar, escape_controls, logger
 from bothways.model.checkpoint import hub
@@ -101,7 +101,8 @@ def check_target(out: Path, state: Path, *, resume: bool) -> None:
         raise InputError(f"{out}: already exists; name a new file, or delete that one")
     if state.exists() and not resume:
         raise InputError(
-            f"{out}: an extraction was interrupted; continue with --resume, or delete {state} to start again"
+            f"{out}: an extraction was interrupted; continue with {flag('resume', True)}, or delete {state} "
+            "to start again"
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.text.data.text_encodings import decode_marked
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def compile_patterns(lines: Sequence[str]) -> "GitIgnoreSpec":
     try:
         return GitIgnoreSpec.from_lines(lines)
     except (ValueError, re.error) as error:
-        raise InputError(f"--glob {' '.join(lines)!r}: not a pattern ({error}); write it like *.md") from None
+        raise InputError(f"{flag('glob')} {' '.join(lines)!r}: not a pattern ({error}); write it like *.md") from None
 
 
 def _is_pattern(line: str) -> bool:

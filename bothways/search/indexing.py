@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from bothways.cloud import local_file
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.log import LINE_EVERY, ProgressBar, logger, show_progress, working
 from bothways.search.database import DATABASE, check_is_store
 from bothways.search.folder import FoundFile, find_documents
@@ -67,7 +67,9 @@ def index(
         check_is_store(store)  # before anything is written beside it
     with writer_lock(store) as is_locked:
         if not is_locked:
-            raise InputError(f"{store}: another process is indexing into it; wait for it to end, or name another --out")
+            raise InputError(
+                f"{store}: another process is indexing into it; wait for it to end, or name another {flag('out')}"
+            )
         writer = StoreWriter(
             store, static=open_vectors("static", static_model), static_model=static_model, language=language
         )
@@ -167,7 +169,7 @@ def _overlapping(writer: StoreWriter, folders: Sequence[Path], result: Indexed) 
             else:
                 result.deleted += writer.remove_root(root)
         elif root not in folders and not root.exists():
-            logger.warning(f"{root}: no longer there; its files stay in the index until --remove {root}")
+            logger.warning(f"{root}: no longer there; its files stay in the index until {flag('remove', root)}")
     return sorted(dict.fromkeys([*folders, *inside]), key=lambda path: len(path.parts))
 
 

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, flag
 from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding, guess_utf16, has_ascii_newlines
 from bothways.text.data.text_files import (
     DECOMPRESSION_ERRORS,
@@ -121,4 +121,4 @@ def _too_large(path: Path, size: str) -> InputError:
 
 
 def _is_binary(path: Path) -> InputError:
-    return InputError(f"{path}: a binary file (it has NUL bytes); give text, or its --encoding")
+    return InputError(f"{path}: a binary file (it has NUL bytes); give text, or its {flag('encoding')}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, flag
 from bothways.io import SURROGATES
 from bothways.search.plain_text import (
     LARGEST_FILE,
@@ -93,7 +93,7 @@ def read_parts(path: Path, *, encoding: str | None = None) -> Iterator[DocumentP
         reason = error.strerror or str(error)
         raise InputError(f"{path}: cannot be read ({reason}); fix its permissions or copy it again") from None
     except UnicodeError as error:
-        raise InputError(f"{path}: cannot be decoded ({error}); give its --encoding") from None
+        raise InputError(f"{path}: cannot be decoded ({error}); give its {flag('encoding')}") from None
 
 
 def _encodable(part: DocumentPart) -> DocumentPart:

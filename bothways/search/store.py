@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from bothways.cloud import as_path
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.log import logger
 from bothways.search import spaces
 from bothways.search.database import Database
@@ -215,7 +215,7 @@ class Store:
             if getattr(model, "space", None) != expected:
                 raise InputError(
                     f"{self.directory}: its static vectors are not fitted to its encoder, so they cannot search the "
-                    "encoder's vectors; leave out --fast"
+                    f"encoder's vectors; leave out {flag('fast')}"
                 )
             return np.asarray(vectors_NH @ model.embed([query])[0])
         model = open_vectors(space, self.database.get(f"{space}_model"))

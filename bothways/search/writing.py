@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bothways.cloud import as_path
-from bothways.errors import InputError, join_names
+from bothways.errors import InputError, flag, join_names
 from bothways.log import logger
 from bothways.search.database import Database
 from bothways.search.passages import Passage
@@ -113,7 +113,7 @@ class StoreWriter:
         if known not in (None, value):
             raise InputError(
                 f"{self.directory}: indexed with {key.replace('_', ' ')} {known}, not {value}; name another store with "
-                "--out, or delete this one"
+                f"{flag('out')}, or delete this one"
             )
         if known is None:
             self.database.put(**{key: value})

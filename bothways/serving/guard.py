@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bothways.errors import flag
 from bothways.serving.bodies import Refusal
 from bothways.serving.exchange import CLOSE, LEFT, Record, error_response
 from bothways.serving.inference_queue import Limits
@@ -172,7 +173,9 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
         path, host, origin = scope["path"], headers.get("host", ""), headers.get("origin")
         if not self.access.knows_host(host):
-            return Refusal(403, f"host {host_name(host) or 'none'} is not this server; --allow-host names others")
+            return Refusal(
+                403, f"host {host_name(host) or 'none'} is not this server; {flag('allow_host')} names others"
+            )
         if origin is not None and host_of_origin(origin) != host.lower():
             return Refusal(403, "the page is of another origin; this server answers its own page only")
         is_open = scope["method"] in ("GET", "HEAD") and (path in OPEN_PATHS or path.endswith(PAGE_FILES))

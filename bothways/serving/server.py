@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError, UsageError
+from bothways.errors import InputError, UsageError, flag
 from bothways.io import SURROGATES, Files
 from bothways.log import logger, print_json, print_message
 from bothways.pretrained import DEFAULT
@@ -184,8 +184,9 @@ def check_address(settings: Serve, keys: Sequence[str]) -> None:
     """UsageError if other machines could use the server without a key, and nobody has allowed it."""
     if not keys and settings.auth and not is_loopback(settings.host):
         raise UsageError(
-            f"host ({settings.host}) is open to other machines; set {KEY_VARIABLE}, name --api-key-file, or allow "
-            "everybody with --no-auth"
+            f"host ({settings.host}) is open to other machines; set {KEY_VARIABLE}, name "
+            f"{flag('api_key_file')}, or allow "
+            f"everybody with {flag('auth', False)}"
         )
 
 

@@ -20,6 +20,7 @@ from bothways.settings.fields import (
     Converted,
     Mark,
     argument,
+    mark_of,
     option,
 )
 from bothways.settings.tables_in_memory import Table, TableSource
@@ -115,7 +116,7 @@ class Checked:
             if getattr(self, name, None) == () and not getattr(self, "static", False):
                 raise InputError(f"{name} is empty; name at least one file")
         for field in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
-            check_bounds(field.name, getattr(self, field.name), field.metadata["option"])
+            check_bounds(field.name, getattr(self, field.name), mark_of(field))
         if (language := getattr(self, "language", "en")) not in LANGUAGES:
             raise InputError(
                 f"language ({language}) has no rules for sentence splitting; choose the closest of "

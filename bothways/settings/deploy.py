@@ -41,7 +41,7 @@ class Quantize(TextColumns, Checked, NumberFormat, Printed):
 
 
 @settings
-class Pack(Printed):
+class Pack(Checked, Printed):
     """Pack a model: its word table and layers in few bits, for shipping. It is unpacked when it is loaded."""
 
     model: Location = argument("DIR")
@@ -55,7 +55,7 @@ class Pack(Printed):
 
 
 @settings
-class Unpack(Printed):
+class Unpack(Checked, Printed):
     """Unpack a model into float32 weights in the Hugging Face layout, which transformers and sentence-transformers
     read."""
 
@@ -66,7 +66,7 @@ class Unpack(Printed):
 
 
 @settings
-class Merge(Printed):
+class Merge(Checked, Printed):
     """Merge an adapter (LoRA, or biases) into the model that it belongs to, as plain weights which every library
     reads."""
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.settings.base import DataList, settings
 from bothways.settings.fields import (
     MODEL,
@@ -98,10 +98,12 @@ class Distill(TextTraining):
 
     def __post_init__(self) -> None:
         if not self.corpus and not self.static:
-            raise InputError("corpus is empty; name at least one file, or use --static")
+            raise InputError(f"corpus is empty; name at least one file, or use {flag('static', True)}")
         super().__post_init__()
         if self.dimensions and not self.static:
-            raise InputError(f"dimensions ({self.dimensions}) is for --static; use hidden_size for a student")
+            raise InputError(
+                f"dimensions ({self.dimensions}) is for {flag('static', True)}; use hidden_size for a student"
+            )
         sizes = [name for name in ("keep_layers", "layers", "hidden_size", "intermediate_size") if getattr(self, name)]
         if self.student and (sizes := [*sizes, *(["vocab_size"] if self.vocab_size else [])]):
             raise InputError(f"{sizes[0]} is for a student made from the teacher; {self.student} has its own sizes")

@@ -7,7 +7,7 @@ A `Location` is where something is read or written: a path of the file system, o
 
 import math
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, Field, dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -60,6 +60,15 @@ class Mark:
     is_first: bool = False
     is_argument: bool = False
     is_repeated: bool = False
+
+
+PLAIN = Mark(TASK)  # of a field that is declared without a mark
+
+
+def mark_of(field: Field[Any]) -> Mark:
+    """The mark of a field of settings."""
+    mark: Mark = field.metadata.get("option", PLAIN)
+    return mark
 
 
 def option(

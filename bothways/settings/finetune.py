@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.pretrained import DEFAULT
 from bothways.settings.base import (
     Compute,
@@ -140,7 +140,7 @@ class FineTune(Adapters, Encoded, Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.unlabelled and not self.is_distilled:
-            reason = "without --teacher" if self.teacher is None else "with --alpha 0"
+            reason = f"without {flag('teacher')}" if self.teacher is None else f"with {flag('alpha', 0)}"
             raise InputError(f"unlabelled ({self.unlabelled[0]}) has no effect {reason}: only a teacher labels it")
         if self.adapter and (other := next((name for name in ("freeze", "keep_layers") if getattr(self, name)), "")):
             reason = "nothing else of the model is trained" if other == "freeze" else "it belongs to the whole model"
@@ -150,7 +150,8 @@ class FineTune(Adapters, Encoded, Recipe):
         separate = [name for name in ("dev", "test") if getattr(self, name)]
         if self.folds and separate:
             raise InputError(
-                f"folds ({self.folds}) divides only --train; leave out --{separate[0]}, or put all rows into one file"
+                f"folds ({self.folds}) divides only {flag('train')}; leave out {flag(separate[0])}, or put "
+                "all rows into one file"
             )
         if self.folds and self.seeds > 1:
             raise InputError(
@@ -194,7 +195,8 @@ class Grouped(FineTune):
         super().__post_init__()
         if self.group_column is not None and self.dev:
             raise InputError(
-                f"group_column ({self.group_column}) has no effect with --dev, since --train is not split then; "
+                f"group_column ({self.group_column}) has no effect with {flag('dev')}, since {flag('train')} "
+                "is not split then; "
                 "leave out one of them"
             )
 

@@ -5,14 +5,13 @@ import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, Literal, get_args, get_origin
 
 from bothways.settings.conversion import declared_types, members
-from bothways.settings.fields import GROUPS, Mark
+from bothways.settings.fields import GROUPS, Mark, mark_of
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,10 @@ class Option:
 METAVARS = {Path: "PATH", int: "N", float: "X"}
 
 
-@cache
-def options(settings_class: type[Any]) -> Sequence[Option]:
-    """The options of a settings class, in the order of the groups; within a group, in that of the fields."""
-    types, helps = declared_types(settings_class), docstrings(settings_class)
+def options(settings_class: type[Any], *, with_help: bool = True) -> Sequence[Option]:
+    """The options of a settings class, in the order of the groups; within a group, in that of the fields. with_help:
+    whether to read their help from the source, which takes some milliseconds."""
+    types, helps = declared_types(settings_class), docstrings(settings_class) if with_help else {}
     listed = [_option(field, types[field.name], helps.get(field.name, "")) for field in fields(settings_class)]
     order = ("arguments", *GROUPS)
     return sorted(listed, key=lambda option: order.index(option.mark.group))
@@ -98,7 +97,7 @@ def _option(field: Any, declared: Any, text: str) -> Option:
     kinds = members(declared)
     items = next((get_args(kind)[0] for kind in kinds if get_origin(kind) is tuple), None)
     kinds = kinds if items is None else members(items)
-    return Option(field.name, field.metadata["option"], kinds, field.default, text, items is not None)
+    return Option(field.name, mark_of(field), kinds, field.default, text, items is not None)
 
 
 def docstrings(settings_class: type[Any]) -> dict[str, str]:

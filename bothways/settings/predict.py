@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.pretrained import DEFAULT
 from bothways.settings.base import (
     Checked,
@@ -101,19 +101,23 @@ class Predict(Windows, Encoded, Parts, Checked, Compute, Printed):
         if (self.cloze is None) != (not self.words):
             raise InputError("cloze and words need each other: a phrase with [MASK], and the words to choose from")
         if self.text is None and self.pair is not None:
-            raise InputError(f"pair ({self.pair!r}) is the second text of --text; give both, or a file")
+            raise InputError(f"pair ({self.pair!r}) is the second text of {flag('text')}; give both, or a file")
         if self.text is not None and self.file != "-":
             raise InputError(f"file ({self.file}) and text ({self.text!r}) exclude each other; leave one out")
         if self.escape_formulas and (self.out is None or self.out.suffix not in (".csv", ".tsv")):
-            raise InputError("escape_formulas is for a .csv or .tsv; name one with --out")
+            raise InputError(f"escape_formulas is for a .csv or .tsv; name one with {flag('out')}")
         if self.label_next is not None:
             self._check_label_next()
         if self.out is None and (self.workers or self.ray or self.mixed or self.dry_run):
-            raise InputError("workers, ray, mixed and dry_run are for an output file or directory; name it with --out")
+            raise InputError(
+                f"workers, ray, mixed and dry_run are for an output file or directory; name it with {flag('out')}"
+            )
 
     def _check_label_next(self) -> None:
         if self.out is None:
-            raise InputError(f"label_next ({self.label_next}) writes rows to be filled in; name a .csv with --out")
+            raise InputError(
+                f"label_next ({self.label_next}) writes rows to be filled in; name a .csv with {flag('out')}"
+            )
         for name in ("text", "keep_columns", "top", "coverage", "resume", "workers", "dry_run"):
             if getattr(self, name) not in (None, False):
                 reason = "it keeps all columns" if name == "keep_columns" else "it chooses rows of a file"

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.settings.base import (
     DataList,
     Device,
@@ -144,16 +144,23 @@ class Pretrain(TextTraining):
                 "has its own tokenizer"
             )
         if self.from_checkpoint and self.family:
-            raise InputError(f"family ({self.family}) is for a new model; --from ({self.from_checkpoint}) has its own")
+            raise InputError(
+                f"family ({self.family}) is for a new model; {flag('from_checkpoint')} "
+                f"({self.from_checkpoint}) has its own"
+            )
         for name in ("model", "vocab_size", "lowercase", "strip_accents"):
             if self.from_checkpoint and (value := getattr(self, name)) != getattr(Pretrain, name):
-                raise InputError(f"{name} ({value}) is for a new model; --from ({self.from_checkpoint}) has its own")
+                raise InputError(
+                    f"{name} ({value}) is for a new model; {flag('from_checkpoint')} "
+                    f"({self.from_checkpoint}) has its own"
+                )
         for name in ("lowercase", "strip_accents"):
             if self.tokenizer and (value := getattr(self, name)) != getattr(Pretrain, name):
                 raise InputError(f"{name} ({value}) is for a learned vocabulary; {self.tokenizer} has its own rules")
         if self.lengthen and not self.from_checkpoint:
-            raise InputError(f"lengthen ({self.lengthen}) needs --from, the checkpoint to lengthen")
+            raise InputError(f"lengthen ({self.lengthen}) needs {flag('from_checkpoint')}, the checkpoint to lengthen")
         if self.extend_vocab and not self.from_checkpoint:
             raise InputError(
-                f"extend_vocab ({self.extend_vocab}) needs --from, the checkpoint whose vocabulary to extend"
+                f"extend_vocab ({self.extend_vocab}) needs {flag('from_checkpoint')}, the checkpoint whose "
+                "vocabulary to extend"
             )

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.pretrained import DEFAULT, STATIC
 from bothways.settings.base import Checked, Compute, How, Printed, settings
 from bothways.settings.fields import (
@@ -53,7 +53,7 @@ class Index(SearchModels, Checked, Compute, Printed):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.folders and not self.remove:
-            raise InputError("folders is empty; name at least one folder, or one to forget with --remove")
+            raise InputError(f"folders is empty; name at least one folder, or one to forget with {flag('remove')}")
 
 
 @settings

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from bothways.device import choose_device
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, flag, format_count
 from bothways.log import logger, muted, working
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import check_can_cut, cut, cut_config, reason_against_cutting
@@ -117,7 +117,7 @@ def structure_of_share(config: EncoderConfig, share: float, parts: Sequence[str]
     if actual > share + 0.5 / config.num_hidden_layers:
         raise InputError(
             f"size ({share:g}) cannot be reached by cutting {' and '.join(parts)}: the least is {actual:.2f}; allow "
-            "more with --parts"
+            f"more with {flag('parts')}"
         )
     return found
 
@@ -391,7 +391,7 @@ def warn_of_known_rows(training: FineTune, loaded: Checkpoint) -> None:
     if same and not training.test and not split_as_now:
         logger.warning(
             f"{training.train}: the model was trained on these rows, so its own score on a part of them is too high; "
-            "name other labelled rows with --test"
+            f"name other labelled rows with {flag('test')}"
         )
 
 
@@ -403,7 +403,7 @@ def warn_of_few_rows(task: TrainingTask, max_drop: float) -> None:
     if doubt > max_drop:
         logger.warning(
             f"dev has {format_count(rows, 'row')}, where a drop is known to about +- {doubt:.1f} points, more than the "
-            f"{max_drop:g} allowed; give more with --dev, and look at the drop on other rows (--test)"
+            f"{max_drop:g} allowed; give more with {flag('dev')}, and look at the drop on other rows ({flag('test')})"
         )
 
 

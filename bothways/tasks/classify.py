@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bothways.errors import InputError, RowLocation, format_count, join_names
+from bothways.errors import InputError, RowLocation, flag, format_count, join_names
 from bothways.log import escape_line
 from bothways.measure import metrics, report
 from bothways.measure.linear.regressions import Kind
@@ -399,7 +399,9 @@ class Classification(TextTask):
         check_task(teacher, self.name, self.settings.teacher)
         if teacher.multi_label != self.settings.multi_label:
             kind = "several labels" if teacher.multi_label else "one label"
-            raise InputError(f"{self.settings.teacher}: gives a text {kind}, unlike the student (--multi-label)")
+            raise InputError(
+                f"{self.settings.teacher}: gives a text {kind}, unlike the student ({flag('multi_label', True)})"
+            )
         teacher = with_labels(teacher, "classes", self.names, self.settings.teacher)
         return replace(self, pretrained=teacher, data=self.encode_for(teacher))
 
@@ -431,7 +433,7 @@ class Classification(TextTask):
 def check_cloze(settings: Classify, train: Table) -> None:
     """InputError for data that a cloze classifier does not read."""
     if train.pairs is not None or settings.multi_label:
-        kind = "pairs of texts" if train.pairs is not None else "several labels (--multi-label)"
+        kind = "pairs of texts" if train.pairs is not None else f"several labels ({flag('multi_label', True)})"
         raise InputError(f"cloze ({settings.cloze!r}) is for single texts with one label each, not for {kind}")
 
 
@@ -458,7 +460,7 @@ def read_label_names(tables: Sequence[Table], source: Any, *, multi_label: bool)
     names = tuple(sorted({label for _, label in labelled}))
     lists = [where for where, label in labelled if _is_list(label)]
     if lists and has_named_columns(source):
-        raise InputError(f"{lists[0]}: the label is a list; texts with several labels need --multi-label")
+        raise InputError(f"{lists[0]}: the label is a list; texts with several labels need {flag('multi_label', True)}")
     if len(names) < 2:
         raise InputError(f"{source}: only one class ({names[0]!r}); a classifier needs at least two")
     return names

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.measure import metrics
 from bothways.measure.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.model.checkpoint.formats.hugging_face import POOLER
@@ -238,8 +238,8 @@ class PairSummary(Summary):
                 warnings.append(f"{num_empty:,} of {len(part.texts[0]):,} pairs of {split} have an empty text")
         if (isolated := self.task.num_isolated) > len(self.task.data["train"].sizes) / 100:
             warnings.append(
-                f"{isolated:,} pairs are alone in their step and have no negatives (raise --batch-tokens, or "
-                "give --batch-size)"
+                f"{isolated:,} pairs are alone in their step and have no negatives (raise {flag('batch_tokens')}, or "
+                f"give {flag('batch_size')})"
             )
         return warnings
 
@@ -276,7 +276,7 @@ class Embedding(TrainingTask):
         if task.num_isolated == len(data["train"].sizes):
             raise InputError(
                 f"batch_tokens ({settings.batch_tokens or BATCH_TOKENS}) holds a single pair per step, which has no "
-                "negatives; raise it, or give --batch-size"
+                f"negatives; raise it, or give {flag('batch_size')}"
             )
         return task
 
@@ -405,7 +405,8 @@ def score_range(scores: np.ndarray | None, source: object) -> tuple[float, float
     low, high = float(scores.min()), float(scores.max())
     if low == high:
         raise InputError(
-            f"{source}: all scores are {low:g}; there is nothing to learn. To ignore scores, use --objective pairs"
+            f"{source}: all scores are {low:g}; there is nothing to learn. To ignore scores, use "
+            f"{flag('objective', 'pairs')}"
         )
     return (0.0, 1.0) if low >= -1 and high <= 1 else (low, high)
 
@@ -484,7 +485,8 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextP
     """
     if settings.objective == "scores" and settings.negative_column is not None:
         raise InputError(
-            f"negative_column ({settings.negative_column}) is for pairs; leave it out, or use --objective pairs"
+            f"negative_column ({settings.negative_column}) is for pairs; leave it out, or use "
+            f"{flag('objective', 'pairs')}"
         )
     objective, pairs_by_split = settings.objective, dict[str, TextPairs]()
     for name, path in settings.sources.items():  # train is the first

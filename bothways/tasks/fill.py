@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bothways.errors import InputError, shorten
+from bothways.errors import InputError, flag, shorten
 from bothways.model.families import FAMILIES
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import MASK
@@ -203,7 +203,8 @@ class FillTask(Task):
 
         if columns.window is not None:
             raise InputError(
-                f"window ({columns.window}) is for texts with labels; masked words are read --max-length at a time"
+                f"window ({columns.window}) is for texts with labels; masked words are read "
+                f"{flag('max_length')} at a time"
             )
         model.warn_of_lost_decoder()
         column = columns.text_column or "text"

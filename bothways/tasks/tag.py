@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from bothways.errors import InputError, format_count, join_names
+from bothways.errors import InputError, flag, format_count, join_names
 from bothways.log import escape_line, muted
 from bothways.measure import metrics, report
 from bothways.measure.metrics.entities import entity_scores
@@ -389,7 +389,7 @@ class Tagging(TrainingTask):
             split: [sentence for sentence in rows if find_illegal_tag(sentence.tags, scheme)]
             for split, rows in sentences.items()
         }
-        hint = "; read sentences one by one (--no-context), or add more" if settings.context else ""
+        hint = f"; read sentences one by one ({flag('context', False)}), or add more" if settings.context else ""
         return Tagging(settings, pretrained, tagset, texts, data, illegal, notes, hint)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
@@ -599,7 +599,9 @@ class TagTask(Task):
             fix = "split the file"
             if not has_named_columns(gold):
                 fix = "leave it out: gold tags are read from the second-to-last column, predictions from the last"
-            raise InputError(f"{gold}: --tags-column ({tags_column}) is the same for gold and predictions; {fix}")
+            raise InputError(
+                f"{gold}: {flag('tags_column')} ({tags_column}) is the same for gold and predictions; {fix}"
+            )
         gold_column = "-2" if predictions == gold and tags_column is None else tags_column
         scheme = None if columns.scheme == "auto" else columns.scheme
         named: dict[str, Any] = {

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.offsets import BertWords, align_words, bert_words
@@ -189,7 +189,9 @@ def detect_or_check_scheme(sentences: Sequence[Sentence], requested: Scheme | Li
     for sentence in sentences:
         if illegal := find_illegal_tag(sentence.tags, scheme):
             word = f"word {illegal.position + 1} of the sentence, {sentence.words[illegal.position]!r}"
-            raise InputError(f"{sentence.where}: {word}: {illegal.why}; correct the tag, or give another --scheme")
+            raise InputError(
+                f"{sentence.where}: {word}: {illegal.why}; correct the tag, or give another {flag('scheme')}"
+            )
     return scheme
 
 

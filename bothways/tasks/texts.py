@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.log import logger, muted
 from bothways.model.checkpoint.description import cloze_phrase
 from bothways.model.config import encodes_separately
@@ -162,7 +162,8 @@ class TextTask(TrainingTask):
         """This task with encoded texts and these targets."""
         if self.settings.pooling == "pair" and self.tables["train"].pairs is None:
             raise InputError(
-                f"pooling (pair) is for pairs of texts, but {self.settings.train} has single ones; --pair-column names "
+                f"pooling (pair) is for pairs of texts, but {self.settings.train} has single ones; "
+                f"{flag('pair_column')} names "
                 "the column of the second texts"
             )
         data = self.encode(self.pretrained, targets, self.pair_features is not None, self.settings.cloze)

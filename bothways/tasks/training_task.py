@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from bothways.errors import InputError, location_columns
+from bothways.errors import InputError, flag, location_columns
 from bothways.measure import report
 from bothways.measure.linear.tfidf import TfidfModel
 from bothways.measure.metrics.label_errors import LabelError
@@ -410,7 +410,7 @@ def check_task(teacher: Checkpoint, task: str, source: object) -> None:
     if (actual := task_from_heads(teacher.model.num_outputs, teacher)) != task:
         raise InputError(
             f"{source}: a model for {actual} cannot teach {task}; fine-tune it on the same data first "
-            f"(finetune {task} --model {source})"
+            f"(finetune {task} {flag('model', source)})"
         )
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.rng import Purpose, generator
 from bothways.text.batch import Batch
 
@@ -163,7 +163,7 @@ def _in_turn(tasks: Iterator[Task], pipes: Sequence[Connection]) -> Iterator[Any
 def _killed(num_processes: int) -> InputError:
     return InputError(
         f"one of {num_processes} processes that build batches was killed, probably because memory ran out; free some "
-        "memory, and go on with --resume"
+        f"memory, and go on with {flag('resume', True)}"
     )
 
 

@@ -19,7 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from bothways.device import CPU
-from bothways.errors import InputError, UsageError
+from bothways.errors import InputError, UsageError, flag
 from bothways.log import muted
 from bothways.text.batch import Batch
 from bothways.training.losses import Losses
@@ -131,7 +131,7 @@ def process_group(device: torch.device = CPU, timeout: timedelta = TIMEOUT) -> I
             raise
         raise InputError(
             f"process {processes.rank}: the connection to another process is lost, whose own message says why; "
-            "--resume goes on from the last checkpoint"
+            f"{flag('resume', True)} goes on from the last checkpoint"
         ) from error
     finally:
         _watches.pop().end()
@@ -188,7 +188,9 @@ class Replica(nn.Module):
         if not self.sharded:
             return torch.stack([(value * 0).sum().float() for value in self.module.parameters()]).sum()
         if self.last_batch is None:  # FSDP gathers weights only in a real forward
-            raise InputError("a process has no text in the first step, which --shard needs; use larger batches")
+            raise InputError(
+                f"a process has no text in the first step, which {flag('shard', True)} needs; use larger batches"
+            )
         return self.forward(self.last_batch, totals)[0] * 0
 
 

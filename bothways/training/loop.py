@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.device import CPU
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.rng import Purpose, derive_seed
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gradient_sync, sum_by_name
@@ -68,7 +68,8 @@ def fit(
                 names = ", ".join(chain(*processes.gather([fingerprint(batch) for batch in micro_batches])))
                 raise InputError(
                     f"step {progress.step}: loss {row['loss']}, gradient norm {row['norm']}, batch {names}; last good "
-                    f"checkpoint: {checkpoints.last or 'none'}; restart with a lower --learning-rate or --dtype float32"
+                    f"checkpoint: {checkpoints.last or 'none'}; restart with a lower {flag('learning_rate')} "
+                    f"or {flag('dtype', 'float32')}"
                 )
             progress = replace(progress, seconds=progress.seconds + time.perf_counter() - began)
             write({**progress.row, "split": "train", **row})
@@ -82,7 +83,7 @@ def fit(
             if (last and checkpoints.at_end) or save_due or stop:
                 checkpoints.save(progress, trainer.optimizer.state(), metrics.get("loss"), options.dtype)
             if stop and not (last and checkpoints.at_end):
-                raise Stopped(f"stopped at step {progress.step:,}; go on with --resume")
+                raise Stopped(f"stopped at step {progress.step:,}; go on with {flag('resume', True)}")
     trainer.optimizer.write_masters(module)
     module.to("cpu").eval()
     return progress
@@ -97,7 +98,7 @@ def _memory_error(device: torch.device, step: int, micro_batches: Sequence[Batch
     most = max(batch.num_tokens for batch in micro_batches)
     return InputError(
         f"out of memory on {device} at step {step:,}, whose largest micro-batch has {most:,} tokens; lower "
-        "--batch-tokens, or raise --gradient-accumulation, which computes the same in smaller parts"
+        f"{flag('batch_tokens')}, or raise {flag('gradient_accumulation')}, which computes the same in smaller parts"
     )
 
 

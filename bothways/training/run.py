@@ -16,7 +16,7 @@ import torch
 
 import bothways
 from bothways.device import CPU, describe_hardware
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.io import full_disk_named, list_entries, remove_leftovers, to_json, write_atomic
 from bothways.log import logger, working
 from bothways.model.checkpoint import hub
@@ -88,7 +88,8 @@ class Run:
     def _refuse_unless(self, resume: bool) -> None:
         if not resume and (self.directory / METADATA_FILE).exists():
             raise InputError(
-                f"{self.directory}: already contains a run; choose another directory, delete it, or add --resume"
+                f"{self.directory}: already contains a run; choose another directory, delete it, or add "
+                f"{flag('resume', True)}"
             )
 
     def _open(self, resume: bool) -> None:

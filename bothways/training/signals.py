@@ -10,16 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from bothways.errors import for_caller
-
 GRACE_SECONDS = 1.0  # torchrun forwards the Ctrl-C that the terminal also sends
 
 
 class Stopped(Exception):
     """A run was asked to stop and saved a checkpoint. The message is one line for the user."""
-
-    def __str__(self) -> str:
-        return for_caller(super().__str__())
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes, Replica, gradient_sync, replicate, shard
 from bothways.training.losses import Counts, Losses
@@ -52,7 +52,8 @@ class Trainer:
         if self.sharded:
             if options.muon_learning_rate:
                 raise InputError(
-                    "Muon needs whole matrices, which sharding splits; leave out --shard or --muon-learning-rate"
+                    f"Muon needs whole matrices, which sharding splits; leave out {flag('shard')} or "
+                    f"{flag('muon_learning_rate')}"
                 )
             shard(replica, options.dtype)
         self.optimizer = Optimizer(

@@ -46,7 +46,9 @@ def test_help_all_has_every_option_once_in_the_order_of_the_groups(verb, shown):
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_is_one_page_and_its_example_parses(verb, shown):
     lines = shown(verb)
-    listed = [line for line in lines if line.startswith("  ") and line[2:3] in ("-", "[") or re.match("  [A-Z]", line)]
+    listed = [
+        line for line in lines if (line.startswith("  ") and line[2:3] in ("-", "[")) or re.match("  [A-Z]", line)
+    ]
     assert 1 <= len(listed) <= 18
     hidden = len(fields(VERBS[verb].settings_class)) - len(listed)
     assert (f"{hidden} more options: bothways {verb} --help-all" in lines) == (hidden > 0)
@@ -78,7 +80,8 @@ CLASSIFY = ("finetune classify", "--train t.csv -o out")
     [
         (*CLASSIFY, {"train": Path("t.csv"), "out": Path("out")}),
         ("finetune classify", "--train=t.csv --out=o --lr=1e-3", {"learning_rate": 1e-3}),
-        (CLASSIFY[0], f"{CLASSIFY[1]} --patience None --keep-layers 0 2 5", {"patience": None, "keep_layers": (0, 2, 5)}),
+        (CLASSIFY[0], f"{CLASSIFY[1]} --patience None --freeze 0", {"patience": None, "freeze": 0}),
+        (CLASSIFY[0], f"{CLASSIFY[1]} --keep-layers 0 2 5", {"keep_layers": (0, 2, 5)}),
         (CLASSIFY[0], f"{CLASSIFY[1]} --no-linear-start --multi-label", {"linear_start": False, "multi_label": True}),
         (CLASSIFY[0], f"{CLASSIFY[1]} --json --no-json", {"json": False}),
         ("pretrain", "a b -o o --no-local-init", {"corpus": (Path("a"), Path("b")), "local_init": False}),
@@ -105,7 +108,7 @@ def test_words_become_settings(verb, words, expected):
         ("fill", "a --top x", "--top: 'x' is not a whole number (see bothways fill --help)"),
         ("pretrain", "-o o --heldout h a b", "corpus is empty; name at least one file"),  # all are of --heldout
         (CLASSIFY[0], f"{CLASSIFY[1]} --epochs many", "--epochs: 'many' is not a number (see "),
-        ("pretrain", "a -o o --model minii", "--model: 'minii' is not one of tiny, mini, small, medium, base, large; did"),
+        ("pretrain", "a -o o --model minii", "--model: 'minii' is not one of tiny, mini, small, medium, base, large"),
         ("vocab", "t", "-o/--out is missing: Output directory: vocab.txt, tokenizer.json"),
         ("fill", "", "the following arguments are required: TEXT (see bothways fill --help)"),
         ("fill", "a --top", "--top: expected one argument (see "),

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np

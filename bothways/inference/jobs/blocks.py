@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bothways.cloud import as_path
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.text.data.glue import detect_format
 from bothways.text.data.stream import LiveInput, ModelInput
 from bothways.text.data.tables import rows_per_line
@@ -78,7 +78,7 @@ def split_into_blocks(
         elif on_error == "skip":
             block.errors[number] = str(row)
         else:
-            raise InputError(f"{row}, or skip such rows with --on-error skip")
+            raise InputError(f"{row}, or skip such rows with {flag('on_error', 'skip')}")
     if len(block):
         yield block
 

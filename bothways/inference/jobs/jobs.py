@@ -12,7 +12,7 @@ import torch
 
 import bothways
 from bothways.cloud import as_path
-from bothways.errors import InputError, RowLocation, RowsError, id_column, no_such_column
+from bothways.errors import InputError, RowLocation, RowsError, flag, id_column, no_such_column
 from bothways.inference.jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
 from bothways.inference.jobs.journal import Journal, open_output
 from bothways.inference.jobs.progress import JobProgress
@@ -174,7 +174,7 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
     """Yield the predictions block by block. A block of standard input contains the lines that have arrived. With
     on_error "skip" each row begins with its index."""
     if settings.resume:
-        raise InputError("resume needs an output file; name it with --out")
+        raise InputError(f"resume needs an output file; name it with {flag('out')}")
     model = load_for(settings)
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)
@@ -216,8 +216,8 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
     else:
         names = [name.strip() for name in settings.keep_columns.split(",")]
     if missing := [name for name in names if name not in available]:
-        source = settings.file if settings.text is None else "--text"
-        raise no_such_column(source, missing[0], available, "name others with --keep-columns")
+        source = settings.file if settings.text is None else flag("text")
+        raise no_such_column(source, missing[0], available, f"name others with {flag('keep_columns')}")
     columns = result_columns(settings, model)
     taken = {*columns.names, *(["line"] if _writes_lines(settings) else [])}
     if settings.out is not None and settings.out.suffix in (".csv", ".tsv"):
@@ -340,9 +340,11 @@ def _literal_input(model: Predictor, settings: Predict, kept: Iterable[str]) -> 
     """The input of --text and --pair. InputError if the model reads pairs and --pair is missing, or the reverse."""
     row, kind = _literal_row(settings), TASKS[model.task].load().inputs
     if "pair" not in row and (kind == "questions" or model.reads_pairs):
-        raise InputError("text: this model reads two texts; give the second (the passage of a question) with --pair")
+        raise InputError(
+            f"text: this model reads two texts; give the second (the passage of a question) with {flag('pair')}"
+        )
     if "pair" in row and (kind == "single texts" or model.reads_pairs is False):
-        raise InputError("pair: this model reads single texts; leave out --pair")
+        raise InputError(f"pair: this model reads single texts; leave out {flag('pair')}")
     return ModelInput(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in kept))
 
 
@@ -350,7 +352,7 @@ def _require_single(inputs: Iterator[LiveInput], file: str, column: str | None, 
     """The inputs. InputError if a row has two texts and no column says which of them to read."""
     for row in inputs:
         if column is None and isinstance(row, ModelInput) and row.pair is not None:
-            raise InputError(f"{file}: a row has two texts, and {reason}; name its column with --text-column")
+            raise InputError(f"{file}: a row has two texts, and {reason}; name its column with {flag('text_column')}")
         yield row
 
 
@@ -390,7 +392,9 @@ def compute_block(
             if settings.on_error == "stop":
                 index = min(error.rows)
                 where = RowLocation(_source(settings), block.row_numbers[index], block.inputs[index].line)
-                raise InputError(f"{where}: {error.rows[index]}, or skip such rows with --on-error skip") from None
+                raise InputError(
+                    f"{where}: {error.rows[index]}, or skip such rows with {flag('on_error', 'skip')}"
+                ) from None
             block = block.without(error.rows)
         except InputError as error:
             if not block.row_numbers:
@@ -402,7 +406,7 @@ def compute_block(
 def _source(settings: Embed | Predict) -> str:
     """The name of the input in a message."""
     if isinstance(settings, Predict) and settings.text is not None:
-        return "--text"
+        return flag("text")
     return "standard input" if settings.file == "-" else settings.file
 
 

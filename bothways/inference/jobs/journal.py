@@ -15,7 +15,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, flag, format_count
 from bothways.inference.jobs.blocks import Block
 from bothways.inference.jobs.writers import ResultFormat, ResultRow, Vectors
 from bothways.io import fsync, write_atomic
@@ -58,7 +58,7 @@ def check_output(out: Path, suffixes: Sequence[str], content: str, *, resume: bo
         raise InputError(f"{out.parent}: no such directory; make it, or name a file elsewhere")
     if journal.exists() and not resume:
         done = f"a command was interrupted after {format_count(_read(journal).rows, 'row')}"
-        raise InputError(f"{out}: {done}; continue with --resume, or delete {journal} to start again")
+        raise InputError(f"{out}: {done}; continue with {flag('resume', True)}, or delete {journal} to start again")
 
 
 @contextmanager
@@ -93,7 +93,9 @@ def open_output(out: Path, form: ResultFormat, made_with: Mapping[str, Any]) -> 
             yield output
         except BaseException:
             if output.journal.blocks > journal.blocks:
-                logger.info(f"{out}: {output.journal.rows:,} rows are done and kept; continue with --resume")
+                logger.info(
+                    f"{out}: {output.journal.rows:,} rows are done and kept; continue with {flag('resume', True)}"
+                )
             if not output.journal.blocks:
                 output.remove()
             raise

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bothways.cloud import CloudPath, as_path
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.inference import ray
 from bothways.inference.jobs import jobs
 from bothways.inference.jobs.blocks import estimate_num_rows, num_bytes, split_into_blocks
@@ -145,7 +145,9 @@ def run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
     finally:
         _open_file.close()
     if busy:
-        raise InputError(f"{out}: another command is writing {busy:,} of the parts; wait for it, or use --resume then")
+        raise InputError(
+            f"{out}: another command is writing {busy:,} of the parts; wait for it, or use {flag('resume', True)} then"
+        )
     return job, _finish(out, plan)
 
 
@@ -161,7 +163,7 @@ def _check_output(out: Path, settings: Embed | Predict) -> None:
         raise InputError(f"{out}: is complete; name a new directory, or delete that one")
     if (out / PLAN).is_file():
         if not settings.resume:
-            raise InputError(f"{out}: was begun; continue with --resume, or delete it to start again")
+            raise InputError(f"{out}: was begun; continue with {flag('resume', True)}, or delete it to start again")
     elif out.is_dir() and (isinstance(out, CloudPath) or any(out.iterdir())):
         raise InputError(f"{out}: has other files; name a new directory")
     if not isinstance(out, CloudPath) and not out.parent.is_dir():
@@ -202,7 +204,7 @@ def _check_facts(out: Path, planned: dict[str, Any], facts: dict[str, Any], *, m
     if differing and not mixed:
         raise InputError(
             f"{out}: was planned on another machine ({changed}); use one like that, or accept results that are equal "
-            "to 1e-5 with --mixed"
+            f"to 1e-5 with {flag('mixed', True)}"
         )
     return changed
 
@@ -370,7 +372,7 @@ def _publish(work: Path, target: Path, *, mixed: bool) -> tuple[int, str]:
         size, other = len(content), hashlib.sha256(content).hexdigest()
         if other != digest and not mixed:
             raise InputError(
-                f"{target}: was computed before, with other bytes; use the same machines, or --mixed"
+                f"{target}: was computed before, with other bytes; use the same machines, or {flag('mixed', True)}"
             ) from None
         digest = other
     work.unlink()

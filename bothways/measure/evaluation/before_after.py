@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, flag, format_count
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
 from bothways.settings.base import TextColumns
@@ -56,7 +56,7 @@ class Drop:
             more = f"about {needed:,} texts to measure on would tell" if needed <= MAX_ROWS else "no sample can tell"
             reason += f", and it may lose more: {more}"
         allowance = f"{math.ceil(10 * high) / 10:g}" if math.isfinite(high) else "more"
-        raise InputError(f"{reason}; {way_out}, or allow {allowance} with --max-drop")
+        raise InputError(f"{reason}; {way_out}, or allow {allowance} with {flag('max_drop')}")
 
     @property
     def interval(self) -> tuple[float, float]:

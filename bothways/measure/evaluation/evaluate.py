@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
@@ -44,7 +44,7 @@ NAMES: Mapping[DataKind, str] = {
 REMEDIES: Mapping[DataKind, str] = {  # for models that were not fine-tuned
     "questions": "fine-tune it with finetune answer",
     "tags": "fine-tune it with finetune tag",
-    "labels": "fine-tune it with finetune classify or regress, or name --text-column for the perplexity of the texts",
+    "labels": "fine-tune it with finetune classify or regress, or name {column} for the perplexity of the texts",
 }
 
 
@@ -141,7 +141,9 @@ def choose_task(model: Predictor, settings: Evaluate) -> Task:
     if is_search and settings.how == "words":
         return EMBED
     remedy = (
-        "name an embedding model; --rerank MODEL orders its results anew" if is_search else "use a model that answers"
+        f"name an embedding model; {flag('rerank')} orders its results anew"
+        if is_search
+        else "use a model that answers"
     )
     if is_search or (TASKS[model.task].load().inputs != "questions" and any(map(is_squad_file, settings.file))):
         data = NAMES["search"] if is_search else NAMES["questions"]
@@ -165,7 +167,8 @@ def choose_untrained(model: Predictor, settings: Evaluate) -> Task:
         return FILL
     if kind in REMEDIES:
         raise InputError(
-            f"{settings.file[0]}: {NAMES[kind]}, which {settings.model} was not fine-tuned to predict; {REMEDIES[kind]}"
+            f"{settings.file[0]}: {NAMES[kind]}, which {settings.model} was not fine-tuned to predict; "
+            f"{REMEDIES[kind].format(column=flag('text_column'))}"
         )
     if not heads:
         return EMBED

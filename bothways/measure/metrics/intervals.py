@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bothways.errors import flag
 from bothways.rng import Purpose, generator
 
 Interval = tuple[float, float]
@@ -57,7 +58,7 @@ def few_rows_warning(num_rows: int, rows: str, split: str) -> str:
     low, high = wilson_interval(0.9 * num_rows, num_rows)
     return (
         f"{split}: {num_rows} {rows} are too few to compare models (an accuracy of 90 % could be anything from "
-        f"{low:.0%} to {high:.0%}); cross-validate with --folds 5 (finetune), which scores every row"
+        f"{low:.0%} to {high:.0%}); cross-validate with {flag('folds', 5)} (finetune), which scores every row"
     )
 
 

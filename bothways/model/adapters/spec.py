@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.model.config import EncoderConfig
 
 Kind = Literal["lora", "bottleneck", "bitfit", "prefix", "prompt"]
@@ -77,9 +77,11 @@ def check_supported(spec: AdapterSpec, config: EncoderConfig, model_type: str) -
         return InputError(f"adapter ({spec.kind}) is not supported for {model_type}: {reason}; {instead}")
 
     if config.relative_positions:
-        raise refuse("its attention reads the projections in two ways", "fine-tune with --freeze")
+        raise refuse("its attention reads the projections in two ways", f"fine-tune with {flag('freeze')}")
     has_windows = config.full_attention_every > 1 or config.sparse_attention is not None
     if spec.kind in ROWS and (config.position_embedding != "learned" or has_windows or config.direction != "both"):
-        raise refuse("added rows need attention over the whole text and learned positions", "use --adapter lora")
+        raise refuse(
+            "added rows need attention over the whole text and learned positions", f"use {flag('adapter', 'lora')}"
+        )
     if spec.kind == "bitfit" and not config.linear_bias:
-        raise refuse("it has no biases", "use --adapter lora")
+        raise refuse("it has no biases", f"use {flag('adapter', 'lora')}")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, flag
 from bothways.io import get_object, write_json
 from bothways.model.adapters.install import fingerprint_encoder, install, merge, own_state
 from bothways.model.adapters.lora import LoraLinear
@@ -107,7 +107,9 @@ def unread(checkpoint: Checkpoint) -> str | None:
     if model.adapter.kind != "lora":
         return f"only Bothways reads an adapter of this kind ({model.adapter.kind})"
     if model.num_outputs and not _head_names(checkpoint):
-        way_out = "; --pooling cls gives a head that peft reads too" if "classes" in model.num_outputs else ""
+        way_out = (
+            f"; {flag('pooling', 'cls')} gives a head that peft reads too" if "classes" in model.num_outputs else ""
+        )
         return f"peft reads the LoRA of the encoder, only Bothways the head{way_out}"
     if "classes" in model.num_outputs and family.supports_mean_pooling:
         pooling = "cls" if model.config.pooling == "first" else model.config.pooling

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bothways.cloud import CloudPath
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, flag
 from bothways.io import Files, find_backup, stat_files
 from bothways.log import logger
 from bothways.model.checkpoint import hub
@@ -89,7 +89,7 @@ def _no_model(directory: Path) -> InputError:
     if metadata.get("status", "done") != "done":
         return MissingFile(
             f"{directory}: an unfinished run, without a model yet; resume it: the same bothways {metadata['verb']} "
-            "command with --resume"
+            f"command with {flag('resume', True)}"
         )
     return MissingFile(f"{directory}: {CONFIG} not found; pass a checkpoint directory in the Hugging Face layout")
 

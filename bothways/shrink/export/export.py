@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, flag
 from bothways.io import atomic_directory, read_json, write_json
 from bothways.log import logger
 from bothways.model.checkpoint import checkpoint
@@ -44,7 +44,9 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
     source = Directory(settings.model).path
     loaded = checkpoint.load(source)
     if is_int8(loaded.model):
-        raise InputError(f"{source}: an int8 model; export the one it was made from (--int8 writes an int8 ONNX)")
+        raise InputError(
+            f"{source}: an int8 model; export the one it was made from ({flag('int8', True)} writes an int8 ONNX)"
+        )
     check_plain(loaded.model)
     if encodes_separately(loaded.model.config):
         raise InputError(f"{source}: encodes the texts of a pair separately, which the exported graph cannot do")
@@ -53,7 +55,7 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
         raise InputError(f"{source}: a one-directional model ({direction}); only bidirectional models can be exported")
     heads = set(loaded.model.num_outputs)
     if settings.int8 and ("replaced_tokens" in heads or ("masked_words" in heads and loaded.pooling)):
-        raise InputError(f"{source}: no metric is available for these heads to measure int8; leave out --int8")
+        raise InputError(f"{source}: no metric is available for these heads to measure int8; leave out {flag('int8')}")
     vectors = vector_pooling(loaded)
     with atomic_directory(settings.out, marker=GRAPH) as directory:
         graph.write(loaded.model, vectors, directory / GRAPH)
@@ -76,7 +78,9 @@ def check(settings: Export) -> None:
     if absent := [name for name in PACKAGES if find_spec(name) is None]:
         raise InputError(f'export needs {", ".join(absent)}; install them: pip install "bothways[onnx]"')
     if settings.int8 != (settings.texts is not None):
-        raise InputError("--int8 is measured on your texts; give both --int8 and --with FILE, or neither")
+        raise InputError(
+            f"{flag('int8')} is measured on your texts; give both {flag('int8')} and {flag('texts')}, or neither"
+        )
     if settings.texts and not settings.texts.exists():
         raise MissingFile(f"{settings.texts}: no such file; name a file of texts to measure int8 on")
     check_target(settings.out, holds=GRAPH)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bothways.cloud import CloudPath, as_path
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.datasets import HUB_PREFIX, HubDataset, arrow_files
 from bothways.text.data.tables import OnError, RowErrorHandler, TableRow, iter_rows, join_texts, missing_column
@@ -156,7 +156,7 @@ class Corpus:
 
     def _set_aside(self, skipped: Counter[str], name: str, error: InputError) -> None:
         if self.on_error == "stop":
-            raise InputError(f"{error}, or skip such rows with --on-error skip") from None
+            raise InputError(f"{error}, or skip such rows with {flag('on_error', 'skip')}") from None
         skipped[name] += 1
 
 
@@ -183,7 +183,9 @@ def mark_held_out(documents: Iterable[str], every: int = 20) -> Iterator[tuple[s
     documents = iter(documents)
     first = list(islice(documents, every))
     if len(first) == 1:
-        raise InputError("the corpus is one document, so none can be held out; separate documents or give --heldout")
+        raise InputError(
+            f"the corpus is one document, so none can be held out; separate documents or give {flag('heldout')}"
+        )
     for index, text in enumerate(first, 1):
         yield text, index == len(first)
     for index, text in enumerate(documents, 1):
@@ -230,7 +232,7 @@ def _text_documents(path: Path, unit: Unit, on_row_error: RowErrorHandler, encod
     if _has_json_lines(path, encoding):
         raise InputError(
             f"{path}: has JSON lines, not running text; let its name end in .jsonl instead of .txt, and name the "
-            "column of the texts with --text-column unless it is 'text'"
+            f"column of the texts with {flag('text_column')} unless it is 'text'"
         )
     for lines, error in _split_documents(path, unit, encoding):
         if error:

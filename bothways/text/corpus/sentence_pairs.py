@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.rng import Purpose, make_keys, uniform
 from bothways.text.batch import Batch
 from bothways.text.corpus.store import TokenStore
@@ -72,7 +72,7 @@ def make_examples(
     if pairs == "next" and len(others) < 2:
         raise InputError(
             f"next-sentence pairs need at least 2 documents, found {len(others)} to use; put blank lines between, or "
-            "use --pairs none"
+            f"use {flag('pairs', 'none')}"
         )
     first_D, last_D = store.documents[documents], store.documents[documents + 1]
     index_S = ranges(first_D, last_D)

@@ -13,7 +13,7 @@ from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bothways.errors import InputError, RowLocation, shorten
+from bothways.errors import InputError, RowLocation, flag, shorten
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.tables import RowErrors, TableRow
 from bothways.text.data.tags import Scheme, Sentence, Span, TextWords, spans_to_tags
@@ -230,7 +230,9 @@ def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[T
         text, name, values = row["text"], key, row[key]
     else:
         if key is not None:
-            raise InputError(f"{where}: no 'text' next to {key!r}; add it (to predictions with --keep-columns text)")
+            raise InputError(
+                f"{where}: no 'text' next to {key!r}; add it (to predictions with {flag('keep_columns', 'text')})"
+            )
         listed = ", ".join(map(str, row)) or "none"
         raise InputError(f"{where}: no text with a list of entities (there are: {listed}); {layouts_message()}")
     if not isinstance(text, str):

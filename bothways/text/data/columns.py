@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from bothways.errors import InputError, RowLocation, no_such_column
+from bothways.errors import InputError, RowLocation, flag, no_such_column
 from bothways.settings.tables_in_memory import TableSource
 from bothways.text.data.near_duplicates import first_locations, text_key
 from bothways.text.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
@@ -209,7 +209,7 @@ def find_column(
 
 
 def _remedy(role: ColumnRole) -> str:
-    return f"rename one, or name yours with --{role}-column"
+    return f"rename one, or name yours with {flag(role + '_column')}"
 
 
 def column_not_found(path: TableSource, columns: Sequence[str], role: ColumnRole) -> InputError:
@@ -267,7 +267,7 @@ def _single_choice(path: TableSource, role: ColumnRole, choices: Sequence[tuple[
     if len(choices) == 1:
         return choices[0]
     listed = " or ".join(" with ".join(map(repr, names)) for names in choices)
-    raise InputError(f"{path}: the {role} could be {listed}; choose one with --{role}-column")
+    raise InputError(f"{path}: the {role} could be {listed}; choose one with {flag(role + '_column')}")
 
 
 def read_text(where: str, row: TableRow, columns: Columns, role: str = "text") -> str:
@@ -281,7 +281,7 @@ def read_text(where: str, row: TableRow, columns: Columns, role: str = "text") -
     value = row[column]
     if isinstance(value, list | dict | bytes):
         raise InputError(
-            f"{where}: {column!r} holds {type(value).__name__}, not text; name the column with --{role}-column"
+            f"{where}: {column!r} holds {type(value).__name__}, not text; name the column with {flag(role + '_column')}"
         )
     return str(value)
 
@@ -301,7 +301,9 @@ def _read_label(where: str, row: TableRow, column: str) -> str:
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, dict | list | bytes):
             kind = type(item).__name__
-            raise InputError(f"{where}: {column!r} holds {kind}, not a label; name the column with --label-column")
+            raise InputError(
+                f"{where}: {column!r} holds {kind}, not a label; name the column with {flag('label_column')}"
+            )
         if _is_missing(item):
             raise InputError(f"{where}: {column!r} has a missing value in its list of labels; fill it in or remove it")
     label = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list) else str(value)

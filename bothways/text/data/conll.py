@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from re import fullmatch
 
-from bothways.errors import InputError, RowLocation, format_count
+from bothways.errors import InputError, RowLocation, flag, format_count
 from bothways.text.data.tables import RowErrorHandler, raise_error
 from bothways.text.data.tags import Sentence, is_entity_tag
 from bothways.text.data.text_files import Line, decoded_lines, file_type
@@ -75,7 +75,7 @@ def read_conll(
             sentences.append(Sentence(texts, labels, where, document if is_divided else None))
     if sentences and all(_are_numbers(sentence.words) for sentence in sentences):
         raise InputError(
-            f"{path}: column {words} numbers the words; name the column of words, such as --words-column 1"
+            f"{path}: column {words} numbers the words; name the column of words, such as {flag('words_column', '1')}"
         )
     return sentences
 
@@ -106,12 +106,12 @@ def _check_columns(path: Path, layout: ColumnLayout, words: int, tags: int) -> N
         if column not in range(-layout.num_columns, layout.num_columns):
             raise InputError(
                 f"{path}:{layout.line_number}: no column {column} (there are {layout.num_columns}, counted from 0); "
-                f"name another with --{role}-column"
+                f"name another with {flag(role + '_column')}"
             )
     if (words - tags) % layout.num_columns == 0:
         raise InputError(
             f"{path}:{layout.line_number}: words and tags are the same column, of {layout.num_columns}; "
-            "separate them by a tab or a space, or name others with --words-column and --tags-column"
+            f"separate them by a tab or a space, or name others with {flag('words_column')} and {flag('tags_column')}"
         )
 
 

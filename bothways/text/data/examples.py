@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bothways.errors import InputError, RowLocation, format_count
+from bothways.errors import InputError, RowLocation, flag, format_count
 from bothways.log import logger
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.annotations import (
@@ -155,7 +155,8 @@ def _column_number(named: str | None, role: ColumnRole, default: int) -> int:
         return default if named is None else int(named)
     except ValueError:
         raise InputError(
-            f"--{role}-column ({named}): columns of a CoNLL file have no names; give an index from 0, -1 for the last"
+            f"{flag(role + '_column')} ({named}): columns of a CoNLL file have no names; give an index "
+            "from 0, -1 for the last"
         ) from None
 
 
@@ -172,10 +173,9 @@ def _sentence(where: RowLocation, row: TableRow, words: str, tags: str) -> Sente
         )
     for name in (words, tags):
         if invalid := [value for value in row[name] if not isinstance(value, str | int | float)]:
-            raise InputError(
-                f"{where}: {name!r} holds {type(invalid[0]).__name__}, not text; name the column with "
-                f"--{'words' if name == words else 'tags'}-column"
-            )
+            option = flag("words_column" if name == words else "tags_column")
+            kind = type(invalid[0]).__name__
+            raise InputError(f"{where}: {name!r} holds {kind}, not text; name the column with {option}")
     if "" in row[words]:
         raise InputError(f"{where}: {words}[{row[words].index('')}] is empty; fix the row or drop it")
     return Sentence(tuple(map(str, row[words])), tuple(map(str, row[tags])), where)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
-from bothways.errors import InputError, RowLocation, join_names
+from bothways.errors import InputError, RowLocation, flag, join_names
 from bothways.text.data.columns import Table
 from bothways.text.data.near_duplicates import label_key, preferred_spellings, spelling_variants
 from bothways.text.data.tables import RowErrors
@@ -79,7 +79,7 @@ def _labels(table: Table) -> Iterable[tuple[RowLocation, str]]:
 def _unknown_label(where: str, label: str, names: Sequence[str]) -> InputError:
     similar = next((name for name in names if label_key(name) == label_key(label)), None)
     hint = f"it differs from {similar!r} only in case or spaces" if similar else f"the model knows {join_names(names)}"
-    advice = "fix the label, or train with " + ("--merge-labels" if similar else "rows that have it")
+    advice = "fix the label, or train with " + (flag("merge_labels", True) if similar else "rows that have it")
     return InputError(f"{where}: label {label!r} is unknown; {hint}; {advice}")
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from bothways.errors import InputError, RowLocation, no_such_column
+from bothways.errors import InputError, RowLocation, flag, no_such_column
 from bothways.settings.base import TextColumns
 from bothways.settings.tables_in_memory import TableSource
 from bothways.text.data.columns import LABEL_NAMES, Table, build_table, find_column, read_text
@@ -80,7 +80,7 @@ def text_columns(table: Table) -> list[list[str]]:
     if table.pairs is None:
         raise InputError(
             f"{table.where[0]}: no second text; embeddings need pairs: add a column 'pair', or name yours with "
-            "--pair-column"
+            f"{flag('pair_column')}"
         )
     return [table.texts, table.pairs]
 
@@ -94,7 +94,7 @@ def check_score(where: str, label: str) -> None:
     try:
         parse_number(where, label)
     except InputError as error:
-        raise InputError(f"{error}; or ignore the scores with --objective pairs") from None
+        raise InputError(f"{error}; or ignore the scores with {flag('objective', 'pairs')}") from None
 
 
 def read_negatives(
@@ -112,7 +112,9 @@ def read_negatives(
     if name is None:
         numbered = [name for name in columns if fullmatch(r"negative[ _-]?\d+", name.strip().lower())]
         if numbered:
-            raise InputError(f"{path}: {', '.join(numbered)} could be the negatives; choose one with --negative-column")
+            raise InputError(
+                f"{path}: {', '.join(numbered)} could be the negatives; choose one with {flag('negative_column')}"
+            )
         return {}
     if not (selected := match_columns(name, columns)):
         raise no_such_column(path, name, columns, "name yours, or none")

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from itertools import chain
 
+from bothways.errors import flag
 from bothways.text.data.columns import Table
 from bothways.text.data.labels import labels_by_row
 from bothways.text.data.near_duplicates import find_conflicts, spelling_variants
@@ -62,7 +63,7 @@ def label_warnings(tables: Mapping[str, Table], several: bool) -> list[str]:
     warnings = []
     if variants := spelling_variants(chain.from_iterable(labels for _, labels in rows)):
         shown = [", ".join(f"{name!r} ({count:,})" for name, count in spellings.items()) for spellings in variants]
-        advice = "--merge-labels merges them"
+        advice = f"{flag('merge_labels', True)} merges them"
         warnings.append(f"labels that differ only in case or spaces: {_listed(shown, len(variants))}; {advice}")
     counts = Counter(chain.from_iterable(labels for _, labels in rows))
     if rare := [(label, where) for where, labels in rows for label in labels if counts[label] == 1]:
@@ -83,7 +84,7 @@ def coverage_warnings(tables: Mapping[str, Table], sources: Collection[str], sev
         return []
     return [
         f"{split} has rows of {len(train & scored):,} of {len(train):,} classes, since the others have too few "
-        f"({_listed([*map(repr, missing)], len(missing))}); --folds 5 scores every row"
+        f"({_listed([*map(repr, missing)], len(missing))}); {flag('folds', 5)} scores every row"
     ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.settings.finetune import Classify, FineTune, Regress
 from bothways.settings.tables_in_memory import TableSource
 from bothways.text.data.columns import LabelCheck, Table
@@ -62,7 +62,7 @@ def groups_note(settings: Classify | Regress, tables: Mapping[str, Table]) -> st
     classes = {name: len(set(strata(settings, table) or ())) for name, table in tables.items()}
     fewest, most = min(classes, key=classes.__getitem__), max(classes.values())
     if classes[fewest] < most:
-        line += f"; {fewest} has {classes[fewest]} of {most} classes: add groups, or give --dev"
+        line += f"; {fewest} has {classes[fewest]} of {most} classes: add groups, or give {flag('dev')}"
     return line
 
 
@@ -97,7 +97,7 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
         with_pairs, without = ([name for name, one in paired.items() if one is had] for had in (True, False))
         raise InputError(
             f"{with_pairs[0]} has pairs of texts, {without[0]} has single ones; use the same form for both, "
-            "or name the column with --pair-column"
+            f"or name the column with {flag('pair_column')}"
         )
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.rng import Purpose, make_keys
 
 Parts = Mapping[str, int]  # relative size of each split, which must include "train"
@@ -34,7 +34,7 @@ def split(
     parts: Parts,
     source: object,
     of: str = "rows",
-    way_out: str = "or give --dev",
+    way_out: str = "",
 ) -> dict[str, list[int]]:
     """The row indices of each split, sorted; determined by labels, groups, parts and seed.
 
@@ -62,7 +62,7 @@ def split(
         group_note = f" ({len(members)} different)" if len(members) < num_rows else ""
         raise InputError(
             f"{source}: {num_rows} {of}{class_note}{group_note} are too few to take some of each for {empty[0]}; "
-            f"add {of}, {way_out}"
+            f"add {of}, {way_out or 'or give ' + flag('dev')}"
         )
     return {name: sorted(rows) for name, rows in rows_by_split.items()}
 
@@ -155,7 +155,9 @@ def fold_groups(
     """
     members = _members(range(num_rows) if groups is None else groups)
     if len(members) < folds:
-        raise InputError(f"{source}: {len(members)} different {of} make no {folds} folds; add {of}, or lower --folds")
+        raise InputError(
+            f"{source}: {len(members)} different {of} make no {folds} folds; add {of}, or lower {flag('folds')}"
+        )
     order = [row for row in np.argsort(make_keys(seed, Purpose.FOLDS, np.arange(num_rows))).tolist() if row in members]
     rows_by_fold: list[list[int]] = [[] for _ in range(folds)]
     counts = [Counter[Hashable]() for _ in range(folds)]
@@ -204,7 +206,9 @@ def split_fold(
     rest = np.setdiff1d(np.arange(num_rows), test).tolist()
     columns = (None if column is None else [column[row] for row in rest] for column in (labels, groups))
     parts = {"train": 9, "dev": 1}
-    inner = split(len(rest), *columns, seed=seed, parts=parts, source=source, of=of, way_out="or leave --folds out")
+    inner = split(
+        len(rest), *columns, seed=seed, parts=parts, source=source, of=of, way_out=f"or leave {flag('folds')} out"
+    )
     rows_by_split = {name: [rest[row] for row in rows] for name, rows in inner.items()}
     return rows_by_split if fold is None else {**rows_by_split, "test": test}
 

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.errors import InputError, RowLocation
+from bothways.errors import InputError, RowLocation, flag
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.datasets import has_named_columns, read_rows
 from bothways.text.data.text_files import read_bytes
@@ -63,7 +63,7 @@ def read_squad(
             question_by_id[question.id] = question
         except InputError as error:
             if on_error == "stop":
-                raise InputError(f"{error}, or skip such questions with --on-error skip") from None
+                raise InputError(f"{error}, or skip such questions with {flag('on_error', 'skip')}") from None
             if skipped is not None:
                 skipped[str(path)] += 1
     if not question_by_id:

@@ -15,7 +15,7 @@ from select import select
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from bothways.cloud import as_path
-from bothways.errors import InputError, RowLocation
+from bothways.errors import InputError, RowLocation, flag
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.annotations import is_annotation_file, text_rows
 from bothways.text.data.columns import Columns, find_text_columns, read_text
@@ -197,7 +197,7 @@ def _question(record: RowOrError, names: tuple[str, str], number: int, keep: Seq
     columns = [match_columns(name, row.keys()) for name in names]
     if missing := [name for name, found in zip(names, columns, strict=True) if all(row[key] is None for key in found)]:
         existing = ", ".join(row)
-        advice = "name it with --text-column or --pair-column"
+        advice = f"name it with {flag('text_column')} or {flag('pair_column')}"
         return InputError(f"{where}: no {missing[0]!r} (there are: {existing}); {advice}")
     model_input = _model_input(where, row, columns, keep)
     question_id = number if row.get("id") is None else row["id"]
@@ -328,7 +328,7 @@ def _json_value(where: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_json_value(where, inner) for inner in value]
     if isinstance(value, bytes):
-        raise InputError(f"{where} holds bytes, which JSON cannot; name other columns with --keep-columns")
+        raise InputError(f"{where} holds bytes, which JSON cannot; name other columns with {flag('keep_columns')}")
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

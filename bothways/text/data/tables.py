@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Literal, cast
 
 from bothways.cloud import CloudPath
-from bothways.errors import LOCATION, InputError, RowLocation, format_count, no_such_column
+from bothways.errors import LOCATION, InputError, RowLocation, flag, format_count, no_such_column
 from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 from bothways.text.data.text_files import (
     ARROW,
@@ -97,7 +97,7 @@ class RowErrors:
             return tuple(self.remarks)
         if self.on_error == "skip" and num_left:
             return (*self.remarks, f"left out {format_count(self.count, 'row')}: {self}")
-        advice = ", or skip such rows with --on-error skip" if self.on_error == "stop" else ""
+        advice = f", or skip such rows with {flag('on_error', 'skip')}" if self.on_error == "stop" else ""
         all_rows = f"; {self.count:,} rows cannot be read: {self}" if self.count > 1 else ""
         raise InputError(f"{self.first}{all_rows}{advice}")
 
@@ -178,7 +178,7 @@ def rows_per_line(path: Path, most: int, encoding: str | None = None) -> float:
 
 
 def missing_column(where: str, column: str, columns: Iterable[str]) -> InputError:
-    return no_such_column(where, column, columns, "rename yours or use --text-column")
+    return no_such_column(where, column, columns, f"rename yours or use {flag('text_column')}")
 
 
 def match_columns(named: str, columns: Collection[str]) -> tuple[str, ...]:

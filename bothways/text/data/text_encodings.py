@@ -4,6 +4,8 @@ import codecs
 from collections.abc import Callable
 from functools import cache
 
+from bothways.errors import flag
+
 BYTE_ORDER_MARKS = (  # UTF-32 first: its mark starts with that of UTF-16
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -42,7 +44,7 @@ def byte_order(encoding: str, start: bytes) -> str:
         return encoding
     if name == "utf-16" and (guess := guess_utf16(start)):
         return guess
-    raise UnicodeError(f"no byte-order mark; give --encoding {name}-le or {name}-be, or the right one")
+    raise UnicodeError(f"no byte-order mark; give {flag('encoding', f'{name}-le')} or {name}-be, or the right one")
 
 
 @cache
@@ -76,10 +78,12 @@ def encoding_hint(line: bytes) -> str:
     try:
         text = line.decode(WINDOWS_1252).strip()
     except UnicodeDecodeError:
-        return "give its encoding with --encoding (such as shift_jis, gb18030 or mac_roman), or convert it first"
+        return (
+            f"give its encoding with {flag('encoding')} (such as shift_jis, gb18030 or mac_roman), or convert it first"
+        )
     first = next((index for index, character in enumerate(text) if not character.isascii()), 0)
     shown = text[max(0, first - SHOWN) : first + SHOWN]
     return (
-        f"as Windows-1252 (Latin-1) it reads {shown!r}: if that is right, give --encoding {WINDOWS_1252}, else "
+        f"as Windows-1252 (Latin-1) it reads {shown!r}: if that is right, give {flag('encoding', WINDOWS_1252)}, else "
         "another, or convert it first"
     )

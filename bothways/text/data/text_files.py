@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 from zipfile import BadZipFile, ZipFile
 
 from bothways.cloud import CloudPath
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, flag
 from bothways.text.data.text_encodings import (
     bom_encoding,
     byte_order,
@@ -197,7 +197,9 @@ def decoded_lines(path: Path, encoding: str | None = None) -> Iterator[Line]:
         except UnicodeError as error:
             raise InputError(f"{path}: not readable as {encoding} ({error})") from None
         if encoding is None and (guess := guess_utf16(start)):
-            raise InputError(f"{path}: looks like UTF-16 without a byte-order mark; if it is, give --encoding {guess}")
+            raise InputError(
+                f"{path}: looks like UTF-16 without a byte-order mark; if it is, give {flag('encoding', guess)}"
+            )
         if encoding is not None and not has_ascii_newlines(encoding):
             yield from _wide_lines(file, path, encoding, compressed)
         else:
@@ -263,7 +265,8 @@ def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, compressed: 
             yield Line(number, text.rstrip("\r\n"), error_in_line)
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path}:{number + 1}: not {encoding}, here or soon after ({error.reason}); give the right --encoding, or "
+            f"{path}:{number + 1}: not {encoding}, here or soon after ({error.reason}); give the right "
+            f"{flag('encoding')}, or "
             "download or copy the file again"
         ) from None
     except DECOMPRESSION_ERRORS as error:
@@ -276,7 +279,7 @@ def decoding_error(where: str, line: bytes, position: str, encoding: str | None)
     """The error for a line that cannot be decoded."""
     if encoding in (None, "utf-8"):
         return InputError(f"{where}: not UTF-8 at {position}; {encoding_hint(line)}")
-    return InputError(f"{where}: not {encoding} at {position}; give the right --encoding, or convert it first")
+    return InputError(f"{where}: not {encoding} at {position}; give the right {flag('encoding')}, or convert it first")
 
 
 def _too_long(path: Path, number: int) -> InputError:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from unicodedata import normalize
 
+from bothways.errors import flag
 from bothways.text.tokenizer import unicode
 
 _WORD = re.compile("[^ ]+")
@@ -148,8 +149,13 @@ class AccentStats:
         return self.merged >= MAX_MERGED * self.words or self.marks >= MAX_MARKED * self.letters
 
     def __str__(self) -> str:
-        action, other = ("kept", "--strip-accents") if self.are_needed else ("stripped", "--keep-accents")
-        choice = f"lower-case vocabulary (--no-lowercase: cased), accents are {action} ({other} if that is wrong)"
+        action, other = (
+            ("kept", flag("strip_accents", True)) if self.are_needed else ("stripped", flag("strip_accents", False))
+        )
+        choice = (
+            f"lower-case vocabulary ({flag('lowercase', False)}: cased), accents are {action} ({other} "
+            "if that is wrong)"
+        )
         if not self.marks:
             return f"{choice}: the text has none"
         marks, merged = self.marks / max(1, self.letters), self.merged / self.words

@@ -12,7 +12,7 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.log import logger
 
 Item = TypeVar("Item")
@@ -59,7 +59,7 @@ def killed_processes_reported(num_workers: int, task: str) -> Iterator[None]:
     except BrokenProcessPool:
         raise InputError(
             f"one of {num_workers} processes that {task} was killed, probably because memory ran out; use fewer "
-            "processes (--processes); if you run a script of your own, guard it by if __name__ == '__main__'"
+            f"processes ({flag('processes')}); if you run a script of your own, guard it by if __name__ == '__main__'"
         ) from None
 
 
@@ -108,7 +108,7 @@ def in_order(
         if failures == TRIES:
             raise InputError(
                 f"a process was killed in {TRIES} attempts at the same work, probably because memory ran out; use "
-                f"fewer processes (--workers, which is {workers})"
+                f"fewer processes ({flag('workers')}, which is {workers})"
             )
         logger.warning("a worker process was killed; its work begins again")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 from statistics import fmean
 
-from bothways.errors import format_count
+from bothways.errors import flag, flags, format_count
 from bothways.log import command_name
 from bothways.measure import metrics
 from bothways.measure.linear.tfidf import TfidfModel
@@ -24,10 +24,10 @@ from bothways.training.run import Run
 TFIDF = "TF-IDF"  # how the names of baselines that can be saved begin; they come first
 BETTER, WORSE = "better than", "worse than"  # how a verdict begins, unless it cannot tell
 # Options of `finetune` that keep the encoder as it is and fit its head, by the names of baselines like that.
-TRAIN_HEAD_ONLY = {
-    "frozen vectors": "--learning-rate 0 --pooling mean",
-    "frozen vector pairs": "--learning-rate 0 --pooling pair",
-    "frozen states": "--learning-rate 0",
+TRAIN_HEAD_ONLY: Mapping[str, dict[str, object]] = {
+    "frozen vectors": {"learning_rate": 0, "pooling": "mean"},
+    "frozen vector pairs": {"learning_rate": 0, "pooling": "pair"},
+    "frozen states": {"learning_rate": 0},
 }
 MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
 MAX_WIDTH = 0.8  # of the interval of a difference; a wider one says nothing, and is not shown
@@ -137,7 +137,7 @@ def verdict(
         return f"cannot tell whether it is better than {name}: {numbers}, which are too few to compare models"
     numbers += f"; the difference is {100 * low:+.1f} to {100 * high:+.1f} points (95 % interval)"
     if plan.measured and not score.frozen:
-        numbers += "; --folds 5 measures the trained encoder, which this is not"
+        numbers += f"; {flag('folds', 5)} measures the trained encoder, which this is not"
     if is_clearly_better((low, high)):
         return f"{BETTER} the best baseline, {name}: {numbers}"
     if high < -metrics.TIE:
@@ -155,11 +155,12 @@ def usage(name: str, score: Score, plan: Plan, saved: Path | None) -> str:
     if name == COSINE:
         command = f"{command_name()} embed {quote(str(plan.sources['model']))} FILE --text-column COLUMN -o VECTORS.npy"
         return f"; to use it instead, for both columns: {command}; the cosine is the product of the vectors"
-    options = next((options for prefix, options in TRAIN_HEAD_ONLY.items() if name.startswith(prefix)), "")
+    options = next((options for prefix, options in TRAIN_HEAD_ONLY.items() if name.startswith(prefix)), {})
     few = plan.stays_frozen
     if not options or (score.frozen and not few):
         return ""
-    return f"; to train only a linear head on the frozen encoder: {options}{' --epochs 1' * few}"
+    shown = flags(options | {"epochs": 1} if few else options)
+    return f"; to train only a linear head on the frozen encoder: {shown}"
 
 
 def rows_needed(difference: float, interval: Interval, rows: int) -> int | None:

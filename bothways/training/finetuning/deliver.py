@@ -7,7 +7,6 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import for_caller
 from bothways.measure.report import plot
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
@@ -98,7 +97,7 @@ class FineTuneResult:
         score = f"{escape(self.metric)} {escape(self.measured) or f'on {self.split}'}"
         head = f"<tr><th>{escape(self.task)}</th><th>{score}</th><th>95 %</th></tr>"
         report = self.directory / "report.html"
-        return f"<table>{head}{body}</table><p>{escape(for_caller(self.verdict))}</p><p>{escape(str(report))}</p>"
+        return f"<table>{head}{body}</table><p>{escape(self.verdict)}</p><p>{escape(str(report))}</p>"
 
 
 def deliver(plan: Plan, selection: Selection, comparison: Comparison, run: Run) -> FineTuneResult:

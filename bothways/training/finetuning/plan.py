@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bothways.device import choose_device, choose_dtype
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, flag, format_count
 from bothways.log import logger, muted, working
 from bothways.model.adapters.spec import LORA_MAPS, AdapterSpec, Kind, check_supported
 from bothways.model.checkpoint import checkpoint
@@ -216,10 +216,10 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
     if not is_split or num_test >= (ENOUGH_TEST_ROWS if task.stays_frozen else MIN_TEST_ROWS):
         return rows
     num_rows = num_test + task.summary.num_development_rows
-    remedy = f"about {10 * MIN_TEST_ROWS} rows, or a file for --test, give one"
+    remedy = f"about {10 * MIN_TEST_ROWS} rows, or a file for {flag('test')}, give one"
     if task.min_folded_rows == math.inf:
         reason = f"{format_count(num_test, 'test row')} of {num_rows} are too few to judge it"
-        return replace(rows, unscored=f"no score: {reason}; --folds 5 scores every row; {remedy}")
+        return replace(rows, unscored=f"no score: {reason}; {flag('folds', 5)} scores every row; {remedy}")
     folded = replace(settings, folds=SMALL_FOLDS)
     fold_settings = folded if task.stays_frozen else replace(folded, learning_rate=0.0, linear_start=True)
     try:
@@ -229,7 +229,7 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
         folds = []
     if not folds or num_rows < task.min_folded_rows:
         reason = f"{num_rows} rows are too few for {SMALL_FOLDS} folds"
-        few = f"it takes about {max(MIN_FOLDED_ROWS, task.min_folded_rows):g}, or a file for --test"
+        few = f"it takes about {max(MIN_FOLDED_ROWS, task.min_folded_rows):g}, or a file for {flag('test')}"
         return replace(rows, unscored=f"no score: {reason}; {few}")
     measured = f"out-of-fold, {num_rows} rows, {SMALL_FOLDS} folds, frozen vectors"
     return ScoredRows(folded, full_task, fold_settings, folds.__getitem__, measured)
@@ -363,7 +363,7 @@ def log_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> None:
         if default_epochs > EPOCHS:
             logger.info(
                 f"{default_epochs:.3g} epochs of {format_count(epoch.steps, 'step')}, as there are few "
-                "examples (--epochs)"
+                f"examples ({flag('epochs')})"
             )
         return
     steps = num_steps(epochs, min_steps, epoch)

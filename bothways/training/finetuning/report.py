@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import Any
 
+from bothways.errors import flag
 from bothways.log import logger
 from bothways.measure import metrics
 from bothways.measure import report as page
@@ -126,7 +127,7 @@ def seeds_content(task: TrainingTask, by_split: Mapping[str, Predictions], model
     """by_split: predictions of the model."""
     values, unit, failed, kept = model.by_split, metric_unit(task.metric), model.failed, model.kept
     splits = sorted(values, key=lambda split: split != "test")  # the reported one first
-    unseen, note = Predictions.joined(by_split.values()), "--folds 5 examines all rows"
+    unseen, note = Predictions.joined(by_split.values()), f"{flag('folds', 5)} examines all rows"
     if kept in failed:
         unseen, note = Predictions.joined([]), "the model is no better than the trivial baseline"
     seeds = [

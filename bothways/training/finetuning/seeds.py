@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, flag, format_count
 from bothways.io import reserve_space, write_atomic
 from bothways.log import logger, muted, working
 from bothways.measure import metrics
@@ -183,7 +183,7 @@ def log_start(plan: Plan) -> None:
         logger.info(
             f"{plan.task.summary.num_development_rows} examples are too few to measure whether training the encoder "
             "helps: it stays frozen, and its linear head is fitted to all of them (dev is scored by a head fitted to "
-            "train only); --epochs 10 trains the encoder too"
+            f"train only); {flag('epochs', 10)} trains the encoder too"
         )
     elif not plan.skips_training:
         log_epochs(plan.epochs, plan.task.min_steps, plan.epoch(0))
@@ -199,7 +199,7 @@ def log_learning_rates(plan: Plan, model: Model) -> None:
         logger.info(format_learning_rates(plan.learning_rates(model)))
     elif plan.uses_default_rate:
         rate, width = plan.options.learning_rate, model.config.hidden_size
-        logger.info(f"peak learning rate {rate:.1e}, for a width of {width} (--learning-rate)")
+        logger.info(f"peak learning rate {rate:.1e}, for a width of {width} ({flag('learning_rate')})")
 
 
 def log_fold(plan: Plan, result: SeedResult) -> None:

@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, retain_freed_memory
-from bothways.errors import format_count
+from bothways.errors import flag, format_count
 from bothways.io import write_atomic
 from bothways.log import logger
 from bothways.model.checkpoint.weights import write_weights
@@ -281,7 +281,7 @@ def choose_steps(trial: Trial) -> ChosenSteps:
         duration = f"{minutes:.1f} minutes" if minutes >= 1 else f"{60 * minutes:.0f} s"
         logger.info(
             f"training takes about {duration}: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms; "
-            "it stops before if it no longer pays (--minutes)"
+            f"it stops before if it no longer pays ({flag('minutes')})"
         )
     per_epoch, dev_tokens = plan.evaluations_per_epoch, sum(plan.task.data["dev"].sizes)
     interval = round(epoch.steps / per_epoch) if per_epoch else evaluation_interval(steps, epoch, dev_tokens)

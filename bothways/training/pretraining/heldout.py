@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.measure import metrics
 from bothways.rng import Purpose, generator
 from bothways.text.batching import sort_by_length, token_batches
@@ -124,6 +124,6 @@ def next_sentence_verdict(figures: Mapping[str, Any]) -> str:
             low, high = figures[f"{name}_accuracy_interval"]
             verdict = " - not learned yet" if low <= max(0.5, figures["chance"]) else ""
             if figures["chance"] == 1:
-                verdict = " - all pairs have the same label, so there is nothing to learn; use --pairs none"
+                verdict = f" - all pairs have the same label, so there is nothing to learn; use {flag('pairs', 'none')}"
             return f"{figures[f'{name}_accuracy']:.1%} (95 % interval {low:.1%} to {high:.1%}){verdict}"
     return "not measured (no pairs)"

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from bothways.device import choose_device
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, flag, format_count
 from bothways.model.checkpoint.changes.lengthen import LONG, longer_config
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.config import SIZES, EncoderConfig
@@ -162,36 +162,41 @@ def model_errors(
             yield f"max_length ({length}) is more than the {most} positions of {settings.from_checkpoint}"
         if (config.direction != "both" or objective in ONE_WAY) and objective != (direction := config.direction):
             yield (
-                f"objective ({objective}): {settings.from_checkpoint} has direction {direction}; leave out --objective"
+                f"objective ({objective}): {settings.from_checkpoint} has direction {direction}; leave out "
+                f"{flag('objective')}"
             )
         has_distances = config.relative_positions is not None
     else:
         if length > family.max_length:
             yield f"max_length ({length}) is more than the {family.max_length} tokens of {settings.family}"
         if objective in ONE_WAY and settings.family != "bert":
-            yield f"objective ({objective}) is for a new bert; leave out --objective or --family"
+            yield f"objective ({objective}) is for a new bert; leave out {flag('objective')} or {flag('family')}"
         has_distances = "relative_positions" in family.defaults
     if pairs != "none" and objective != "masked":
-        yield f"objective ({objective}) does not use sentence pairs; use --pairs none"
+        yield f"objective ({objective}) does not use sentence pairs; use {flag('pairs', 'none')}"
     if frozenset(heads) not in family.architectures:
         pairless = frozenset({"masked_words"}) in family.architectures
-        way_out = "use --pairs none" if pairs != "none" and pairless else "choose another --family or --objective"
+        way_out = (
+            f"use {flag('pairs', 'none')}"
+            if pairs != "none" and pairless
+            else f"choose another {flag('family')} or {flag('objective')}"
+        )
         yield f"objective ({objective}), pairs ({pairs}): {family.model_type} has no such head; {way_out}"
     if objective == "enhanced" and not has_distances:
-        yield f"objective ({objective}) needs relative positions; use --family deberta"
+        yield f"objective ({objective}) needs relative positions; use {flag('family', 'deberta')}"
 
 
 def run_errors(settings: Pretrain) -> Iterator[str]:
     """Masking that the objective does not use, and what this machine, its packages, or several processes cannot do."""
     objective, named = settings.objective, f"objective ({settings.objective})"
     if objective == "boundary" and settings.masking != "spans":
-        yield f"{named} predicts spans from their boundaries; add --masking spans"
+        yield f"{named} predicts spans from their boundaries; add {flag('masking', 'spans')}"
     masks = (settings.masking, settings.mask_rate, settings.final_mask_rate)
     if objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate, Pretrain.final_mask_rate):
-        yield f"{named} masks nothing; leave out --masking and --mask-rate"
+        yield f"{named} masks nothing; leave out {flag('masking')} and {flag('mask_rate')}"
     if objective in ("replaced", "enhanced") and settings.shard:
-        yield f"{named} shares weights between two modules, which cannot be sharded; leave out --shard"
+        yield f"{named} shares weights between two modules, which cannot be sharded; leave out {flag('shard')}"
     if settings.tensorboard and find_spec("tensorboard") is None:
         yield "tensorboard: needs the package tensorboard; pip install 'bothways[tensorboard]'"
     if objective == "replaced" and settings.deterministic and choose_device(settings.device).type == "cuda":
-        yield f"{named} is not deterministic on a GPU; leave out --deterministic"
+        yield f"{named} is not deterministic on a GPU; leave out {flag('deterministic')}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bothways.errors import flag
 from bothways.log import logger
 from bothways.measure.report import plot
 from bothways.model.checkpoint import checkpoint
@@ -95,7 +96,8 @@ def warn_on_plateau(
                 logger.warning(
                     f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is close to "
                     f"{heldout.unigram_perplexity:.0f}, that of word frequencies alone. The model has not started to "
-                    "learn from context; stop, drop options such as --learning-rate and --family, or train for longer"
+                    f"learn from context; stop, drop options such as {flag('learning_rate')} and "
+                    f"{flag('family')}, or train for longer"
                 )
 
     return watch

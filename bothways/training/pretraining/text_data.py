@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bothways.cloud import as_path
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, flag, format_count
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
 from bothways.rng import Purpose, generator
@@ -133,7 +133,7 @@ def hold_out(text: Text) -> Text:
     by_key = text.training.sources()
     if text.heldout:
         if both := [source for key, source in text.heldout.sources().items() if key in by_key]:
-            raise InputError(f"{both[0]}: is also training text; use other text for --heldout")
+            raise InputError(f"{both[0]}: is also training text; use other text for {flag('heldout')}")
         return text
 
     def divided(held_out: str, chosen: Sequence[Path] = ()) -> Text:
@@ -210,7 +210,9 @@ def warn_of_copies(data: PretrainingData) -> int:
     if count:
         is_other = data.unseen is not data.store
         advice = (
-            "give other text with --heldout" if is_other else "drop duplicates (--drop-duplicates), or give --heldout"
+            f"give other text with {flag('heldout')}"
+            if is_other
+            else f"drop duplicates ({flag('drop_duplicates', True)}), or give {flag('heldout')}"
         )
         logger.warning(
             f"{count:,} of {len(data.heldout):,} held-out documents are also in the training text, at least half of "
@@ -226,7 +228,7 @@ def _tokens(store: TokenStore, documents: np.ndarray) -> int:
 def _are_held_out(count: int) -> np.ndarray:
     """Every 20th document, or the last one if there are fewer; the same choice as `mark_held_out` while streaming."""
     if count == 1:
-        raise InputError("the corpus is one document, so none can be held out; split it or add --heldout")
+        raise InputError(f"the corpus is one document, so none can be held out; split it or add {flag('heldout')}")
     every = min(HELD_OUT_EVERY, count)
     are: np.ndarray = (np.arange(count) + 1) % every == 0
     return are

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.model.attention import Context
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.config import EncoderConfig
@@ -36,7 +36,8 @@ def check_can_project(config: EncoderConfig) -> None:
     if narrow_table or not learned or not plain_layers:
         raise InputError(
             "only models with BERT's layers (norm after the residual, learned positions) can start a student of "
-            "another width; use --start random, or the teacher's --hidden-size and --intermediate-size"
+            f"another width; use {flag('start', 'random')}, or the teacher's {flag('hidden_size')} and "
+            f"{flag('intermediate_size')}"
         )
 
 

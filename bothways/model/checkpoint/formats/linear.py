@@ -6,6 +6,7 @@ The encoder is in a separate folder, in the Hugging Face layout.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bothways.errors import flag
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import HEAD_KEYS, Format, ReadPlan, StoredModel
@@ -59,7 +60,10 @@ class LinearFormat(Format):
             if encodes_separately(checkpoint.model.config)
             else "Bothways and sentence-transformers compute"
         )
-        return f"only {computing} the scores of this model; --pooling cls gives a head that transformers reads too"
+        return (
+            f"only {computing} the scores of this model; {flag('pooling', 'cls')} gives a head that "
+            "transformers reads too"
+        )
 
 
 def read_linear_model(plan: ReadPlan) -> TensorFiles:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.log import logger
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.new_head import with_heads
@@ -150,9 +150,9 @@ def choose_weights(settings: Distill, teacher: Checkpoint) -> Weights:
     if weights.logits and "masked_words" not in teacher.model.heads:
         raise InputError(f"logits ({weights.logits:g}): {settings.teacher} has no masked-word head; leave them out")
     if not learns_words and not weights.of_passages and not weights.vectors and not passage_vectors:
-        raise InputError("vectors (0): nothing is left to learn; leave it out, or use --for words")
+        raise InputError(f"vectors (0): nothing is left to learn; leave it out, or use {flag('purpose', 'words')}")
     if settings.pairs != "none" and not learns_words:
-        raise InputError(f"pairs ({settings.pairs}) needs --for words or both")
+        raise InputError(f"pairs ({settings.pairs}) needs {flag('purpose', 'words')} or both")
     return weights
 
 
@@ -251,7 +251,7 @@ def initial_student(settings: Distill, plan: DistillationPlan, data: Pretraining
     if settings.student:
         start, basis_HS = checkpoint.load(settings.student), None
         if start.need_tokenizer().vocab != tokenizer.vocab:
-            raise InputError("the student's vocabulary differs from the teacher's; leave out --student")
+            raise InputError(f"the student's vocabulary differs from the teacher's; leave out {flag('student')}")
         initial = with_heads(start, heads, dropout=settings.dropout, seed=settings.seed)
     else:
         initial, basis_HS = build_student(
@@ -259,7 +259,9 @@ def initial_student(settings: Distill, plan: DistillationPlan, data: Pretraining
         )
     size, teacher_size = initial.model.config.hidden_size, teacher.model.config.hidden_size
     if basis_HS is None and weights.vectors and size > teacher_size:
-        raise InputError(f"vectors: the student is wider ({size}) than the teacher ({teacher_size}); use --vectors 0")
+        raise InputError(
+            f"vectors: the student is wider ({size}) than the teacher ({teacher_size}); use {flag('vectors', 0)}"
+        )
     if weights.words and not initial.model.get_parameter("heads.masked_words.bias").any():  # a new head
         init_bias_from_frequencies(initial.model, data.frequencies)
     pooling = (teacher.pooling or "mean") if weights.vectors else None

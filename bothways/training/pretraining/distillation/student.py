@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.log import logger
 from bothways.model.checkpoint.changes.cut import check_layers, copy_weights
 from bothways.model.checkpoint.changes.width import check_can_project, project
@@ -69,7 +69,9 @@ def plan_student(
     if not random and not plan.keeps_width(teacher):
         check_can_project(teacher)
     if count < depth and not random and (teacher.full_attention_every > 1 or teacher.num_layer_groups):
-        raise InputError("the layers of this teacher differ in attention or share weights; use --start random")
+        raise InputError(
+            f"the layers of this teacher differ in attention or share weights; use {flag('start', 'random')}"
+        )
     return plan
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from bothways.errors import InputError
+from bothways.errors import InputError, flag
 from bothways.rng import Purpose, make_keys, uniform
 from bothways.text.batch import Batch
 from bothways.text.corpus.sampler import StepRows
@@ -31,7 +31,7 @@ class TeacherIds:
         if missing := [token for token in student.tokens if token not in teacher.vocab]:
             raise InputError(
                 f"the student's vocabulary has {len(missing):,} entries that the teacher lacks, such as "
-                f"{missing[0]!r:.40}; use a student with the teacher's vocabulary, or leave out --student"
+                f"{missing[0]!r:.40}; use a student with the teacher's vocabulary, or leave out {flag('student')}"
             )
         self.student, self.teacher = student, teacher
         self.ids_V = np.array([teacher.vocab[token] for token in student.tokens])
