@@ -129,7 +129,7 @@ def theirs(name: str, settings: FineTune, task: TrainingTask, seed: int, *, bf16
         learning_rate=settings.learning_rate,
         lr_scheduler_type="linear",
         warmup_steps=0.1,
-        weight_decay=settings.weight_decay,
+        weight_decay=0.01,
         bf16=bf16,
         seed=seed,
         use_cpu=not torch.cuda.is_available(),

@@ -38,7 +38,7 @@ KINDS = {
 WORDS = (400, 900)
 WAYS: dict[str, dict[str, Any]] = {
     "before": {
-        "baselines": False, "linear_start": False, "train_windows": 0, "pooling": "cls", "epochs": 3.0,
+        "baselines": False, "linear_start": False, "pooling": "cls", "epochs": 3.0,
         "batch_tokens": 2048,
     },
     "default": {},

@@ -392,7 +392,6 @@ def test_a_missing_tokenizer_is_reported(make_model, refused, tmp_path):
         "--seed -1",
         "--evaluate-every 0",
         "--learning-rate -1",
-        "--weight-decay -1",
         "--mask-rate 0",
         "--mask-rate 1.5",
         "--warmup -0.5",
@@ -414,7 +413,7 @@ def test_a_setting_out_of_range_is_named_before_anything_is_written(flags, usage
 @pytest.mark.parametrize(
     "flags",
     ["--seeds 0", "--seed -1", "--epochs 0", "--window 5", "--batch-tokens 0", "--learning-rate -1", "--dropout 1",
-     "--layer-decay 0", "--warmup 2"],
+     "--warmup 2"],
 )  # fmt: skip
 def test_a_setting_of_fine_tuning_out_of_range_is_named(flags, filler, usage, tmp_path):
     table = write(tmp_path / "table.csv", TABLE)

@@ -89,7 +89,7 @@ finetune([{"text": "a", "label": "b"}], task="classfy")
 finetune(3)
 Classify(train=["a", "b"], out="o")
 Classify(train="t.csv", out=3)
-Classify(train="t.csv", out="o", schedule="cosin")
+Classify(train="t.csv", out="o", class_weights="balance")
 Classify(train="t.csv", out="o").seeds.nothing
 Pretrain(corpus=3, out="o")
 Pretrain(corpus="a.txt")

@@ -78,15 +78,10 @@ RUNS: dict[str, dict[str, str]] = {  # by section, arguments of each training ru
         ),
         "classify-folds": "finetune classify --train topics.csv --folds 2 {base} {brief}",
         "classify-few": "finetune classify --train few.csv {base} --no-baselines",
-        "classify-bf16": (
-            "finetune classify --train topics.csv --dev topics-dev.csv {base} --freeze 2 --dtype bfloat16 {brief}"
-        ),
+        "classify-bf16": ("finetune classify --train topics.csv --dev topics-dev.csv {base} --dtype bfloat16 {brief}"),
         "multi-label": "finetune classify --train multi.jsonl --dev multi.jsonl --multi-label {base} {brief}",
         "pairs": "finetune classify --train pairs.csv --dev pairs.csv {base} {brief}",
-        "long": (
-            "finetune classify --train long.csv --dev long.csv --window 32 --train-windows 2 "
-            "--window-pooling max {base} {brief}"
-        ),
+        "long": ("finetune classify --train long.csv --dev long.csv --window 32 {base} {brief}"),
     },
     "variants": {
         "lora": (
@@ -115,7 +110,7 @@ RUNS: dict[str, dict[str, str]] = {  # by section, arguments of each training ru
 }
 COMPRESSED = {
     "int8-classify": "quantize classify --with topics.csv --max-drop 50",
-    "pruned": "prune classify --with topics.csv --parts layers --drop-layers top --size 0.9 --cuts 1 --epochs 1",
+    "pruned": "prune classify --with topics.csv --parts layers --size 0.9 --cuts 1 --epochs 1",
     "merged": "merge lora",
     "packed": "pack pretrain-float32",
 }

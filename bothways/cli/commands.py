@@ -90,7 +90,7 @@ def pack(settings: Pack) -> dict[str, Any]:
     from bothways.model.checkpoint import checkpoint
     from bothways.model.checkpoint.changes.pack import save_packed
 
-    save_packed(checkpoint.load(settings.model), settings.out, settings.word_bits, settings.layer_bits)
+    save_packed(checkpoint.load(settings.model), settings.out)
     return sizes(settings.out)
 
 

@@ -47,9 +47,8 @@ Row = tuple[Ticket, int]  # a text of a request
 class InferenceQueue:
     """At most `queue_tokens` tokens wait; a request that does not fit is refused. Threads may share it.
 
-    max_wait: seconds that a request may wait for others if a batch is not full. workers: threads, each of which
-    computes a batch at a time. on_batch: called in the thread when a batch is computed, before its results are there,
-    with the number of texts and tokens, and the seconds that it took.
+    workers: threads, each of which computes a batch at a time. on_batch: called in the thread when a batch is computed,
+    before its results are there, with the number of texts and tokens, and the seconds that it took.
     """
 
     def __init__(
@@ -58,12 +57,11 @@ class InferenceQueue:
         *,
         batch_tokens: int,
         queue_tokens: int,
-        max_wait: float = 0.0,
         workers: int = 1,
         on_batch: Callable[[int, int, float], object] = lambda texts, tokens, seconds: None,
     ) -> None:
         self.compute, self.on_batch = compute, on_batch
-        self.batch_tokens, self.queue_tokens, self.max_wait = batch_tokens, queue_tokens, max_wait
+        self.batch_tokens, self.queue_tokens = batch_tokens, queue_tokens
         self.tokens = 0  # that wait
         self._waiting: dict[Hashable, dict[Ticket, None]] = {}  # by call, in the order of arrival
         self._changed = threading.Condition()
@@ -133,19 +131,14 @@ class InferenceQueue:
     def _next_batch(self) -> list[Row]:
         """Wait for texts; none if the queue is closed and empty."""
         with self._changed:
-            while not (self._closed and not self._waiting):
-                seconds: float | None = None
-                if self._waiting:
-                    oldest = min(next(iter(tickets)).arrived for tickets in self._waiting.values())
-                    seconds = oldest + self.max_wait - time.perf_counter()
-                    if seconds <= 0 or self._closed or self.tokens >= self.batch_tokens:
-                        self._running += 1
-                        rows = self._take()
-                        if self._waiting:
-                            self._changed.notify()  # another thread
-                        return rows
-                self._changed.wait(seconds)
-            return []
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            if not self._waiting:
+                return []
+            self._running += 1
+            rows = self._take()
+            if self._waiting:
+                self._changed.notify()  # another thread
+            return rows
 
     def _take(self) -> list[Row]:
         call = min(self._waiting, key=lambda call: next(iter(self._waiting[call])).arrived)
@@ -220,8 +213,8 @@ class Limits:
     """What a server accepts; more is refused with status 413 (of one request) or 429 (of all).
 
     max_requests: in flight. queue_tokens: that wait for a model. max_body: bytes. max_texts: of a request.
-    max_text_tokens: of a text (or pair). read_timeout: seconds within which a client must send its request. max_wait:
-    seconds. max_numbers: of the vectors of tokens in an answer.
+    max_text_tokens: of a text (or pair). read_timeout: seconds within which a client must send its request.
+    max_numbers: of the vectors of tokens in an answer.
     """
 
     max_requests: int = 512
@@ -231,5 +224,4 @@ class Limits:
     max_texts: int = 1024
     max_text_tokens: int = 32_768
     read_timeout: float = 10.0
-    max_wait: float = 0.0
     max_numbers: int = 1 << 23

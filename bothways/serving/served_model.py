@@ -41,7 +41,6 @@ class ServedModel:
             self._compute,
             batch_tokens=limits.batch_tokens,
             queue_tokens=limits.queue_tokens,
-            max_wait=limits.max_wait,
             workers=self.workers.count,
             on_batch=on_batch,
         )

@@ -41,6 +41,7 @@ KEY_VARIABLE = "BOTHWAYS_API_KEY"
 # Shapes for which oneDNN, and torch's layer above it, keep compiled kernels. Their own numbers, 1,024 each, take 400 MB
 # more per process in bf16; these cost some 5 % of the speed (docs/LOG.md).
 KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "64"}
+GRACE = 30  # seconds within which the server ends after SIGTERM
 BACKLOG = 2048  # connections that the kernel holds until they are accepted
 
 
@@ -117,13 +118,11 @@ def limits_of(settings: Serve) -> "Limits":
 
     return Limits(
         max_requests=settings.max_requests,
-        queue_tokens=settings.queue_tokens,
         batch_tokens=settings.batch_tokens,
         max_body=settings.max_body,
         max_texts=settings.max_texts,
         max_text_tokens=settings.max_text_tokens,
         read_timeout=settings.read_timeout,
-        max_wait=settings.max_wait / 1000,
     )
 
 
@@ -243,7 +242,7 @@ def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=settings.grace,  # type: ignore[arg-type]  # a fraction works too
+        timeout_graceful_shutdown=GRACE,
     )
     asyncio.run(Server(config).serve(sockets=[listening]))
     is_done = [served.queue.close(timeout=1.0) for served in serving.models]

@@ -242,10 +242,6 @@ class Windows:
 class Optimization(Checked):
     """Optimizer and learning rate."""
 
-    schedule: ScheduleName = option(TRAINING, default="linear")
-    """Learning rate schedule after warm-up."""
-    weight_decay: float = option(TRAINING, default=0.01, least=0)
-    """Weight decay, applied to matrices only."""
     max_grad_norm: float = option(TRAINING, default=1.0, least=1e-06)
     """Maximum gradient norm; larger gradients are scaled down to it."""
     gradient_accumulation: int = option(TRAINING, default=1, least=1)

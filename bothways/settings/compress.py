@@ -49,8 +49,6 @@ class Prune(TextColumns, Checked, Compute, Printed):
     """Target: as small as possible with at most this drop of the score, in percentage points."""
     parts: Several[Literal["layers", "feed-forward", "heads"]] = option(TASK, default=(), first=True)
     """What may be cut. [layers as far as possible, then feed-forward neurons; only these where layers differ]"""
-    drop_layers: Literal["top", "importance"] = option(TASK, default="top")
-    """Which layers are cut first: the last ones (Sajjad 2023), or those of the least first-order importance."""
     vocabulary_from: Locations = option(MODEL, default=(), metavar="FILE", first=True)
     """Keep only the vocabulary entries that these texts and those of --with need; other words are split smaller."""
     cuts: int | None = option(TASK, default=None, least=1, most=100)

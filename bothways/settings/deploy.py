@@ -1,7 +1,5 @@
 """Settings of `quantize`, `export`, `merge`, `pack` and `serve`."""
 
-from typing import Literal
-
 from bothways.settings.base import (
     Checked,
     Compute,
@@ -48,10 +46,6 @@ class Pack(Checked, Printed):
     """Checkpoint, run, or name of a model on the hub."""
     out: Location = option(OUTPUT, aliases=("-o",))
     """Output directory."""
-    word_bits: Literal[4, 5, 6, 8] = option(OUTPUT, default=4)
-    """Bits of a number in the word table."""
-    layer_bits: Literal[4, 5, 6, 8] = option(OUTPUT, default=6)
-    """Bits of a number in the other matrices."""
 
 
 @settings
@@ -87,8 +81,6 @@ class Export(TextColumns, Checked, Printed):
     """Checkpoint, run, or name of a model on the hub."""
     out: Location = option(OUTPUT, aliases=("-o",))
     """Output directory, for model.onnx, the tokenizer files and metadata."""
-    to: Literal["onnx"] = option(OUTPUT, default="onnx")
-    """Output format."""
     tolerance: float = option(EVALUATION, default=1e-4, least=0)
     """Largest allowed difference between a score and the original."""
     int8: bool = option(OUTPUT, default=False)
@@ -119,16 +111,12 @@ class Serve(Checked, Compute):
     """Whether another address than loopback needs keys."""
     allow_host: Several[str] = option(MACHINE, default=())
     """Names by which clients may address the server, besides IP addresses, localhost and --host; * for any."""
-    max_wait: float = option(MACHINE, default=0.0, least=0)
-    """Milliseconds that a request may wait for others to share its batch; 0: batches of what is queued."""
     batch_tokens: int = option(TRAINING, default=4096, least=1)
     """Maximum tokens per batch."""
     window: int | None = option(MODEL, default=None, least=8, first=True)
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
     max_requests: int = option(LIMITS, default=512, least=1)
     """Maximum requests in flight; more are answered with status 429."""
-    queue_tokens: int = option(LIMITS, default=131_072, least=1)
-    """Maximum tokens that wait for a model; more are answered with status 429."""
     max_body: int = option(LIMITS, default=2_000_000, least=1)
     """Maximum bytes of a request's body; a larger one is answered with status 413."""
     max_texts: int = option(LIMITS, default=1024, least=1)
@@ -137,8 +125,6 @@ class Serve(Checked, Compute):
     """Maximum tokens of a text (or pair); a longer one is answered with status 413."""
     read_timeout: float = option(LIMITS, default=10.0, least=0.001)
     """Seconds within which a client must send its request."""
-    grace: float = option(LIMITS, default=30.0, least=0)
-    """Seconds within which the server ends after SIGTERM."""
     access_log: bool = option(MACHINE, default=True)
     """Write a line of JSON per request to standard error, without its texts."""
     json: bool = option(OUTPUT, default=False)

@@ -43,8 +43,6 @@ class Recipe(Optimization, Compute, Printed):
     """Number of runs with different seeds; reports mean and standard deviation."""
     seed: int = option(TRAINING, default=0, least=0, most=2**63 - 1)
     """Random seed; with --seeds N, the runs use this seed and the N - 1 that follow it."""
-    keep_seed: Literal["best", "median"] = option(EVALUATION, default="best")
-    """Which model to keep if there are several seeds: the one with the best or the median dev score."""
     epochs: float | None = option(TRAINING, default=None, least=0.001, first=True)
     """Passes over the training data. [3; for small data enough for 150 to 300 steps, at most 20]"""
     minutes: float | None = option(TRAINING, default=None, least=0.001, first=True)
@@ -57,12 +55,8 @@ class Recipe(Optimization, Compute, Printed):
     """Peak learning rate. [5e-5 * (768 / hidden size)^1.5, at most 5e-4]"""
     warmup: float = option(TRAINING, default=0.1, least=0, most=1)
     """Fraction of the steps in which the learning rate rises."""
-    layer_decay: float = option(TRAINING, default=1.0, least=0.01, most=1)
-    """Layer-wise learning rate decay (LLRD): each layer's learning rate is this times that of the layer above."""
     linear_start: bool = option(TRAINING, default=True)
     """Start from the best linear head on the frozen encoder (LP-FT); keep it unless training beats it on dev."""
-    freeze: int = option(TRAINING, default=0, least=0)
-    """Freeze the embeddings and the first N - 1 layers; 0: freeze nothing."""
     dropout: float = option(TRAINING, default=0.1, least=0, most=0.9)
     """Dropout probability, everywhere in the model."""
     window: int = option(MODEL, default=256, least=8, first=True)
@@ -142,9 +136,11 @@ class FineTune(Adapters, Encoded, Recipe):
         if self.unlabelled and not self.is_distilled:
             reason = f"without {flag('teacher')}" if self.teacher is None else f"with {flag('alpha', 0)}"
             raise InputError(f"unlabelled ({self.unlabelled[0]}) has no effect {reason}: only a teacher labels it")
-        if self.adapter and (other := next((name for name in ("freeze", "keep_layers") if getattr(self, name)), "")):
-            reason = "nothing else of the model is trained" if other == "freeze" else "it belongs to the whole model"
-            raise InputError(f"{other} has no meaning with adapter ({self.adapter}): {reason}; leave out one of them")
+        if self.adapter and self.keep_layers:
+            raise InputError(
+                f"keep_layers has no meaning with adapter ({self.adapter}): it belongs to the whole model; leave out "
+                "one of them"
+            )
         if self.adapter and self.quantize:
             raise InputError("quantize changes the weights, which adapter leaves as they are; leave out one of them")
         separate = [name for name in ("dev", "test") if getattr(self, name)]
@@ -177,14 +173,6 @@ class FineTune(Adapters, Encoded, Recipe):
 
 
 @settings
-class SoftLabels:
-    """Probabilities of a teacher."""
-
-    temperature: float = option(TASK, default=2.0, least=0.001, most=10)
-    """With --teacher: temperature of the softmax over the scores of both models."""
-
-
-@settings
 class Grouped(FineTune):
     """Groups of rows that splits must not divide."""
 
@@ -207,14 +195,10 @@ class TextPooling:
 
     pooling: Literal["auto", "cls", "mean", "pair"] = option(MODEL, default="auto")
     """Input of the head: [CLS], mean, or pair: both texts' separate means. auto: as the checkpoint was trained."""
-    window_pooling: Literal["mean", "max"] = option(MODEL, default="mean")
-    """How to combine the vectors of a long text's windows."""
-    train_windows: int = option(TRAINING, default=1, least=0)
-    """Windows of a long text per training step, drawn anew in each epoch; 0: all. Inference always reads all."""
 
 
 @settings
-class Classify(TextPooling, TextColumns, SoftLabels, Grouped):
+class Classify(TextPooling, TextColumns, Grouped):
     """Fine-tune a classifier of texts or pairs of texts."""
 
     cloze: str | None = option(TASK, default=None)
@@ -224,12 +208,8 @@ class Classify(TextPooling, TextColumns, SoftLabels, Grouped):
     """With --cloze: a word for each label, in alphabetical order of the labels, or as LABEL=WORD."""
     multi_label: bool = option(TASK, default=False, first=True)
     """Each text may have several labels or none."""
-    merge_labels: bool = option(DATA, default=False)
-    """Merge labels that differ only in case or white space into the most frequent spelling."""
     class_weights: Literal["none", "balanced"] = option(TASK, default="none")
     """balanced: each class has the same total weight in the loss."""
-    calibrate: bool = option(TASK, default=True)
-    """Divide the scores by a temperature that is fitted on dev, so that probabilities mean what they say."""
     metric: Literal["accuracy", "f1", "f1_macro", "f1_micro", "matthews"] | None = option(EVALUATION, default=None)
     """Metric to report and to select the model by. [accuracy; f1_micro for multi-label]"""
     positive: str | None = option(EVALUATION, default=None)
@@ -254,7 +234,7 @@ class Regress(TextPooling, TextColumns, Grouped):
 
 
 @settings
-class Tag(TagColumns, SoftLabels, FineTune):
+class Tag(TagColumns, FineTune):
     """Fine-tune a tagger: named entities (NER), or a label for every word."""
 
     context: bool = option(MODEL, default=True, first=True)
@@ -262,7 +242,7 @@ class Tag(TagColumns, SoftLabels, FineTune):
 
 
 @settings
-class Answer(SoftLabels, FineTune):
+class Answer(FineTune):
     """Fine-tune an extractive question answering model (SQuAD 1.1 and 2.0)."""
 
     window: int = option(MODEL, default=384, least=8, first=True)

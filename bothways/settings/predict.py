@@ -1,7 +1,6 @@
 """Settings of `predict`, `fill`, `embed` and `evaluate`: inference on texts and files, and its scores."""
 
 from pathlib import Path
-from typing import Literal
 
 from bothways.errors import InputError, flag
 from bothways.pretrained import DEFAULT
@@ -194,8 +193,6 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     """For a BEIR directory: model of text pairs that orders the best documents anew."""
     dimensions: int | None = option(TASK, default=None, least=1, first=True)
     """For vectors: use only their first numbers, as Matryoshka models allow."""
-    round: Literal["int8"] | None = option(OUTPUT, default=None)
-    """For a BEIR directory: round the documents' vectors to 8 bits, as an index may store them."""
     max_length: int = option(MODEL, default=128, least=8, most=8192, first=True)
     """For masked words: maximum tokens per example."""
     language: str = option(DATA, default="en")

@@ -9,6 +9,7 @@ from bothways.settings.base import (
     Family,
     Optimization,
     Printed,
+    ScheduleName,
     Size,
     TextFiles,
     TrainingDtype,
@@ -45,6 +46,8 @@ class TextTraining(Optimization, TextFiles, Device, Printed):
     """Maximum tokens per example, special tokens included; also the longest input of a new model."""
     batch_tokens: int = option(TRAINING, default=4096, least=1)
     """Tokens per step, summed over all torchrun processes."""
+    schedule: ScheduleName = option(TRAINING, default="linear")
+    """Learning rate schedule after warm-up."""
     decay: float = option(TRAINING, default=0.1, least=0, most=1)
     """Fraction of the steps in which the learning rate falls, with --schedule warm-up-stable-decay."""
     muon_learning_rate: float | None = option(TRAINING, default=None, least=0)

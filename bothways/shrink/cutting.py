@@ -1,9 +1,9 @@
-"""Importance of the parts of a model that can be cut: layers, attention heads and feed-forward neurons.
+"""Importance of the parts of a model that can be cut: attention heads and feed-forward neurons.
 
-The importance of heads, neurons and layers is of first order: the change of the loss when an activation x becomes 0 is
+The importance of heads and neurons is of first order: the change of the loss when an activation x becomes 0 is
 about -g x, with its gradient g (Molchanov 2017, eq. 7). For a head it is summed over its outputs (Michel 2019, section
-3.2), for a layer over what it adds to its input. Sums are over the tokens of a text, magnitudes are averaged over
-texts. Letters: T tokens, W windows, H hidden size, N heads, D head size, I neurons (feed-forward size).
+3.2). Sums are over the tokens of a text, magnitudes are averaged over texts. Letters: T tokens, W windows, H hidden
+size, N heads, D head size, I neurons (feed-forward size).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,9 +34,8 @@ def encoder_weights(config: EncoderConfig) -> int:
 
 @dataclass
 class Importance:
-    """Of each layer in turn: the importance of the layer, of its heads [N] and of its neurons [I]."""
+    """Of each layer in turn: the importance of its heads [N] and of its neurons [I]."""
 
-    layers: list[float] = field(default_factory=list)
     heads: list[Tensor] = field(default_factory=list)
     neurons: list[Tensor] = field(default_factory=list)
 
@@ -64,8 +63,6 @@ def measure_importance(
         by_text = sum_by_text((x.detach() * g).float(), lengths_N)
         if kind == "heads":
             by_text = by_text.unflatten(-1, (-1, model.config.head_size)).sum(-1)
-        if kind == "layers":
-            by_text = by_text.sum(-1, keepdim=True)
         sums[kind, index] = sums.get((kind, index), 0) + by_text.abs().sum(0)
 
     hooks = watch(layers, note)
@@ -80,8 +77,7 @@ def measure_importance(
         for hook in hooks:
             hook.remove()
     model.zero_grad(set_to_none=True)
-    parts = {kind: [sums[kind, index].cpu() for index in range(len(layers))] for kind in ("layers", "heads", "neurons")}
-    return Importance([float(value) for value in parts["layers"]], parts["heads"], parts["neurons"])
+    return Importance(*([sums[kind, index].cpu() for index in range(len(layers))] for kind in ("heads", "neurons")))
 
 
 def watch(layers: Sequence[Layer], note: Callable[[str, int, Tensor, Tensor], None]) -> list[RemovableHandle]:
@@ -90,14 +86,10 @@ def watch(layers: Sequence[Layer], note: Callable[[str, int, Tensor, Tensor], No
     def before(kind: str, index: int, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         inputs[0].register_hook(partial(note, kind, index, inputs[0]))
 
-    def after(index: int, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        output.register_hook(partial(note, "layers", index, output.detach() - inputs[0].detach()))
-
     hooks = []
     for index, layer in enumerate(layers):
         hooks.append(layer.attention.output.register_forward_pre_hook(partial(before, "heads", index)))
         hooks.append(layer.feed_forward.output.register_forward_pre_hook(partial(before, "neurons", index)))
-        hooks.append(layer.register_forward_hook(partial(after, index)))
     return hooks
 
 

@@ -182,7 +182,7 @@ class PruningPlan:
 
     original: the unchanged model. start: what is cut, which may have a smaller vocabulary. task: around the model.
     training: settings of the training after the last cut, in whose directory are all. targets: the structures to cut
-    to, one after the other. by_importance: whether the least important layers go first, instead of the last ones.
+    to, one after the other.
     """
 
     original: Checkpoint
@@ -191,7 +191,6 @@ class PruningPlan:
     training: FineTune
     targets: Sequence[Structure]
     rule: Rule
-    by_importance: bool = False
     run: Run | None = None
 
     def read(self, source: Checkpoint) -> TrainingTask:
@@ -202,13 +201,9 @@ class PruningPlan:
     def cut(self, source: Checkpoint, structure: Structure) -> Checkpoint:
         """Cut a model to these sizes, the least important parts first."""
         before = Structure.of(source.model.config)
-        by_layer = self.by_importance and structure.layers < before.layers
-        needs = by_layer or (structure.heads, structure.width) != (before.heads, before.width)
+        needs = (structure.heads, structure.width) != (before.heads, before.width)
         importance = self.importance(source) if needs else Importance()
         layers = [*range(structure.layers)]
-        if by_layer:
-            ranked = sorted(range(before.layers), key=lambda layer: -importance.layers[layer])
-            layers = sorted(ranked[: structure.layers])
         heads = importance.best_heads(structure.heads, layers) if structure.heads < before.heads else None
         neurons = importance.best_neurons(structure.width, layers) if structure.width < before.width else None
         return cut(source, layers=layers, heads=heads, neurons=neurons)
@@ -370,8 +365,7 @@ def plan(settings: Prune) -> PruningPlan:
     if settings.vocabulary_from:
         texts = Corpus((*settings.vocabulary_from, settings.texts), column=settings.text_column or "text")
         start = shrink_vocabulary(loaded, texts)
-    by_importance = settings.drop_layers == "importance"
-    return PruningPlan(task.read_by(loaded).pretrained, start, task, training, targets, Rule(limit), by_importance)
+    return PruningPlan(task.read_by(loaded).pretrained, start, task, training, targets, Rule(limit))
 
 
 def recorded_options(kind: type[FineTune], loaded: Checkpoint, columns: dict[str, Any]) -> dict[str, Any]:

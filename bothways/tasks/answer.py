@@ -47,6 +47,7 @@ from bothways.tasks.task import (
     split_pairs,
 )
 from bothways.tasks.training_task import (
+    TEACHER_TEMPERATURE,
     Baseline,
     LabelObjective,
     Metrics,
@@ -112,7 +113,6 @@ class AnswerWindows:
 class SpanObjective(LabelObjective):
     """Cross-entropy of the first and of the last token of the answer in each window."""
 
-    temperature: float
     target = "spans"
 
     def forward(self, module: Any, batch: Batch) -> Tensor:
@@ -130,7 +130,7 @@ class SpanObjective(LabelObjective):
         from bothways.tasks.losses import span_distance
 
         assert batch.soft_labels is not None
-        return span_distance(outputs, batch.soft_labels, batch.lengths.tolist(), self.temperature)
+        return span_distance(outputs, batch.soft_labels, batch.lengths.tolist(), TEACHER_TEMPERATURE)
 
 
 @dataclass(frozen=True)
@@ -378,7 +378,7 @@ class Answering(TrainingTask):
 
     @property
     def objective(self) -> SpanObjective:
-        return SpanObjective(self.settings.temperature)
+        return SpanObjective()
 
     def read_by(self, teacher: Checkpoint) -> Answering:
         """InputError for a teacher that reads other windows: start and end scores belong to tokens."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, flag, format_count
+from bothways.errors import InputError, format_count
 from bothways.tasks.arguments import whole_number
 from bothways.tasks.arrays import Floats, sigmoid, softmax, top_k
 
@@ -146,8 +146,7 @@ def stored_calibration(metadata: Mapping[str, Any]) -> Calibration:
     stored = metadata.get(CALIBRATION)
     if not stored or not stored["strangeness"]:
         raise InputError(
-            "the model was not calibrated for prediction sets (coverage); fine-tune a single-label classifier with "
-            f"{flag('calibrate', True)}"
+            "the model was not calibrated for prediction sets (coverage); fine-tune a single-label classifier"
         )
     return Calibration.from_json(stored)
 

@@ -32,6 +32,7 @@ from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow
 from bothways.tasks.texts import TextTask, TextView
 from bothways.tasks.training_task import (
+    TEACHER_TEMPERATURE,
     Baseline,
     LabelObjective,
     Metrics,
@@ -71,8 +72,6 @@ class ClassObjective(LabelObjective):
 
     weights_C: Floats
     multi_label: bool
-    temperature: float
-    window_pooling: str
     target = "classes"
     negligible_loss: ClassVar[float] = NEGLIGIBLE
 
@@ -84,7 +83,7 @@ class ClassObjective(LabelObjective):
         """Scores of each text, [N, C]."""
         from bothways.tasks.forward import text_scores
 
-        return text_scores(module, batch, self.window_pooling)
+        return text_scores(module, batch)
 
     def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
         assert batch.labels is not None
@@ -99,7 +98,7 @@ class ClassObjective(LabelObjective):
 
         assert batch.soft_labels is not None
         loss = multi_label_distance if self.multi_label else logits_loss
-        return loss(outputs, batch.soft_labels, self.temperature)
+        return loss(outputs, batch.soft_labels, TEACHER_TEMPERATURE)
 
     def loss(self, scores_NC: Tensor, targets: Tensor) -> Loss:
         import torch
@@ -254,12 +253,10 @@ class ClassScoring(Scoring):
         return F.cross_entropy(scaled_NC, targets, reduction="none")
 
     def calibrate(self, split: str, outputs: Floats) -> Calibration | None:
-        if not self.task.settings.calibrate:
-            return None
         return fit_calibration(outputs, self.task.data[split].targets, multi_label=self.task.settings.multi_label)
 
     def calibrate_folds(self, predictions: Predictions) -> Calibration | None:
-        if not self.task.settings.calibrate or self.task.settings.multi_label or len(self.task.names) > NUM_STORED:
+        if self.task.settings.multi_label or len(self.task.names) > NUM_STORED:
             return None
         probabilities_NC = np.array(
             [[details[name] for name in self.task.names] for details in predictions.details], np.float32
@@ -391,7 +388,7 @@ class Classification(TextTask):
         weights_C = np.ones(len(self.names), np.float32)
         if settings.class_weights != "none":
             weights_C = balanced_weights(targets, len(self.names), multi_label=settings.multi_label)
-        return ClassObjective(weights_C, settings.multi_label, settings.temperature, settings.window_pooling)
+        return ClassObjective(weights_C, settings.multi_label)
 
     def read_by(self, teacher: Checkpoint) -> Classification:
         from bothways.tasks.forward import with_labels

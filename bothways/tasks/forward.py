@@ -60,18 +60,18 @@ def with_labels(teacher: Checkpoint, head: str, names: Sequence[str], source: ob
     return replace(teacher, model=model, labels=tuple(names))
 
 
-def text_scores(model: Model, batch: Batch, pooling: str = "mean") -> Tensor:
+def text_scores(model: Model, batch: Batch) -> Tensor:
     """Scores of each text, [N, C]. pooling: over the windows of a text."""
     x_WH = window_vectors(model, batch)
-    x_NH = pool_over_windows(x_WH, batch, pooling, separate=encodes_separately(model.config))
+    x_NH = pool_over_windows(x_WH, batch, separate=encodes_separately(model.config))
     return model.text_scores("classes", x_NH)
 
 
-def pool_over_windows(x_WH: Tensor, batch: Batch, pooling: str = "mean", *, separate: bool = False) -> Tensor:
+def pool_over_windows(x_WH: Tensor, batch: Batch, *, separate: bool = False) -> Tensor:
     """Mean or maximum over the windows of each text: [W, H] -> [N, H]; for separate texts of pairs [N, 2, H]."""
     assert batch.text_of_window is not None and batch.labels is not None
     num_texts = (2 if separate else 1) * len(batch.labels)
-    pooled_NH = pool_windows(pooling, x_WH, batch.text_of_window, num_texts).to(x_WH.dtype)
+    pooled_NH = pool_windows("mean", x_WH, batch.text_of_window, num_texts).to(x_WH.dtype)
     return pooled_NH.unflatten(0, (-1, 2)) if separate else pooled_NH
 
 

@@ -79,7 +79,7 @@ def mean_vectors(task: TextTask, splits: set[str]) -> dict[str, Tensor]:
     frozen = task.frozen
     if frozen.num_layers < task.pretrained.model.config.num_hidden_layers:
         model = task.inference_copy(task.pretrained.model)
-        frozen = FrozenFeatures(model, task.data, frozen.train_windows, frozen.window_pooling)
+        frozen = FrozenFeatures(model, task.data)
     features = {name: frozen[name]["mean"] for name in splits}
     if task.pretrained.pooling and task.pretrained.normalized:
         features = {name: F.normalize(x_NH) for name, x_NH in features.items()}

@@ -18,7 +18,7 @@ from bothways.model.model import Model
 from bothways.model.prepacked import prepack
 from bothways.tasks.forward import labelled_token_scores, last_layer, pool_over_windows
 from bothways.tasks.tag_examples import TaggedWindows
-from bothways.tasks.text_examples import TextExamples
+from bothways.tasks.text_examples import TRAIN_WINDOWS, TextExamples
 from bothways.tasks.training_task import compute_outputs, sample_rows
 from bothways.text.batch import Batch
 from bothways.training.losses import classification_loss
@@ -36,12 +36,11 @@ class FrozenFeatures:
     At most MAX_WINDOWS windows of a text are read, and of large training sets only as many as in a training step, so
     that computing the features takes less than half an epoch, or a few seconds.
 
-    model: in eval mode, on the device and in the dtype of the computation. train_windows: windows of a text in a
-    training step. window_pooling: "mean" or "max", over the windows of a text.
+    model: in eval mode, on the device and in the dtype of the computation.
     """
 
-    def __init__(self, model: Model, data: Mapping[str, TextExamples], train_windows: int, window_pooling: str) -> None:
-        self.data, self.train_windows, self.window_pooling = data, train_windows, window_pooling
+    def __init__(self, model: Model, data: Mapping[str, TextExamples]) -> None:
+        self.data = data
         self.num_layers = model.config.num_hidden_layers
         self.model: Model | None = model  # until the features of all splits are there
         self._computed: dict[str, dict[str, Tensor]] = {}
@@ -51,12 +50,12 @@ class FrozenFeatures:
         sample = self.data[split].sample_windows(MAX_WINDOWS, seed=0, epoch=0)
         if split != "train" or sum(sample.sizes) <= FEW_TOKENS:
             return sample
-        return sample.sample_windows(self.train_windows, seed=0, epoch=0)
+        return sample.sample_windows(TRAIN_WINDOWS, seed=0, epoch=0)
 
     def __getitem__(self, split: str) -> dict[str, Tensor]:
         if split not in self._computed:
             assert self.model is not None
-            forward = partial(pool_states, encode=prepack(self.model), window_pooling=self.window_pooling)
+            forward = partial(pool_states, encode=prepack(self.model))
             states_N2H = np.stack(compute_outputs(self.model, self.sample(split), forward))
             head_NH, mean_NH = torch.from_numpy(states_N2H).unbind(1)
             self._computed[split] = {"head": head_NH.contiguous(), "mean": mean_NH.contiguous()}
@@ -65,7 +64,7 @@ class FrozenFeatures:
         return self._computed[split]
 
 
-def pool_states(model: Model, batch: Batch, *, encode: Callable[[Batch], Tensor], window_pooling: str) -> Tensor:
+def pool_states(model: Model, batch: Batch, *, encode: Callable[[Batch], Tensor]) -> Tensor:
     """The state read by the head and the mean of all tokens, for each text: [N, 2, H]; for separate pairs [N, 2, 2, H].
 
     encode: computes the model's hidden states.
@@ -73,7 +72,7 @@ def pool_states(model: Model, batch: Batch, *, encode: Callable[[Batch], Tensor]
     hidden_TH = encode(batch)
     states = model.text_states(hidden_TH, batch), mean_pool(hidden_TH, batch.lengths)
     separate = encodes_separately(model.config)
-    return torch.stack([pool_over_windows(x_WH, batch, window_pooling, separate=separate) for x_WH in states], 1)
+    return torch.stack([pool_over_windows(x_WH, batch, separate=separate) for x_WH in states], 1)
 
 
 def fit_text_head(

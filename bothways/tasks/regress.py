@@ -51,14 +51,13 @@ COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error
 class NumberObjective(LabelObjective):
     """Squared error of standardized numbers."""
 
-    window_pooling: str
     target = "numbers"
 
     def forward(self, module: Any, batch: Batch) -> Tensor:
         """The number of each text, [N, 1]."""
         from bothways.tasks.forward import text_scores
 
-        return text_scores(module, batch, self.window_pooling)
+        return text_scores(module, batch)
 
     def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
         from bothways.tasks.losses import number_loss
@@ -205,7 +204,7 @@ class Regression(TextTask):
 
     @property
     def objective(self) -> NumberObjective:
-        return NumberObjective(self.settings.window_pooling)
+        return NumberObjective()
 
     def read_by(self, teacher: Checkpoint) -> Regression:
         """With numbers that are not standardized, as a saved model predicts them."""

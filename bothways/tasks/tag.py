@@ -40,6 +40,7 @@ from bothways.tasks.tag_examples import (
 )
 from bothways.tasks.task import LIST, ONE_OR_MANY, TRUNCATE, Evaluator, Item, LabelledRows, Route, Task, fact, firsts
 from bothways.tasks.training_task import (
+    TEACHER_TEMPERATURE,
     Baseline,
     LabelObjective,
     Metrics,
@@ -100,7 +101,6 @@ def target_rows(batch: Batch) -> Tensor:
 class TagObjective(LabelObjective):
     """Cross-entropy of the tags, at the first piece of each word."""
 
-    temperature: float
     target = "tags"
 
     def num_targets(self, batch: Batch) -> int:
@@ -123,7 +123,7 @@ class TagObjective(LabelObjective):
         assert batch.soft_labels is not None
         soft_labels = batch.soft_labels[target_rows(batch)]
         is_read_M = ~soft_labels[:, 0].isnan()
-        return logits_loss(outputs[is_read_M], soft_labels[is_read_M], self.temperature)
+        return logits_loss(outputs[is_read_M], soft_labels[is_read_M], TEACHER_TEMPERATURE)
 
 
 @dataclass(frozen=True)
@@ -418,7 +418,7 @@ class Tagging(TrainingTask):
 
     @property
     def objective(self) -> TagObjective:
-        return TagObjective(self.settings.temperature)
+        return TagObjective()
 
     def read_by(self, teacher: Checkpoint) -> Tagging:
         from bothways.tasks.forward import with_labels

@@ -12,8 +12,6 @@ from bothways.tasks.scores import Scores
 from bothways.tasks.task import Evaluator, LabelledRows, Prediction, Task
 from bothways.text.data.columns import Table
 from bothways.text.data.examples import read_table
-from bothways.text.data.labels import respell_labels
-from bothways.text.data.near_duplicates import label_key
 from bothways.text.data.stream import resolve_columns
 
 if TYPE_CHECKING:
@@ -86,7 +84,7 @@ def read_trained_table(
 
     group: column of groups. None: that of the fine-tuning, if the file has it.
 
-    Labels get the model's spelling if it was fine-tuned with merge_labels. InputError if the table has pairs and the
+    InputError if the table has pairs and the
     model was fine-tuned on single texts, or the reverse."""
     names = resolve_columns(file, columns, model.description.settings, ("text", "pair", "label"))
     table = read_table(
@@ -102,7 +100,4 @@ def read_trained_table(
     if model.ignores_pairs(names["text"], columns.pair_column):
         table = replace(table, pairs=None)
     model.check_pairs(table.pairs is not None, file)
-    if table.labels is not None and model.description.settings.get("merge_labels"):
-        spelling = {label_key(label): label for label in model.labels}
-        table = respell_labels(table, spelling, several=model.description.multi_label)
     return table

@@ -19,7 +19,7 @@ from bothways.log import logger, muted
 from bothways.model.checkpoint.description import cloze_phrase
 from bothways.model.config import encodes_separately
 from bothways.settings.finetune import Classify, Regress
-from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TextExamples
+from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TRAIN_WINDOWS, TextExamples
 from bothways.tasks.training_task import Metrics, ReportView, Summary, TrainingTask, sample_rows, text_reader
 from bothways.text.data.columns import Table
 from bothways.text.data.split_tables import read_unlabelled, text_columns, texts_by_location
@@ -135,7 +135,7 @@ class TextTask(TrainingTask):
 
         with muted():
             model = self.inference_copy(self.initial_checkpoint(0).model)
-        return FrozenFeatures(model, self.data, self.settings.train_windows, self.settings.window_pooling)
+        return FrozenFeatures(model, self.data)
 
     @cached_property
     def frozen_model(self) -> Model:
@@ -194,7 +194,7 @@ class TextTask(TrainingTask):
         return task.with_targets({**targets, "train": targets["train"][rows]})
 
     def training_examples(self, seed: int, epoch: int) -> TextExamples:
-        return self.data["train"].sample_windows(self.settings.train_windows, seed=seed, epoch=epoch)
+        return self.data["train"].sample_windows(TRAIN_WINDOWS, seed=seed, epoch=epoch)
 
     def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, bool]:
         return {"reads_pairs": self.tables["train"].pairs is not None}

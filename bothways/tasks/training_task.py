@@ -41,6 +41,7 @@ EPOCHS = 3.0  # unless --epochs is given
 USUAL_STEPS = 300  # of EPOCHS; with fewer examples, steps are smaller
 BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more for long texts (min_step_examples)
 INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
+TEACHER_TEMPERATURE = 2.0  # of the softmax over the scores of both models (Hinton 2015)
 TEACHER = "teacher"  # name of the loss of a teacher's outputs
 UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
 

@@ -70,9 +70,8 @@ class Optimizer:
     """Updates a module's parameters through float32 master weights, since bf16 cannot hold small steps. Weight decay
     applies to matrices only.
 
-    layer_decay: eta_l = eta * layer_decay ** (L - l) for layer l of L, with embeddings as layer 0 and heads as layer L
-    (LLRD; Sun 2019). muon_learning_rate: for the layers' matrices; None: AdamW for all. shards: the processes among
-    which the parameters are sharded.
+    muon_learning_rate: for the layers' matrices; None: AdamW for all. shards: the processes among which the parameters
+    are sharded.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class Optimizer:
         *,
         learning_rate: float,
         weight_decay: float = 0.01,
-        layer_decay: float = 1.0,
         eps: float = 1e-6,
         beta2: float = 0.999,
         muon_learning_rate: float | None = None,
@@ -93,16 +91,14 @@ class Optimizer:
         self.exact = {name: local_shard(value.detach()).float() for name, value in self.frozen.items()}
         self.shards = shards
         self.best: dict[str, Tensor] = {}
-        depths = layer_depths(list(self.masters))
-        factors = {name: layer_decay ** (max(depths.values()) - depth) for name, depth in depths.items()}
         decays = {name: weight_decay if value.ndim > 1 else 0.0 for name, value in self.masters.items()}
         named = self.masters.items() if muon_learning_rate else ()  # matrices of layers: no embedding, head, norm, bias
         matrices = {name: value for name, value in named if value.ndim == 2 and OF_LAYER.search(name)}
         rest = {name: value for name, value in self.masters.items() if name not in matrices}
-        peaks = {name: learning_rate * factors[name] for name in rest}
+        peaks = dict.fromkeys(rest, learning_rate)
         self.rules: list[AdamW | Muon] = [AdamW(rest, peaks, decays, eps, beta2)]
         if muon_learning_rate and matrices:
-            self.rules.append(Muon(matrices, {name: muon_learning_rate * factors[name] for name in matrices}, decays))
+            self.rules.append(Muon(matrices, dict.fromkeys(matrices, muon_learning_rate), decays))
 
     @torch.no_grad()
     def step(self, lr_factor: float, max_grad_norm: float = 1.0, loss_scale: float = 1.0) -> float:
@@ -162,14 +158,6 @@ class Optimizer:
         for kind, values in [*kinds.items(), *(pair for rule in self.rules for pair in rule.state().items())]:
             for name, value in values.items():
                 yield f"{kind}.{name}", value, self.parameters[name]
-
-
-def layer_depths(names: list[str]) -> dict[str, int]:
-    """Depth of each parameter for LLRD: embeddings 0, layer l at l + 1, heads one more than the last layer."""
-    layers = {name: int(name.split("layers.")[1].split(".")[0]) + 1 for name in names if "layers." in name}
-    last = max(layers.values(), default=0) + 1
-    first = ("embeddings.", "shared.")
-    return {name: layers.get(name, 0 if any(part in name for part in first) else last) for name in names}
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,6 @@ class TrainingOptions:
     warmup: float = 0.1
     decay: float = 0.1
     weight_decay: float = 0.01
-    layer_decay: float = 1.0
     beta2: float = 0.999
     muon_learning_rate: float | None = None
     max_grad_norm: float = 1.0

@@ -60,7 +60,6 @@ class Trainer:
             trained,
             learning_rate=options.learning_rate,
             weight_decay=options.weight_decay,
-            layer_decay=options.layer_decay,
             beta2=options.beta2,
             muon_learning_rate=options.muon_learning_rate,
             shards=processes if self.sharded else SINGLE_PROCESS,

@@ -1,4 +1,4 @@
-"""Changes of a model for its training: frozen blocks, adapters, fake int8 layers, scaled outputs.
+"""Changes of a model for its training: adapters, fake int8 layers, scaled outputs.
 
 A transform is applied to the initial model, before its training and before stored weights are loaded into it, and
 finalized in the trained model, before that is saved. Nothing else of a run needs to know it.
@@ -12,14 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from bothways.errors import InputError
 from bothways.model.adapters.install import install
 from bothways.model.adapters.spec import AdapterSpec
 from bothways.model.families import FamilySpec
 from bothways.model.heads import ClassificationHead
 from bothways.model.int8_training import deploy_fake_int8, fake_layers, install_fake_int8
 from bothways.model.model import Model
-from bothways.training.optimizer import layer_depths
 
 
 class Transform:
@@ -47,21 +45,6 @@ def finalize_all(transforms: Sequence[Transform], model: Model) -> dict[str, Any
     for transform in reversed(transforms):
         transform.finalize(model)
     return {name: value for transform in transforms for name, value in transform.stored.items()}
-
-
-@dataclass(frozen=True)
-class Freeze(Transform):
-    """The bottom blocks are not trained: the embeddings, then layers."""
-
-    num_blocks: int
-
-    def apply(self, model: Model) -> None:
-        if self.num_blocks > (limit := model.config.num_unique_layers):
-            raise InputError(f"freeze ({self.num_blocks}) leaves no layer to train; the maximum is {limit}")
-        depths = layer_depths([name for name, _ in model.named_parameters()])
-        for name, value in model.named_parameters():
-            if depths[name] < self.num_blocks:
-                value.requires_grad_(False)
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,12 @@ def test_help_is_one_page_and_its_example_parses(verb, shown):
 def test_an_option_says_its_default(shown):
     text = " ".join(" ".join(shown("finetune classify", "--help-all")).split())
     assert "--warmup X Fraction of the steps in which the learning rate rises. (default: 0.1)" in text
-    assert "--freeze N Freeze the embeddings and the first N - 1 layers; 0: freeze nothing. (default: 0)" in text
+    assert (
+        "--seed N Random seed; with --seeds N, the runs use this seed and the N - 1 that follow it. (default: 0)"
+        in text
+    )
     assert "--lr, --learning-rate X Peak learning rate. (default: 5e-5 * (768 / hidden size)^1.5, at most 5e-4)" in text
-    assert "--keep-seed best|median " in text and "--unlabelled PATH ... " in text
+    assert "--class-weights none|balanced " in text and "--unlabelled PATH ... " in text
     assert "-o, --out PATH Run directory. (required)" in text
     assert "--multi-label Each text may have several labels or none. --" in text
 
@@ -80,7 +83,7 @@ CLASSIFY = ("finetune classify", "--train t.csv -o out")
     [
         (*CLASSIFY, {"train": Path("t.csv"), "out": Path("out")}),
         ("finetune classify", "--train=t.csv --out=o --lr=1e-3", {"learning_rate": 1e-3}),
-        (CLASSIFY[0], f"{CLASSIFY[1]} --patience None --freeze 0", {"patience": None, "freeze": 0}),
+        (CLASSIFY[0], f"{CLASSIFY[1]} --patience None --seed 0", {"patience": None, "seed": 0}),
         (CLASSIFY[0], f"{CLASSIFY[1]} --keep-layers 0 2 5", {"keep_layers": (0, 2, 5)}),
         (CLASSIFY[0], f"{CLASSIFY[1]} --no-linear-start --multi-label", {"linear_start": False, "multi_label": True}),
         (CLASSIFY[0], f"{CLASSIFY[1]} --json --no-json", {"json": False}),
@@ -91,7 +94,6 @@ CLASSIFY = ("finetune classify", "--train t.csv -o out")
         ("distill", "m t -o o --relation-layer -1 --for words", {"relation_layer": -1, "purpose": "words"}),
         ("search", "q -g a -g b -l -C 2", {"glob": ("a", "b"), "files_with_matches": True, "context": 2}),
         ("fill", "[MASK]", {"text": "[MASK]", "model": Path("bothways-en")}),
-        ("pack", "m -o o --word-bits 8", {"word_bits": 8}),
     ],
 )  # fmt: skip
 def test_words_become_settings(verb, words, expected):

@@ -181,43 +181,12 @@ def test_contradictions_of_several_labels_and_of_numbers_compare_values(settings
 ALIKE = [*["sport"] * 20, *["sport "] * 6, *["SPORT"] * 3, *["art"] * 20, "once"]
 
 
-def test_similar_labels_are_reported_and_merged_only_on_request(settings):
+def test_similar_labels_are_reported(settings):
     write(settings.train, [(f"text {n}", label) for n, label in enumerate(ALIKE)])
     alike, once, missing = warnings_of(settings, read_tables(settings))
     assert missing.startswith("test has rows of ") and "'once'" in missing
-    assert "'sport' (20), 'sport ' (6), 'SPORT' (3)" in alike and "--merge-labels" in alike
+    assert "'sport' (20), 'sport ' (6), 'SPORT' (3)" in alike and "one spelling" in alike
     assert f"'once' at {settings.train}: row 49 (line 51)" in once
-    options = replace(settings, merge_labels=True)
-    tables = read_tables(options)
-    assert {label for table in tables.values() for label in table.labels} == {"sport", "art", "once"}
-    note, *_ = warnings_of(options, tables)
-    assert "'SPORT' into 'sport', 'sport ' into 'sport'" in note
-
-
-def test_of_several_labels_the_spellings_are_merged_in_lists_too(settings):
-    rows = [{"text": f"text {n}", "label": ["b", "A"] if n % 2 else ["a"]} for n in range(31)]
-    file = settings.train.with_suffix(".jsonl")
-    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    options = replace(settings, train=file, multi_label=True, merge_labels=True)
-    names = {
-        label for table in read_tables(options).values() for labels in map(json.loads, table.labels) for label in labels
-    }
-    assert names == {"a", "b"}
-
-
-@pytest.mark.slow
-def test_a_model_of_merged_labels_is_measured_by_any_spelling(settings, make_model, tokenizer, tmp_path):
-    checkpoint.save(Checkpoint(make_model(), tokenizer), settings.model)
-    rows = [(f"the cat {n}", label) for n, label in enumerate(ALIKE)]
-    write(settings.train, rows)
-    short = replace(settings, merge_labels=True, epochs=0.1, dtype="float32")
-    model = run_task(short).model
-    spelled = write(tmp_path / "spelled.csv", [(f"a dog {n}", label) for n, label in enumerate(["Sport", "ART"] * 6)])
-    scores = evaluate.run(Evaluate(model=model, file=(spelled,), dtype="float32"))
-    assert scores["texts"] == 12 and scores["accuracy"] in (0.0, 0.5)  # of one class or another
-    other = run_task(replace(short, merge_labels=False, out=tmp_path / "other")).model
-    with pytest.raises(InputError, match=r"label 'Sport' .*'SPORT'"):
-        evaluate.run(Evaluate(model=other, file=(spelled,), dtype="float32"))
 
 
 # --- exports, from reading to using -----------------------------------------------------------------------------------

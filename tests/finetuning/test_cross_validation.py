@@ -233,9 +233,7 @@ def test_the_table_of_predictions_has_every_row_by_the_model_of_the_other_folds(
 
 @pytest.fixture(scope="module")
 def small(start, rows, table, finetuned):
-    return finetuned(
-        Classify, model=start, train=table(rows[:24]), epochs=None, baselines=True, batch_tokens=2048, calibrate=False
-    )
+    return finetuned(Classify, model=start, train=table(rows[:24]), epochs=None, baselines=True, batch_tokens=2048)
 
 
 def test_a_small_table_is_scored_out_of_fold_by_frozen_vectors(small, capsys):

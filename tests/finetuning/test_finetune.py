@@ -28,13 +28,12 @@ from bothways.text.batch import Batch
 from bothways.training import progress
 from bothways.training.finetuning import deliver, plan, seeds
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.training.finetuning.plan import default_learning_rate, layer_learning_rates
-from bothways.training.finetuning.select import select_seed
+from bothways.training.finetuning.plan import default_learning_rate
+from bothways.training.finetuning.select import best_seed
 from bothways.training.loop import fit
 from bothways.training.run import Run
 from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
-from bothways.training.transforms import Freeze
 
 
 @pytest.fixture(scope="module")
@@ -102,22 +101,6 @@ def test_training_ends_when_patience_runs_out_and_the_best_weights_are_kept(pati
 
 
 @pytest.mark.slow
-def test_frozen_parts_stay_as_they_were_to_the_bit_and_the_rest_learns(settings):
-    before = checkpoint.load(settings.model).model.state_dict()
-    result = run_task(replace(settings, freeze=2, epochs=1.0, dtype="bfloat16", linear_start=False))
-    after = checkpoint.load(result.model).model.state_dict()
-    for name, value in before.items():
-        if name.startswith("encoder."):
-            frozen = "embeddings" in name or "layers.0." in name
-            assert torch.equal(value, after[name]) == frozen, name
-
-
-def test_freezing_all_layers_is_refused_with_the_most_there_is(settings):
-    with pytest.raises(InputError, match=r"freeze \(4\) .* 3$"):
-        run_task(replace(settings, freeze=4))
-
-
-@pytest.mark.slow
 def test_fine_tuning_logs_progress_without_a_terminal(settings, monkeypatch):
     messages = []
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
@@ -167,16 +150,6 @@ def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch,
     assert all(part in message for part in expected for message in messages)
 
 
-@pytest.mark.slow
-def test_layer_wise_learning_rates_are_logged_as_a_table(settings):
-    messages = []
-    with messages_to(messages.append):
-        run_task(replace(settings, layer_decay=0.5, freeze=1, epochs=0.1))
-    rates = next(line for line in messages if line.startswith("peak learning rates")).splitlines()[1:]
-    assert [line.split()[-1] for line in rates] == ["frozen", "6.25e-04", "1.25e-03", "2.50e-03", "5.00e-03"]
-    assert [" ".join(line.split()[:-1]) for line in rates] == ["embeddings", "layer 1", "layer 2", "layer 3", "head"]
-
-
 @pytest.mark.parametrize(("width", "rate"), [(1024, 3.25e-5), (768, 5e-5), (384, 1.41e-4), (256, 2.6e-4), (32, 5e-4)])
 def test_the_default_learning_rate_depends_on_the_width(width, rate):
     assert default_learning_rate(width) == pytest.approx(rate, rel=0.01)
@@ -185,27 +158,15 @@ def test_the_default_learning_rate_depends_on_the_width(width, rate):
 @pytest.mark.slow
 def test_the_default_learning_rate_by_width_is_logged_and_used(settings):
     messages = []
-    own = replace(settings, learning_rate=None, warmup=0.0, schedule="constant", epochs=0.5)
+    own = replace(settings, learning_rate=None, warmup=0.0, epochs=0.5)
     with messages_to(messages.append):
         directory = run_task(own).directory
     assert any(line.startswith("peak learning rate 5.0e-04, for a width of ") for line in messages)
     assert max(row["learning_rate"] for row in rows_of(directory) if "learning_rate" in row) == 5e-4
 
 
-def test_rates_name_the_parts_of_a_model_without_a_head(make_model):
-    model = make_model("bert", {}, num_hidden_layers=3)
-    Freeze(3).apply(model)
-    rates = layer_learning_rates(model, 5e-3, 0.5)
-    assert [(name, rate) for name, rate, _ in rates] == [
-        ("embeddings", 0.0), ("layer 1", 0.0), ("layer 2", 0.0), ("layer 3", 5e-3),
-    ]  # fmt: skip
-
-
-def test_the_best_or_the_middle_seed_is_kept():
-    scores = {3: 0.7, 4: 0.9, 5: 0.8, 6: 0.9}
-    assert select_seed(scores, "best") == 4
-    assert select_seed(scores, "median") == 5
-    assert select_seed({7: 0.1, 8: 0.2}, "median") == 7
+def test_the_best_seed_is_kept():
+    assert best_seed({3: 0.7, 4: 0.9, 5: 0.8, 6: 0.9}) == 4
 
 
 @pytest.mark.slow

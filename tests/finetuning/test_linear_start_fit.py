@@ -1,6 +1,5 @@
 """Linear models fitted to the optimum, and the frozen features they read."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,11 +9,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from bothways.measure.linear import linear_head, regressions
 from bothways.model.heads import ClassificationHead
-from bothways.settings import Classify, TextPooling
+from bothways.settings import Classify
 from bothways.tasks import forward, linear_start, training_task
 from bothways.tasks.forward import text_scores
 from bothways.tasks.losses import multi_label_loss, weighted_class_loss
-from bothways.tasks.text_examples import TextExamples
+from bothways.tasks.text_examples import TRAIN_WINDOWS, TextExamples
 from bothways.tasks.training_task import text_reader
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table
@@ -192,19 +191,16 @@ def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
 def test_frozen_vectors_of_long_texts_are_of_some_windows_and_of_training_texts_of_few(texts, monkeypatch):
     model, examples = texts
     long = TextExamples([examples.windows[1] * 9] * 3, examples.targets, examples.units)
-    most, few = linear_start.MAX_WINDOWS, TextPooling.train_windows
+    most, few = linear_start.MAX_WINDOWS, TRAIN_WINDOWS
     assert len(long.windows[0]) > most > few
 
-    def numbers(settings):
-        data = {"train": long, "dev": long}
-        frozen = linear_start.FrozenFeatures(model, data, settings.train_windows, settings.window_pooling)
+    def numbers():
+        frozen = linear_start.FrozenFeatures(model, {"train": long, "dev": long})
         return [{len(parts) for parts in frozen.sample(split).windows} for split in ("train", "dev")]
 
-    settings = Classify(model="m", train="t", out="o")
-    assert numbers(settings) == [{most}, {most}]
+    assert numbers() == [{most}, {most}]
     monkeypatch.setattr(linear_start, "FEW_TOKENS", 100)
-    assert numbers(settings) == [{few}, {most}]
-    assert numbers(replace(settings, train_windows=0)) == [{most}, {most}]
+    assert numbers() == [{few}, {most}]
 
 
 def test_rows_are_drawn_until_there_are_enough():

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import bothways
-from bothways.errors import InputError
 from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
@@ -87,7 +86,7 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
     monkeypatch.setattr(Trial, "run", lambda self, steps, rate: (self.model, 0.0))  # which reads some, too
     changed = replace(settings, epochs=1.0, linear_start=False)
     run_task(changed)
-    assert read["train"] == sum(min(changed.train_windows, len(parts)) for parts in task.data["train"].windows)
+    assert read["train"] == sum(min(1, len(parts)) for parts in task.data["train"].windows)
     seen = []
     monkeypatch.setattr(
         forward,
@@ -118,18 +117,15 @@ def test_steps_of_few_texts_are_smaller_and_not_those_of_pairs_with_negatives(se
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["mean", "max"])
-def test_windows_are_pooled_in_prediction_as_in_training(pooling, settings, folder):
-    changed = replace(settings, window_pooling=pooling)
-    result = run_task(changed)
+def test_windows_are_pooled_in_prediction_as_in_training(settings, folder):
+    result = run_task(settings)
     predictor = bothways.load(result.model, dtype="float32")
-    assert predictor.checkpoint.settings["window_pooling"] == pooling
-    task = task_of(changed)
+    task = task_of(settings)
     windows = task.data["dev"].windows
     row = max(range(len(windows)), key=lambda row: len(windows[row]))
     with torch.inference_mode():
         first_WH = torch.stack([predictor.module(Batch.from_encodings([window]))[0] for window in windows[row]])
-        pooled_H = first_WH.mean(0) if pooling == "mean" else first_WH.amax(0)
+        pooled_H = first_WH.mean(0)
         (expected,) = predictor.module.text_scores("classes", pooled_H[None]).softmax(-1).tolist()
         (trained,) = task.objective.forward(predictor.module, task.data["dev"].batch([row])).softmax(-1).tolist()
     (prediction,) = predictor.classify([task.tables["dev"].texts[row]])
@@ -145,7 +141,7 @@ class Killed(BaseException):
 
 @pytest.mark.slow
 def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypatch):
-    changed = replace(settings, dropout=0.1, checkpoint_every=2, batch_tokens=256, train_windows=1)
+    changed = replace(settings, dropout=0.1, checkpoint_every=2, batch_tokens=256)
     whole = run_task(replace(changed, out=tmp_path / "whole"))
     metric, written = Run.log_metrics, []
 
@@ -169,8 +165,3 @@ def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypat
 def losses_of(result):
     lines = (result.directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [(row["step"], row["split"], row["loss"]) for row in map(json.loads, lines)]
-
-
-def test_a_number_of_windows_below_0_is_refused(settings):
-    with pytest.raises(InputError, match="train_windows"):
-        replace(settings, train_windows=-1)

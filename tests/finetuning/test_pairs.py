@@ -182,11 +182,10 @@ def test_numbers_of_pairs_are_learned_and_kept_in_their_unit(start, rows, finetu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"freeze": 1}, {"window_pooling": "max", "linear_start": False, "window": 16}])
-def test_frozen_blocks_and_windows_resume_bit_for_bit(options, start, rows, tmp_path):
+def test_windows_resume_bit_for_bit(start, rows, tmp_path):
     settings = Classify(
         model=start, train=rows[:120], test=rows[120:], out=tmp_path / "whole", epochs=2.0, batch_tokens=256,
-        checkpoint_every=2, baselines=False, **options,
+        checkpoint_every=2, baselines=False, linear_start=False, window=16,
     )  # fmt: skip
     run_task(settings)
 
@@ -202,6 +201,4 @@ def test_frozen_blocks_and_windows_resume_bit_for_bit(options, start, rows, tmp_
         run_task(replace(broken, resume=True))
     whole, again = (checkpoint.load(path).model.state_dict() for path in (settings.out, broken.out))
     assert all(torch.equal(value, again[name]) for name, value in whole.items())
-    words = "encoder.embeddings.words.weight"
-    same = torch.equal(whole[words], checkpoint.load(start).model.state_dict()[words])
-    assert same == ("freeze" in options) and json.loads((broken.out / "bothways.json").read_text())["result"]["n"] == 1
+    assert json.loads((broken.out / "bothways.json").read_text())["result"]["n"] == 1

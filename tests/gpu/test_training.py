@@ -110,7 +110,7 @@ def test_steps_of_the_optimizer_equal_those_of_a_cpu(muon_learning_rate, gpu, ma
     before = {name: value.clone() for name, value in models[1].state_dict().items()}
     norms = []
     for model in models:
-        optimizer = Optimizer(model, learning_rate=1e-3, muon_learning_rate=muon_learning_rate, layer_decay=0.9)
+        optimizer = Optimizer(model, learning_rate=1e-3, muon_learning_rate=muon_learning_rate)
         for step in range(3):
             generator = torch.Generator().manual_seed(step)
             for value in model.parameters():

@@ -104,7 +104,6 @@ SECTIONS = [
         [p.LabelIssue("d/t.csv: row 5 (line 7)", "a text", "no", "yes", 0.031, 0.953, "its pair")], 41, "3 are left out"
     ),
     p.TokenLengths("training", [5, 9, 12, 64, 130], 64),
-    p.LearningRates([("embeddings", 2.5e-6, 11915136), ("head", 5e-5, 770), ("frozen part", 0.0, 3)]),
 ]
 PAGE = p.Page(
     "Positive or not?",
@@ -207,7 +206,7 @@ def test_user_text_is_escaped_everywhere():
             p.NumberMistakes([p.NumberMistake(HOSTILE, 0, 1)]),
             p.TagMistakes([p.TagMistake(HOSTILE, [p.Highlight(3, 20, HOSTILE)], [p.Highlight(7, 31, HOSTILE)])], 1),
             p.AnswerMistakes([p.AnswerMistake(HOSTILE, HOSTILE, [p.Highlight(2, 9)], p.Highlight(4, 12), 0.1)], 1),
-            p.LearningRates([(HOSTILE, 1e-5, 7)]), p.FoldTable(HOSTILE, [p.SeedScores(1, {HOSTILE: 0.5})]),
+            p.FoldTable(HOSTILE, [p.SeedScores(1, {HOSTILE: 0.5})]),
             p.LabelIssues([p.LabelIssue(HOSTILE, HOSTILE, HOSTILE, HOSTILE, None, 0.5, HOSTILE)], 1, HOSTILE, HOSTILE),
             p.LabelIssues([p.LabelIssue(HOSTILE, HOSTILE, HOSTILE, HOSTILE, span=p.Highlight(3, 20))], 1),
         ],
@@ -367,7 +366,7 @@ def test_empty_sections_are_rendered():
         confusion(["a", "b", "c"], [[1, 0, 0], [0, 2, 0], [0, 0, 3]]), p.LabelScores([]), p.ReliabilityDiagram([], 0.0),
         p.LabelMistakes([], 5), p.ScatterPlot([1.0], [nan]), p.NumberMistakes([]), p.TagMistakes([], 5),
         p.AnswerMistakes([], 5),
-        p.TokenLengths("test", [], 512), p.LearningRates([]),
+        p.TokenLengths("test", [], 512),
     ]  # fmt: skip
     tree = Tree(p.render(p.Page("t", "s", [p.ScoreSummary("Loss", "dev", nan, nan, 3, unit="number")], empty)))
     assert tree.problems == []

@@ -134,14 +134,6 @@ def test_several_threads_compute_batches_beside_each_other(start, gate):
     assert ticket.future.result(WAIT) == ["a 1", "a 2"]
 
 
-def test_a_request_waits_for_others_no_longer_than_it_must(start, gate):
-    gate.let()
-    queue = start(max_wait=3600.0)
-    tickets = [queue.submit("a", [str(number)], [4]) for number in range(3)]  # the third fills a batch
-    assert tickets[0].future.result(WAIT) == ["a 0"]
-    assert gate.batches[0] == ("a", ["0", "1"])
-
-
 def test_a_closed_queue_finishes_what_waits_and_refuses_the_rest(start, gate):
     queue = start()
     busy(queue, gate)

@@ -338,7 +338,7 @@ def test_sigterm_under_load_loses_no_accepted_request(directories):
 
 
 def test_requests_that_wait_are_answered_before_the_end(directories):
-    running = Server(directories / "encoder", "--dtype", "float32", "--batch-tokens", "64", "--max-wait", "300")
+    running = Server(directories / "encoder", "--dtype", "float32", "--batch-tokens", "64")
     replies = []
     threads = [
         threading.Thread(target=lambda: replies.append(running.post("/embed", {"inputs": TEXTS[:1]})[0]))

@@ -110,7 +110,7 @@ def number_losses(model, batch):
     return {"numbers": mse_loss(text_scores(model, batch)[:, 0], batch.labels.float())}
 
 
-TAGS, SPANS = TagObjective(temperature=1.0), SpanObjective(temperature=1.0)
+TAGS, SPANS = TagObjective(), SpanObjective()
 
 
 def tagged_batch_of(indices):

@@ -300,8 +300,7 @@ class EncoderBackend(Backend):
             raise InputError("a cloze classifier reads single texts, not pairs")
         flat = [part for parts in windows for part in parts]
         states_WH = self.run_vectors(flat, options, self.module.text_states)
-        pooling = self.description.settings.get("window_pooling") or "mean"
-        states_NH: Rows = pool_windows(pooling, states_WH, _text_rows(windows), len(windows))
+        states_NH: Rows = pool_windows("mean", states_WH, _text_rows(windows), len(windows))
         if is_bi_encoder:
             states_NH = states_NH.reshape(2, -1, states_NH.shape[1]).swapaxes(0, 1)  # [N, 2, H]
         step = max(1, MAX_SCORES // num_outputs)

@@ -84,7 +84,6 @@ def measure(settings: Evaluate) -> Scores:
                 how=settings.how,
                 language=settings.language,
                 dimensions=settings.dimensions,
-                rounds=settings.round == "int8",
                 rerank=reranker if settings.rerank else None,
             )
         case _:

@@ -28,19 +28,18 @@ def evaluate_retrieval(
     how: How,
     language: str,
     dimensions: int | None,
-    rounds: bool,
     rerank: Callable[[], Predictor] | None,
 ) -> Scores:
     """nDCG, MRR and recall at TOP of the documents for each query.
 
-    rounds: round the vectors of documents to 8 bits. rerank: loads the model that orders the best documents anew.
+    rerank: loads the model that orders the best documents anew.
     """
     dataset = BeirDataset.read(directory)
     queries, documents = dataset.queries, dataset.documents
     vectors: tuple[Rows, Rows] | None = None
     if how != "words":
         queries_QH, documents_DH = (embed_chunks(model, [*part.values()], dimensions) for part in (queries, documents))
-        vectors = queries_QH, rounded_to_int8(documents_DH) if rounds else documents_DH
+        vectors = queries_QH, documents_DH
     if how == "vectors" and not rerank and vectors is not None:
         ranking = nearest_documents(*vectors, [*queries], [*documents])
     else:
@@ -97,10 +96,3 @@ def rerank_documents(dataset: BeirDataset, ranking: Mapping[str, list[str]], mod
         order = np.argsort(-np.array(scores), kind="stable")
         result[query] = [names[place] for place in order][:TOP]
     return result
-
-
-def rounded_to_int8(vectors_NH: Rows) -> Rows:
-    """The vectors as they are after rounding to 8 bits, with one scale each."""
-    scale_N1 = np.abs(vectors_NH).max(1, keepdims=True).clip(min=1e-30) / 127
-    rounded_NH: Rows = (vectors_NH / scale_N1).round() * scale_N1
-    return rounded_NH

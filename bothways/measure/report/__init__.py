@@ -2,7 +2,7 @@
 
 from bothways.measure.metrics.classification import Bin
 from bothways.measure.report.confusion import ConfusionMatrix, LabelScore, LabelScores
-from bothways.measure.report.curves import LearningRates, ReliabilityDiagram, ScatterPlot, TokenLengths, TrainingCurves
+from bothways.measure.report.curves import ReliabilityDiagram, ScatterPlot, TokenLengths, TrainingCurves
 from bothways.measure.report.entities import AnswerMistake, AnswerMistakes, TagMistake, TagMistakes
 from bothways.measure.report.highlight import Highlight
 from bothways.measure.report.markup import Section
@@ -40,7 +40,6 @@ __all__ = [
     "LabelMistakes",
     "LabelScore",
     "LabelScores",
-    "LearningRates",
     "ModelScore",
     "NumberMistake",
     "NumberMistakes",

@@ -17,7 +17,6 @@ from bothways.measure.report.markup import (
     data_element,
     element,
     format_number,
-    isolate,
     join,
     table,
 )
@@ -96,23 +95,6 @@ def downsample(points: Points) -> Points:
     bounds = [group * len(points) // max(1, num_groups) for group in range(num_groups + 1)]
     groups = [points[start:end] for start, end in pairwise(bounds)]
     return [(fmean(step for step, _ in group), fmean(value for _, value in group)) for group in groups]
-
-
-@dataclass(frozen=True)
-class LearningRates(Section):
-    """The peak learning rate of each part of the model: (name, rate, number of parameters). Rate 0 means frozen."""
-
-    rates: Sequence[tuple[str, float, int]]
-    heading = "Learning rates"
-    wide = False
-
-    def body(self) -> Html:
-        rows = [
-            (isolate(name), f"{rate:.2e}" if rate else "frozen", f"{num_parameters:,}")
-            for name, rate, num_parameters in self.rates
-        ]
-        total = sum(num_parameters for _, _, num_parameters in self.rates)
-        return table(f"Peak learning rates; {total:,} parameters.", ["Part", "Rate", "Parameters"], rows)
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ FACTS = {
 }
 SETTINGS = {
     **dict.fromkeys(("window", "overlap", "longest"), INTEGER),
-    **dict.fromkeys(("context", "merge_labels"), BOOL),
-    **dict.fromkeys(("long", "objective", "pairs", "positive", "window_pooling"), TEXT),
+    **dict.fromkeys(("context",), BOOL),
+    **dict.fromkeys(("long", "objective", "pairs", "positive"), TEXT),
     **dict.fromkeys(("train", "dev"), DATA),
     **dict.fromkeys((f"{use}_column" for use in ("text", "pair", "label", "words", "tags", "negative")), TEXT),
 }

@@ -2,14 +2,12 @@
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
-from bothways.errors import InputError, RowLocation, flag, join_names
+from bothways.errors import InputError, RowLocation, join_names
 from bothways.text.data.columns import Table
-from bothways.text.data.near_duplicates import label_key, preferred_spellings, spelling_variants
+from bothways.text.data.near_duplicates import label_key
 from bothways.text.data.tables import RowErrors
 
 Some = TypeVar("Some")
@@ -79,7 +77,7 @@ def _labels(table: Table) -> Iterable[tuple[RowLocation, str]]:
 def _unknown_label(where: str, label: str, names: Sequence[str]) -> InputError:
     similar = next((name for name in names if label_key(name) == label_key(label)), None)
     hint = f"it differs from {similar!r} only in case or spaces" if similar else f"the model knows {join_names(names)}"
-    advice = "fix the label, or train with " + (flag("merge_labels", True) if similar else "rows that have it")
+    advice = "fix the label" if similar else "fix the label, or train with rows that have it"
     return InputError(f"{where}: label {label!r} is unknown; {hint}; {advice}")
 
 
@@ -115,31 +113,6 @@ def parse_number(where: str, label: str) -> float:
             f"{where}: label {label!r} exceeds {FLOAT32_MAX:.2g}, the largest float32; rescale all, or drop the row"
         )
     return value
-
-
-# --- spellings --------------------------------------------------------------------------------------------------------
-
-
-def merge_labels(tables: Mapping[str, Table], *, several: bool) -> dict[str, Table]:
-    """The tables with one spelling per label: the preferred one of the training table. Adds a note to train.
-
-    several: whether a row may have several labels.
-    """
-    names = preferred_spellings(spelling_variants(chain.from_iterable(labels_by_row(tables["train"], several))))
-    by_key = {label_key(name): name for name in chain.from_iterable(labels_by_row(tables["train"], several))}
-    by_key |= {label_key(name): name for name in names.values()}
-    merged = {name: respell_labels(table, by_key, several=several) for name, table in tables.items()}
-    replaced = sorted((spelling, name) for spelling, name in names.items() if spelling != name)
-    if replaced:
-        note = f"labels merged: {', '.join(f'{spelling!r} into {name!r}' for spelling, name in replaced)}"
-        merged["train"] = replace(merged["train"], notes=(*merged["train"].notes, note))
-    return merged
-
-
-def respell_labels(table: Table, names: Mapping[str, str], *, several: bool) -> Table:
-    """The table with the spellings in `names`, {label_key: spelling}; other labels are kept."""
-    rows = [[names.get(label_key(label), label) for label in labels] for labels in labels_by_row(table, several)]
-    return replace(table, labels=[json.dumps(row, ensure_ascii=False) if several else row[0] for row in rows])
 
 
 def labels_by_row(table: Table, several: bool) -> list[list[str]]:

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 
 class _Blanked(dict[int, str | int]):
@@ -79,8 +79,3 @@ def spelling_variants(labels: Iterable[str]) -> list[dict[str, int]]:
     for label, count in Counter(labels).most_common():
         by_key[label_key(label)][label] = count
     return [variants for variants in by_key.values() if len(variants) > 1]
-
-
-def preferred_spellings(groups: Sequence[Mapping[str, int]]) -> dict[str, str]:
-    """{spelling: preferred spelling} from `spelling_variants`: the most frequent one, stripped."""
-    return {name: next(iter(variants)).strip() for variants in groups for name in variants}

@@ -63,8 +63,9 @@ def label_warnings(tables: Mapping[str, Table], several: bool) -> list[str]:
     warnings = []
     if variants := spelling_variants(chain.from_iterable(labels for _, labels in rows)):
         shown = [", ".join(f"{name!r} ({count:,})" for name, count in spellings.items()) for spellings in variants]
-        advice = f"{flag('merge_labels', True)} merges them"
-        warnings.append(f"labels that differ only in case or spaces: {_listed(shown, len(variants))}; {advice}")
+        warnings.append(
+            f"labels that differ only in case or spaces: {_listed(shown, len(variants))}; give each one spelling"
+        )
     counts = Counter(chain.from_iterable(labels for _, labels in rows))
     if rare := [(label, where) for where, labels in rows for label in labels if counts[label] == 1]:
         shown = [f"{label!r} at {where}" for label, where in rare]

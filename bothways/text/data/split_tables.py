@@ -9,7 +9,7 @@ from bothways.settings.tables_in_memory import TableSource
 from bothways.text.data.columns import LabelCheck, Table
 from bothways.text.data.datasets import is_text_file
 from bothways.text.data.examples import read_table
-from bothways.text.data.labels import check_not_blank, label_sets, merge_labels, parse_label_set, parse_number
+from bothways.text.data.labels import check_not_blank, label_sets, parse_label_set, parse_number
 from bothways.text.data.splits import Parts, parts_for, rarest_labels, split, split_fold, split_groups
 
 FEW_NUMBERS = 10  # up to this many classes may be fractions, such as ratings in half stars
@@ -38,8 +38,6 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     check_pairs(tables)
     if isinstance(settings, Classify) and not settings.multi_label:
         refuse_numeric_classes(tables["train"], settings.train)
-    if isinstance(settings, Classify) and settings.merge_labels:
-        tables = merge_labels(tables, several=settings.multi_label)
     if settings.dev:
         return tables
     whole = tables["train"]

@@ -4,13 +4,12 @@ Settings are read here only. After this the task alone reads them, for its own d
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError, flag, format_count
@@ -29,9 +28,8 @@ from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.finetuning.teacher import Teacher, TeacherOutputs
 from bothways.training.losses import Objective
-from bothways.training.optimizer import layer_depths
 from bothways.training.schedule import TrainingOptions
-from bothways.training.transforms import AddAdapter, FakeInt8, Freeze, Transform, apply_all
+from bothways.training.transforms import AddAdapter, FakeInt8, Transform, apply_all
 
 COOLDOWN = 0.1  # fraction of the steps so far, in which early stopping lets the learning rate fall to 0
 MIN_TEST_ROWS = 5  # a test split with fewer rows, divided off the training table, judges nothing
@@ -82,7 +80,6 @@ class Plan:
     compares: bool
     delivers_tfidf: bool
     seeds: range
-    keep_seed: Literal["best", "median"]
     fold: int | None
     num_folds: int
     build_fold: Callable[[int], "Plan"] | None
@@ -156,10 +153,6 @@ class Plan:
         initial = self.task.initial_checkpoint(seed)
         apply_all(self.transforms, initial.model)
         return initial
-
-    def learning_rates(self, model: Model) -> list[tuple[str, float, int]]:
-        """(name, peak learning rate, number of parameters) of each block of the model."""
-        return layer_learning_rates(model, self.options.learning_rate, self.options.layer_decay)
 
     def inference_copy(self, model: Model) -> Model:
         """A copy in eval mode, on the device and in the number format of the training."""
@@ -248,7 +241,7 @@ def plan_of(
         settings, task = rows.fold_settings, rows.build_fold(fold)
     rate, frozen = settings.learning_rate, task.stays_frozen
     has_start = settings.linear_start and task.initial_model != ""
-    averages = has_start and not settings.is_distilled and not settings.freeze and task.scoring.has_row_losses
+    averages = has_start and not settings.is_distilled and task.scoring.has_row_losses
     requested = [build(settings, task.pretrained) for build in TRANSFORMS.values()]
     return Plan(
         settings=settings,
@@ -270,7 +263,6 @@ def plan_of(
         compares=settings.baselines and not rows.unscored,
         delivers_tfidf=not (settings.adapter or settings.quantize or settings.teacher),
         seeds=range(settings.seed, settings.seed + settings.seeds),
-        keep_seed=settings.keep_seed,
         fold=fold,
         num_folds=settings.folds or 0,
         build_fold=partial(plan_of, rows, teacher, processes) if fold is None else None,
@@ -293,10 +285,7 @@ def training_options(
     return TrainingOptions(
         steps=0,
         learning_rate=rate,
-        schedule=settings.schedule,
         warmup=settings.warmup,
-        weight_decay=settings.weight_decay,
-        layer_decay=settings.layer_decay,
         max_grad_norm=settings.max_grad_norm,
         best_by=task.metric,
         best_rows=task.summary.num_rows("dev"),
@@ -333,7 +322,6 @@ def add_adapter(settings: FineTune, pretrained: Checkpoint) -> AddAdapter | None
 
 # What changes the model for training, by setting: a new one is one entry. None: not requested.
 TRANSFORMS: dict[str, Callable[[FineTune, Checkpoint], Transform | None]] = {
-    "freeze": lambda settings, pretrained: Freeze(settings.freeze) if settings.freeze else None,
     "quantize": lambda settings, pretrained: FakeInt8() if settings.quantize else None,
     "adapter": add_adapter,
 }
@@ -400,29 +388,3 @@ def default_learning_rate(width: int) -> float:
 
 # Of the learning rate for all weights, tried on SST-2 and STS-B with MiniLM (docs/LOG.md).
 ADAPTER_RATES: dict[Kind, float] = {"lora": 7.0, "bottleneck": 7.0, "bitfit": 14.0, "prefix": 70.0, "prompt": 70.0}
-
-
-def layer_learning_rates(model: Model, peak: float, layer_decay: float) -> list[tuple[str, float, int]]:
-    """(name, peak learning rate, number of parameters) from the embeddings to the head; 0 for a frozen block.
-
-    eta_l = eta * layer_decay^(L - l) (Sun 2019, section 5.3).
-    """
-    depths = layer_depths([name for name, _ in model.named_parameters()])
-    top, sizes, trained = max(depths.values()), Counter[int](), set[int]()
-    for name, value in model.named_parameters():
-        sizes[depths[name]] += value.numel()
-        if value.requires_grad:
-            trained.add(depths[name])
-    num_layers = model.config.num_unique_layers
-    names = ["embeddings", *(f"layer {layer}" for layer in range(1, num_layers + 1)), "head"][: top + 1]
-    rates = [peak * layer_decay ** (top - depth) for depth in range(top + 1)]
-    return [
-        (name, rates[depth] if depth in trained else 0.0, sizes[depth])
-        for depth, name in enumerate(names)
-        if sizes[depth]
-    ]
-
-
-def format_learning_rates(rates: Sequence[tuple[str, float, int]]) -> str:
-    rows = [f"  {name:12} {f'{rate:.2e}' if rate else 'frozen'}" for name, rate, _ in rates]
-    return "\n".join(["peak learning rates", *rows])

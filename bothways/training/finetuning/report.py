@@ -56,7 +56,6 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         *task.view.sections(content.predictions),
         *([issues] if task.view.label_issue_criterion else []),
         page.TokenLengths("train", task.summary.lengths("train"), window, plan.truncates),
-        page.LearningRates(plan.learning_rates(model)),
     ]
     warnings = [*(comparison.warnings if comparison.baselines else []), *content.warnings, *task.summary.warnings]
     if plan.unscored:

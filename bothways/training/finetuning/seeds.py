@@ -21,7 +21,7 @@ from bothways.tasks.training_task import Metrics, Scoring, calibration_errors
 from bothways.text.data.datasets import unread_splits_warning
 from bothways.training.finetuning import baselines
 from bothways.training.finetuning.baselines import BASELINES, BaselineScore, Resamples
-from bothways.training.finetuning.plan import Plan, format_learning_rates, log_epochs
+from bothways.training.finetuning.plan import Plan, log_epochs
 from bothways.training.finetuning.training import fingerprint_examples, train, trained_state
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import FOLDER
@@ -195,9 +195,7 @@ def log_start(plan: Plan) -> None:
 
 def log_learning_rates(plan: Plan, model: Model) -> None:
     """Log learning rates that the user did not set."""
-    if plan.options.layer_decay < 1:
-        logger.info(format_learning_rates(plan.learning_rates(model)))
-    elif plan.uses_default_rate:
+    if plan.uses_default_rate:
         rate, width = plan.options.learning_rate, model.config.hidden_size
         logger.info(f"peak learning rate {rate:.1e}, for a width of {width} ({flag('learning_rate')})")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from safetensors.torch import load_file
 
@@ -232,12 +232,12 @@ class Selection:
 
 
 def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Selection:
-    """Select the model of the best or the median seed on dev, or with folds the one that is trained on all of them.
+    """Select the model of the best seed on dev, or with folds the one that is trained on all of them.
 
     directory: of the run, which has the weights.
     """
     task, seeds = plan.task, {result.seed: result for result in results if result.fold is None}
-    kept = seeds[select_seed({seed: one.metrics["dev"][task.metric] for seed, one in seeds.items()}, plan.keep_seed)]
+    kept = seeds[best_seed({seed: one.metrics["dev"][task.metric] for seed, one in seeds.items()})]
     with muted():
         model = plan.prepare_model(kept.seed)
     model.model.load_state_dict(load_file(seed_directory(directory, kept.seed) / WEIGHTS), strict=False)
@@ -254,7 +254,6 @@ def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Select
     return Selection(model, kept, scores, baselines, calibration)
 
 
-def select_seed(scores: Mapping[int, float], keep_seed: Literal["best", "median"]) -> int:
-    """The seed with the best or the median score (the lower of two medians)."""
-    ranked = sorted(scores, key=lambda seed: (scores[seed], -seed))
-    return ranked[-1] if keep_seed == "best" else ranked[(len(ranked) - 1) // 2]
+def best_seed(scores: Mapping[int, float]) -> int:
+    """The seed with the best score, the first of equal ones."""
+    return max(scores, key=lambda seed: (scores[seed], -seed))

@@ -29,7 +29,7 @@ from bothways.model.checkpoint.weights import WEIGHTS, Array, read_weights, writ
 from bothways.model.int8 import Int8Linear, replace_linears
 
 SMALL = 64  # matrices with fewer rows stay in float16
-POSITION_BITS = 8
+WORD_BITS, POSITION_BITS = 4, 8
 SHRINKS = (0.8, 0.84, 0.88, 0.91, 0.94, 0.96, 0.98, 1.0, 1.02, 1.05)  # candidates for a scale, times the largest one
 GROUPS_AT_A_TIME = 1 << 14
 
@@ -43,8 +43,8 @@ def without_directories(value: Any) -> Any:
     return value.replace("\\", "/").rpartition("/")[2] if isinstance(value, str) else value
 
 
-def save_packed(source: Checkpoint, target: Path, word_bits: int = 4, layer_bits: int = 6) -> None:
-    """Write a checkpoint with its word table in `word_bits` and its other matrices in `layer_bits`. Of paths in its
+def save_packed(source: Checkpoint, target: Path, layer_bits: int = 6) -> None:
+    """Write a checkpoint with its word table in 4 bits and its other matrices in `layer_bits`. Of paths in its
     settings, only the names of the files remain.
 
     InputError for models that are stored in several files, such as linear heads on mean vectors.
@@ -57,7 +57,7 @@ def save_packed(source: Checkpoint, target: Path, word_bits: int = 4, layer_bits
         if value.ndim != 2 or len(value) < SMALL:
             return None
         if len(value) == vocab_size:
-            return word_bits
+            return WORD_BITS
         return POSITION_BITS if len(value) == positions and "position" in name else layer_bits
 
     metadata = {**source.metadata, "settings": without_directories(source.settings)}
@@ -147,10 +147,10 @@ def with_merged(base: Checkpoint | None, adapter: Path) -> Checkpoint:
     return replace(loaded, metadata=metadata)
 
 
-def with_packed(source: Checkpoint, *, word_bits: int = 4, layer_bits: int = 6) -> Checkpoint:
+def with_packed(source: Checkpoint, *, layer_bits: int = 6) -> Checkpoint:
     """The checkpoint as it is read again after `save_packed`, its weights rounded."""
     with TemporaryDirectory() as directory:
-        save_packed(source, Path(directory) / "packed", word_bits, layer_bits)
+        save_packed(source, Path(directory) / "packed", layer_bits)
         return checkpoint.load(Path(directory) / "packed")
 
 
