@@ -118,6 +118,7 @@ def limits_of(settings: Serve) -> "Limits":
 
     return Limits(
         max_requests=settings.max_requests,
+        queue_tokens=settings.queue_tokens,
         batch_tokens=settings.batch_tokens,
         max_body=settings.max_body,
         max_texts=settings.max_texts,

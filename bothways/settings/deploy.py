@@ -117,6 +117,8 @@ class Serve(Checked, Compute):
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
     max_requests: int = option(LIMITS, default=512, least=1)
     """Maximum requests in flight; more are answered with status 429."""
+    queue_tokens: int = option(LIMITS, default=131_072, least=1)
+    """Maximum tokens that wait for a model; more are answered with status 429."""
     max_body: int = option(LIMITS, default=2_000_000, least=1)
     """Maximum bytes of a request's body; a larger one is answered with status 413."""
     max_texts: int = option(LIMITS, default=1024, least=1)

@@ -536,7 +536,7 @@ class EmbedTask(Task):
     name = "embed"
     gold = "ranking"
     route = "/embed"
-    evaluate_options = ("how", "rerank", "round", "dimensions")
+    evaluate_options = ("how", "rerank", "dimensions")
     evaluate_data = "pairs of texts or a BEIR directory"
 
     def train(self, settings: TrainEmbed, pretrained: Checkpoint, fold: int | None) -> Embedding:
@@ -554,8 +554,8 @@ class EmbedTask(Task):
         if len(files) != 1:
             raise InputError("an embedding model is evaluated on one file of pairs, or one BEIR directory")
         (file,) = files
-        if columns.how != "vectors" or columns.rerank or columns.round:
-            name = "how" if columns.how != "vectors" else "rerank" if columns.rerank else "round"
+        if columns.how != "vectors" or columns.rerank:
+            name = "how" if columns.how != "vectors" else "rerank"
             raise InputError(f"{name} is for a BEIR directory (corpus.jsonl, queries.jsonl, qrels/); {file} is none")
         pairs = read_trained_pairs(file, columns, model.description.settings)
         vectors_RNH = np.stack([embed_chunks(model, texts, columns.dimensions) for texts in pairs.texts[:2]])
