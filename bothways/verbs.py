@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class Verb:
     """A verb of the command line.
 
-    settings: "module:Class" in bothways.settings, or of a task. function: "module:function" in this package
-    that runs the verb. group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings.
-    waits: whether it runs until it is stopped, so that time says nothing of its progress.
+    settings: "module:Class" in bothways.settings, or of a task. function: "module:function" in this package that runs
+    the verb. group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings. waits: whether
+    it runs until it is stopped, so that elapsed time is not progress.
     """
 
     settings: str

@@ -156,7 +156,7 @@ def updated_index(settings: Search) -> Path:
 
 
 def summary(result: Indexed) -> str:
-    """What indexing did, in a line."""
+    """The result of indexing in one line."""
     counts = {"new": result.new, "changed": result.changed, "deleted": result.deleted, "skipped": len(result.skipped)}
     changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     return (

@@ -50,7 +50,7 @@ Fact = dict[str, Any]
 
 @dataclass(frozen=True)
 class Extracted:
-    """What was extracted. facts: number of rows. skipped: {file: reason}. common: the most frequent groups of
+    """Result of an extraction. facts: number of rows. skipped: {file: reason}. common: the most frequent groups of
     entities, as (name, group, count)."""
 
     out: Path
@@ -152,7 +152,7 @@ class Models:
             yield Extractor(model, self.question or "")
 
     def fingerprint(self) -> str:
-        """A hash of what the facts of a file depend on, besides the file."""
+        """A hash of everything besides the file that its facts depend on."""
         digest = blake2b(repr((self.question, self.dtype)).encode(), digest_size=16)
         for name, path in self.paths:
             digest.update(f"|{name}".encode())
@@ -265,7 +265,7 @@ def placed(fact: Fact, part: DocumentPart) -> Fact:
 
 
 def grouped(facts: list[Fact]) -> list[Fact]:
-    """The facts of a document with their groups, which are of entities."""
+    """The facts of a document. Adds the group name to each entity."""
     entities = [fact for fact in facts if fact["kind"] == "entity"]
     groups = iter(group_document([(fact["name"], fact["text"]) for fact in entities]))
     return [fact | {"group": next(groups) if fact["kind"] == "entity" else None} for fact in facts]

@@ -60,7 +60,7 @@ def find_documents(
         before = Counter(walk.skipped)
         files.append([*walk.files(index, root)])
         reasons.append(walk.skipped - before)
-    for index, file in walk.linked_files():  # last, when it is known what is found without links
+    for index, file in walk.linked_files():  # last, after all files that are reachable without links
         files[index].append(file)
     for root, root_files, skipped_files in zip(roots, files, reasons, strict=True):
         if skipped_files and not root_files:

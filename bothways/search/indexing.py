@@ -30,7 +30,7 @@ SETTLED = 2e9  # nanoseconds after which a file that changes surely has another 
 
 @dataclass
 class Indexed:
-    """What indexing did. new, changed, deleted, unchanged: numbers of files. skipped: {file: reason} of files that
+    """Result of indexing. new, changed, deleted, unchanged: numbers of files. skipped: {file: reason} of files that
     cannot be read. passages, files: of the whole store."""
 
     store: Path
@@ -179,7 +179,7 @@ def _read(
     count_tokens: Callable[[str], int],
     language: str,
 ) -> IndexedFile:
-    """Read a file that is new or may have changed. What cannot be read is an IndexedFile with the error."""
+    """Read a file that is new or may have changed. For an unreadable file, the IndexedFile has the error."""
     for _ in range(2):
         try:
             stat, passages, error = found.path.stat(), [], None

@@ -1,4 +1,4 @@
-"""`bothways serve`: load models, listen, and end on SIGTERM after what was accepted is answered."""
+"""`bothways serve`: load models, listen, and on SIGTERM answer all accepted requests before the end."""
 
 import asyncio
 import ipaddress
@@ -46,7 +46,7 @@ BACKLOG = 2048  # connections that the kernel holds until they are accepted
 
 @dataclass(frozen=True)
 class Serving:
-    """An application, its models, and what computes their batches."""
+    """An application, its models and the workers that compute their batches."""
 
     app: "ASGIApp"
     models: "Sequence[ServedModel]"

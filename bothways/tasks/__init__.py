@@ -1,7 +1,7 @@
-"""The tasks: what is read, trained, predicted, scored and shown of each is in a file of its own in this folder.
+"""The tasks. Each has one file in this folder with its data, training, predictions, scores and report.
 
-A new task is one file and one entry in TASKS. A file is imported when its task is used, so that this table, from which
-the verbs, their help and the kind of a loaded model derive, costs nothing.
+A new task is one file and one entry in TASKS. The verbs, their help and the kind of a loaded model derive from this
+table. A file is imported when its task is used.
 """
 
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ class TaskEntry:
 
 
 def load_name(place: str) -> Any:
-    """What "module:name" names."""
+    """The object that "module:name" names."""
     module, name = place.split(":")
     return getattr(import_module(module), name)
 

@@ -1,4 +1,4 @@
-"""How the processes of a run find each other, also after a restart, and which of them the others wait for."""
+"""Rendezvous of the processes of a run, also after a restart, and detection of processes that the others wait for."""
 
 import time
 from collections.abc import Sequence

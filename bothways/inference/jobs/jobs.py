@@ -191,7 +191,7 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
 
 
 def load_for(settings: Predict) -> Predictor:
-    """The model of the settings, or the cloze classifier that they make of it."""
+    """The model of the settings, or a cloze classifier made from it."""
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
     if settings.cloze is None:
         return model

@@ -116,8 +116,8 @@ class StaticVectors:
         return digest.hexdigest()
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """A vector for each text, float32 [N, H]: the mean of its rows, of length 1 unless the table says otherwise;
-        zeros for a text without known tokens."""
+        """A vector for each text, float32 [N, H]: the mean of its rows, scaled to length 1 unless the table turns that
+        off; zeros for a text without known tokens."""
         vectors_NH = np.zeros((len(texts), self.dimension), np.float32)
         self.texts += len(texts)
         for first in range(0, len(texts), BATCH):

@@ -69,8 +69,8 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
 
 
 def _take_peft(checkpoint: Checkpoint, state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of peft's file, by its names, and what its configuration says of them. They are taken from `state`,
-    the adapter and the head by our names."""
+    """The tensors of peft's file, by its names, and their configuration. They are taken from `state`, the adapter and
+    the head by our names."""
     model, family = checkpoint.model, FAMILIES[checkpoint.model_type]
     stored = _head_names(checkpoint)
     tensors, targets = dict[str, Tensor](), []

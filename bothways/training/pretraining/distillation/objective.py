@@ -1,4 +1,4 @@
-"""Distillation objective: masked words and next sentence, and what the teacher says about the same text.
+"""Distillation objective: masked words, next sentence, and the teacher's outputs for the same text.
 
 The teacher reads the masked passages in the student's pieces (logits, hidden states, attention, relations), the
 passages before masking in its own pieces (passage vectors), and texts cut from them (vectors). It runs in every step
