@@ -187,11 +187,11 @@ def finetune(
         train = _as_table(train, labels, task)
     cls = trained[task].settings_class
     columns = {"text_column": text, "label_column": label, "pair_column": pair}
-    given = {name: value for name, value in {**columns, "model": model, **options}.items() if value is not None}
-    _check_names(given, cls, task)
+    values = {name: value for name, value in {**columns, "model": model, **options}.items() if value is not None}
+    _check_names(values, cls, task)
     out = _new_directory(task) if out is None else out
     try:
-        result: FineTuneResult = _train(cls(train=train, out=out, **given), callbacks=callbacks)
+        result: FineTuneResult = _train(cls(train=train, out=out, **values), callbacks=callbacks)
     except InputError as error:
         # The settings call these columns text_column, ...; a name in quotes is one of the data.
         error.args = (re.sub(r"(?<!['\w])(text|label|pair)_column\b=?", r"\1=", str(error)),)

@@ -239,7 +239,7 @@ class Database:
     def inverted_lists(self, terms: Iterable[str]) -> dict[str, list[InvertedList]]:
         """The inverted lists of terms, one for each batch that has the term."""
         batches = [batch for (batch,) in self.execute("SELECT id FROM batches ORDER BY first")]
-        found: dict[str, list[InvertedList]] = {}
+        lists: dict[str, list[InvertedList]] = {}
         for term in set(terms):
             for batch in batches:
                 row = self.execute(
@@ -247,8 +247,8 @@ class Database:
                 ).fetchone()
                 if row is not None:
                     part = InvertedList(np.frombuffer(row[0], np.uint32), np.frombuffer(row[1], np.uint8))
-                    found.setdefault(term, []).append(part)
-        return found
+                    lists.setdefault(term, []).append(part)
+        return lists
 
     def lengths(self) -> np.ndarray:
         """The number of terms of each passage, uint32 [slots]."""

@@ -101,8 +101,8 @@ class Access:
     def knows_key(self, authorization: str) -> bool:
         """Compares with every key, in a time that depends on none."""
         scheme, _, key = authorization.partition(" ")
-        given = key.strip().encode(errors="replace")
-        matches = [hmac.compare_digest(given, one.encode()) for one in self.keys]
+        sent = key.strip().encode(errors="replace")
+        matches = [hmac.compare_digest(sent, one.encode()) for one in self.keys]
         return scheme.lower() == "bearer" and any(matches)
 
 

@@ -64,9 +64,9 @@ class ServedModel:
 
     def _entries(self) -> list[TaskEntry]:
         """The tasks that the model can do: its own, and those of its other heads."""
-        own = TASKS[self.model.task]
-        heads = [head for head in self.model.backend.heads if head != own.head]
-        return [own] * (own.head != "") + [entry for entry in TASKS.values() if entry.head in heads]
+        primary = TASKS[self.model.task]
+        heads = [head for head in self.model.backend.heads if head != primary.head]
+        return [primary] * (primary.head != "") + [entry for entry in TASKS.values() if entry.head in heads]
 
     @property
     def cannot_rank(self) -> str:

@@ -135,7 +135,7 @@ def load_models(places: Mapping[str, str], **options: Any) -> "dict[str, Predict
     from bothways.model.checkpoint.formats.adapter import find_adapter
 
     located = {name: hub.locate(place) for name, place in places.items()}
-    adapters = {name: found for name, place in located.items() if (found := find_adapter(place))}
+    adapters = {name: adapter for name, place in located.items() if (adapter := find_adapter(place))}
     model_of = {name: hub.locate(files.base) for name, files in adapters.items()}
     uses = Counter(model_of.get(name, place) for name, place in located.items())
     shared = {place: load(place, **options) for place in {*model_of.values()} if uses[place] > 1}

@@ -112,14 +112,14 @@ def structure_of_share(config: EncoderConfig, share: float, parts: Sequence[str]
                 width = max(WIDTH_STEP, round(kept * config.intermediate_size / WIDTH_STEP) * WIDTH_STEP)
             if weights_of(config, Structure(layers, heads, width)) <= target:
                 break
-    found = Structure(layers, heads, width)
-    actual = weights_of(config, found) / whole
+    structure = Structure(layers, heads, width)
+    actual = weights_of(config, structure) / whole
     if actual > share + 0.5 / config.num_hidden_layers:
         raise InputError(
             f"size ({share:g}) cannot be reached by cutting {' and '.join(parts)}: the least is {actual:.2f}; allow "
             "more with --parts"
         )
-    return found
+    return structure
 
 
 def weights_of(config: EncoderConfig, structure: Structure) -> int:

@@ -391,8 +391,8 @@ def calibration_errors(scoring: Scoring, split: str, outputs: Any, calibration: 
 
 def label_issue(error: LabelError, where: str, text: str, **more: Any) -> report.LabelIssue:
     """A likely label error in the text at `where`. more: its second text, or the part of it that the label is of."""
-    found = error.label, error.suggested, error.label_probability, error.suggested_probability
-    return report.LabelIssue(where, text, *found, **more)
+    values = error.label, error.suggested, error.label_probability, error.suggested_probability
+    return report.LabelIssue(where, text, *values, **more)
 
 
 def describe_lengths(lengths: Sequence[int], of: str = "tokens") -> str:

@@ -44,10 +44,10 @@ class VectorTable:
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
         """float32 [T, H]"""
-        found = self.rows[ids]
+        rows = self.rows[ids]
         if self.scales_V is None:
-            return found.astype(np.float32, copy=False)
-        values = NIBBLES[found].reshape(len(found), -1)  # a pair of numbers for each byte
+            return rows.astype(np.float32, copy=False)
+        values = NIBBLES[rows].reshape(len(rows), -1)  # a pair of numbers for each byte
         values *= self.scales_V[ids, None]
         return values
 

@@ -123,7 +123,7 @@ def _head_names(checkpoint: Checkpoint) -> dict[str, str]:
         return {}
     outside = [name for name in model.state_dict() if not name.startswith("encoder.")]
     names = {name: family.hf_names(name, model.num_outputs) for name in outside}
-    return {} if any(len(found) != 1 for found in names.values()) else {name: found[0] for name, found in names.items()}
+    return {} if any(len(keys) != 1 for keys in names.values()) else {name: keys[0] for name, keys in names.items()}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
