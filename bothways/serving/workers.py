@@ -61,7 +61,7 @@ class Cores:
 
 class Worker(Protocol):
     def compute(self, name: str, call: Call, items: Sequence[Item], threads: int) -> Sequence[Any]:
-        """A result for each item, computed by the model of this name with so many threads of torch."""
+        """A result for each item, computed by the model of this name with this number of torch threads."""
 
 
 class Workers:

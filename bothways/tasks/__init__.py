@@ -24,7 +24,7 @@ class TaskEntry:
 
     implementation: "module:Class" of the Task. head: the head of its models ("" for none). labelled: whether they have
     labels; None: either. settings: "module:Class" of the options of `finetune NAME`; "" for a task that pre-training
-    teaches; then `remedy` says how a model gets the head. help, example, words: of the verb, its line in
+    teaches; then `remedy` is the way to a model with the head. help, example, words: of the verb, its line in
     `bothways --help`, arguments of an example, and the other words that people type for it.
     """
 

@@ -347,7 +347,7 @@ def _literal_input(model: Predictor, settings: Predict, kept: Iterable[str]) -> 
 
 
 def _require_single(inputs: Iterator[LiveInput], file: str, column: str | None, reason: str) -> Iterator[LiveInput]:
-    """The inputs. InputError if a row has two texts and no column says which of them to read."""
+    """The inputs. InputError if a row has two texts and no setting chooses one of them."""
     for row in inputs:
         if column is None and isinstance(row, ModelInput) and row.pair is not None:
             raise InputError(f"{file}: a row has two texts, and {reason}; name its column with --text-column")
