@@ -287,7 +287,7 @@ def _obstore(place: object) -> Any:
 
 
 def _request(path: CloudPath, make: Callable[[Any], T]) -> T:
-    """What `make` makes of obstore, tried up to TRIES times."""
+    """The result of `make(obstore)`, with up to TRIES attempts."""
     obstore, failed = _obstore(path), 0
     kinds = obstore.exceptions
     while True:

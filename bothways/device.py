@@ -135,8 +135,8 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float 
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Many objects are made here, and none in cycles: Python would look through all of them again and again, which
-    takes twice as long as to tokenize (docs/LOG.md)."""
+    """Disable the garbage collector inside the block, which creates many objects but no cycles. Repeated collections
+    would take twice as long as tokenizing (docs/LOG.md)."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

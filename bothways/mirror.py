@@ -153,8 +153,8 @@ class _Mirror:
             ) from None
 
     def fetch(self) -> None:
-        """Begin with what is in object storage, whatever an earlier process has left here: it may never have been
-        uploaded. Only rows of a file that --resume completes stay."""
+        """Start from the content of object storage. Local files of an earlier process are deleted, since they may never
+        have been uploaded. Only rows of a file that --resume completes stay."""
         self.local.with_name(INDEX).unlink(missing_ok=True)
         if self.local.is_dir():
             shutil.rmtree(self.local)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 class Verb:
     """A verb of the command line.
 
-    settings: "module:Class" in bothways.settings, or of a task. function: "module:function" in this package
-    that runs the verb. group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings.
-    waits: whether it runs until it is stopped, so that time says nothing of its progress. example: arguments, for
-    --help. words: other words that people type for it.
+    settings: "module:Class" in bothways.settings, or of a task. function: "module:function" in this package that runs
+    the verb. group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings. waits: whether
+    it runs until it is stopped, so that elapsed time is not progress. example: arguments, for --help. words: other
+    words that people type for it.
     """
 
     settings: str
@@ -325,11 +325,11 @@ def finetune(
         train = _as_table(train, labels, task)
     cls = trained[task].settings_class
     columns = {"text_column": text, "label_column": label, "pair_column": pair}
-    given = {name: value for name, value in {**columns, "model": model, **options}.items() if value is not None}
-    _check_names(given, cls, task)
+    values = {name: value for name, value in {**columns, "model": model, **options}.items() if value is not None}
+    _check_names(values, cls, task)
     out = _new_directory(task) if out is None else out
     with renamed_options({name: f"{name.removesuffix('_column')}=" for name in columns}):
-        result: FineTuneResult = _train(cls(train=train, out=out, **given), callbacks=callbacks)
+        result: FineTuneResult = _train(cls(train=train, out=out, **values), callbacks=callbacks)
     return result
 
 

@@ -83,6 +83,19 @@ def test_no_files_import_each_other_in_a_circle():
     assert [*TopologicalSorter(graph).static_order()]  # CycleError names the circle
 
 
+def test_the_page_of_the_architecture_shows_which_door_uses_which():
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
+    shown = {
+        door: set(re.findall(r"`(\w+)`", uses)) for door, uses in re.findall(r"^\| `(\w+)/` .*\| (.*) \|$", page, re.M)
+    }
+    doors = {name.split("/")[0] for name in modules() if "/" in name} - {"pretrained"}
+    used = {door: set[str]() for door in doors}
+    for name, path in modules().items():
+        if (door := name.split("/")[0]) in doors:
+            used[door] |= {imported.split("/")[0] for imported in imports_of(path)} & doors - {door}
+    assert len(doors) == 11 and shown == used
+
+
 def test_only_the_room_of_the_tasks_lists_them():
     """Elsewhere no dictionary, list, tuple, set, Literal, enum or match names three of them."""
     containers = (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.Match, ast.ClassDef)

@@ -100,5 +100,5 @@ def test_links_of_the_readme_are_absolute_on_the_page_of_an_index_once_there_is_
     made = absolute_links(page, "https://example.org/us/it", "1.2")
     links = re.findall(r"\]\(([^)]+)\)", made)
     assert len(links) == len(re.findall(r"\]\(", page)) and all(link.startswith(("https://", "#")) for link in links)
-    assert "![Speed of Bothways and other systems](https://example.org/us/it/raw/v1.2/docs/pictures/" in made
+    assert "![Quality of English models against their size](https://example.org/us/it/raw/v1.2/docs/pictures/" in made
     assert "[NOTICE](https://example.org/us/it/blob/v1.2/NOTICE)" in made

@@ -1,4 +1,4 @@
-"""Draw docs/pictures/comparison.png for the README from figures recorded in docs/RESULTS.md.
+"""Draw docs/pictures/comparison.png for docs/guide/serving.md from figures recorded in docs/RESULTS.md.
 
 Run it after changing the figures: python tools/draw_comparison.py
 """

@@ -327,7 +327,8 @@ class Predictor:
     def label_candidates(
         self, texts: list[str], pairs: list[str] | None, **options: Unpack[ReadOptions]
     ) -> UnlabelledTexts:
-        """What `label_next` needs to know of each text (or pair). InputError if the model is not a classifier."""
+        """The candidates of `label_next`: each text (or pair) with its uncertainty and vector. InputError if the model
+        is not a classifier."""
         from bothways.inference.active_learning import UnlabelledTexts
 
         if self.task != "classify":

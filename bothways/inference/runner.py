@@ -31,7 +31,7 @@ TOKENS_PER_RELEASE = 1 << 15  # computed tokens after which freed memory is retu
 
 
 class TokenModel(Protocol):
-    """What a model computes for a batch: a Model does, and a file of another library may (shrink/export/int8.py)."""
+    """Interface of a model that computes batches: a Model, or a file of another library (shrink/export/int8.py)."""
 
     config: EncoderConfig
 
@@ -43,7 +43,7 @@ class TokenModel(Protocol):
         """The last hidden states, [T, H]."""
 
     def text_states(self, hidden_TH: Tensor, batch: Batch) -> Tensor:
-        """What heads on texts read, [N, H]."""
+        """The input of heads on texts, [N, H]."""
 
     def text_scores(self, name: str, first_NH: Tensor) -> Tensor:
         """The outputs of a head on texts, [N, C]."""

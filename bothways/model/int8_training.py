@@ -61,7 +61,7 @@ class FakeInt8Linear(ExactBuffers, nn.Linear):
 
     @property
     def smoothing(self) -> Tensor:
-        """What the columns of the inputs are divided by, and those of the weight multiplied (Xiao 2023, eq. 3)."""
+        """SmoothQuant scale of each input column: divides the inputs and multiplies the weights (Xiao 2023, eq. 3)."""
         return 1 / (self.input_factor * self.input_scale)
 
     def forward(self, x_TI: Tensor) -> Tensor:

@@ -156,7 +156,7 @@ def updated_index(settings: Search) -> Path:
 
 
 def summary(result: Indexed) -> str:
-    """What indexing did, in a line."""
+    """The result of indexing in one line."""
     counts = {"new": result.new, "changed": result.changed, "deleted": result.deleted, "skipped": len(result.skipped)}
     changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     return (
@@ -173,10 +173,10 @@ def rerank(query: str, hits: Sequence[Hit], model: "Predictor") -> list[Hit]:
 
 def find_answers(question: str, hits: Sequence[Hit], model: "Predictor") -> list[SourcedAnswer]:
     """The best answer in each passage that has one, best first."""
-    found = model.answer([question] * len(hits), [hit.text for hit in hits])
+    results = model.answer([question] * len(hits), [hit.text for hit in hits])
     answers = [
         SourcedAnswer(answer.text, answer.start, answer.end, answer.score, hit)
-        for (answer, *_), hit in zip(found, hits, strict=True)
+        for (answer, *_), hit in zip(results, hits, strict=True)
         if answer.text
     ]
     return sorted(answers, key=lambda answer: -answer.score)

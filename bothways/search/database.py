@@ -115,8 +115,8 @@ class Database:
         os.replace(part, self.file)
 
     def _open(self) -> None:
-        """Connect. Where the directory cannot be written, SQLite can follow the log of a writer, but not make one:
-        without a log the file is read as if nobody changed it, until it does change."""
+        """Connect. In a directory without write permission, SQLite can read the log of a writer but not create one.
+        Without a log the file is opened as immutable; `_is_outdated` reports when it has changed."""
         self._mode, self._state = "mode=rw", None
         if not self._is_writer and not os.access(self.directory, os.W_OK):
             self._state = self._current_state()
@@ -134,14 +134,14 @@ class Database:
             self.get("format")
 
     def _current_state(self) -> tuple[int, int, int] | None:
-        """What changes when somebody writes the file; None if there is a log."""
+        """A value that changes when a process writes the file; None if there is a log."""
         if any(_beside(self.file, suffix).exists() for suffix in LOGS):
             return None
         status = self.file.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _is_outdated(self) -> bool:
-        """Whether the file is read as if nobody changed it, and somebody does."""
+        """Whether the file was opened as immutable and has changed since."""
         return self._state is not None and self._state != self._current_state()
 
     def close(self) -> None:
@@ -239,7 +239,7 @@ class Database:
     def inverted_lists(self, terms: Iterable[str]) -> dict[str, list[InvertedList]]:
         """The inverted lists of terms, one for each batch that has the term."""
         batches = [batch for (batch,) in self.execute("SELECT id FROM batches ORDER BY first")]
-        found: dict[str, list[InvertedList]] = {}
+        lists: dict[str, list[InvertedList]] = {}
         for term in set(terms):
             for batch in batches:
                 row = self.execute(
@@ -247,8 +247,8 @@ class Database:
                 ).fetchone()
                 if row is not None:
                     part = InvertedList(np.frombuffer(row[0], np.uint32), np.frombuffer(row[1], np.uint8))
-                    found.setdefault(term, []).append(part)
-        return found
+                    lists.setdefault(term, []).append(part)
+        return lists
 
     def lengths(self) -> np.ndarray:
         """The number of terms of each passage, uint32 [slots]."""

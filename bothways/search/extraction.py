@@ -50,7 +50,7 @@ Fact = dict[str, Any]
 
 @dataclass(frozen=True)
 class Extracted:
-    """What was extracted. facts: number of rows. skipped: {file: reason}. common: the most frequent groups of
+    """Result of an extraction. facts: number of rows. skipped: {file: reason}. common: the most frequent groups of
     entities, as (name, group, count)."""
 
     out: Path
@@ -79,8 +79,8 @@ def extract(
         compute = partial(_compute_in_worker, models, max(1, num_cores() // workers))
     database = open_state(state, models.fingerprint())
     try:
-        files = [found for folder in folders for found in find_documents([folder], glob=glob)]
-        files = [*{found.path.resolve(): found for found in files}.values()]
+        files = [document for folder in folders for document in find_documents([folder], glob=glob)]
+        files = [*{document.path.resolve(): document for document in files}.values()]
         with Readers() as readers, ProgressBar("extracting", len(files)) as bar:
             done, read = 0, (read_batch(batch, readers, database) for batch in batches(files))
             for batch, facts in in_order(compute, read, workers):
@@ -153,7 +153,7 @@ class Models:
             yield Extractor(model, self.question or "")
 
     def fingerprint(self) -> str:
-        """A hash of what the facts of a file depend on, besides the file."""
+        """A hash of everything besides the file that its facts depend on."""
         digest = blake2b(repr((self.question, self.dtype)).encode(), digest_size=16)
         for name, path in self.paths:
             digest.update(f"|{name}".encode())
@@ -204,10 +204,10 @@ class FileBatch:
 
 def read_batch(files: Sequence[FoundFile], readers: Readers, database: sqlite3.Connection) -> FileBatch:
     documents = list[ReadFile]()
-    for found in files:
-        name, parts, error = str(found.path), list[DocumentPart](), None
+    for document in files:
+        name, parts, error = str(document.path), list[DocumentPart](), None
         try:
-            with local_file(found.path) as path:
+            with local_file(document.path) as path:
                 digest = file_digest(path)
                 if database.execute(
                     "SELECT 1 FROM files WHERE path = ? AND digest = ?", to_stored((name, digest))
@@ -251,7 +251,7 @@ def _open_in_worker(models: Models, threads: int) -> list[Extractor]:
 
 def store_facts(batch: FileBatch, facts: Sequence[list[Fact]], database: sqlite3.Connection) -> None:
     rows = [
-        (one.name, one.digest, json.dumps(found), one.error) for one, found in zip(batch.documents, facts, strict=True)
+        (one.name, one.digest, json.dumps(held), one.error) for one, held in zip(batch.documents, facts, strict=True)
     ]
     database.execute("BEGIN IMMEDIATE")
     database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", map(to_stored, rows))
@@ -266,7 +266,7 @@ def placed(fact: Fact, part: DocumentPart) -> Fact:
 
 
 def grouped(facts: list[Fact]) -> list[Fact]:
-    """The facts of a document with their groups, which are of entities."""
+    """The facts of a document. Adds the group name to each entity."""
     entities = [fact for fact in facts if fact["kind"] == "entity"]
     groups = iter(group_document([(fact["name"], fact["text"]) for fact in entities]))
     return [fact | {"group": next(groups) if fact["kind"] == "entity" else None} for fact in facts]
@@ -278,8 +278,8 @@ def grouped(facts: list[Fact]) -> list[Fact]:
 def write_table(out: Path, files: Sequence[FoundFile], database: sqlite3.Connection) -> Extracted:
     rows: list[Fact] = []
     skipped: dict[str, str] = {}
-    for found in files:
-        name = str(found.path)
+    for document in files:
+        name = str(document.path)
         facts, error = database.execute("SELECT facts, error FROM files WHERE path = ?", to_stored((name,))).fetchone()
         rows += [{"path": name, **fact} for fact in json.loads(facts)]
         if error:

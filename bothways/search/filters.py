@@ -96,7 +96,7 @@ class _Parser:
         self.depth -= 1
 
     def column(self) -> tuple[str, list[str]]:
-        """The SQL of what a name stands for, and its parameters."""
+        """The SQL expression for a name, and its parameters."""
         kind, name = self.next("a name")
         if kind == "name" and name in COLUMNS:
             return COLUMNS[name], []

@@ -60,7 +60,7 @@ def find_documents(
         before = Counter(walk.skipped)
         files.append([*walk.files(index, root)])
         reasons.append(walk.skipped - before)
-    for index, file in walk.linked_files():  # last, when it is known what is found without links
+    for index, file in walk.linked_files():  # last, after all files that are reachable without links
         files[index].append(file)
     for root, root_files, skipped_files in zip(roots, files, reasons, strict=True):
         if skipped_files and not root_files:
@@ -142,8 +142,8 @@ class _Walk:
             self.skipped["folder that cannot be read"] += 1
             return
         if any(entry.name == GITIGNORE for entry in entries):
-            found = IgnoreFile.read(folder.path, skip=len(folder.relative))
-            folder = replace(folder, ignore_files=(*folder.ignore_files, *found))
+            inner = IgnoreFile.read(folder.path, skip=len(folder.relative))
+            folder = replace(folder, ignore_files=(*folder.ignore_files, *inner))
         for entry in entries:
             is_folder = _leads_to_folder(entry)  # of links too: a pattern may name folders only
             if not self._is_wanted(folder, entry.name, is_folder):

@@ -70,7 +70,8 @@ def ignore_files_above(root: Path) -> list[IgnoreFile]:
 
 
 def choose(patterns: "GitIgnoreSpec", relative: str, default: bool) -> bool:
-    """What the last pattern that matches a path says: True, or False if it starts with `!`; else the default."""
+    """The result of the last pattern that matches a path: True, or False if it starts with `!`. Without a match, the
+    default."""
     chosen = patterns.check_file(relative).include
     return default if chosen is None else chosen
 

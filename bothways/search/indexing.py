@@ -30,7 +30,7 @@ SETTLED = 2e9  # nanoseconds after which a file that changes surely has another 
 
 @dataclass
 class Indexed:
-    """What indexing did. new, changed, deleted, unchanged: numbers of files. skipped: {file: reason} of files that
+    """Result of indexing. new, changed, deleted, unchanged: numbers of files. skipped: {file: reason} of files that
     cannot be read. passages, files: of the whole store."""
 
     store: Path
@@ -100,19 +100,19 @@ def _index_files(
         batch.commit()
         return
     with Readers() as readers, _Progress("reading", "files", len(todo)) as progress:
-        for number, (root, found, before) in enumerate(todo, 1):
-            file = _read(root, found, before, readers, writer.count_tokens, language)
+        for number, (root, document, before) in enumerate(todo, 1):
+            file = _read(root, document, before, readers, writer.count_tokens, language)
             if before is not None and file.state.digest == before.digest:
-                writer.touch(root, found.relative, file.state)
+                writer.touch(root, document.relative, file.state)
                 result.unchanged += 1
                 if before.error:
-                    result.skipped[str(found.path)] = before.error
+                    result.skipped[str(document.path)] = before.error
             else:
                 batch.add(file)
                 result.changed += before is not None
                 result.new += before is None
                 if file.state.error:
-                    result.skipped[str(found.path)] = file.state.error
+                    result.skipped[str(document.path)] = file.state.error
                     logger.warning(f"{file.state.error}; skipped")
             progress.show(number, f"{batch.total:,} passages")
     batch.commit()
@@ -126,9 +126,9 @@ def _find_changes(
     Moves those that belong to another root, and has the batch remove those that are gone."""
     writer, todo = batch.writer, []
     roots, known = {folder: writer.root(folder) for folder in folders}, writer.known_files()
-    for found in find_documents(folders, glob=globs, skip=writer.directory):
-        relative = "" if found.path == found.root else found.relative
-        root, others = roots[found.root], known.pop(found.path, [])
+    for document in find_documents(folders, glob=globs, skip=writer.directory):
+        relative = "" if document.path == document.root else document.relative
+        root, others = roots[document.root], known.pop(document.path, [])
         same = [one for one in others if one[:2] == (root, relative)] or others[:1]
         batch.removed += [one[:2] for one in others if one not in same]
         old_root, old_relative, state = same[0] if same else (root, relative, None)
@@ -136,12 +136,12 @@ def _find_changes(
             root, relative = old_root, old_relative
         elif (old_root, old_relative) != (root, relative):
             writer.move((old_root, old_relative), (root, relative))
-        if state is None or (state.size, state.modified) != (found.size, found.modified_ns):
-            todo.append((root, replace(found, relative=relative), state))
+        if state is None or (state.size, state.modified) != (document.size, document.modified_ns):
+            todo.append((root, replace(document, relative=relative), state))
             continue
         result.unchanged += 1
         if state.error:
-            result.skipped[str(found.path)] = state.error
+            result.skipped[str(document.path)] = state.error
     tops = tuple(os.path.join(str(folder), "") for folder in folders)
     for path, gone in known.items():  # files of all other folders too, so not by `path.parents`, which is slow
         is_inside = str(path).startswith(tops)
@@ -175,32 +175,32 @@ def _overlapping(writer: StoreWriter, folders: Sequence[Path], result: Indexed) 
 
 def _read(
     root: int,
-    found: FoundFile,
+    document: FoundFile,
     before: FileState | None,
     readers: Readers,
     count_tokens: Callable[[str], int],
     language: str,
 ) -> IndexedFile:
-    """Read a file that is new or may have changed. What cannot be read is an IndexedFile with the error."""
+    """Read a file that is new or may have changed. For an unreadable file, the IndexedFile has the error."""
     for _ in range(2):
         try:
-            stat, passages, error = found.path.stat(), [], None
-            with local_file(found.path) as path:
+            stat, passages, error = document.path.stat(), [], None
+            with local_file(document.path) as path:
                 digest = file_digest(path)
                 if before is None or digest != before.digest:
                     parts = readers.read(path)
                     passages = [pair for part in parts for pair in _passages(part, count_tokens, language)]
-            after = found.path.stat()
+            after = document.path.stat()
             if (after.st_size, after.st_mtime_ns, after.st_ino) != (stat.st_size, stat.st_mtime_ns, stat.st_ino):
                 continue
         except InputError as problem:
             passages, error = [], str(problem)
         except OSError as problem:
-            return IndexedFile(root, found.relative, FileState(0, -1, b"", f"{found.path}: {problem.strerror}"))
+            return IndexedFile(root, document.relative, FileState(0, -1, b"", f"{document.path}: {problem.strerror}"))
         is_settled = time.time_ns() - stat.st_mtime_ns > SETTLED
         state = FileState(stat.st_size, stat.st_mtime_ns if is_settled else -1, digest, error)
-        return IndexedFile(root, found.relative, state, passages)
-    return IndexedFile(root, found.relative, FileState(0, -1, b"", f"{found.path}: changes while it is read"))
+        return IndexedFile(root, document.relative, state, passages)
+    return IndexedFile(root, document.relative, FileState(0, -1, b"", f"{document.path}: changes while it is read"))
 
 
 def file_digest(path: Path) -> bytes:

@@ -151,13 +151,13 @@ def _object(message: Mapping[str, Any], name: str) -> dict[str, Any]:
     return value
 
 
-def _arguments(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(schema: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call, checked by the schema of the tool. _Refused names the one that is wrong."""
     properties = schema["properties"]
-    for name in given:
+    for name in values:
         if name not in properties:
             raise _Refused(INVALID_PARAMS, f"no argument {shorten(name)}; there are {', '.join(properties)}")
-    arguments = {name: _value(name, value, properties[name]) for name, value in given.items() if value is not None}
+    arguments = {name: _value(name, value, properties[name]) for name, value in values.items() if value is not None}
     if missing := [name for name in schema["required"] if name not in arguments]:
         raise _Refused(INVALID_PARAMS, f"argument {missing[0]} is missing")
     return arguments

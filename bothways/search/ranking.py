@@ -21,7 +21,7 @@ RERANKED = 50  # passages that are ordered anew
 
 def best(scores_N: np.ndarray, number: int, *, above: float = -np.inf) -> np.ndarray:
     """The slots of the greatest scores, best first; those of equal scores in their order. Only scores > `above`."""
-    # Passages without a word of the query all score 0: to partition so many equal scores takes a tenth of a second.
+    # Passages without a word of the query all score 0: partitioning that many equal scores takes a tenth of a second.
     kept = np.flatnonzero(scores_N > above) if np.isfinite(above) else np.arange(len(scores_N))
     scores = scores_N[kept] if len(kept) < len(scores_N) else scores_N
     number = min(number, len(kept))

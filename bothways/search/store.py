@@ -4,9 +4,9 @@
     for hit in store.search("invoices with late fees", top=5):
         print(hit.path, hit.line, hit.text)
 
-A file of vectors has one float32 row per slot and is memory-mapped for reading. The database says how many rows count.
-A row that was written but not counted, as after a kill, is overwritten by the next append, so a reader never sees half
-a vector. Letters: N slots, H size of a vector.
+A file of vectors has one float32 row per slot and is memory-mapped for reading. The database has the number of valid
+rows. A row that was written but not counted, as after a kill, is overwritten by the next append, so a reader never sees
+half a vector. Letters: N slots, H size of a vector.
 """
 
 import json
@@ -40,7 +40,7 @@ VALUE = np.dtype("<f4")
 
 @dataclass(frozen=True)
 class Hit:
-    """A passage that was found.
+    """A passage in the result of a search.
 
     path: the file. line: of its first character, from 1; in a table, the line of the row; None for
     formats without lines. page: of a PDF. start, end:
@@ -61,7 +61,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a search needs of all passages, as of one commit."""
+    """The data of all passages that a search needs, as of one commit."""
 
     change: int
     bm25: Bm25

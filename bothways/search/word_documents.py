@@ -1,6 +1,6 @@
 """Word documents (.docx) as Markdown: paragraphs with their notes, headings by style, and tables as tab-separated rows.
 
-What was deleted or moved away is left out, as are comments, headers and footers, which are no part of the text.
+Deleted and moved text, comments, headers and footers are left out.
 """
 
 import re
@@ -60,7 +60,7 @@ def _parse(path: Path, archive: ZipFile, name: str, target: "_Target") -> None:
 
 
 class _Target:
-    """What the parser of XML calls. A DTD is refused, as its entities may grow without bound."""
+    """Callbacks of the XML parser. A DTD is refused, as its entities may grow without bound."""
 
     path: Path
 

@@ -1,4 +1,4 @@
-"""What is computed for a batch: a method of Predictor for texts of several requests, with equal options."""
+"""Calls of the model: a method of Predictor for a batch of texts from several requests, with equal options."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

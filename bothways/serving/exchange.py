@@ -32,7 +32,7 @@ OPENAI_PATHS = re.compile(r"(/models/[^/]*)?/(v1(/.*)?|embeddings)", re.DOTALL) 
 
 @dataclass
 class Record:
-    """What the log and the metrics learn of a request."""
+    """Facts about a request for the log and the metrics."""
 
     model: str = ""
     texts: int = 0

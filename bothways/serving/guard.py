@@ -1,8 +1,8 @@
-"""What every request passes first: its id, host and origin, key, the limit of requests in flight; then log and metrics.
+"""Middleware: request id, host and origin checks, API key, limit of requests in flight; then access log and metrics.
 
-Only names that this server has are answered, so that a page of another site cannot reach it by a name that it made to
-point here (DNS rebinding); and no page of another origin is, since there is no CORS. Metrics are in the text format of
-Prometheus, with the names of Text Embeddings Inference, and a few more.
+The server answers only requests for its own host names, so that a page of another site cannot reach it under a name
+that resolves to its address (DNS rebinding). It refuses pages of other origins, since there is no CORS. Metrics are in
+the text format of Prometheus, with the names of Text Embeddings Inference, and a few more.
 """
 
 import hmac
@@ -68,7 +68,7 @@ class Metrics:
         self.queue_tokens.labels(model).set_function(queue_tokens)
 
     def on_batch(self, model: str, budget: int) -> Callable[[int, int, float], None]:
-        """What the queue of a model calls after each batch, with its texts, tokens and seconds."""
+        """The callback of a model's queue after each batch, with its texts, tokens and seconds."""
 
         def record(texts: int, tokens: int, seconds: float) -> None:
             self.batch_size.labels(model).observe(texts)
@@ -102,8 +102,8 @@ class Access:
     def knows_key(self, authorization: str) -> bool:
         """Compares with every key, in a time that depends on none."""
         scheme, _, key = authorization.partition(" ")
-        given = key.strip().encode(errors="replace")
-        matches = [hmac.compare_digest(given, one.encode()) for one in self.keys]
+        sent = key.strip().encode(errors="replace")
+        matches = [hmac.compare_digest(sent, one.encode()) for one in self.keys]
         return scheme.lower() == "bearer" and any(matches)
 
 

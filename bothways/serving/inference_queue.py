@@ -210,7 +210,7 @@ def _tokens(rows: Sequence[Row]) -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server accepts; more is refused with status 413 (of one request) or 429 (of all).
+    """Limits of a server. It refuses more with status 413 (limits of one request) or 429 (limits of all requests).
 
     max_requests: in flight. queue_tokens: that wait for a model. max_body: bytes. max_texts: of a request.
     max_text_tokens: of a text (or pair). read_timeout: seconds within which a client must send its request.

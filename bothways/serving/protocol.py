@@ -1,5 +1,5 @@
-"""Connections with a time limit for the head of a request, with a moment for requests that are on their way when the
-server is to end, and with answers that arrive although the rest of a request is not wanted. uvicorn has none of these.
+"""HTTP connections with a header timeout, a grace period for in-flight requests at shutdown, and answers that arrive
+even if the rest of the request is dropped. uvicorn has none of these.
 """
 
 from asyncio import TimerHandle, Transport
@@ -13,7 +13,7 @@ MOST_DROPPED = 64 << 20  # bytes of a request that are read and dropped after it
 
 
 class GentleTransport(Transport):
-    """What answers are written to. close: called instead of the one of the connection."""
+    """The transport of answers. close: replaces the method of the connection."""
 
     def __init__(self, connection: Transport, close: Callable[[], None]) -> None:
         self.connection, self.end, self.is_ending = connection, close, False

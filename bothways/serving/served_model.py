@@ -1,4 +1,4 @@
-"""A model behind the server: its name, what it can do, its queue, and how requests become texts in it."""
+"""A served model: its name, its routes, its queue, and the conversion of requests into texts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -63,9 +63,9 @@ class ServedModel:
 
     def _entries(self) -> list[TaskEntry]:
         """The tasks that the model can do: its own, and those of its other heads."""
-        own = TASKS[self.model.task]
-        heads = [head for head in self.model.backend.heads if head != own.head]
-        return [own] * (own.head != "") + [entry for entry in TASKS.values() if entry.head in heads]
+        primary = TASKS[self.model.task]
+        heads = [head for head in self.model.backend.heads if head != primary.head]
+        return [primary] * (primary.head != "") + [entry for entry in TASKS.values() if entry.head in heads]
 
     @property
     def cannot_rank(self) -> str:
@@ -79,14 +79,14 @@ class ServedModel:
 
     @property
     def is_ranker(self) -> bool:
-        """Whether ranking is what its classes are for: fine-tuned on pairs, or a published one with a single output."""
+        """Whether its classes are made for ranking: fine-tuned on pairs, or a published model with a single output."""
         outputs = self.model.backend.heads.get("classes")
         trained = self.model.reads_pairs
         return not self.cannot_rank and outputs is not None and (trained is True or outputs == 1)
 
     def need(self, route: str, models: Iterable["ServedModel"] = ()) -> None:
-        """Refusal if the model does not answer a route; it names what the model can do, and which of the models of the
-        server can answer."""
+        """Refusal if the model does not answer a route. It names the routes of the model, and the models of the server
+        that answer this one."""
         if route in self.routes:
             return
         head, remedy = "", "name a model that has vectors"

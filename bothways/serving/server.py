@@ -1,4 +1,4 @@
-"""`bothways serve`: load models, listen, and end on SIGTERM after what was accepted is answered."""
+"""`bothways serve`: load models, listen, and on SIGTERM answer all accepted requests before the end."""
 
 import asyncio
 import ipaddress
@@ -47,7 +47,7 @@ BACKLOG = 2048  # connections that the kernel holds until they are accepted
 
 @dataclass(frozen=True)
 class Serving:
-    """An application, its models, and what computes their batches."""
+    """An application, its models and the workers that compute their batches."""
 
     app: "ASGIApp"
     models: "Sequence[ServedModel]"
@@ -135,7 +135,7 @@ def load_models(places: Mapping[str, str], **options: Any) -> "dict[str, Predict
     from bothways.model.checkpoint.formats.adapter import find_adapter
 
     located = {name: hub.locate(place) for name, place in places.items()}
-    adapters = {name: found for name, place in located.items() if (found := find_adapter(place))}
+    adapters = {name: adapter for name, place in located.items() if (adapter := find_adapter(place))}
     model_of = {name: hub.locate(files.base) for name, files in adapters.items()}
     uses = Counter(model_of.get(name, place) for name, place in located.items())
     shared = {place: load(place, **options) for place in {*model_of.values()} if uses[place] > 1}

@@ -1,8 +1,8 @@
-"""Processes that compute batches, so that they and the event loop do not wait for each other's lock of Python.
+"""Inference in worker processes, so that the GIL does not block the event loop.
 
-They are forked when the models are loaded and before anything has computed in parallel (torch's threads do not survive
-a fork), and so share the models' memory. Where that cannot be (a GPU, systems other than Linux), and where a process
-has died, batches are computed in this process.
+The workers are forked after the models are loaded and before torch starts threads, which do not survive a fork. They
+share the memory of the models. On a GPU, on systems other than Linux, and after a worker has died, this process
+computes the batches.
 """
 
 import os
@@ -61,7 +61,7 @@ class Cores:
 
 class Worker(Protocol):
     def compute(self, name: str, call: Call, items: Sequence[Item], threads: int) -> Sequence[Any]:
-        """A result for each item, computed by the model of this name with so many threads of torch."""
+        """A result for each item, computed by the model of this name with this number of torch threads."""
 
 
 class Workers:
@@ -76,14 +76,14 @@ class Workers:
 
     @staticmethod
     def local(models: Models, cores: Cores | None = None) -> "Workers":
-        """Workers in this process: on a CPU as many as it is worth, elsewhere one."""
+        """Workers in this process: on a CPU as many as `Cores` allows, elsewhere one."""
         cores = cores or Cores()
         count = min(cores.workers(model.device) for model in models.values())
         return Workers([LocalWorker(models)] * count, models, cores)
 
     @staticmethod
     def forked(models: Models, cores: Cores | None = None, *, inherited: Sequence[socket.socket] = ()) -> "Workers":
-        """Workers in processes of their own where that can be, else `local`. inherited: sockets that they close."""
+        """Workers in separate processes on Linux CPUs, else `local`. inherited: sockets that the processes close."""
         cores = cores or Cores()
         is_cpu = all(model.device.type == "cpu" for model in models.values())
         if sys.platform != "linux" or not is_cpu:
@@ -198,6 +198,6 @@ def _answer(worker: LocalWorker, connection: "Connection[Any, Any]") -> None:
 
 
 def warm_up(model: Predictor) -> None:
-    """Compute a text, so that the first request does not wait for what is built on first use."""
+    """Compute one text, so that the first request does not wait for lazy initialization."""
     with suppress(InputError):  # a model without vectors
         model.embed("warm up")

@@ -41,7 +41,7 @@ LARGEST = 900  # area of the largest point, in square points of 1/72 inch
 @dataclass(frozen=True)
 class Candidate:
     """A model that may be delivered. size: bytes of its weights on disk. predictor: the model as it predicts the user's
-    rows, for UserRows. unchanged: layers or products that are not int8, of a model that otherwise is."""
+    rows, for UserRows. unchanged: in an int8 model, the layers or products that are not int8."""
 
     name: str
     checkpoint: Checkpoint
@@ -99,8 +99,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Scores of a candidate in percent by metric, the 95 % interval of the first of them, and its drop. outputs: what
-    the drops of other candidates are computed from."""
+    """Scores of a candidate in percent by metric, the 95 % interval of the first of them, and its drop. outputs: of the
+    model; the drops of other candidates are computed from them."""
 
     figures: dict[str, float]
     interval: tuple[float, float]
@@ -204,8 +204,8 @@ def relative_speed(sample: Sample, first: Candidate, other: Candidate) -> float:
 
 
 class Scale:
-    """What candidates are measured with: rows that they are chosen on, rows that are reported, and the first candidate
-    there."""
+    """Measures candidates on the rows for the choice and on the rows for the report, and compares them with the first
+    candidate."""
 
     def __init__(self, dev: Sample, reported: Sample, first: Candidate) -> None:
         self.samples, self.first = (dev, reported), first
@@ -294,8 +294,8 @@ def compare(verb: str, plan: Any, samples: tuple[Sample, Sample], rule: Rule) ->
 class Choice:
     """The result: all candidates, the first of which is the unchanged model, and the index of the one in `model`.
 
-    split: of the reported rows, and rows: their number. rule: by which `kept` was chosen. notes: what else is to know.
-    picture: of score against speed, if one was drawn.
+    split: of the reported rows, and rows: their number. rule: by which `kept` was chosen. notes: further lines for the
+    user. picture: of score against speed, if one was drawn.
     """
 
     directory: Path

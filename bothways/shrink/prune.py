@@ -1,5 +1,5 @@
-"""Pruning: cut a fine-tuned model in steps, and train it after each with the model as it was as teacher. Shrinking:
-measure each also in int8, and keep the fastest or smallest within a stated loss.
+"""Pruning: cut a fine-tuned model in steps, and retrain it after each cut, with the original model as teacher.
+Shrinking: measure each cut model in int8 too, and keep the fastest or smallest within a stated loss.
 
 `model -importance on texts-> cut -training with teacher-> smaller model -importance-> ... -> the target`
 """
@@ -77,7 +77,7 @@ class Structure:
         return ", ".join(format_count(*size) for size in sizes)
 
     def name(self, before: "Structure") -> str:
-        """What has changed: '3 of 6 layers, 512 of 1,536 neurons'."""
+        """A description of the cut: '3 of 6 layers, 512 of 1,536 neurons'."""
         kinds = {"layers": "layers", "heads": "heads", "width": "neurons"}
         pairs = [(getattr(self, field), getattr(before, field), kind) for field, kind in kinds.items()]
         changed = [f"{after:,} of {whole:,} {kind}" for after, whole, kind in pairs if after != whole]
@@ -88,7 +88,7 @@ class Structure:
 
 
 def choose_parts(parts: tuple[str, ...], config: EncoderConfig, model_type: str) -> tuple[str, ...]:
-    """What is cut, by default layers and neurons. InputError for a part that the model cannot lose."""
+    """The parts to cut, by default layers and neurons. InputError for a part that cannot be cut."""
     for part in parts or ("feed-forward",):
         check_can_cut(config, model_type, part)
     return parts or (("feed-forward",) if reason_against_cutting(config, "layers") else ("layers", "feed-forward"))
@@ -112,14 +112,14 @@ def structure_of_share(config: EncoderConfig, share: float, parts: Sequence[str]
                 width = max(WIDTH_STEP, round(kept * config.intermediate_size / WIDTH_STEP) * WIDTH_STEP)
             if weights_of(config, Structure(layers, heads, width)) <= target:
                 break
-    found = Structure(layers, heads, width)
-    actual = weights_of(config, found) / whole
+    structure = Structure(layers, heads, width)
+    actual = weights_of(config, structure) / whole
     if actual > share + 0.5 / config.num_hidden_layers:
         raise InputError(
             f"size ({share:g}) cannot be reached by cutting {' and '.join(parts)}: the least is {actual:.2f}; allow "
             f"more with {flag('parts')}"
         )
-    return found
+    return structure
 
 
 def weights_of(config: EncoderConfig, structure: Structure) -> int:
@@ -178,9 +178,9 @@ def first_parts(source: Checkpoint, structure: Structure) -> Checkpoint:
 
 @dataclass(frozen=True)
 class PruningPlan:
-    """What the sources of `prune` and `shrink` need.
+    """Arguments of the sources of `prune` and `shrink`.
 
-    original: the unchanged model. start: what is cut, which may have a smaller vocabulary. task: around the model.
+    original: the unchanged model. start: the model to cut, perhaps with a smaller vocabulary. task: around the model.
     training: settings of the training after the last cut, in whose directory are all. targets: the structures to cut
     to, one after the other.
     """

@@ -28,8 +28,8 @@ MIN_TEXTS = 16  # texts in each half
 
 @dataclass(frozen=True)
 class Quantizing:
-    """What the source of `quantize` needs. exact: the model in float32. layers: in int8. dtype: the number format of
-    what is not int8. max_drop: in points, on the calibration half."""
+    """Arguments of the source of `quantize`. exact: the model in float32. layers: in int8. dtype: the number format of
+    all other layers. max_drop: in points, on the calibration half."""
 
     exact: Predictor
     layers: Mapping[str, RoundedLinear]
@@ -92,7 +92,7 @@ def run(settings: Quantize) -> Choice:
 
 
 def speed_note(measured: Sequence[Measured]) -> str:
-    """Which format is the fastest on this processor, and what int8 (the last) saves where it is not the fastest."""
+    """A line that names the fastest format on this processor. If that is not int8 (the last), it compares the two."""
     int8 = measured[-1]
     fastest = max((one for one in measured if one is int8 or "int8" not in one.name), key=lambda one: one.speed)
     if fastest is int8:

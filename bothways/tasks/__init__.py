@@ -1,7 +1,7 @@
-"""The tasks: what is read, trained, predicted, scored and shown of each is in a file of its own in this folder.
+"""The tasks. Each has one file in this folder with its data, training, predictions, scores and report.
 
-A new task is one file and one entry in TASKS. A file is imported when its task is used, so that this table, from which
-the verbs, their help and the kind of a loaded model derive, costs nothing.
+A new task is one file and one entry in TASKS. The verbs, their help and the kind of a loaded model derive from this
+table. A file is imported when its task is used.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ class TaskEntry:
 
     implementation: "module:Class" of the Task. head: the head of its models ("" for none). labelled: whether they have
     labels; None: either. settings: "module:Class" of the options of `finetune NAME`; "" for a task that pre-training
-    teaches; then `remedy` says how a model gets the head. help, example, words: of the verb, its line in
+    teaches; then `remedy` is the way to a model with the head. help, example, words: of the verb, its line in
     `bothways --help`, arguments of an example, and the other words that people type for it.
     """
 
@@ -53,7 +53,7 @@ class TaskEntry:
 
 
 def load_name(place: str) -> Any:
-    """What "module:name" names."""
+    """The object that "module:name" names."""
     module, name = place.split(":")
     return getattr(import_module(module), name)
 

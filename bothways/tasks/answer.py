@@ -387,8 +387,8 @@ class Answering(TrainingTask):
         sizes = {text_reader(self.settings.windows, model)[1].read_size for model in models}
         same = len(sizes) == 1 and teacher.need_tokenizer().vocab == self.pretrained.need_tokenizer().vocab
         if same:
-            own, other = (read_windows(sample, *text_reader(self.settings.windows, model)) for model in models)
-            same = all(window.ids == read.ids for window, read in zip(chain(*own), chain(*other), strict=True))
+            first, second = (read_windows(sample, *text_reader(self.settings.windows, model)) for model in models)
+            same = all(window.ids == read.ids for window, read in zip(chain(*first), chain(*second), strict=True))
         if not same:
             raise InputError(
                 f"{self.settings.teacher}: reads other tokens or windows than {self.settings.model}; answers need a "

@@ -88,7 +88,7 @@ def probabilities_by_label(
 
 @dataclass(frozen=True)
 class Calibration:
-    """What fine-tuning learned from held-out rows.
+    """Calibration of a classifier on held-out rows.
 
     temperature: by which the scores of the saved model are divided. rows: number of held-out rows. strangeness: 1 - the
     probability of the gold class, ascending; thinned out if there are many rows. is_cross: whether the rows were held
@@ -109,7 +109,7 @@ class Calibration:
         return {**asdict(self), "strangeness": list(self.strangeness)}
 
     def guarantee(self, coverage: float) -> str:
-        """What a coverage promises, in a sentence."""
+        """The guarantee of a coverage in one sentence."""
         rows = format_count(self.rows, "row")
         if not self.is_cross:
             spread = 2 * math.sqrt(coverage * (1 - coverage) / (self.rows + 2))

@@ -306,10 +306,10 @@ class Embedding(TrainingTask):
         return PairObjective(self.pooling, self.dims, self.has_scores, self.settings.temperature)
 
     def read_by(self, teacher: Checkpoint) -> Embedding:
-        own, size = self.pretrained.model.config.hidden_size, teacher.model.config.hidden_size
-        if size < own:
+        width, size = self.pretrained.model.config.hidden_size, teacher.model.config.hidden_size
+        if size < width:
             raise InputError(
-                f"{self.settings.teacher}: vectors of {size} dimensions cannot teach {own} dimensions; use a teacher "
+                f"{self.settings.teacher}: vectors of {size} dimensions cannot teach {width} dimensions; use a teacher "
                 "that is at least as wide"
             )
         data = {

@@ -686,7 +686,7 @@ def read_tagged_rows(
 
 
 def check_entity_tags(sentences: Sequence[Sentence], scheme: Scheme, labels: Sequence[str]) -> None:
-    """InputError for tags without a prefix that are not the model's, or if the model knows none of the entity types.
+    """InputError for tags without a prefix that are not the model's, or if the model has none of the entity types.
 
     Single unknown types are allowed: the model misses their entities.
     """

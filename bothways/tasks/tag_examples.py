@@ -135,8 +135,8 @@ def transfer_scores(
 ) -> list[Scores]:
     """A teacher's scores of a text's words for each window of a student that may have another tokenizer, [S, C].
 
-    They stand at the tokens that have labels, else NaN. windows, scores_SC: the teacher's windows of the text, and the
-    scores of all its tokens.
+    Tokens without labels have NaN. windows, scores_SC: the teacher's windows of the text, and the scores of all its
+    tokens.
     """
     teacher, starts_W = bert_word_starts(windows, words)
     score_by_start = dict(zip(starts_W, scores_SC[teacher.first_W + 1], strict=True))

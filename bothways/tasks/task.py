@@ -1,4 +1,4 @@
-"""What a task does with a model: it trains one, reads labelled rows, scores predictions, writes rows, answers requests.
+"""Interface of a task: trains a model, reads labelled rows, scores predictions, writes rows, answers requests.
 
 Each task is one object of a subclass here, at the end of its file; TASKS names it.
 """
@@ -151,10 +151,10 @@ class Route:
 class Task(ABC):
     """A task. Attributes are for `predict` and for messages.
 
-    name: as in TASKS. inputs: what a row is. options: of `predict`, besides those of reading: "top", "coverage". route:
-    of the server, "" if it has none. routes: those that this task adds. gold: what a gold file holds for whose
-    predictions `score_file` is ("labels", "tags", "answers", "ranking"); "": none. evaluate_options: those that only
-    the `evaluate` of this task reads, for `evaluate_data`. skips_rows: whether it can skip unreadable rows.
+    name: as in TASKS. inputs: the name of a row. options: of `predict`, besides those of reading: "top", "coverage".
+    route: of the server, "" if it has none. routes: those that this task adds. gold: content of the gold files that
+    `score_file` reads ("labels", "tags", "answers", "ranking"); "": none. evaluate_options: those that only the
+    `evaluate` of this task reads, for `evaluate_data`. skips_rows: whether it can skip unreadable rows.
     """
 
     name: ClassVar[str]
@@ -206,10 +206,10 @@ class Task(ABC):
         raise InputError(f"there are no files of predictions to {self.name}")
 
     def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
-        """What `extract` writes of each text, without its place in a file."""
+        """The rows of `extract` for each text, without its place in a file."""
         raise InputError(f"a model to {self.name} extracts nothing")
 
 
 def fact(kind: str, name: str, text: str, start: int, end: int, score: float) -> dict[str, Any]:
-    """A row of `extract`: characters [start, end) of a text, and what they are."""
+    """A row of `extract`: characters [start, end) of a text with a kind and a name."""
     return {"kind": kind, "name": name, "text": text, "start": start, "end": end, "score": round(score, 4)}

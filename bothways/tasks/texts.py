@@ -147,8 +147,8 @@ class TextTask(TrainingTask):
 
     @cached_property
     def pair_features(self) -> str | None:
-        """What the head reads of a pair whose texts are encoded separately (PAIR_FEATURES); None: it reads the pair as
-        one text."""
+        """The features of a pair whose texts are encoded separately (PAIR_FEATURES), as input of the head; None if the
+        pair is read as one text."""
         if self.settings.pooling == "pair":
             return "pair"
         has_vectors = self.pretrained.pooling == "mean" and self.pretrained.normalized

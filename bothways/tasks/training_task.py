@@ -86,7 +86,7 @@ class LabelObjective(ABC):
 
     @abstractmethod
     def forward(self, module: Any, batch: Batch) -> Tensor:
-        """What the model says about the targets of a batch."""
+        """The outputs of the model for the targets of a batch."""
 
     @abstractmethod
     def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
@@ -137,7 +137,7 @@ class Distilled:
 
 @dataclass(frozen=True)
 class Summary(ABC):
-    """What is known of the rows of all splits."""
+    """Facts about the rows of all splits."""
 
     task: TrainingTask
 
@@ -169,7 +169,7 @@ class Summary(ABC):
 
 @dataclass(frozen=True)
 class Scoring(ABC):
-    """Outputs of a model for all examples of a split, and what they are worth.
+    """Outputs of a model for all examples of a split, and their scores.
 
     metric: the one to report and to select weights by; higher is better. trivial_baseline: name of the prediction that
     needs no learning; its metric is the `baseline` of `compute_metrics`. ragged_outputs: whether the outputs for an
@@ -189,7 +189,7 @@ class Scoring(ABC):
 
     @property
     def evaluator(self) -> Evaluator[Any, Any]:
-        """What scores predictions; tasks without one override `score_predictions`."""
+        """The evaluator of predictions; tasks without one override `score_predictions`."""
         raise NotImplementedError
 
     def forward(self, model: Model, batch: Batch) -> Iterable[Tensor]:
@@ -233,7 +233,7 @@ class Scoring(ABC):
 
 
 class ReportView:
-    """What the report page shows of predictions.
+    """The sections about predictions on the report page.
 
     label_issue_criterion: the condition for a likely label error; "" for a task without `label_issues`.
     """
@@ -392,8 +392,8 @@ def calibration_errors(scoring: Scoring, split: str, outputs: Any, calibration: 
 
 def label_issue(error: LabelError, where: str, text: str, **more: Any) -> report.LabelIssue:
     """A likely label error in the text at `where`. more: its second text, or the part of it that the label is of."""
-    found = error.label, error.suggested, error.label_probability, error.suggested_probability
-    return report.LabelIssue(where, text, *found, **more)
+    values = error.label, error.suggested, error.label_probability, error.suggested_probability
+    return report.LabelIssue(where, text, *values, **more)
 
 
 def describe_lengths(lengths: Sequence[int], of: str = "tokens") -> str:
@@ -436,7 +436,7 @@ class Epoch:
 
 
 class ExampleSource(Protocol):
-    """A task, or the lessons of a teacher."""
+    """A task, or a teacher's outputs: a source of training examples."""
 
     def training_examples(self, seed: int, epoch: int) -> Examples:
         """The examples of one epoch."""

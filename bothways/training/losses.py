@@ -15,7 +15,7 @@ from bothways.model.kernels import linear_cross_entropy
 from bothways.model.model import Model
 from bothways.text.batch import Batch
 
-Loss = tuple[Tensor, int | Tensor]  # a count that only the GPU knows stays there
+Loss = tuple[Tensor, int | Tensor]  # a count in the memory of the GPU stays there
 Losses = Callable[[Any, Batch], Mapping[str, Loss]]  # (module, batch) -> losses by name
 Counts = Callable[[Batch], Mapping[str, int]]  # number of targets of each loss
 

@@ -1,4 +1,4 @@
-"""How the processes of a run find each other, also after a restart, and which of them the others wait for."""
+"""Rendezvous of the processes of a run, also after a restart, and detection of processes that the others wait for."""
 
 import time
 from collections.abc import Sequence
@@ -55,12 +55,12 @@ class Watch(Thread):
         self.store.add(f"arrivals of {self.rank}", 1)
 
     def run(self) -> None:
-        own, looks = 0, 0
+        passed, looks = 0, 0
         while not self.ended.wait(SILENCE / LOOKS):
-            before = own
-            own, *others = (self.store.add(f"arrivals of {rank}", 0) for rank in range(len(self.hosts)))
-            looks = looks + 1 if own == before else 0
-            missing = [f"{rank} on {self.hosts[rank]}" for rank, arrivals in enumerate(others, 1) if arrivals < own]
+            before = passed
+            passed, *others = (self.store.add(f"arrivals of {rank}", 0) for rank in range(len(self.hosts)))
+            looks = looks + 1 if passed == before else 0
+            missing = [f"{rank} on {self.hosts[rank]}" for rank, arrivals in enumerate(others, 1) if arrivals < passed]
             if missing and looks and looks % LOOKS == 0:
                 duration = format_duration(looks * SILENCE / LOOKS)
                 logger.warning(f"waiting for process {', '.join(missing)}, since {duration}")

@@ -71,8 +71,8 @@ class Trainer:
         """Restore a checkpoint; returns the state to continue from."""
         if start is None:
             return TrainingState(scale=LossScale.for_dtype(self.options.dtype))
-        own = start.tensors() if self.processes.is_main_process else {}  # the file may be on its machine only
-        self.optimizer.load(self.processes.broadcast_tensors(own))
+        tensors = start.tensors() if self.processes.is_main_process else {}  # the file may be on its machine only
+        self.optimizer.load(self.processes.broadcast_tensors(tensors))
         return start.progress
 
     def warm_up_compiler(self, steps: Callable[[int], Iterator[Sequence[Batch]]]) -> None:

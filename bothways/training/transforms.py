@@ -1,7 +1,7 @@
 """Changes of a model for its training: adapters, fake int8 layers, scaled outputs.
 
 A transform is applied to the initial model, before its training and before stored weights are loaded into it, and
-finalized in the trained model, before that is saved. Nothing else of a run needs to know it.
+finalized in the trained model, before that is saved. No other part of a run depends on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Transform:
 
     @property
     def stored(self) -> Mapping[str, Any]:
-        """What the metadata of the saved model must hold, as JSON."""
+        """Metadata for the saved model, as JSON."""
         return {}
 
 
@@ -41,7 +41,7 @@ def apply_all(transforms: Sequence[Transform], model: Model) -> None:
 
 
 def finalize_all(transforms: Sequence[Transform], model: Model) -> dict[str, Any]:
-    """Finalize in the reverse order; returns what is to be stored."""
+    """Finalize in the reverse order. Returns the metadata to store."""
     for transform in reversed(transforms):
         transform.finalize(model)
     return {name: value for transform in transforms for name, value in transform.stored.items()}

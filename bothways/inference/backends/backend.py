@@ -1,7 +1,7 @@
-"""What a Predictor computes with.
+"""Backend: the interface between a Predictor and the model that computes.
 
 A backend is one file in this folder and, if directories are to be loaded with it, one entry in BACKENDS. It overrides
-the methods of what it can compute; all others raise an error that says what kind of model it is.
+the methods that it supports; all others raise an error that names the kind of model.
 
 Letters: N texts, C outputs of a head, H size of a vector.
 """
@@ -48,7 +48,7 @@ class Backend(ABC):
 
     @abstractmethod
     def refusal(self) -> InputError:
-        """The error of a use that the backend does not support: what it is, what it can do, and the way out."""
+        """The error for an unsupported use. It names the kind of model, the supported uses and an alternative."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Backend(ABC):
     def scored_vectors(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
     ) -> Iterator[tuple[Rows, Rows]]:
-        """As `text_scores`, each part with what the head sees of its texts: a vector per text (or pair), float32."""
+        """As `text_scores`, each part with the input of the head: a vector per text (or pair), float32."""
         raise self.refusal()
 
     def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Rows:

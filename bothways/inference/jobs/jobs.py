@@ -191,7 +191,7 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
 
 
 def load_for(settings: Predict) -> Predictor:
-    """The model of the settings, or the cloze classifier that they make of it."""
+    """The model of the settings, or a cloze classifier made from it."""
     model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
     if settings.cloze is None:
         return model
@@ -349,7 +349,7 @@ def _literal_input(model: Predictor, settings: Predict, kept: Iterable[str]) -> 
 
 
 def _require_single(inputs: Iterator[LiveInput], file: str, column: str | None, reason: str) -> Iterator[LiveInput]:
-    """The inputs. InputError if a row has two texts and no column says which of them to read."""
+    """The inputs. InputError if a row has two texts and no setting chooses one of them."""
     for row in inputs:
         if column is None and isinstance(row, ModelInput) and row.pair is not None:
             raise InputError(f"{file}: a row has two texts, and {reason}; name its column with {flag('text_column')}")

@@ -49,8 +49,8 @@ CORE_HOUR, GPU_HOUR = 0.04, 2.5  # US dollars, usual prices of clouds in 2026
 
 
 class InputFile(NamedTuple):
-    """name: relative to the input. version: its e_tag; of a local file its digest, which takes reading it. state: what
-    changes with it, found without reading it."""
+    """name: relative to the input. version: the e_tag of an object, or the digest of a local file, which must be read
+    for it. state: see `file_state`."""
 
     path: str
     name: str
@@ -69,7 +69,7 @@ class RowRange(NamedTuple):
 
 @dataclass(frozen=True)
 class PartsPlan:
-    """made_with: what the results depend on, besides the inputs."""
+    """made_with: everything besides the inputs that the results depend on."""
 
     made_with: dict[str, Any]
     inputs: list[InputFile]
@@ -100,7 +100,7 @@ class PartTask(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a job would take. rows, seconds, dollars: None if unknown. price: on which the dollars are based."""
+    """Estimated rows, seconds and dollars of a job; None if unknown. price: the basis of the dollars."""
 
     files: int
     parts: int
@@ -345,7 +345,8 @@ def _check_state(one: InputFile) -> None:
 
 
 def file_state(path: Path) -> str:
-    """What changes with a file, found without reading it."""
+    """A value that changes with a file: the e_tag of an object, or size and time of a local file. The file is not
+    read."""
     status: Any = path.stat()
     return status.e_tag if isinstance(path, CloudPath) else f"{status.st_size} {status.st_mtime_ns}"
 
@@ -423,7 +424,7 @@ def _finish(out: Path, plan: PartsPlan) -> Journal:
 
 
 def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
-    """The time of a job, from that of its first rows; and what it would cost."""
+    """The estimated time and cost of a job, from the time of its first rows."""
     settings = job.settings
     size = sum(file.stat().st_size for file in files)
     first = estimate_num_rows(str(files[0]), settings.encoding)

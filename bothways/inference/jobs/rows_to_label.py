@@ -1,4 +1,4 @@
-"""The rows to label next: those of a file that would teach a classifier most."""
+"""The rows to label next: the most useful rows of a file for the training of a classifier."""
 
 from collections.abc import Sequence
 from dataclasses import replace

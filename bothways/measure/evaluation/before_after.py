@@ -45,8 +45,8 @@ class Drop:
         return self.interval[1] <= max_drop or self.points <= max_drop >= 100  # false for NaN
 
     def check(self, max_drop: float, texts: int, change: str, way_out: str) -> None:
-        """InputError unless the upper end of the interval, measured on so many texts, is within the allowed drop (in
-        points). change: what loses them, for the message. way_out: what else can be done."""
+        """InputError unless the upper end of the interval is within the allowed drop (in points). For the message: the
+        number of texts measured, the change that causes the drop, and an alternative (way_out)."""
         high = self.interval[1]
         if self.is_within(max_drop):
             return

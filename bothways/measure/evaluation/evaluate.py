@@ -1,4 +1,4 @@
-"""Evaluate a model as its task does; one that was not fine-tuned as the data and the options ask for."""
+"""Evaluate a model by its task. The data and the options choose the task of a model that was not fine-tuned."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
@@ -132,8 +132,7 @@ def gold_kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labe
 
 
 def choose_task(model: Predictor, settings: Evaluate) -> Task:
-    """The task that the data and the options ask for, if the model can do it; else an InputError that names the
-    choice."""
+    """The task for the data and the options. InputError if the model does not support it."""
     is_search = any(isinstance(file, Path) and is_beir_dataset(file) for file in settings.file)
     if TASKS[model.task].head not in TRAINED_HEADS:
         return EMBED if is_search else choose_untrained(model, settings)
@@ -175,13 +174,14 @@ def choose_untrained(model: Predictor, settings: Evaluate) -> Task:
 
 
 def asked_for(settings: Evaluate, names: Collection[str]) -> str:
-    """The first of some settings that is not its default; "" if all are."""
+    """The name of the first setting that differs from its default; "" if none does."""
     defaults = {field.name: field.default for field in fields(settings)}
     return next((name for name in names if getattr(settings, name) != defaults[name]), "")
 
 
 def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any]) -> DataKind:
-    """What a file holds, by its format, columns and first rows. trained: names the columns of the model's data."""
+    """The kind of data in a file, by its format, columns and first rows. trained: names the columns of the model's
+    data."""
     if is_squad_file(file):
         return "questions"
     if isinstance(file, Path):

@@ -44,10 +44,10 @@ class VectorTable:
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
         """float32 [T, H]"""
-        found = self.rows[ids]
+        rows = self.rows[ids]
         if self.scales_V is None:
-            return found.astype(np.float32, copy=False)
-        values = NIBBLES[found].reshape(len(found), -1)  # a pair of numbers for each byte
+            return rows.astype(np.float32, copy=False)
+        values = NIBBLES[rows].reshape(len(rows), -1)  # a pair of numbers for each byte
         values *= self.scales_V[ids, None]
         return values
 
@@ -116,8 +116,8 @@ class StaticVectors:
         return digest.hexdigest()
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """A vector for each text, float32 [N, H]: the mean of its rows, of length 1 unless the table says otherwise;
-        zeros for a text without known tokens."""
+        """A vector for each text, float32 [N, H]: the mean of its rows, scaled to length 1 unless the table turns that
+        off; zeros for a text without known tokens."""
         vectors_NH = np.zeros((len(texts), self.dimension), np.float32)
         self.texts += len(texts)
         for first in range(0, len(texts), BATCH):

@@ -35,8 +35,8 @@ class WordTokenizer:
     def ids(self, text: str) -> list[int]:
         """The ids of the words that are known."""
         known = self.index_by_word
-        found = (known.get(word, known.get(word.lower(), -1)) for word in WORD.findall(text))
-        return [index for index in found if index >= 0]
+        indices = (known.get(word, known.get(word.lower(), -1)) for word in WORD.findall(text))
+        return [index for index in indices if index >= 0]
 
     def save(self, path: Path) -> None:
         raise InputError(f"{path}: word vectors are not saved in another format; keep their file")

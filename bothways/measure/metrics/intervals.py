@@ -27,7 +27,7 @@ BLOCK_DRAWS = 2**16  # draws of units that are scored at once: they fit into a p
 FEW_DRAWS = 2**10  # units up to which draws are kept for the next call, 64 blocks of half a megabyte at most
 FEW_ROWS = 100  # below this, even an accuracy of 90 % is uncertain by 6 points or more
 FEW_UNITS = 20  # below this, a percentile bootstrap is clearly too narrow (see `percentile_interval`)
-Z = 1.96  # of a normal distribution, 95 % lie within so many deviations of the mean
+Z = 1.96  # 95 % of a normal distribution lie within this many deviations of the mean
 TIE = 1e-9  # scores that differ by less are equal: they are sums of floats in different orders
 
 
@@ -139,7 +139,7 @@ def widen_correlation(bounds: Interval, value: float, num_rows: int) -> Interval
     """`bounds`, within -1 and 1, and extended to Fisher's interval (1921) where that is wider.
 
     Its standard error is that of Bonett and Wright (2000) for ranks. Correlations of N rows are limited to 1 - 2 / N,
-    since a perfect one has no interval. Three rows or fewer say nothing.
+    since a perfect one has no interval. With three rows or fewer the interval is -1 to 1.
     """
     if num_rows <= 3:
         return -1.0, 1.0

@@ -40,8 +40,8 @@ WORDS = 1000, 6000  # entries of the vocabulary at which rows start; the first o
 def install(model: Model, spec: AdapterSpec, family: FamilySpec, seed: int = 0) -> AdapterSpec:
     """Add an adapter to a model, in place, so that its results do not change (prefixes and prompts: not much).
 
-    Only the adapter's parameters and those outside the encoder are trainable afterwards. Returns the spec with what
-    the model decides. InputError if the model has an adapter, or cannot have one of this kind.
+    Only the adapter's parameters and those outside the encoder are trainable afterwards. Returns the spec, completed
+    with values that depend on the model. InputError if the model has an adapter, or cannot have one of this kind.
     """
     if model.adapter is not None:
         raise InputError(f"the model has an adapter already ({model.adapter.kind}); merge it first (bothways merge)")

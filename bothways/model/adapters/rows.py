@@ -1,6 +1,6 @@
 """Prefixes (Li & Liang 2021) and prompts (Lester 2021): rows that are added to each text of the ragged batch.
 
-The rows stand behind a text's own tokens, so that positions and [CLS] do not change, and are dropped from the result. A
+The rows follow the tokens of the text, so that positions and [CLS] do not change, and are dropped from the result. A
 prompt replaces the embeddings of its rows; a prefix replaces their keys and values in every layer, so what the rows
 themselves read does not matter. Letters: N texts of s_1 .. s_N tokens, T tokens of all, P rows of a text, H hidden
 size.
@@ -74,7 +74,7 @@ class PrefixAttention(Attention):
 
 
 def add_rows(batch: Batch, num_rows: int) -> tuple[Batch, Tensor, Tensor]:
-    """The batch with rows behind each text; where its own tokens are in it, [T], and where the rows, [N * P]."""
+    """The batch with rows behind each text, the positions of the original tokens [T], and those of the rows [N * P]."""
     device, lengths = batch.input_ids.device, batch.lengths + num_rows
     ends = lengths.cumsum(0)
     added_X = (ends[:, None] - num_rows + torch.arange(num_rows)).flatten()

@@ -1,4 +1,4 @@
-"""What an adapter is: its kind and sizes, which models support it, and what it stores."""
+"""Specification of an adapter: kind, sizes, supported models, and JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

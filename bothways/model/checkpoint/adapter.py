@@ -69,8 +69,8 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
 
 
 def _take_peft(checkpoint: Checkpoint, state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of peft's file, by its names, and what its configuration says of them. They are taken from `state`,
-    the adapter and the head by our names."""
+    """The tensors of peft's file, by its names, and their configuration. They are taken from `state`, the adapter and
+    the head by our names."""
     model, family = checkpoint.model, FAMILIES[checkpoint.model_type]
     stored = _head_names(checkpoint)
     tensors, targets = dict[str, Tensor](), []
@@ -125,7 +125,7 @@ def _head_names(checkpoint: Checkpoint) -> dict[str, str]:
         return {}
     outside = [name for name in model.state_dict() if not name.startswith("encoder.")]
     names = {name: family.hf_names(name, model.num_outputs) for name in outside}
-    return {} if any(len(found) != 1 for found in names.values()) else {name: found[0] for name, found in names.items()}
+    return {} if any(len(keys) != 1 for keys in names.values()) else {name: keys[0] for name, keys in names.items()}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a checkpoint holds: a model with its tokenizer, labels and metadata."""
+"""Checkpoint: a model with its tokenizer, labels and metadata."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -39,7 +39,7 @@ PROCESS = {"id": INTEGER, **dict.fromkeys(("host", "machine", "began"), TEXT)}
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What is known about a model, of whatever kind it is.
+    """Labels, pooling and metadata of a model.
 
     labels: names of the classes, in the order of the head's outputs; empty for regression. multi_label: a text may have
     any number of labels. pooling: how sentence vectors are pooled (mean, cls, max); None if the directory does not

@@ -95,7 +95,7 @@ def _no_model(directory: Path) -> InputError:
 
 
 def read_unchanged(place: str | PathLike[str], read: Callable[[Directory], Result]) -> Result:
-    """What `read` makes of a directory. If the directory is replaced meanwhile, it is read again, so that two
+    """The result of `read` for a directory. If the directory is replaced meanwhile, it is read again, so that two
     checkpoints are never mixed; InputError after TRIES times. Warnings are logged once."""
     parts, place = ("", TRANSFORMER, POOLING, DENSE), locate(place)
     folders = [Path(place, above, part) for above in ("", "model") for part in parts]

@@ -55,7 +55,8 @@ class MeanLayer:
 
 @dataclass(frozen=True)
 class Mean:
-    """What the last layer norm says about the mean m of a text's hidden states gamma n + beta. length: typical |m|."""
+    """Bounds that the last layer norm sets for the mean m of a text's hidden states gamma n + beta. length: typical
+    |m|."""
 
     gamma_H: Tensor
     beta_H: Tensor

@@ -1,4 +1,4 @@
-"""What the files of a directory say of a model: config, description and named arrays. No torch."""
+"""Read the files of a model directory: config, description and named arrays. No torch."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class ModelFiles:
 
     hf_config: the content of config.json, as the family writes it. extra: its unknown keys. names: of the classes.
     arrays: the weights, read on access. naming: their names (formats/format.py). normalized: whether text vectors are
-    scaled to length 1; None means that modules.json says it.
+    scaled to length 1; None: as in modules.json.
     """
 
     directory: Directory

@@ -141,13 +141,13 @@ class FamilySpec:
             head: {name if ours == "bias" else f"{name}.weight" for ours, name in table.items() if name not in poolers}
             for head, table in self.head_names.items()
         }
-        found: dict[frozenset[str], str] = {}
+        head_by_names: dict[frozenset[str], str] = {}
         for head, names in names_by_head.items():
             if any(name in tensors for name in names) and (
-                frozenset(names) not in found or f"For{CLASS_SUFFIXES.get(head)}" in architecture
+                frozenset(names) not in head_by_names or f"For{CLASS_SUFFIXES.get(head)}" in architecture
             ):
-                found[frozenset(names)] = head
-        return set(found.values())
+                head_by_names[frozenset(names)] = head
+        return set(head_by_names.values())
 
     def hf_names(self, parameter: str, heads: Collection[str]) -> tuple[str, ...]:
         """Hugging Face's names of one of our parameters (`encoder.layers.3.attention.qkv.weight`); several are stacked.

@@ -43,7 +43,7 @@ ATTEMPTS: tuple[tuple[str, ...], ...] = (
 
 @dataclass(frozen=True)
 class Exported:
-    """What the source of int8 needs. file: the float32 ONNX file. temporary: where int8 is written."""
+    """Arguments of the int8 source. file: the float32 ONNX file. temporary: path of the int8 file."""
 
     loaded: Checkpoint
     file: Path

@@ -38,8 +38,8 @@ def copied_documents(
     )
     sorted_R = np.unique(hashes_R)
     is_copied_R = np.zeros(len(sorted_R), bool)
-    for found in _found_runs(store, training, codes_V, sorted_R):
-        is_copied_R[found] = True
+    for copied in _found_runs(store, training, codes_V, sorted_R):
+        is_copied_R[copied] = True
     document_R = np.repeat(np.arange(len(heldout)), counts_D)
     copied_D = np.bincount(document_R, is_copied_R[np.searchsorted(sorted_R, hashes_R)], minlength=len(heldout))
     copies: np.ndarray = heldout[(counts_D > 0) & (copied_D >= COPIED * counts_D)]

@@ -142,7 +142,7 @@ class Corpus:
             return text if self.part == "training" else ""
         end = len(text) - int(TAIL * len(text))
         ends = (text.find(sign, end, end + SHORT // 20) for sign in "\n ")  # of a line, or else of a word
-        cut = next((found for found in ends if found >= 0), end)
+        cut = next((position for position in ends if position >= 0), end)
         return text[:cut] if self.part == "training" else text[cut:].lstrip()
 
     def _texts(self, source: DocumentSource, on_row_error: RowErrorHandler) -> Iterator[str]:

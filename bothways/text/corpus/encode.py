@@ -39,7 +39,7 @@ class EncodedBlock(NamedTuple):
 
 def sentences(document: str, language: str) -> Iterator[str]:
     """Sentences of a document, split at line ends and by `sentencex`. A lone surrogate becomes U+FFFD."""
-    from sentencex import segment  # what reads a finished store does not need it
+    from sentencex import segment  # not needed to read a finished store
 
     for line in document.split("\n"):
         if line.strip():

@@ -133,8 +133,8 @@ class MixedSampler:
 
     def restore(self, counts: Sequence[Sequence[int]]) -> None:
         """Take the saved `counts` of an earlier run."""
-        for sampler, own in zip(self.samplers, counts, strict=True):
-            sampler.restore(own)
+        for sampler, sampler_counts in zip(self.samplers, counts, strict=True):
+            sampler.restore(sampler_counts)
 
     def steps(self, first: int = 0) -> Iterator[StepRows]:
         """Step `first` and all following steps, without end."""

@@ -92,11 +92,11 @@ def local_folder(folder: Path) -> Path:
 def read(folder: CloudPath) -> arrays.Contents:
     """The arrays by name, and the metadata. All but the ids are fetched whole. DamagedStore if a part is missing or has
     changed, InputError if what must be local exceeds the bound of the cache."""
-    found = {file.name: file for file in folder.files()}
-    file = found.pop(arrays.METADATA_FILE, None)
+    objects = {file.name: file for file in folder.files()}
+    file = objects.pop(arrays.METADATA_FILE, None)
     content = file.read_bytes() if file else b""
     metadata = arrays.parse(content)
-    parts = {name: _Parts(name, found, metadata) for name in metadata["counts"]}
+    parts = {name: _Parts(name, objects, metadata) for name in metadata["counts"]}
     space = _Space(local_folder(folder))
     if space.reserve(copy := space.folder / arrays.METADATA_FILE, 0, len(content)):
         copy.write_bytes(content)  # for `bothways cache`
@@ -107,16 +107,16 @@ def read(folder: CloudPath) -> arrays.Contents:
 class _Parts:
     """The shards of an array. DamagedStore if one is missing, or not as long as it was."""
 
-    def __init__(self, name: str, found: Mapping[str, CloudPath], metadata: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, objects: Mapping[str, CloudPath], metadata: Mapping[str, Any]) -> None:
         self.name, self.dtype = name, np.dtype(metadata["dtypes"][name])
         self.count, self.checksums = int(metadata["counts"][name]), metadata["checksums"][name]
         self.num_bytes = self.count * self.dtype.itemsize
         self.starts = range(0, self.num_bytes, arrays.CHECKSUM_BYTES)
         names = [f"{name}-{number:05}" for number in range(len(self.starts))]
         self.sizes = [min(arrays.CHECKSUM_BYTES, self.num_bytes - start) for start in self.starts]
-        if [found[one].stat().st_size if one in found else None for one in names] != self.sizes:
+        if [objects[one].stat().st_size if one in objects else None for one in names] != self.sizes:
             raise arrays.DamagedStore(f"{name} lacks a shard")
-        self.files = [found[one] for one in names]
+        self.files = [objects[one] for one in names]
 
     def fetch(self, space: "_Space") -> np.ndarray:
         """The whole array, on the local disk."""

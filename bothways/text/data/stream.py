@@ -195,7 +195,7 @@ def _question(record: RowOrError, names: tuple[str, str], number: int, keep: Seq
         return record
     where, row = record
     columns = [match_columns(name, row.keys()) for name in names]
-    if missing := [name for name, found in zip(names, columns, strict=True) if all(row[key] is None for key in found)]:
+    if missing := [name for name, keys in zip(names, columns, strict=True) if all(row[key] is None for key in keys)]:
         existing = ", ".join(row)
         advice = f"name it with {flag('text_column')} or {flag('pair_column')}"
         return InputError(f"{where}: no {missing[0]!r} (there are: {existing}); {advice}")

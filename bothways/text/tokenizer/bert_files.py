@@ -114,7 +114,7 @@ def read_bert_json(content: dict[str, Any], file: Path, files: Files) -> Tokeniz
 
 
 def _tokens_around(template: Mapping[str, Any]) -> list[str]:
-    """What a post_processor makes of a text A, then of the texts A and B."""
+    """The result of a post_processor for a text A, then for the texts A and B."""
     if template.get("type") == "BertProcessing":
         cls, sep = (next(iter(template.get(name) or [""])) for name in ("cls", "sep"))
         return [cls, "A", sep, cls, "A", sep, "B", sep]

@@ -111,8 +111,8 @@ class BertBackend:
                 yield part, places, index
                 continue
             changed, origins = self._normalizer.normalize(part)
-            found = [*self._split(changed, [places[origin] for origin in origins], normalized)]
-            yield from found if any(index is not None for _, _, index in found) else [(part, places, None)]
+            pieces = [*self._split(changed, [places[origin] for origin in origins], normalized)]
+            yield from pieces if any(index is not None for _, _, index in pieces) else [(part, places, None)]
 
     def _build_finders(self, special_tokens: tuple[str, ...]) -> tuple[Finder, Finder]:
         """A finder of the tokens to parse in a text as it is, and one of those in the normalized text."""

@@ -30,14 +30,14 @@ TRAIN_HEAD_ONLY: Mapping[str, dict[str, object]] = {
     "frozen states": {"learning_rate": 0},
 }
 MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
-MAX_WIDTH = 0.8  # of the interval of a difference; a wider one says nothing, and is not shown
+MAX_WIDTH = 0.8  # of the interval of a difference; a wider one is not shown
 MODEL, SAVED = "model", "tfidf"  # directories of a run: what it delivers, and a baseline that may be as good
 
 
 @dataclass(frozen=True)
 class SavedTfidf:
-    """A TF-IDF model that is saved, with what was measured of it. lead: 95 % interval of its lead over the encoder on
-    dev, by which it is delivered instead; None: it is only beside the encoder."""
+    """A saved TF-IDF model with its scores. lead: 95 % interval of its lead over the encoder on dev, for which it is
+    delivered instead; None: it is saved beside the encoder."""
 
     name: str
     model: TfidfModel
@@ -64,7 +64,7 @@ class Comparison:
         return differences(scores, self.baselines)
 
     def delivered(self, encoder: ModelScores) -> ModelScores:
-        """What was measured of the model that is delivered. encoder: of the encoder."""
+        """Scores of the delivered model. encoder: scores of the encoder."""
         return self.tfidf.scores if self.tfidf and self.tfidf.lead else encoder
 
 
@@ -125,7 +125,7 @@ def verdict(
 ) -> str:
     """Whether the fine-tuned model beats the best baseline, and how to use a baseline that is better.
 
-    It cannot be told if the 95 % interval of the difference contains 0. saved: directory of the TF-IDF model, if it was
+    It is undecided if the 95 % interval of the difference contains 0. saved: directory of the TF-IDF model, if it was
     saved.
     """
     best = max(baselines, key=lambda baseline: baseline.value)

@@ -1,4 +1,4 @@
-"""What a fine-tuning run delivers: the model, the report, and the result in bothways.json."""
+"""Output of a fine-tuning run: the model, the report, and the result in bothways.json."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -129,7 +129,7 @@ def deliver(plan: Plan, selection: Selection, comparison: Comparison, run: Run) 
 
 
 def facts_for_inference(plan: Plan, scores: ModelScores, model: Checkpoint) -> dict[str, Any]:
-    """What inference needs besides weights and labels."""
+    """Metadata that inference needs besides weights and labels."""
     task, facts = plan.task, plan.task.metadata(scores.by_split)
     return facts if task_from_heads(model.model.num_outputs, model) == task.name else {**facts, TASK: task.name}
 

@@ -1,4 +1,4 @@
-"""The plan of a fine-tuning run: what is trained, on which rows, how, and what its score is measured on.
+"""The plan of a fine-tuning run: the model, its training rows and options, and the rows of its score.
 
 Settings are read here only. After this the task alone reads them, for its own data and head.
 """
@@ -44,7 +44,7 @@ MIN_EVALUATIONS, MAX_EVALUATIONS = 3, 12  # of a run, unless --evaluations-per-e
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run trains, on which examples, and how.
+    """Model, examples and options of a training run.
 
     options: without the steps, which depend on the examples of an epoch. batches, epochs: how the examples are divided
     into steps, and how often they are read; epochs None: depends on their number. minutes: limit of a training. alpha:
@@ -57,8 +57,8 @@ class Plan:
 
     settings: as the run records them. seeds: of the trainings on these rows. fold: the part of the rows that is only
     scored; None: a plan of the whole run, which has num_folds folds, of which build_fold builds the plans. measured:
-    what the score of a table without enough test rows is; unscored: why there is none. window, truncates: how long
-    texts are read. processes: among which the micro-batches of a step are divided.
+    description of the score of a table with too few test rows; unscored: why there is no score. window, truncates: how
+    long texts are read. processes: among which the micro-batches of a step are divided.
     """
 
     settings: FineTune
@@ -114,7 +114,7 @@ class Plan:
 
     @cached_property
     def teacher_outputs(self) -> TeacherOutputs | None:
-        """What the teacher says about the examples, if there is one; computed once."""
+        """The teacher's outputs for the examples, if there is a teacher; computed once."""
         if self.teacher is None:
             return None
         if self.fold is None:

@@ -17,8 +17,8 @@ from bothways.training.schedule import TrainingOptions
 
 @dataclass(frozen=True)
 class Training:
-    """What `fit` trains. fold: of the plan. steps_before: of earlier phases, after which the examples go on. resumes:
-    whether there are checkpoints to resume from."""
+    """One call of `fit`. fold: of the plan. steps_before: steps of earlier phases, after which the examples continue.
+    resumes: whether there are checkpoints to resume from."""
 
     fold: int | None
     module: nn.Module

@@ -1,4 +1,4 @@
-"""The model of a run among those of its seeds, and what is reported of it.
+"""Selection of the model of a run among its seeds, and its reported scores.
 
 In cross-validation (Stone 1974) each fold is predicted by a model trained on the other folds, and the model of the run
 is trained on all folds by the same recipe. It is trained on more rows than the model of a fold, so the cross-validated
@@ -158,7 +158,7 @@ class CrossValidation:
 
 @dataclass(frozen=True)
 class ModelScores:
-    """What was measured of a model.
+    """Scores of a model.
 
     metrics_by_seed: by seed and split; kept: the seed of the model. resamples: of the score. predictions: those of a
     baseline by split, which the report shows instead of the encoder's.
@@ -221,8 +221,8 @@ class ModelScores:
 
 @dataclass(frozen=True)
 class Selection:
-    """The model of a run as it was trained, the result of its seed, and what was measured. baselines: scores of simple
-    models on the same rows. calibration: as bothways.json has it."""
+    """The trained model of a run, the result of its seed, and its scores. baselines: scores of simple models on the
+    same rows. calibration: as bothways.json has it."""
 
     model: Checkpoint
     kept: SeedResult

@@ -1,10 +1,9 @@
-"""One training of a run: linear start, trials, training in floating point and perhaps in int8, and the point on the way
-that dev selects.
+"""One training of a run: linear start, trials, training in floating point and optionally in int8, and averaging of the
+initial and the final weights.
 
-Each phase has its options and checkpoints; the order of the examples goes on from one to the next. What the trials
-decide is stored, so that a resumed run goes on as it began. Few examples train a model far beyond what they can teach
-it, and the way there is often better than its end: dev selects a point between the weights before and after (WiSE-FT,
-Wortsman 2022).
+Each phase has its options and checkpoints; the order of the examples continues from one to the next. The choices of the
+trials are stored, so that a resumed run repeats them. Training on few examples overfits, and a point between the
+initial and the final weights often scores better (WiSE-FT, Wortsman 2022). The rows of dev select it.
 """
 
 import hashlib
@@ -51,7 +50,7 @@ HARMFUL = 1.5  # of the loss on dev after a trial, relative to that before
 TIMED_STEPS = 3  # if there are no trials
 SHOWN_MINUTES = 0.2  # a shorter training is not announced
 FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the initial to the trained weights
-FEW_ROWS = 300  # with fewer rows, the loss selects, which tells more per row than the metric
+FEW_ROWS = 300  # with fewer rows the loss selects, since it has more information per row than the metric
 SAMPLES = 256  # examples whose tokens and labels are hashed
 DOUBT = 0.5  # the initial weights are kept unless the gain is larger than this many standard errors
 

@@ -104,11 +104,12 @@ class ReplacedTokenModel(nn.Module):
         self.generator = Model(small, {"masked_words": 0})
         generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
         initialize(self.generator, config.initializer_range, generator)
-        own, shared = self.generator.encoder.embeddings, model.encoder.embeddings
-        own.words, own.segments, own.positions, own.norm = shared.words, shared.segments, shared.positions, shared.norm
+        embeddings, shared = self.generator.encoder.embeddings, model.encoder.embeddings
+        embeddings.words, embeddings.segments = shared.words, shared.segments
+        embeddings.positions, embeddings.norm = shared.positions, shared.norm
         if apart:
-            own.words = nn.Embedding.from_pretrained(shared.words.weight.detach().clone(), freeze=False)
-            shared.words = DisentangledTable(own.words)
+            embeddings.words = nn.Embedding.from_pretrained(shared.words.weight.detach().clone(), freeze=False)
+            shared.words = DisentangledTable(embeddings.words)
 
     def generate(self, batch: Batch) -> tuple[Tensor, MaskedLMHead]:
         """The generator's states at masked positions, [M, E], and its head."""

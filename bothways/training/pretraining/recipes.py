@@ -154,7 +154,8 @@ def resolve_settings(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
 def model_errors(
     settings: Pretrain, start: Checkpoint | None, family: FamilySpec, heads: Mapping[str, int]
 ) -> Iterator[str]:
-    """What the model cannot do. A checkpoint keeps its direction; a new model of another one than both is a BERT."""
+    """Errors for settings that the model does not support. A checkpoint keeps its direction; a new one-way model is a
+    BERT."""
     objective, pairs, length = settings.objective, settings.pairs, settings.max_length
     if start:
         config = start.model.config
@@ -187,7 +188,8 @@ def model_errors(
 
 
 def run_errors(settings: Pretrain) -> Iterator[str]:
-    """Masking that the objective does not use, and what this machine, its packages, or several processes cannot do."""
+    """Errors for masking options that the objective does not use, and for settings that this machine, its packages or
+    several processes do not support."""
     objective, named = settings.objective, f"objective ({settings.objective})"
     if objective == "boundary" and settings.masking != "spans":
         yield f"{named} predicts spans from their boundaries; add {flag('masking', 'spans')}"

@@ -83,7 +83,7 @@ class Length:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingSetup:
-    """What a run trains, on which examples, and how.
+    """Model, examples and options of a pre-training run.
 
     module: the model of `initial` or a module that contains it. title: of the curves. recipe: hyperparameters by name.
     has_untrained_globals: see the function in initial_model.py. gradient_accumulation: micro-batches of a step, or more

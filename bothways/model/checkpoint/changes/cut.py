@@ -64,8 +64,8 @@ def cut(
     heads: Sequence[Sequence[int]] | None = None,
     neurons: Sequence[Sequence[int]] | None = None,
 ) -> Checkpoint:
-    """A checkpoint with these layers, counted from 0; heads, neurons: which of them stay in each of these layers, as
-    many in all; None: all."""
+    """A checkpoint with these layers, counted from 0. heads, neurons: indices to keep per layer, the same number in
+    each; None keeps all."""
     check_plain(source.model)
     config = source.model.config
     num_heads = config.num_attention_heads if heads is None else len(heads[0])

@@ -112,14 +112,14 @@ class LayerFit:
         ]
         kept_S = strongest_heads(torch.cat(attended), old, layer.attention.num_heads)
         fit_linear(layer.attention.qkv, x, [part.view(len(part), 3, -1)[..., kept_S].flatten(1) for part in qkv])
-        own = [
+        hidden = [
             layer.attention.attend(x_TS, layer.attention.qkv(x_TS), context)
             for x_TS, context in zip(x, self.contexts, strict=True)
         ]
         mixed = [old.attention.output(part) for part in attended]
-        fit_linear(layer.attention.output, own, [part @ self.basis_HS for part in mixed])
+        fit_linear(layer.attention.output, hidden, [part @ self.basis_HS for part in mixed])
         middle = [old.attention_norm(x_TH + part) for x_TH, part in zip(inputs, mixed, strict=True)]
-        sums = [x_TS + layer.attention.output(part) for x_TS, part in zip(x, own, strict=True)]
+        sums = [x_TS + layer.attention.output(part) for x_TS, part in zip(x, hidden, strict=True)]
         return fit_norm(layer.attention_norm, sums, [part @ self.basis_HS for part in middle]), middle
 
     def feed_forward(
@@ -131,9 +131,9 @@ class LayerFit:
         active_TI = torch.cat([old.feed_forward.activate(x_TH) for x_TH in inputs])
         kept_I = strongest_neurons(active_TI, old, layer.feed_forward.output.in_features)
         fit_linear(layer.feed_forward.inner, x, [part[:, kept_I] for part in inner])
-        own = [layer.feed_forward.activate(x_TS) for x_TS in x]
-        fit_linear(layer.feed_forward.output, own, [old.feed_forward(x_TH) @ self.basis_HS for x_TH in inputs])
-        sums = [x_TS + layer.feed_forward.output(part) for x_TS, part in zip(x, own, strict=True)]
+        hidden = [layer.feed_forward.activate(x_TS) for x_TS in x]
+        fit_linear(layer.feed_forward.output, hidden, [old.feed_forward(x_TH) @ self.basis_HS for x_TH in inputs])
+        sums = [x_TS + layer.feed_forward.output(part) for x_TS, part in zip(x, hidden, strict=True)]
         return fit_norm(layer.feed_forward_norm, sums, [part @ self.basis_HS for part in outputs])
 
 

@@ -2,8 +2,8 @@
 
 LoRA is in the layout of peft: `adapter_config.json`, and `adapter_model.safetensors` with A and B by Hugging Face's
 names and the head if that layout has it. Other kinds, and heads that the layout lacks, are in `adapter.safetensors` by
-our names. `bothways.json` says under "adapter" what the kind, the head and the labels are; a directory that peft has
-written lacks it. What is done with the arrays is in checkpoint/adapter.py.
+our names. The entry "adapter" of `bothways.json` has the kind, the head and the labels; directories written by peft
+lack it. checkpoint/adapter.py attaches and merges the arrays.
 """
 
 import math
@@ -72,7 +72,7 @@ class AdapterFiles(Stored):
 
     @property
     def base(self) -> str:
-        """The directory or name of the model that it belongs to. InputError if the file does not say it."""
+        """The directory or name of the model that it belongs to. InputError if the file lacks it."""
         base, revision = self.config.get("base_model_name_or_path"), self.config.get("revision")
         if not isinstance(base, str) or not base:
             raise InputError(
@@ -84,7 +84,7 @@ class AdapterFiles(Stored):
 
     @property
     def described(self) -> dict[str, Any]:
-        """What bothways.json says of the adapter; empty for one that peft has written."""
+        """The entry "adapter" of bothways.json; empty for an adapter written by peft."""
         return get_object(self.metadata, "adapter", self.directory / METADATA_FILE)
 
     def own_tensors(self) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""What a format of checkpoints is: how a model is read from a directory, and written into one.
+"""Interface of a checkpoint format: reads a model from a directory, and writes one.
 
 A format has one file in this folder and one entry in FORMATS. What all formats share (labels, tokenizer, metadata,
 pooling) is in reading.py and checkpoint.py. Reading needs no torch.
@@ -27,7 +27,7 @@ Naming = Literal["hugging_face", "exact", "int8"]
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What is to be read: a directory, and what its config says."""
+    """A directory to read, with its family and its parsed config."""
 
     directory: Directory
     family: FamilySpec
@@ -44,9 +44,9 @@ class StoredModel(Stored):
 
     hf_config: the content of config.json, as the family writes it. read: opens the weights, arrays by name; InputError
     if the file is missing or broken. naming: of the arrays, by the family's names in the Hugging Face layout, or
-    exactly those of our parameters (of int8 models: with integers and scales). pooler_act: what a classification head
-    reads, if the family's own config cannot say it. normalized: whether text vectors are scaled to length 1; None means
-    that modules.json says it. changes: config fields that the family's config cannot say.
+    exactly those of our parameters (of int8 models: with integers and scales). pooler_act: input of a classification
+    head, if the family's config has no key for it. normalized: whether text vectors are scaled to length 1; None: as in
+    modules.json. changes: config fields for which the family's config has no key.
     """
 
     hf_config: Mapping[str, Any]
@@ -78,7 +78,7 @@ class Format(ABC):
 
     @abstractmethod
     def open(self, directory: Directory) -> Stored:
-        """What a directory holds. InputError if it holds no encoder."""
+        """Open the model in a directory, without its weights. InputError if it holds no encoder."""
 
     def holds(self, checkpoint: "Checkpoint") -> bool:
         """Whether models like this one are saved in the format."""

@@ -43,8 +43,8 @@ class PrunedFormat(Format):
 
 
 def split_heads(checkpoint: "Checkpoint", hf_config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The config with the number of heads before the cut, and an object with what the family's config cannot say: the
-    heads that are left, if some are missing, and what a head on classes reads."""
+    """The config with the number of heads before the cut, and an object with values for which the family's config has
+    no key: the remaining heads, if some are missing, and the input of a head on classes."""
     config, entry = checkpoint.model.config, {"model_type": hf_config["model_type"]}
     if config.attention_head_size is not None:
         num_heads = FAMILIES[checkpoint.model_type].config_keys[HEADS]

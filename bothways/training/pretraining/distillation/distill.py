@@ -59,7 +59,7 @@ STUDENT, BASIS = "student", "basis.safetensors"
 
 @dataclass(frozen=True)
 class DistillationPlan:
-    """What a run distills: the teacher, the weights of its losses, and the sizes of the student. positions: longest
+    """Plan of a distillation: the teacher, the weights of its losses, and the sizes of the student. positions: longest
     input of both, in tokens."""
 
     teacher: Checkpoint

@@ -26,8 +26,8 @@ def relation_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, n
     """
     total = student_T3H.new_zeros((), dtype=torch.float32)
     for part in range(3):
-        own, taught = (student_T3H[:, part],) * 2, (teacher_T3H[:, part],) * 2
-        for bucket, student, teacher in relation_scores(own, taught, lengths_N, num_heads):
+        student_states, teacher_states = (student_T3H[:, part],) * 2, (teacher_T3H[:, part],) * 2
+        for bucket, student, teacher in relation_scores(student_states, teacher_states, lengths_N, num_heads):
             log_student, log_teacher = F.log_softmax(student, -1), F.log_softmax(teacher, -1)
             divergence = (log_teacher.exp() * (log_teacher - log_student)).sum(-1)
             total = total + _sum_of_tokens(bucket, divergence)
@@ -41,8 +41,8 @@ def attention_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, 
     sizes.
     """
     total = student_T3H.new_zeros((), dtype=torch.float32)
-    own, taught = ((x_T3H[:, 0], x_T3H[:, 1]) for x_T3H in (student_T3H, teacher_T3H))
-    for bucket, student, teacher in relation_scores(own, taught, lengths_N, num_heads):
+    student_states, teacher_states = ((x_T3H[:, 0], x_T3H[:, 1]) for x_T3H in (student_T3H, teacher_T3H))
+    for bucket, student, teacher in relation_scores(student_states, teacher_states, lengths_N, num_heads):
         is_key = 1.0 if bucket.key_mask is None else bucket.key_mask.float()
         num_keys = bucket.size if bucket.key_mask is None else bucket.key_mask.float().sum(-1)
         error = ((student - teacher).square() * is_key).sum(-1) / num_keys

@@ -1,4 +1,4 @@
-"""Distillation objective: masked words and next sentence, and what the teacher says about the same text.
+"""Distillation objective: masked words, next sentence, and the teacher's outputs for the same text.
 
 The teacher reads the masked passages in the student's pieces (logits, hidden states, attention, relations), the
 passages before masking in its own pieces (passage vectors), and texts cut from them (vectors). It runs in every step
@@ -67,9 +67,10 @@ class Weights:
         return {name: getattr(self, name) for name in COSINES if getattr(self, name)}
 
     def describe(self) -> str:
-        own = ["masked words"] if self.words else []
+        titles = ["masked words"] if self.words else []
         taught = {**self.of_passages, **self.of_vectors}
-        return ", ".join([*own, *(f"{name.replace('_', ' ')} (weight {weight:g})" for name, weight in taught.items())])
+        titles += [f"{name.replace('_', ' ')} (weight {weight:g})" for name, weight in taught.items()]
+        return ", ".join(titles)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,8 @@ class DistillationTeacher:
 
     def move_to(self, parameter: Tensor) -> None:
         """Compute on the device and in the dtype of the student."""
-        own = next(self.model.parameters())
-        if (own.device, own.dtype) != (parameter.device, parameter.dtype):
+        weight = next(self.model.parameters())
+        if (weight.device, weight.dtype) != (parameter.device, parameter.dtype):
             self.model.to(parameter.device, parameter.dtype)
 
     def states(self, batch: Batch) -> States:

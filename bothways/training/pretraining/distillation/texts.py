@@ -109,8 +109,8 @@ def student_and_teacher_texts(
 ) -> tuple[Batch, Batch]:
     """The texts as the student and as the teacher reads them. most: longest text of either, special tokens included."""
     texts = [store.ids[start:end].astype(np.int64)[: most - 2] for start, end in texts_N2.tolist()]
-    own = [ids.own(text)[: most - 2] for text in texts]
-    return text_batch(texts, ids.student), text_batch(own, ids.teacher)
+    teacher_texts = [ids.own(text)[: most - 2] for text in texts]
+    return text_batch(texts, ids.student), text_batch(teacher_texts, ids.teacher)
 
 
 def teacher_passages(batch: Batch, ids: TeacherIds, most: int) -> Batch:
