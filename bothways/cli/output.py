@@ -87,7 +87,7 @@ def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> Non
         f"held out: {figures['measured_on']}; computed in {figures['dtype']}",
         f"{cost['tokens']:,} tokens in {cost['minutes']:.1f} minutes, about {cost['kwh']:.2g} kWh at "
         f"{cost['watts']:g} W per CPU thread or GPU",
-        f"model in {result.model}, curves in {result.directory / 'curves.png'}",
+        f"model in {result.model}, curves in {result.directory / 'curves.svg'}",
     )
 
 
