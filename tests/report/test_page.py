@@ -340,7 +340,7 @@ def test_ticks_are_round_and_cover_the_values(values, ticks):
 def test_a_legend_has_three_names_in_a_row():
     tree = Tree(chart.legend((10, 244), [(f"seed {seed}", element("i")) for seed in range(4)]))
     assert [group["transform"] for group in tree.all("g")] == [
-        "translate(10,244)", "translate(115,244)", "translate(220,244)", "translate(10,262)",
+        "translate(10,244)", "translate(118,244)", "translate(226,244)", "translate(10,262)",
     ]  # fmt: skip
     assert tree.texts == ["seed 0", "seed 1", "seed 2", "seed 3"]
 

@@ -14,7 +14,7 @@ from bothways.measure.report.markup import Html, Unit, element, join
 from bothways.measure.report.style import LIGHT, PICTURE_STYLE
 
 NUM_SERIES_STYLES = 6  # line styles in style.py, each with a colour and a dash pattern
-COLUMNS, COLUMN, ROW = 3, 105, 18  # of a legend: entries in a row, width and height of an entry
+COLUMNS, COLUMN, ROW = 3, 108, 18  # of a legend: entries in a row, width and height of an entry
 
 Point = tuple[float, float]
 Size = tuple[int, int]

@@ -15,7 +15,7 @@ from bothways.measure.report.curves import SIZE, X_RANGE, Y_RANGE
 from bothways.measure.report.markup import Html, Section, Unit, element, format_number, join
 
 MAX_POINTS, MAX_DOTS = 40, 30  # longer lines of the page are smoothed, or have no dots
-PANEL, TOP = (350, 292), 30  # size of a panel of the picture, with the place of the title above it
+PANEL, TOP = (365, 292), 30  # size of a panel of the picture, with the place of the title above it
 NARROWEST, WIDEST = 1.0, 100.0  # records: a smoothed line follows waves longer than 2 pi times this width
 
 Points = list[tuple[float, float]]
