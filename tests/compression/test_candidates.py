@@ -93,6 +93,8 @@ def test_the_picture_has_a_place_for_one_form_and_none_for_a_score_that_is_no_nu
     picture = drawn(tmp_path, Rule(math.inf, "last"), FORMS[:1], 0)
     assert picture.dots("series0 form kept") == [(pytest.approx(1, abs=0.01), pytest.approx(90, abs=0.01))]
     assert picture.legend == ["floating point", "int8"] and not picture.dots("series0 form")
+    for ticks, value in ((picture.x_ticks, 1), (picture.y_ticks, 90)):  # it is not at the edge
+        assert ticks[0][0] <= value - 1 and ticks[-1][0] >= value + 1
     undefined = [measured("a", drop=math.nan), measured("b", 30, 1.2, 0.8)]
     picture = drawn(tmp_path, Rule(1.0), undefined, 0)
     assert picture.dots("series0 form") == [(pytest.approx(1.2, abs=0.01), pytest.approx(89.2, abs=0.01))]
