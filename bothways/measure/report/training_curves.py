@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from bothways.errors import InputError
 from bothways.measure.report import chart
 from bothways.measure.report.chart import COLUMNS, NUM_SERIES_STYLES, ROW, Axis, Picture, Point, build_axis, legend
@@ -50,9 +48,7 @@ class TrainingCurves(Section):
         )
         has_steps = any(row["step"] for row in self.rows)
         charts = [_panel(self.rows, *panel) for panel in panels if has_steps]
-        if not any(charts):
-            return element("p", "No steps were recorded.")
-        return element("div.pictures", *charts)
+        return element("div.pictures", *charts) if any(charts) else element("p", "No steps were recorded.")
 
 
 def points_by_seed(rows: MetricRows, split: str, key: str) -> dict[str, Points]:
@@ -110,9 +106,8 @@ def draw_panel(
         shapes += [chart.dot(position, style, radius=2.5) for part in parts for position in part if has_dots]
         marks = [chart.dot((10, 0), style, radius=2.5)] * has_dots
         samples.append((kind, join((chart.polyline([(0, 0), (20, 0)], style), *marks))))
-    shapes.append(legend((10, SIZE[1] + 8), samples))
     size = (SIZE[0], SIZE[1] + ROW * math.ceil(len(lines) / COLUMNS))
-    return chart.plot(name, description, x, y, *shapes, size=size, corner=corner)
+    return chart.plot(name, description, x, y, *shapes, legend((10, SIZE[1] + 8), samples), size=size, corner=corner)
 
 
 def finite_parts(points: Points, x: Axis, y: Axis) -> Iterator[list[Point]]:
@@ -170,15 +165,19 @@ def smooth(points: Points) -> Points:
     The residuals have mean 0, and straight lines stay as they are, so that unlike a moving average it does not lag
     behind a falling curve. Non-finite values are left out of the fit and are NaN in the result.
     """
-    from scipy.linalg import solveh_banded
-
     finite = [point for point in points if math.isfinite(point[1])]
     if len(finite) < 4:
         return points
-    width = min(max(NARROWEST, len(finite) / 30), WIDEST)
-    # The upper diagonals of D'D, where D takes second differences.
-    diagonals_3N = np.repeat([[1.0], [-4.0], [6.0]], len(finite), axis=1)
-    diagonals_3N[1, [1, -1]], diagonals_3N[2, [0, 1, -2, -1]] = -2, (1, 5, 5, 1)
-    smoothed = solveh_banded(width**4 * diagonals_3N + [[0], [0], [1]], [value for _, value in finite]).tolist()
-    at_step = dict(zip((step for step, _ in finite), smoothed, strict=True))
+    penalty = min(max(NARROWEST, len(finite) / 30), WIDEST) ** 4
+    # I + penalty D'D, where D takes second differences, is factored into L diag(d) L'; L has two diagonals below 1.
+    factors, values, smoothed = [(0.0, 0.0, 0.0)] * 2, [0.0, 0.0], [0.0, 0.0]
+    for index, (_, value) in enumerate(finite):
+        (d_2, _, second_2), (d_1, first_1, second_1) = factors[-2:]
+        d = 1 + penalty * (1, 5, 6)[min(index, len(finite) - 1 - index, 2)] - first_1**2 * d_1 - second_2**2 * d_2
+        beside = -2 if index in (0, len(finite) - 2) else -4
+        factors.append((d, (penalty * beside - d_1 * first_1 * second_1) / d, penalty / d))
+        values.append(value - first_1 * values[-1] - second_2 * values[-2])
+    for (d, first, second), value in zip(factors[:1:-1], values[:1:-1], strict=True):
+        smoothed.append(value / d - first * smoothed[-1] - second * smoothed[-2])
+    at_step = dict(zip((step for step, _ in finite), smoothed[:1:-1], strict=True))
     return [(step, at_step.get(step, math.nan)) for step, _ in points]
