@@ -11,7 +11,6 @@ import string
 import sys
 import tempfile
 from collections import Counter
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -106,26 +105,6 @@ def pytest_runtest_setup(item):
 
         if not torch.cuda.is_available():
             pytest.skip("needs CUDA")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def curves():
-    """Runs leave an empty picture, since to draw one takes longer than to train: `with curves():` draws."""
-    from bothways.measure.report import plot
-
-    def leave_empty(rows, *, file, **options):
-        Path(file).write_bytes(b"")
-
-    @contextmanager
-    def drawn():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plot, "draw_curves", draw_curves)
-            yield
-
-    draw_curves = plot.draw_curves
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plot, "draw_curves", leave_empty)
-        yield drawn
 
 
 @pytest.fixture(autouse=True)

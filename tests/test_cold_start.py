@@ -56,6 +56,11 @@ def test_a_model_is_loaded_and_used_without_scipy_and_scikit_learn():
     assert run("-c", code).stdout == "set()\n"
 
 
+def test_the_package_never_imports_matplotlib():
+    files = [*Path(bothways.__file__).parent.rglob("*.py")]
+    assert len(files) > 200 and [file for file in files if "matplotlib" in file.read_text(encoding="utf-8")] == []
+
+
 def test_the_tokenizer_needs_no_torch():
     code = "import sys, bothways; bothways.Tokenizer; print('torch' in sys.modules)"
     assert run("-c", code).stdout == "False\n"

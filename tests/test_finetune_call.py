@@ -8,6 +8,7 @@ import pytest
 
 import bothways
 from bothways.errors import InputError
+from tests.pictures import charts_of
 
 
 @pytest.fixture
@@ -20,9 +21,7 @@ def rows():
 
 
 @pytest.mark.slow
-def test_one_call_fine_tunes_on_a_table_and_the_result_loads(
-    rows, make_model, tokenizer, tmp_path, monkeypatch, curves
-):
+def test_one_call_fine_tunes_on_a_table_and_the_result_loads(rows, make_model, tokenizer, tmp_path, monkeypatch):
     from bothways.model.checkpoint import checkpoint
     from bothways.model.checkpoint.contents import Checkpoint
 
@@ -33,11 +32,11 @@ def test_one_call_fine_tunes_on_a_table_and_the_result_loads(
     assert result.directory == Path("classify-1") and result.mean > 0.8
     assert result.load(dtype="float32").classify("the cat on").label in ("c", "d")
     assert "accuracy on test" in result._repr_html_() and f"{result.mean:.4f}" in result._repr_html_()
-    with curves():
-        figure = result.plot(tmp_path / "curves.svg")
-    assert [axis.get_title() for axis in figure.axes] == ["Loss", "accuracy, dev", "Learning rate"]
-    assert figure._repr_png_().startswith(b"\x89PNG") and (tmp_path / "curves.svg").read_text().startswith("<?xml")
-    assert any(line.get_label() == "baseline" for line in figure.axes[1].lines)
+    picture = result.plot(tmp_path / "curves.svg")
+    panels = charts_of(picture._repr_svg_())
+    assert [*panels] == ["Loss", "accuracy, dev", "Learning rate"] and "baseline" in panels["accuracy, dev"].legend
+    for file in (tmp_path / "curves.svg", result.directory / "curves.svg"):
+        assert file.read_text(encoding="utf-8") == picture.svg
     with (result.directory / "predictions.csv").open(encoding="utf-8-sig", newline="") as file:
         predictions = [*csv.DictReader(file)]
     assert [*predictions[0]] == ["file", "row", "text", "gold", "predicted", "probability_c", "probability_d"]

@@ -49,8 +49,8 @@ def measure_options() -> dict[str, int]:
     """How many settings there are by name, and the most in one verb."""
     from bothways.verbs import VERBS
 
-    names = [[field.name for field in fields(verb.settings_class)] for verb in VERBS.values()]
-    return {"options": len({*sum(names, [])}), "options of a verb": max(map(len, names))}
+    names = [{field.name for field in fields(verb.settings_class)} for verb in VERBS.values()]
+    return {"options": len(set.union(*names)), "options of a verb": max(map(len, names))}
 
 
 def has_circle(package: Path, trees: Mapping[Path, ast.Module]) -> bool:
@@ -65,11 +65,12 @@ def has_circle(package: Path, trees: Mapping[Path, ast.Module]) -> bool:
 
 def imported(package: Path, tree: ast.Module) -> Iterator[Path]:
     """The files of the package that a file imports."""
-    guarded = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    skipped = {inner for node in guarded for inner in ast.walk(node)}
+    branches = (node for node in ast.walk(tree) if isinstance(node, ast.If))
+    skipped = {inner for node in branches if ast.unparse(node.test) == "TYPE_CHECKING" for inner in ast.walk(node)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package.name}.") and node not in skipped:
-            path = package.parent.joinpath(*(node.module or "").split("."))
+        module = node.module if isinstance(node, ast.ImportFrom) and node not in skipped else None
+        if isinstance(node, ast.ImportFrom) and module and module.startswith(f"{package.name}."):
+            path = package.parent.joinpath(*module.split("."))
             yield from (path / f"{alias.name}.py" for alias in node.names if (path / f"{alias.name}.py").exists())
             if path.with_suffix(".py").exists():
                 yield path.with_suffix(".py")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.result import Measured, Timing
-from bothways.measure.report.plot import set_log_scale
+from bothways.measure.report.chart import log_ticks
 
 DPI = 110
 COLUMN, ROW = 3.6, 3.2  # inches per panel
@@ -93,6 +93,14 @@ def _row_of_curves(
         if (one.work.length, one.work.texts_per_call) == (lengths[-1], sizes[-1])
     }
     _names(panels[-1], ends, lengths[-1], colours)
+
+
+def set_log_scale(axis: Any) -> None:
+    """A logarithmic y axis with plain numbers at its ticks. Call it after drawing the data."""
+    axis.set_yscale("log")
+    ticks = log_ticks(*axis.get_ylim())
+    axis.set_yticks(ticks, [f"{tick:,.10g}" for tick in ticks])
+    axis.minorticks_off()
 
 
 def _names(axis: Any, ends: Mapping[str, float], last: int, colours: Colours, room: float = 0.085) -> None:

@@ -43,7 +43,13 @@ OPTIONAL["encoder"] = "delivered"
 
 
 def print_result(verb: str, settings: Any, result: Any) -> None:
-    globals()[verb.split()[0]](settings, result)
+    """Print a result by the function below; one without a function here prints itself, by `to_json` and `lines`."""
+    if (shown := globals().get(verb.split()[0])) is not None:
+        shown(settings, result)
+    elif settings.json:
+        print_json(result.to_json())
+    else:
+        print_lines(*result.lines())
 
 
 def demo(settings: "Demo", scores: dict[str, Any]) -> None:
@@ -87,7 +93,7 @@ def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> Non
         f"held out: {figures['measured_on']}; computed in {figures['dtype']}",
         f"{cost['tokens']:,} tokens in {cost['minutes']:.1f} minutes, about {cost['kwh']:.2g} kWh at "
         f"{cost['watts']:g} W per CPU thread or GPU",
-        f"model in {result.model}, curves in {result.directory / 'curves.png'}",
+        f"model in {result.model}, curves in {result.directory / 'curves.svg'}",
     )
 
 

@@ -22,6 +22,8 @@ from bothways.errors import format_count
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
 from bothways.measure.evaluation.before_after import Drop, measure_drop
+from bothways.measure.report.chart import Point, build_axis, dot, draw_picture, label, legend, line, plot
+from bothways.measure.report.markup import Html
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.int8 import int8_state_dict, is_int8
 from bothways.model.model import Model
@@ -33,9 +35,8 @@ from bothways.tasks.training_task import TrainingTask
 from bothways.text.batching import spread_evenly
 
 SPEED_ROWS, SPEED_TEXTS, REPEATS = 512, 64, 5  # rows of a split, and of a file
-DPI = 130
-FLOAT, INT8, KEPT = "#0b5fa5", "#e8843b", "#c8102e"
-LARGEST = 900  # area of the largest point, in square points of 1/72 inch
+LARGEST = 17.0  # radius of the largest dot
+COLOURS = {"floating point": "series0", "int8": "series1"}
 
 
 @dataclass(frozen=True)
@@ -354,39 +355,42 @@ class Choice:
         picture = [f"picture in {self.picture}"] if self.picture else []
         return [*lines, *self.notes, *picture, f"model in {self.directory}"]
 
-    def draw(self, file: Path) -> Path | None:
-        """Write a PNG of score against speed; None, with a message, if matplotlib is not installed."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            logger.info("no picture: pip install matplotlib")
-            return None
-        figure = Figure(figsize=(7.6, 4.8), layout="constrained")
-        axis = figure.subplots()
+    def draw(self, file: Path) -> Path:
+        """Write a picture (SVG) of score (%) against speed, relative to the unchanged model. The area of a dot is the
+        size of the weights; int8 has another colour, and the one that is kept a ring."""
+        drawn = {index: one for index, one in enumerate(self.measured) if math.isfinite(one.score)}
+        limits = [self.measured[0].score - self.rule.max_drop] if 0 in drawn and self.rule.is_limited else []
+        x_values, y_values = [one.speed for one in drawn.values()], [*(one.score for one in drawn.values()), *limits]
+        x = build_axis("speed, relative to the model as it was", widen(x_values, 0.26), (50, 540))
+        y = build_axis(f"{self.metric} on {self.split} (%)", widen(y_values, 0.22), (316, 26))
+        shapes = [line((x.start, y.at(limit)), (x.end, y.at(limit)), "even") for limit in limits]
         largest = max(one.size for one in self.measured)
-        for index, one in enumerate(self.measured):
-            is_int8, is_kept, area = "int8" in one.name, index == self.kept, LARGEST * one.size / largest
-            colour, edge, width = INT8 if is_int8 else FLOAT, KEPT if is_kept else "white", 2.5 if is_kept else 1
-            axis.scatter(one.speed, one.score, s=area, color=colour, alpha=0.85, edgecolor=edge, linewidth=width)
-            radius = math.sqrt(area) / 2
-            axis.annotate(
-                f"{one.name.removesuffix(', int8')}\n{one.size / 1e6:.0f} MB{', kept' if is_kept else ''}",
-                (one.speed, one.score),
-                xytext=(radius + 3, 0) if is_int8 else (0, radius + 2),
-                textcoords="offset points",
-                ha="left" if is_int8 else "center",
-                va="center" if is_int8 else "bottom",
-                fontsize=7.5,
-            )
-        for name, colour in (("floating point", FLOAT), ("int8", INT8)):
-            axis.scatter([], [], s=60, color=colour, label=name)
-        if self.rule.is_limited:
-            limit = self.measured[0].score - self.rule.max_drop
-            axis.axhline(limit, color="0.6", linewidth=1, linestyle="--", label="largest loss allowed")
-        axis.set_xlabel("speed, relative to the model as it was")
-        axis.set_ylabel(f"{self.metric} on {self.split}")
-        axis.margins(0.26, 0.22)
-        axis.grid(alpha=0.3)
-        axis.legend(loc="lower left", fontsize=8, frameon=False)
-        figure.savefig(file, dpi=DPI)
+        for index, one in drawn.items():
+            radius = LARGEST * math.sqrt(one.size / largest)
+            shapes += draw_form(one, (x.at(one.speed), y.at(one.score)), radius, is_kept=index == self.kept)
+        samples = [(name, dot((12, 0), f"{style}.form", radius=5)) for name, style in COLOURS.items()]
+        samples += [("largest loss allowed", line((0, 0), (20, 0), "even"))] * len(limits)
+        title, description = f"{self.metric} against speed", "; ".join(map(str, self.measured))
+        shapes.append(legend((50, 372), samples))
+        chart = plot(title, description, x, y, *shapes, size=(640, 390), corner=(12, 30))
+        draw_picture(title, chart, size=(640, 420)).write(file)
         return file
+
+
+def widen(values: Sequence[float], share: float) -> tuple[float, float]:
+    """The lowest and highest value, with a margin at both ends: this share of the range, or 1 if all are equal."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    margin = share * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def draw_form(form: Measured, center: Point, radius: float, *, is_kept: bool) -> list[Html]:
+    """A dot with name and size: above it, or to the right of int8."""
+    (left, top), is_int8 = center, "int8" in form.name
+    left, top, anchor = (left + radius + 5, top - 2, "start") if is_int8 else (left, top - radius - 18, "middle")
+    style = COLOURS["int8" if is_int8 else "floating point"]
+    return [
+        dot(center, f"{style}.form{'.kept' * is_kept}", radius=radius, tooltip=str(form)),
+        label((left, top), form.name.removesuffix(", int8"), anchor),
+        label((left, top + 13), f"{form.size / 1e6:.0f} MB{', kept' * is_kept}", anchor),
+    ]

@@ -323,7 +323,7 @@ def keep_best(verb: str, settings: Any, plan: PruningPlan) -> Choice:
         if (report := out / STEPS / str(kept) / "report.html").exists() and rule.best == "last":
             shutil.copy(report, out / "report.html")
         shutil.rmtree(out / STEPS, ignore_errors=True)
-        choice = replace(choice, picture=choice.draw(out / f"{verb}.png"))
+        choice = replace(choice, picture=choice.draw(out / f"{verb}.svg"))
         opened.update_metadata(result=choice.as_json())
     return choice
 

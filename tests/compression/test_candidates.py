@@ -11,6 +11,7 @@ from bothways.model.int8 import is_int8
 from bothways.settings import Shrink
 from bothways.shrink import prune
 from bothways.shrink.candidates import SOURCES, Candidate, Choice, Measured, Rule, choose, num_bytes
+from tests.pictures import SVG, charts_of, is_standalone
 
 
 def measured(name, size=100, speed=1.0, drop=0.0, error=0.1):
@@ -41,7 +42,7 @@ def test_a_loss_that_is_no_number_is_not_allowed():
     assert choose([FORMS[0], measured("e", drop=math.nan)], Rule(5.0)) == 0
 
 
-def test_a_choice_has_one_table_one_json_and_one_picture(tmp_path):
+def test_a_choice_has_one_table_and_one_json(tmp_path):
     choice = Choice(tmp_path, tmp_path / "model", "test", 300, Rule(1.0, "speed"), FORMS, 2, ("a note",))
     lines = choice.as_table()
     assert lines[0].split() == ["MB", "weights", "texts/s", "speed", "accuracy", "lost", "95", "%", "interval"]
@@ -57,10 +58,46 @@ def test_a_choice_has_one_table_one_json_and_one_picture(tmp_path):
     }  # fmt: skip
     assert read["measured"][1]["drop"] == {"metric": "accuracy", "points": 0.8, "standard_error": 0.1}
     assert read["directory"] == str(tmp_path) and read["notes"] == ["a note"]
-    assert choice.draw(tmp_path / "one.png") == tmp_path / "one.png"
-    assert (tmp_path / "one.png").read_bytes()[:4] == b"\x89PNG"
     unlimited = Choice(Path("out"), Path("out"), "dev", 1, Rule(math.inf), FORMS, 3)
     assert unlimited.as_json()["max_drop"] is None and not any("chosen" in line for line in unlimited.as_table())
+
+
+def drawn(tmp_path, rule, forms, kept):
+    choice = Choice(tmp_path, tmp_path / "model", "test", 300, rule, forms, kept)
+    assert choice.draw(tmp_path / "one.svg") == tmp_path / "one.svg"
+    svg = (tmp_path / "one.svg").read_text(encoding="utf-8")
+    assert is_standalone(svg)
+    return charts_of(svg)["accuracy against speed"]
+
+
+def test_the_picture_shows_speed_score_size_and_what_is_kept(tmp_path):
+    forms = [*FORMS[:3], measured("d, int8", 9, 3.0, 4.0)]
+    picture = drawn(tmp_path, Rule(1.0, "speed"), forms, 2)
+    assert picture.x_name == "speed, relative to the model as it was" and picture.y_name == "accuracy on test (%)"
+    close = [(pytest.approx(one.speed, abs=0.01), pytest.approx(one.score, abs=0.02)) for one in forms]
+    assert picture.dots("series0 form") == close[:2]
+    assert picture.dots("series0 form kept") == close[2:3] and picture.dots("series1 form") == close[3:]
+    dots = picture.node.iterfind(f"{SVG}circle")
+    radii = {dot.findtext(f"{SVG}title").partition(":")[0]: float(dot.get("r")) for dot in dots}
+    areas = [(radii[one.name] / radii["a"]) ** 2 for one in forms]
+    assert areas == pytest.approx([one.size / forms[0].size for one in forms], abs=0.01)
+    words = [text for text, _, _ in picture.texts]
+    assert {"a", "b", "c", "d"} <= {*words} and [text for text in words if "kept" in text] == ["0 MB, kept"]
+    assert picture.legend == ["floating point", "int8", "largest loss allowed"]
+    (limit,) = picture.node.iterfind(f"{SVG}line[@class='even']")
+    heights = [picture.value((0, float(limit.get(name))))[1] for name in ("y1", "y2")]
+    assert heights == pytest.approx([89, 89], abs=0.02)
+
+
+def test_the_picture_has_a_place_for_one_form_and_none_for_a_score_that_is_no_number(tmp_path):
+    picture = drawn(tmp_path, Rule(math.inf, "last"), FORMS[:1], 0)
+    assert picture.dots("series0 form kept") == [(pytest.approx(1, abs=0.01), pytest.approx(90, abs=0.01))]
+    assert picture.legend == ["floating point", "int8"] and not picture.dots("series0 form")
+    for ticks, value in ((picture.x_ticks, 1), (picture.y_ticks, 90)):  # it is not at the edge
+        assert ticks[0][0] <= value - 1 and ticks[-1][0] >= value + 1
+    undefined = [measured("a", drop=math.nan), measured("b", 30, 1.2, 0.8)]
+    picture = drawn(tmp_path, Rule(1.0), undefined, 0)
+    assert picture.dots("series0 form") == [(pytest.approx(1.2, abs=0.01), pytest.approx(89.2, abs=0.01))]
 
 
 def toy(plan, measured):

@@ -14,6 +14,7 @@ from bothways.model.int8 import is_int8
 from bothways.settings import Shrink
 from bothways.shrink.prune import shrink
 from tests.compression.conftest import with_drops
+from tests.pictures import charts_of
 
 
 @pytest.fixture
@@ -37,7 +38,11 @@ def test_each_form_is_measured_and_the_fastest_within_the_loss_is_kept(settings,
     assert is_int8(kept.model) and kept.model.config.num_hidden_layers == 2 and kept.metadata["verb"] == "shrink"
     assert bothways.load(result.directory).labels == ("a", "b")
     assert result.measured[1].size < 0.6 * result.measured[0].size
-    assert (settings.out / "shrink.png").read_bytes()[:4] == b"\x89PNG" and not (settings.out / "cuts").exists()
+    picture = charts_of((settings.out / "shrink.svg").read_text(encoding="utf-8"))["accuracy against speed"]
+    speeds = [speed for style in ("series0 form", "series1 form") for speed, _ in picture.dots(style)]
+    assert speeds == pytest.approx([1, 1.4, 2.8, 1.5], abs=0.01)
+    assert [speed for speed, _ in picture.dots("series1 form kept")] == pytest.approx([2.4], abs=0.01)
+    assert not (settings.out / "cuts").exists()
     assert json.loads(json.dumps(result.as_json()))["kept"] == 3
 
 

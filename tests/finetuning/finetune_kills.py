@@ -17,8 +17,7 @@ from importlib import import_module
 from itertools import count
 from pathlib import Path
 
-import matplotlib.pyplot  # noqa: F401 (so that no child has to)
-import sklearn.linear_model  # noqa: F401
+import sklearn.linear_model  # noqa: F401 (so that no child has to)
 import torch._dynamo  # what DDP imports when it is first used
 import torch.distributed.fsdp  # noqa: F401
 

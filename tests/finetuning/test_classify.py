@@ -31,6 +31,7 @@ from bothways.text.data.splits import overlap_warnings
 from bothways.training.finetuning import plan, seeds
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.losses import forward_losses
+from tests.pictures import charts_of, is_standalone
 
 FILLERS = "the and on a b mat ran".split()
 SIGNS = {"feline": "cat", "canine": "dog", "none": "sat"}  # sorted otherwise than they appear
@@ -57,10 +58,9 @@ def start(checkpoint_of):
 
 
 @pytest.fixture(scope="module")
-def run(start, table, finetuned, curves):
+def run(start, table, finetuned):
     splits = {"train": table(rows_of(0, 240)), "dev": table(rows_of(1, 45)), "test": table(rows_of(2, 61))}
-    with curves():
-        return finetuned(Classify, model=start, **splits, epochs=10.0, seeds=2)
+    return finetuned(Classify, model=start, **splits, epochs=10.0, seeds=2)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,13 @@ def test_a_run_leaves_its_metrics_by_seed_and_curves(result, run):
     first = [row["loss"] for row in rows if row["seed"] == 0 and row["split"] == "train"]
     other = [row["loss"] for row in rows if row["seed"] == 1 and row["split"] == "train"]
     assert first != other and np.mean(first[-5:]) < 0.5 * np.mean(first[:5])
-    assert (result.directory / "curves.png").read_bytes().startswith(b"\x89PNG")
+    picture = (result.directory / "curves.svg").read_text(encoding="utf-8")
+    panel = charts_of(picture)["accuracy, dev"]
+    scores = [row["accuracy"] for row in rows if row["split"] == "heldout"]
+    assert is_standalone(picture) and len(panel.lines("heldout")) == 2
+    assert [value for _, value in panel.dots("heldout")] == pytest.approx(scores, abs=0.005)
+    ((_, left), (_, right)) = panel.lines("level")[0]
+    assert left == right == pytest.approx(run.metadata["figures"]["dev"]["baseline"], abs=0.005)
 
 
 def test_class_counts_are_logged(run):

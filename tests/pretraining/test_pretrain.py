@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from PIL import Image
 
 import bothways
 from bothways.cli import info
@@ -27,6 +26,7 @@ from bothways.training.pretraining import heldout, pretrain, setup, text_data
 from bothways.training.pretraining import recipes as resolve
 from bothways.training.run import read_metrics
 from bothways.training.trainer import Trainer
+from tests.pictures import charts_of, is_standalone
 
 pytestmark = pytest.mark.slow
 
@@ -85,8 +85,8 @@ def messages():
 
 
 @pytest.fixture(scope="module")
-def result(settings, messages, curves):
-    with messages_to(messages.append), curves():
+def result(settings, messages):
+    with messages_to(messages.append):
         return pretrain.run(settings)
 
 
@@ -102,7 +102,7 @@ def made(result):
 
 def test_a_run_leaves_a_model_its_metrics_its_curves_and_how_it_was_made(result):
     names = {entry.name for entry in result.directory.iterdir()}
-    assert names == {"bothways.json", "checkpoints", "curves.png", "metrics.jsonl", "model", "tokenizer"}
+    assert names == {"bothways.json", "checkpoints", "curves.svg", "metrics.jsonl", "model", "tokenizer"}
     assert {entry.name for entry in result.model.iterdir()} == {
         "bothways.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
     }  # fmt: skip
@@ -136,23 +136,31 @@ def test_perplexity_is_exp_of_the_mean_loss(rows, result):
         assert figures["loss"] == pytest.approx(figures["masked_lm"] + figures["next_sentence"], rel=1e-12)
 
 
-def test_curves_are_a_picture_with_lines_in_it(result):
-    with Image.open(result.directory / "curves.png") as picture:
-        assert picture.format == "PNG" and picture.size[0] > 1000 and picture.size[1] > 300
-        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int)
-    colourful = pixels.max(1) - pixels.min(1) > 60
-    assert 0.001 < colourful.mean() < 0.2
-    orange, blue = np.abs(pixels - [255, 127, 14]).sum(1) < 30, np.abs(pixels - [31, 119, 180]).sum(1) < 30
-    assert orange.sum() > 100 and blue.sum() > 100
-
-
-def test_the_result_plots_the_same_curves(result, tmp_path, curves):
-    with curves():
-        figure = result.plot(tmp_path / "curves.png")
+def test_curves_are_a_picture_of_the_metrics(result, rows):
+    picture = (result.directory / "curves.svg").read_text(encoding="utf-8")
+    panels = charts_of(picture)
     titles = ["Loss", "Perplexity, held out", "Next-sentence accuracy, held out", "Learning rate"]
-    assert [axis.get_title() for axis in figure.axes] == titles
-    assert "unigram perplexity" in {line.get_label() for line in figure.axes[1].lines}
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert is_standalone(picture) and [*panels] == titles
+    (line,) = panels["Loss"].lines("train")
+    losses = [(row["step"], row["loss"]) for row in rows if row["split"] == "train"]
+    assert line == [(pytest.approx(step, abs=0.1), pytest.approx(loss, abs=0.02)) for step, loss in losses]
+    perplexities = [row["perplexity"] for row in rows if row["split"] == "heldout"]
+    shown = panels["Perplexity, held out"].dots("heldout", is_log=True)
+    assert [value for _, value in shown] == pytest.approx(perplexities, rel=0.01)
+    ((_, level), _) = panels["Perplexity, held out"].lines("level", is_log=True)[0]
+    assert level == pytest.approx(result.figures["unigram_perplexity"], rel=0.01)
+    assert panels["Perplexity, held out"].legend == ["held out", "unigram perplexity"]
+
+
+def test_the_result_plots_the_same_curves(result, tmp_path):
+    result.plot(tmp_path / "curves.svg")
+    written, shown = (
+        charts_of((folder / "curves.svg").read_text(encoding="utf-8")) for folder in (result.directory, tmp_path)
+    )
+    assert [*written] == [*shown]
+    for name in shown:
+        assert written[name].lines("train") == shown[name].lines("train")
+        assert written[name].dots("heldout") == shown[name].dots("heldout")
 
 
 def test_the_metadata_records_settings_versions_and_data(made, result, settings):

@@ -15,7 +15,7 @@ import pytest
 
 from bothways.measure import report as p
 from bothways.measure.report import chart, highlight
-from bothways.measure.report.curves import downsample, histogram
+from bothways.measure.report.curves import histogram
 from bothways.measure.report.entities import group_regions
 from bothways.measure.report.markup import element, format_number
 from bothways.measure.report.style import STYLE
@@ -286,7 +286,8 @@ def test_a_line_passes_through_its_points_as_read_from_the_ticks():
     x = chart.build_axis("step", [0, 97], (40, 300))
     y = chart.build_axis("loss", [0.213, 0.871], (200, 20))
     points = [(3.0, 0.871), (41.0, 0.5), (97.0, 0.213)]
-    tree = Tree(chart.plot("t", "d", x, y, chart.line_series([("one", points)], x, y, dots=False), size=(340, 240)))
+    line = chart.polyline([(x.at(step), y.at(value)) for step, value in points], "series0")
+    tree = Tree(chart.plot("t", "d", x, y, line, size=(340, 240)))
     positions = [tuple(map(float, pair.split(","))) for pair in tree.all("polyline")[0]["points"].split()]
     assert read_values(tree, positions) == [pytest.approx(point, rel=0.01) for point in points]
 
@@ -306,9 +307,9 @@ def read_values(tree, positions):
     across, down = [], []
     for tag, attributes, word in tree.words:
         value = float(word.rstrip("%")) * (0.01 if "%" in word else 1) if re.fullmatch(r"[\d.]+%?", word) else None
-        if tag == "text" and attributes["class"] == "middle":
+        if tag == "text" and attributes.get("class") == "middle":
             across.append((value, float(attributes["x"])))
-        elif tag == "text" and attributes["class"] == "end":
+        elif tag == "text" and attributes.get("class") == "end":
             down.append((value, float(attributes["y"]) - 4))  # labels are 4 below their ticks
     assert across[0][1] < across[-1][1] and down[0][1] > down[-1][1]
     return [(between(across, left), between(down, top)) for left, top in positions]
@@ -335,20 +336,30 @@ def test_ticks_are_round_and_cover_the_values(values, ticks):
     assert axis.low <= min(values) + 1e-12 and axis.high >= max(values) - 1e-12
 
 
-def test_labels_of_lines_do_not_overlap():
-    moved = chart.spread_labels([100.0, 101.0, 99.5, 20.0, 199.0, 199.5], 20, 200)
-    ordered = sorted(moved)
-    assert all(later - earlier >= chart.LINE_HEIGHT for earlier, later in pairwise(ordered))
-    assert moved[3] == 20.0 and max(moved) <= 200
-    assert moved[2] < moved[0] < moved[1] < moved[4] < moved[5]
+def test_a_legend_has_three_names_in_a_row():
+    tree = Tree(chart.legend((10, 244), [(f"seed {seed}", element("i")) for seed in range(4)]))
+    assert [group["transform"] for group in tree.all("g")] == [
+        "translate(10,244)", "translate(118,244)", "translate(226,244)", "translate(10,262)",
+    ]  # fmt: skip
+    assert tree.texts == ["seed 0", "seed 1", "seed 2", "seed 3"]
 
 
-def test_long_curves_are_downsampled_and_nan_is_counted():
-    points = [(float(step), step % 2.0) for step in range(1, 401)]
-    assert downsample(points) == [(10 * k + 5.5, 0.5) for k in range(40)]
-    assert downsample(points[:7]) == points[:7]
-    uneven = [(float(step), float(step == 1407)) for step in range(1408)]  # the last group is not a small remainder
-    assert len(downsample(uneven)) == 40 and downsample(uneven)[-1][1] <= 1 / 35
+def test_each_seed_has_a_style_and_a_row_of_the_legend_has_room():
+    tree = Tree(p.TrainingCurves(rows(5), "accuracy", "Accuracy").body())
+    styles = [line["class"] for line in tree.all("polyline")]  # in each of three charts, a line and its sample
+    assert {style: styles.count(style) for style in styles} == {f"series{seed}": 3 * 2 for seed in range(5)}
+    assert tree.texts.count("seed 4") == 3
+    assert [(view["viewbox"], view["height"]) for view in tree.all("svg")] == [("0 0 340 272", "272")] * 3
+
+
+def test_long_curves_are_smoothed_and_nan_is_counted():
+    points = [{"step": step, "split": "train", "loss": step % 2} for step in range(1, 401)]
+    for number, spread, note in ((400, 0.05, 1), (40, 1, 0)):
+        tree = Tree(p.TrainingCurves(points[:number], "accuracy", "Accuracy").body())
+        positions = [tuple(map(float, pair.split(","))) for pair in tree.all("polyline")[0]["points"].split()]
+        values = [value for _, value in read_values(tree, positions)][5:-5]
+        assert max(values) - min(values) == pytest.approx(spread, abs=0.05)
+        assert tree.texts.count("The lines are smoothed.") == note
     row = {"split": "train", "loss": float("nan"), "seed": 5}
     page = p.Page(
         "t", "s", [], [p.TrainingCurves([*rows(1), {**row, "step": 7}, {**row, "step": 8}], "accuracy", "Accuracy")]

@@ -2,7 +2,7 @@
 
 from bothways.measure.metrics.classification import Bin
 from bothways.measure.report.confusion import ConfusionMatrix, LabelScore, LabelScores
-from bothways.measure.report.curves import ReliabilityDiagram, ScatterPlot, TokenLengths, TrainingCurves
+from bothways.measure.report.curves import ReliabilityDiagram, ScatterPlot, TokenLengths
 from bothways.measure.report.entities import AnswerMistake, AnswerMistakes, TagMistake, TagMistakes
 from bothways.measure.report.highlight import Highlight
 from bothways.measure.report.markup import Section
@@ -24,6 +24,7 @@ from bothways.measure.report.scores import (
     SeedScores,
     SeedTable,
 )
+from bothways.measure.report.training_curves import TrainingCurves
 
 __all__ = [
     "CONFIDENT_LEARNING",

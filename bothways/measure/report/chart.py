@@ -1,24 +1,28 @@
-"""Charts as inline SVG: axes, lines, dots, bars.
+"""Charts as SVG: axes, lines, dots, bars, legends; and a frame for SVG files.
 
 Lengths are in units of the view box, about one pixel.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from bothways.errors import InputError
+from bothways.io import write_atomic
 from bothways.measure.report.markup import Html, Unit, element, join
+from bothways.measure.report.style import LIGHT, PICTURE_STYLE
 
 NUM_SERIES_STYLES = 6  # line styles in style.py, each with a colour and a dash pattern
-LINE_HEIGHT = 13.0
-CHARACTER_WIDTH = 6.6  # approximate
+COLUMNS, COLUMN, ROW = 3, 108, 18  # of a legend: entries in a row, width and height of an entry
 
 Point = tuple[float, float]
+Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Maps values low..high to coordinates start..end, with a tick every `step`."""
+    """Maps values low..high to coordinates start..end, with a tick every `step`, or on a logarithmic scale."""
 
     name: str
     low: float
@@ -27,17 +31,23 @@ class Axis:
     start: float
     end: float
     unit: Unit = "number"
+    is_log: bool = False
 
     def at(self, value: float) -> float:
-        fraction = (value - self.low) / (self.high - self.low)
+        low, high, value = map(math.log, (self.low, self.high, value)) if self.is_log else (self.low, self.high, value)
+        fraction = (value - low) / (high - low)
         return round(self.start + fraction * (self.end - self.start), 1)
 
     def ticks(self) -> list[float]:
+        if self.is_log:
+            return log_ticks(self.low, self.high)
         first, last = round(self.low / self.step), math.floor(self.high / self.step + 1e-6)
         return [multiple * self.step for multiple in range(first, last + 1)]
 
     def format_tick(self, tick: float) -> str:
         """A tick label with enough decimals to distinguish neighbours; with three digits if that would be too long."""
+        if self.is_log:
+            return f"{tick:,.10g}"
         scale = 100 if self.unit == "share" else 1
         decimals = max(0, -math.floor(math.log10(self.step * scale) + 1e-9))
         if decimals > 4 or abs(self.high) >= 1e5:
@@ -59,8 +69,18 @@ def build_axis(
     return Axis(name, low, high, step, *ends, unit)
 
 
-def plot(title: str, description: str, x: Axis, y: Axis, *shapes: Html, size: tuple[int, int]) -> Html:
-    """A chart of (width, height) with both axes. The description is for screen readers."""
+def log_ticks(low: float, high: float) -> list[float]:
+    """At most 7 round numbers from low to high, for a logarithmic axis: 1, 2, 5, 10, ..., or those with the same first
+    digit. Below a factor of ten they may be multiples of a round step. Both ends are positive."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [first * 10.0**decade for decade in decades for first in (1, 2, 5) if low <= first * 10.0**decade <= high]
+    if len(ticks) < 3:
+        return [tick for tick in build_axis("", (low, high), (0, 1)).ticks() if low <= tick <= high]
+    return ticks[:: 1 if len(ticks) <= 7 else 3 * math.ceil(len(ticks) / 21)]
+
+
+def plot(title: str, description: str, x: Axis, y: Axis, *shapes: Html, size: Size, corner: Point = (0, 0)) -> Html:
+    """A chart of (width, height) with both axes. The description is for screen readers. corner: in a picture."""
     grid = [
         *(line((x.start, y.at(tick)), (x.end, y.at(tick)), "grid") for tick in y.ticks()),
         *(line((x.at(tick), y.start), (x.at(tick), y.start + 4), "axis") for tick in x.ticks()),
@@ -73,13 +93,21 @@ def plot(title: str, description: str, x: Axis, y: Axis, *shapes: Html, size: tu
         label((0, y.end - 13), y.name, "name"),
     ]
     titles = (element("title", title), element("desc", description))
-    view = {"viewBox": f"0 0 {size[0]} {size[1]}", "role": "img"}
+    view = view_box(size) | {"x": corner[0], "y": corner[1], "role": "img"}
     return element("svg", *titles, *grid, *labels, *shapes, attributes=view)
+
+
+def view_box(size: Size) -> dict[str, str | float]:
+    return {"viewBox": f"0 0 {size[0]} {size[1]}", "width": size[0], "height": size[1]}
 
 
 def line(start: Point, end: Point, style: str) -> Html:
     ends = {"x1": start[0], "y1": start[1], "x2": end[0], "y2": end[1]}
     return element(f"line.{style}", attributes=ends)
+
+
+def polyline(points: Iterable[Point], style: str) -> Html:
+    return element(f"polyline.{style}", attributes={"points": " ".join(f"{left},{top}" for left, top in points)})
 
 
 def label(position: Point, text: str, style: str = "") -> Html:
@@ -97,32 +125,42 @@ def bar(left: float, right: float, top: float, bottom: float, style: str, toolti
     return element(f"rect.{style}", element("title", tooltip), attributes=sides)
 
 
-def line_series(series: Sequence[tuple[str, Sequence[Point]]], x: Axis, y: Axis, *, dots: bool) -> Html:
-    """Named lines through (x, y) points, with their names at the right ends, spread so that none overlap."""
-    ends = [y.at(points[-1][1]) for _, points in series]
-    shapes: list[Html] = []
-    for index, ((name, points), label_y) in enumerate(zip(series, spread_labels(ends, y.end, y.start), strict=True)):
-        style = f"series{index % NUM_SERIES_STYLES}"
-        positions = [(x.at(step), y.at(value)) for step, value in points]
-        path = " ".join(f"{left},{top}" for left, top in positions)
-        shapes.append(element(f"polyline.{style}", attributes={"points": path}))
-        shapes += [dot(position, style, radius=2.5) for position in (positions if dots else positions[-1:])]
-        shapes.append(label((positions[-1][0] + 7, label_y + 4), name, style))
-    return join(shapes)
-
-
-def spread_labels(heights: Sequence[float], top: float, bottom: float) -> list[float]:
-    """Move label heights at least a line apart, within top..bottom as long as there is room."""
-    order = sorted(range(len(heights)), key=heights.__getitem__)
-    moved = list(heights)
-    previous = top - LINE_HEIGHT
-    for index in order:
-        previous = moved[index] = max(moved[index], previous + LINE_HEIGHT)
-    following = bottom + LINE_HEIGHT
-    for index in reversed(order):
-        following = moved[index] = min(moved[index], following - LINE_HEIGHT)
-    return moved
+def legend(position: Point, samples: Sequence[tuple[str, Html]]) -> Html:
+    """Names in rows of COLUMNS, each after its sample, which is drawn between (0, 0) and (20, 0)."""
+    entries = []
+    for index, (name, sample) in enumerate(samples):
+        left, top = position[0] + COLUMN * (index % COLUMNS), position[1] + ROW * (index // COLUMNS)
+        place = {"transform": f"translate({left:g},{top:g})"}
+        entries.append(element("g.legend", sample, label((26, 4), name), attributes=place))
+    return join(entries)
 
 
 def figure(chart: Html, caption: str) -> Html:
     return element("figure", chart, element("figcaption", caption) if caption else Html())
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture on a white ground, which shows itself in notebooks. svg: the content of its file."""
+
+    svg: str = field(repr=False)
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def write(self, file: str | Path | None) -> "Picture":
+        """The picture itself, written atomically to a file, if one is named. InputError if it is not .svg."""
+        if file is not None:
+            if Path(file).suffix != ".svg":
+                raise InputError(f"{file}: the picture is an SVG; name a file that ends in .svg")
+            write_atomic(Path(file), self.svg)
+        return self
+
+
+def draw_picture(title: str, *charts: Html, size: Size) -> Picture:
+    """Charts in a view box of (width, height), with a title above them."""
+    view = view_box(size) | {"xmlns": "http://www.w3.org/2000/svg"}
+    ground = element("rect", attributes={"width": size[0], "height": size[1], "fill": LIGHT["ground"]})
+    head = (element("title", title), element("style", Html(PICTURE_STYLE)), ground)
+    heading = label((size[0] / 2, 22), title, "middle.title")
+    return Picture(element("svg.picture", *head, heading, *charts, attributes=view))

@@ -1,100 +1,37 @@
-"""Curves of a run: training, learning rates per layer, text lengths; reliability (calibration), predicted numbers."""
+"""Charts of a run: learning rates per layer, text lengths; reliability (calibration), predicted numbers."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from statistics import fmean, median
-from typing import Any
+from statistics import median
 
 from bothways.errors import format_count
 from bothways.measure.metrics.classification import Bin
-from bothways.measure.report.chart import CHARACTER_WIDTH, bar, build_axis, dot, figure, label, line, line_series, plot
-from bothways.measure.report.markup import (
-    Html,
-    Section,
-    Unit,
-    data_element,
-    element,
-    format_number,
-    join,
-    table,
-)
+from bothways.measure.report.chart import bar, build_axis, dot, figure, label, line, plot
+from bothways.measure.report.markup import Html, Section, data_element, element, join, table
 
 SIZE = (340, 236)  # size of a chart
 X_RANGE, Y_RANGE = (46.0, 320.0), (196.0, 24.0)  # ranges of its axes
-MAX_POINTS = 40  # longer lines are downsampled
-MAX_DOTS = 30
 MAX_BARS = 30
-
-Points = list[tuple[float, float]]
 SQUARE, SQUARE_Y = (340, 330), (288.0, 24.0)  # of a square chart
 MAX_SCATTERED = 2000
 
 
 @dataclass(frozen=True)
-class TrainingCurves(Section):
-    """Loss and metric over steps. rows: of metrics.jsonl, with step, split ("train" or "heldout"), loss, perhaps seed
-    or fold, and the metric on held-out rows. metric: its key; name: its title; heldout: the name of that split."""
+class LearningRates(Section):
+    """The peak learning rate of each part of the model: (name, rate, number of parameters). Rate 0 means frozen."""
 
-    rows: Sequence[Mapping[str, Any]]
-    metric: str
-    name: str
-    unit: Unit = "share"
-    heldout: str = "dev"
-    heading = "Training"
+    rates: Sequence[tuple[str, float, int]]
+    heading = "Learning rates"
+    wide = False
 
     def body(self) -> Html:
-        panels: tuple[tuple[str, str, str, Unit], ...] = (
-            ("Loss, training", "train", "loss", "number"),
-            (f"Loss, {self.heldout}", "heldout", "loss", "number"),
-            (f"{self.name}, {self.heldout}", "heldout", self.metric, self.unit),
-        )
-        has_steps = any(row["step"] for row in self.rows)
-        charts = [_panel(name, self._series(split, key), unit) for name, split, key, unit in panels if has_steps]
-        if not any(charts):
-            return element("p", "No steps were recorded.")
-        return element("div.pictures", *charts)
-
-    def _series(self, split: str, key: str) -> dict[str, Points]:
-        """The recorded (step, value) points by the name of the seed or fold."""
-        series: dict[str, Points] = {}
-        for row in self.rows:
-            if row["split"] == split and key in row:
-                name = f"fold {row['fold'] + 1}" if "fold" in row else f"seed {row.get('seed', 0)}"
-                series.setdefault(name, []).append((row["step"], row[key]))
-        return series
-
-
-def _panel(name: str, series: Mapping[str, Points], unit: Unit) -> Html:
-    """A chart with a labelled line for each seed. Non-finite values are left out and counted."""
-    finite = {seed: [point for point in points if math.isfinite(point[1])] for seed, points in series.items()}
-    num_omitted = sum(map(len, series.values())) - sum(map(len, finite.values()))
-    drawn = [(seed, downsample(points)) for seed, points in finite.items() if points]
-    notes = [f"{name}: {num_omitted:,} non-finite values are left out."] if num_omitted else []
-    if not drawn:
-        return join(element("p", note) for note in notes)
-    steps, values = zip(*(point for _, points in drawn for point in points), strict=True)
-    label_width = 12 + CHARACTER_WIDTH * max(len(seed) for seed, _ in drawn)
-    x_range = (X_RANGE[0], SIZE[0] - label_width)
-    x = replace(build_axis("step", [0, *steps], x_range, max_ticks=4), high=max(steps))
-    y = build_axis(name, values, Y_RANGE, unit)
-    longest = max(map(len, finite.values()))
-    if longest > MAX_POINTS:
-        notes.append(f"Each point is the mean of up to {math.ceil(longest / MAX_POINTS)} records.")
-    ends = "; ".join(
-        f"{seed} ends at {format_number(points[-1][1], unit)}" for seed, points in finite.items() if points
-    )
-    lines = line_series(drawn, x, y, dots=longest <= MAX_DOTS)
-    return figure(plot(name, f"Lines over steps: {ends}.", x, y, lines, size=SIZE), " ".join(notes))
-
-
-def downsample(points: Points) -> Points:
-    """At most MAX_POINTS points, each the mean of neighbours; the group sizes differ by one at most."""
-    num_groups = min(len(points), MAX_POINTS)
-    bounds = [group * len(points) // max(1, num_groups) for group in range(num_groups + 1)]
-    groups = [points[start:end] for start, end in pairwise(bounds)]
-    return [(fmean(step for step, _ in group), fmean(value for _, value in group)) for group in groups]
+        rows = [
+            (isolate(name), f"{rate:.2e}" if rate else "frozen", f"{num_parameters:,}")
+            for name, rate, num_parameters in self.rates
+        ]
+        total = sum(num_parameters for _, _, num_parameters in self.rates)
+        return table(f"Peak learning rates; {total:,} parameters.", ["Part", "Rate", "Parameters"], rows)
 
 
 @dataclass(frozen=True)

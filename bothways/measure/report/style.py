@@ -4,6 +4,8 @@ Blue marks gold and correct, vermilion marks predicted and wrong; people with an
 them. A line, frame or word always gives the same information.
 """
 
+import re
+
 STYLE = """
 :root {
   color-scheme: light dark;
@@ -103,8 +105,12 @@ table.matrix thead th:first-child { padding-left: 0; text-align: left; }
 }
 figure { margin: 0; max-width: 25rem; }
 figcaption { margin-top: 0.25rem; color: var(--soft); font-size: 0.85rem; }
-svg { display: block; width: 100%; height: auto; font-size: 11.5px; }
-svg text { fill: var(--soft); }
+svg { display: block; width: 100%; height: auto; }
+"""
+LIGHT = dict(re.findall(r"--(\w+): (#\w{6})", STYLE.partition("@media")[0]))  # colours of the light mode by name
+
+CHART_STYLE = """
+svg text { fill: var(--soft); font-size: 11.5px; }
 svg .middle { text-anchor: middle; } svg .end { text-anchor: end; }
 svg text.name { font-size: 12px; }
 svg line { stroke: var(--rule); }
@@ -117,12 +123,24 @@ svg polyline { fill: none; stroke-width: 1.75; stroke-linejoin: round; }
 svg .point { fill: var(--series0); fill-opacity: 0.4; }
 svg rect.within { fill: var(--series0); } svg rect.over { fill: var(--series1); }
 """
-STYLE += "".join(
+CHART_STYLE += "".join(
     f"svg polyline.series{number} {{ stroke: var(--series{number}); stroke-dasharray: {dash}; }}\n"
     f"svg line.series{number} {{ stroke: var(--series{number}); }}\n"
     f"svg circle.series{number}, svg text.series{number} {{ fill: var(--series{number}); }}\n"
     for number, dash in enumerate(("none", "7 3", "2 3", "9 3 2 3", "4 3", "12 4"))
 )
+STYLE += CHART_STYLE
+PICTURE_STYLE = """
+svg { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif; }
+svg text.title { fill: var(--ink); font-size: 14px; }
+svg polyline.train { stroke: var(--soft); stroke-opacity: 0.4; stroke-width: 1; }
+svg polyline.heldout { stroke: var(--series1); stroke-width: 1.25; } svg circle.heldout { fill: var(--series1); }
+svg polyline.level { stroke: var(--series2); stroke-dasharray: 5 4; }
+svg circle.form { fill-opacity: 0.85; } svg circle.kept { stroke: var(--ink); stroke-width: 2.5; }
+"""
+# For a picture in a file of its own: many viewers of SVG know no variables, and a notebook may hold other pictures.
+PICTURE_STYLE = re.sub(r"var\(--(\w+)\)", lambda match: LIGHT[match[1]], CHART_STYLE + PICTURE_STYLE)
+PICTURE_STYLE = PICTURE_STYLE.replace("svg", "svg.picture")
 STYLE += """
 .counts {
   display: flex; flex-wrap: wrap; gap: 0.25rem 1.75rem; margin: 0 0 0.5rem; padding: 0; list-style: none;

@@ -7,7 +7,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from bothways.measure.report import plot
+from bothways.measure.report.chart import Picture
+from bothways.measure.report.training_curves import draw_curves
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
@@ -18,15 +19,13 @@ from bothways.tasks import TASK, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION
 from bothways.training.finetuning.compare import MODEL, SAVED, Comparison, SavedTfidf
 from bothways.training.finetuning.plan import Plan
-from bothways.training.finetuning.report import write_report
+from bothways.training.finetuning.report import metric_unit, write_report
 from bothways.training.finetuning.seeds import SEEDS
 from bothways.training.finetuning.select import ModelScores, Selection
 from bothways.training.run import Run, read_metrics
 from bothways.training.transforms import DivideScores, finalize_all
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from bothways.inference.predictor import Predictor
 
 ENCODER_FACTS = "mean std n failed interval scores pooled".split()  # beside the result of TF-IDF
@@ -78,12 +77,12 @@ class FineTuneResult:
 
         return load(self.model, **options)
 
-    def plot(self, file: str | Path | None = None) -> "Figure":
-        """Loss, metric and learning rate over steps as a matplotlib figure, which is also written to `file`."""
+    def plot(self, file: str | Path | None = None) -> Picture:
+        """Loss, metric and learning rate over steps as a picture, which is also written to `file` (.svg)."""
         figures = read_metadata(self.directory / METADATA_FILE).get("figures", {})
         levels = {"baseline": figures["dev"]["baseline"]} if "dev" in figures else {}
-        rows = read_metrics(self.directory)
-        return plot.draw_curves(rows, title=f"Fine-tuning, {self.task}", levels=levels, metric=self.metric, file=file)
+        rows, unit, title = read_metrics(self.directory), metric_unit(self.metric), f"Fine-tuning, {self.task}"
+        return draw_curves(rows, title=title, levels=levels, metric=self.metric, unit=unit).write(file)
 
     def _repr_html_(self) -> str:
         """The scores as a table, in notebooks."""

@@ -9,8 +9,8 @@ from bothways.errors import flag
 from bothways.log import logger
 from bothways.measure import metrics
 from bothways.measure import report as page
-from bothways.measure.report import plot
 from bothways.measure.report.markup import Unit, format_number
+from bothways.measure.report.training_curves import draw_curves
 from bothways.model.model import Model
 from bothways.settings.finetune import FineTune
 from bothways.tasks.scores import Predictions
@@ -29,16 +29,16 @@ MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 
 
 def write_report(plan: Plan, run: Run, selection: Selection, comparison: Comparison, result: Mapping[str, Any]) -> None:
-    """Write curves.png, report.html and predictions.csv.
+    """Write curves.svg, report.html and predictions.csv.
 
     The scores are those of the model that is delivered; with folds, the page shows the cross-validation. result: that
     of the run.
     """
     task, rows, model, shown = plan.task, run.metrics(), selection.model.model, comparison.delivered(selection.scores)
     teacher, folds = selection.kept.teacher, shown.folds
-    levels = {"baseline": shown.by_split["dev"]["baseline"]}
-    file = run.directory / "curves.png"
-    plot.draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, file=file)
+    levels, unit = {"baseline": shown.by_split["dev"]["baseline"]}, metric_unit(task.metric)
+    curves = draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, unit=unit)
+    curves.write(run.directory / "curves.svg")
     if folds:
         content = folds_content(task, folds)
     else:
@@ -52,7 +52,7 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     sections: list[page.Section] = [
         *([content.table] if len(content.table.seeds) > 1 else []),
         *([compare(task, content.scores[0], comparison, teacher, result)] if comparison.baselines else []),
-        page.TrainingCurves(rows, task.metric, task.metric, metric_unit(task.metric)),
+        page.TrainingCurves(rows, task.metric, task.metric, unit),
         *task.view.sections(content.predictions),
         *([issues] if task.view.label_issue_criterion else []),
         page.TokenLengths("train", task.summary.lengths("train"), window, plan.truncates),

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bothways.errors import flag
 from bothways.log import logger
-from bothways.measure.report import plot
+from bothways.measure.report.chart import Picture
+from bothways.measure.report.training_curves import draw_curves
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.lengthen import copy_to_global_projections
 from bothways.training.distributed import Processes
@@ -20,9 +20,6 @@ from bothways.training.pretraining.setup import PretrainingSetup
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_checkpoints import SavedCheckpoint
 from bothways.training.schedule import TrainingOptions
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -35,11 +32,10 @@ class PretrainingResult:
     figures: Mapping[str, Any]
     cost: Mapping[str, Any]
 
-    def plot(self, file: str | Path | None = None) -> "Figure":
-        """Loss, held-out metrics and learning rate over steps as a matplotlib figure, which is also written to
-        `file`."""
+    def plot(self, file: str | Path | None = None) -> Picture:
+        """Loss, held-out metrics and learning rate over steps as a picture, which is also written to `file` (.svg)."""
         rows, levels = read_metrics(self.directory), baseline_levels(self.figures)
-        return plot.draw_curves(rows, title=self.directory.name, levels=levels, file=file)
+        return draw_curves(rows, title=self.directory.name, levels=levels).write(file)
 
 
 def baseline_levels(figures: Mapping[str, Any]) -> dict[str, float]:
@@ -62,11 +58,7 @@ def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> Pretraini
     if setup.has_untrained_globals:
         copy_to_global_projections(setup.initial.model)
     checkpoint.save(replace(setup.initial, metadata={**run.origin, "heldout": figures}), run.directory / "model")
-    file, levels = run.directory / "curves.png", baseline_levels(figures)
-    if find_spec("matplotlib"):
-        plot.draw_curves(run.metrics(), title=setup.title, levels=levels, file=file)
-    else:
-        logger.info(f"{file} is left out, since matplotlib is missing")
+    draw_curves(run.metrics(), title=setup.title, levels=baseline_levels(figures)).write(run.directory / "curves.svg")
     cost = compute_cost(setup.watts, run.directory, setup.options.device, processes.world_size)
     run.update_metadata(heldout=figures, cost=cost, recipe=setup.recipe)
     return processes.broadcast(PretrainingResult(run.directory, run.directory / "model", figures, cost))
