@@ -62,6 +62,7 @@ check: $(VENV)/installed-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.house
 
 $(VENV)/installed-docs: $(VENV)/installed
 	@$(INSTALL) --editable '.[docs]' $(SHOWN)

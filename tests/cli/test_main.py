@@ -85,6 +85,13 @@ DEVICE_COMMANDS = (
 )  # fmt: skip
 
 
+def test_a_result_without_a_function_prints_itself(capsys):
+    result = SimpleNamespace(to_json=lambda: {"score": 1.5}, lines=lambda: ["score 1.5", "of 3 rows"])
+    for json_only, expected in ((False, "score 1.5\nof 3 rows\n"), (True, '{"score": 1.5}\n')):
+        output.print_result("new", SimpleNamespace(json=json_only), result)
+        assert capsys.readouterr().out == expected
+
+
 @pytest.mark.parametrize("command", DEVICE_COMMANDS)
 def test_a_missing_device_is_one_line_and_exits_with_2(command, classifier, texts, tmp_path, capsys):
     (tmp_path / "t.csv").write_text("text,label\n" + "a cat,x\nthe dog,z\n" * 20)

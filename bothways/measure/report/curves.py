@@ -18,23 +18,6 @@ MAX_SCATTERED = 2000
 
 
 @dataclass(frozen=True)
-class LearningRates(Section):
-    """The peak learning rate of each part of the model: (name, rate, number of parameters). Rate 0 means frozen."""
-
-    rates: Sequence[tuple[str, float, int]]
-    heading = "Learning rates"
-    wide = False
-
-    def body(self) -> Html:
-        rows = [
-            (isolate(name), f"{rate:.2e}" if rate else "frozen", f"{num_parameters:,}")
-            for name, rate, num_parameters in self.rates
-        ]
-        total = sum(num_parameters for _, _, num_parameters in self.rates)
-        return table(f"Peak learning rates; {total:,} parameters.", ["Part", "Rate", "Parameters"], rows)
-
-
-@dataclass(frozen=True)
 class TokenLengths(Section):
     """A histogram of the number of tokens per text, special tokens included. Longer texts than `window` are split into
     windows, or truncated if `truncated`."""
