@@ -122,12 +122,12 @@ def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def _run(name: str, options: Sequence[str]) -> None:
-    from bothways.cli.output import print_result
-
     try:
         settings = parse(name, options)
     except InputError as error:
         raise UsageError(*error.args) from error
+    from bothways.cli.output import print_result
+
     # Before torch is loaded: threads that sleep while they wait leave the cores to other programs, after some
     # microseconds in which the next operation usually comes (docs/LOG.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -7,11 +7,10 @@ import shlex
 import shutil
 import sys
 import textwrap
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from types import NoneType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from bothways.errors import UsageError, nearest_name
 from bothways.log import print_lines
@@ -19,16 +18,12 @@ from bothways.pretrained import DEFAULT
 from bothways.settings.options import Option, docstrings, options
 from bothways.verbs import VERBS
 
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
 FEW = 14  # --help shows all options of a verb that has no more
 INDENT = 26  # columns before the meaning of an option
 NAME_OF_FILES = re.compile(r"://|[*]|\.\w{1,8}$")  # what a text on the command line rarely has
-
-
-class _OptionParser(ArgumentParser):
-    """Raises UsageError instead of printing."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
 
 
 def parse(verb: str, words: Sequence[str]) -> Any:
@@ -37,20 +32,16 @@ def parse(verb: str, words: Sequence[str]) -> Any:
     if {"-h", "--help", "--help-all"} & {*words}:
         print_lines(*help_lines(verb, shows_all="--help-all" in words))
         sys.exit(0)
-    parser = _OptionParser(prog=f"bothways {verb}", add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
     known = options(settings_class, with_help=False)
-    for option in known:
-        _add(parser, option)
-    namespace, rest = parser.parse_known_intermixed_args([*words])
-    values = vars(namespace)
+    values, rest = _read(verb, known, words)
     _check_text(verb, values)
     if rest:
-        raise UsageError(_describe_unknown(parser, rest[0]))
+        raise UsageError(_describe_unknown(verb, rest[0], known))
     for option in known:
         if option.is_required and option.name not in values:
             if not option.mark.is_argument:
                 meaning = docstrings(settings_class)[option.name]
-                parser.error(f"{'/'.join(option.flags)} is missing: {meaning}")
+                raise UsageError(f"{'/'.join(option.flags)} is missing: {meaning} (see bothways {verb} --help)")
             values[option.name] = ()  # the settings name what is needed
     return settings_class(**values)
 
@@ -66,7 +57,22 @@ def _check_text(verb: str, values: Mapping[str, Any]) -> None:
     raise UsageError(f"{text!r:.200}: no such file; for a single text: {form}")
 
 
-def _add(parser: ArgumentParser, option: Option) -> None:
+def _read(verb: str, known: Sequence[Option], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The values in the words by the names of their options, and the words that are left."""
+    from argparse import SUPPRESS, ArgumentParser  # not for --help, which is to be fast
+
+    class OptionParser(ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise UsageError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
+
+    parser = OptionParser(prog=f"bothways {verb}", add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
+    for option in known:
+        _add(parser, option)
+    namespace, rest = parser.parse_known_intermixed_args([*words])
+    return vars(namespace), rest
+
+
+def _add(parser: "ArgumentParser", option: Option) -> None:
     name, reader = option.name, _reader(option)
     if option.mark.is_argument:
         several = "*" if option.takes_several else "?" if not option.is_required else None
@@ -84,6 +90,7 @@ def _add(parser: ArgumentParser, option: Option) -> None:
 
 def _reader(option: Option) -> Callable[[str], Any]:
     """A function from a word to the value of an option, or to one of its values."""
+    from argparse import ArgumentTypeError
 
     def read(word: str) -> Any:
         if word == "None" and NoneType in option.kinds:
@@ -106,12 +113,12 @@ def _reader(option: Option) -> Callable[[str], Any]:
     return read
 
 
-def _describe_unknown(parser: ArgumentParser, word: str) -> str:
+def _describe_unknown(verb: str, word: str, known: Sequence[Option]) -> str:
     if not word.startswith("-"):
-        return f"unexpected argument {word!r:.200} (see {parser.prog} --help)"
+        return f"unexpected argument {word!r:.200} (see bothways {verb} --help)"
     flag = word.partition("=")[0]
-    near = nearest_name(flag, (flag for action in parser._actions for flag in action.option_strings))
-    hint = f"did you mean {near}?" if near else f"{parser.prog} --help-all lists all"
+    near = nearest_name(flag, (flag for option in known for flag in (*option.flags, option.negative) if flag))
+    hint = f"did you mean {near}?" if near else f"bothways {verb} --help-all lists all"
     return f"unknown option {flag}; {hint}"
 
 

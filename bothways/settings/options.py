@@ -1,13 +1,13 @@
 """The options of a settings class, from its fields: what the parser, --help and the tables of the docs are made of."""
 
 import ast
-import inspect
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from textwrap import dedent
 from typing import Any, Literal, get_args, get_origin
 
 from bothways.settings.conversion import declared_types, members
@@ -104,8 +104,14 @@ def docstrings(settings_class: type[Any]) -> dict[str, str]:
     """The string below each field, from the class that declares it last."""
     texts: dict[str, str] = {}
     for base in reversed(settings_class.__mro__[:-1]):
-        (declared,) = ast.parse(dedent(inspect.getsource(base))).body
-        for field, text in pairwise(declared.body):  # type: ignore[attr-defined]  # a class
+        for field, text in pairwise(_bodies(base.__module__).get(base.__name__, ())):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
                 texts[ast.unparse(field.target)] = " ".join(ast.literal_eval(text.value).split())
     return texts
+
+
+@cache
+def _bodies(module: str) -> dict[str, list[ast.stmt]]:
+    """The statements of each class of a module, from its source."""
+    source = Path(sys.modules[module].__file__ or "").read_text(encoding="utf-8")
+    return {node.name: node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}

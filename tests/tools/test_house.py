@@ -9,7 +9,7 @@ from tools import house
 def package(tmp_path):
     files = {
         "a/__init__.py": "",
-        "a/one.py": "def first():\n    return 1\n\n\nclass C:\n    def second(self):\n        x = 1\n        return x\n",
+        "a/one.py": "def first():\n    return 1\n\n\nclass C:\n    def second(self):\n        return (\n1)\n",
         "a/two.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pack.b.three import z\n",
         "b/three.py": "def f():\n    from pack.a import two\nz = 1\n",
         "top.py": "",
