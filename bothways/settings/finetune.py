@@ -86,26 +86,13 @@ class Recipe(Optimization, Compute, Printed):
 class Adapters:
     """Training of a small addition to the model instead of its weights."""
 
-    adapter: Literal["lora", "bottleneck", "bitfit", "prefix", "prompt"] | None = option(
-        TRAINING, default=None, first=True
-    )
-    """Train and save only an addition to the model, which itself does not change, and the head: LoRA (Hu 2022),
-    bottlenecks (Houlsby 2019), all biases (Ben Zaken 2022), or rows added to each text: keys and values in every layer
-    (prefix; Li & Liang 2021) or embeddings (prompt; Lester 2021)."""
+    adapter: Literal["lora", "bitfit"] | None = option(TRAINING, default=None, first=True)
+    """Train and save only an addition to the model, which itself does not change, and the head: LoRA in all linear maps
+    (Hu 2022), or all biases (Ben Zaken 2022)."""
     rank: int = option(TRAINING, default=8, least=1, most=1024)
     """With --adapter lora: rank of the added matrices."""
     lora_alpha: float | None = option(TRAINING, default=None, least=0.001)
     """With --adapter lora: the added product is scaled by this / rank. [twice the rank]"""
-    lora_maps: Several[Literal["query", "key", "value", "attention-output", "inner", "output"]] = option(
-        TRAINING, default=()
-    )
-    """With --adapter lora: the linear maps of each layer that it changes. [all]"""
-    adapter_size: int | None = option(TRAINING, default=None, least=1, most=1024)
-    """With --adapter bottleneck: width of a bottleneck. [an eighth of the hidden size]"""
-    bottlenecks: Literal["both", "feed-forward"] = option(TRAINING, default="both")
-    """With --adapter bottleneck: behind attention and feed-forward (Houlsby 2019), or feed-forward (Pfeiffer 2021)."""
-    added_rows: int = option(TRAINING, default=16, least=1, most=1024)
-    """With --adapter prefix or prompt: number of rows added to each text."""
 
 
 @settings

@@ -38,13 +38,9 @@ class FineTuneOptions(TypedDict, total=False):
     checkpoint_every: int
     resume: bool
     encoding: str | None
-    adapter: Literal["lora", "bottleneck", "bitfit", "prefix", "prompt"] | None
+    adapter: Literal["lora", "bitfit"] | None
     rank: int
     lora_alpha: float | None
-    lora_maps: Iterable[Literal["query", "key", "value", "attention-output", "inner", "output"]]
-    adapter_size: int | None
-    bottlenecks: Literal["both", "feed-forward"]
-    added_rows: int
     dev: Table | None
     test: Table | None
     on_error: Literal["stop", "skip"]

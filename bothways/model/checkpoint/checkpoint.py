@@ -43,10 +43,9 @@ def load(
 ) -> Checkpoint:
     """Load a checkpoint, the model of a run, a model of the hub by its name (hub.py), or an adapter with its model.
 
-    dtype: data type of the parameters. adapter: the directory of an adapter for the model. Adapters of LoRA and biases
-    alone are merged into the weights. Ignored or unusual content is logged as a warning. InputError for missing,
-    malformed or unsupported files. If the checkpoint is replaced while it is read, it is read again, so that two
-    checkpoints are never mixed.
+    dtype: data type of the parameters. adapter: the directory of an adapter for the model. It is merged into the
+    weights. Ignored or unusual content is logged as a warning. InputError for missing, malformed or unsupported files.
+    If the checkpoint is replaced while it is read, it is read again, so that two checkpoints are never mixed.
     """
     if adapter is not None:
         return _read_adapter(Directory(adapter), load(path), dtype)

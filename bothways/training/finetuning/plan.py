@@ -15,7 +15,7 @@ from typing import Any, Literal
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError, flag, format_count
 from bothways.log import logger, muted, working
-from bothways.model.adapters.spec import LORA_MAPS, AdapterSpec, Kind, check_supported
+from bothways.model.adapters.spec import AdapterSpec, Kind, check_supported
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import with_layers
 from bothways.model.checkpoint.contents import Checkpoint, check_head_supported, check_not_int8, check_plain
@@ -320,10 +320,6 @@ def add_adapter(settings: FineTune, pretrained: Checkpoint) -> AddAdapter | None
         settings.adapter,
         rank=settings.rank,
         alpha=2.0 * settings.rank if settings.lora_alpha is None else settings.lora_alpha,
-        maps=settings.lora_maps or LORA_MAPS,
-        size=settings.adapter_size or 0,
-        places=settings.bottlenecks,
-        rows=settings.added_rows,
         base=str(Path(base).resolve()) if Path(base).exists() else base,
     )
     family = FAMILIES[pretrained.model_type]
@@ -399,7 +395,7 @@ def default_learning_rate(width: int) -> float:
 
 
 # Of the learning rate for all weights, tried on SST-2 and STS-B with MiniLM (docs/LOG.md).
-ADAPTER_RATES: dict[Kind, float] = {"lora": 7.0, "bottleneck": 7.0, "bitfit": 14.0, "prefix": 70.0, "prompt": 70.0}
+ADAPTER_RATES: dict[Kind, float] = {"lora": 7.0, "bitfit": 14.0}
 
 
 def layer_learning_rates(model: Model, peak: float, layer_decay: float) -> list[tuple[str, float, int]]:

@@ -135,14 +135,8 @@ def pack_plane(values_N: Tensor, bits: int) -> Tensor:
 
 
 def with_merged(base: Checkpoint | None, adapter: Path) -> Checkpoint:
-    """The model with an adapter, a directory, merged into its weights. base: None reads the model that it names.
-
-    InputError for adapters that add layers or rows, which weights cannot express.
-    """
+    """The model with an adapter, a directory, merged into its weights. base: None reads the model that it names."""
     loaded = load_adapter(Directory(adapter), base, checkpoint.load)
-    if loaded.model.adapter is not None:
-        kind = loaded.model.adapter.kind
-        raise InputError(f"{adapter}: an adapter of kind {kind} adds layers or rows and cannot be merged")
     metadata = {name: value for name, value in loaded.metadata.items() if name not in ("adapter", "status")}
     return replace(loaded, metadata=metadata)
 

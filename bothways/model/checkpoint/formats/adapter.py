@@ -1,7 +1,7 @@
 """Adapter directories: the trained parameters beside a model, and the way to it.
 
 LoRA is in the layout of peft: `adapter_config.json`, and `adapter_model.safetensors` with A and B by Hugging Face's
-names and the head if that layout has it. Other kinds, and heads that the layout lacks, are in `adapter.safetensors` by
+names and the head if that layout has it. Biases, and heads that the layout lacks, are in `adapter.safetensors` by
 our names. `bothways.json` says under "adapter" what the kind, the head and the labels are; a directory that peft has
 written lacks it. What is done with the arrays is in checkpoint/adapter.py.
 """
