@@ -204,11 +204,6 @@ class TextPooling:
 class Classify(TextPooling, TextColumns, SoftLabels, Grouped):
     """Fine-tune a classifier of texts or pairs of texts."""
 
-    cloze: str | None = option(TASK, default=None)
-    """Classify by the word at the mask of a phrase before each text, such as "It was [MASK]." (Schick 2021); for few
-    examples, with a model that fills masks."""
-    words: Several[str] = option(TASK, default=())
-    """With --cloze: a word for each label, in alphabetical order of the labels, or as LABEL=WORD."""
     multi_label: bool = option(TASK, default=False, first=True)
     """Each text may have several labels or none."""
     merge_labels: bool = option(DATA, default=False)
@@ -222,20 +217,11 @@ class Classify(TextPooling, TextColumns, SoftLabels, Grouped):
     positive: str | None = option(EVALUATION, default=None)
     """Positive label for f1 with two classes. [the alphabetically last label]"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.cloze is None) != (not self.words):
-            raise InputError("cloze and words need each other: a phrase with [MASK], and a word for each label")
-        if self.cloze is not None and (self.adapter or self.quantize):
-            other = "adapter" if self.adapter else "quantize"
-            raise InputError(f"{other} is not supported with cloze; leave out one of them")
-
 
 @settings
 class Regress(TextPooling, TextColumns, Grouped):
     """Fine-tune a regression model: a number for each text or pair of texts."""
 
-    cloze = None
     metric: Literal["spearman", "pearson"] = option(EVALUATION, default="spearman")
     """Metric to report and to select the model by."""
 

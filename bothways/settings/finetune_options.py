@@ -58,8 +58,6 @@ class FineTuneOptions(TypedDict, total=False):
     pooling: Literal["auto", "cls", "mean", "pair"] | Literal["auto", "mean", "cls", "max"]
     window_pooling: Literal["mean", "max"]
     train_windows: int
-    cloze: str | None
-    words: Iterable[str]
     multi_label: bool
     merge_labels: bool
     class_weights: Literal["none", "balanced"]

@@ -59,13 +59,6 @@ def empty_model(old: Model, config: EncoderConfig) -> Model:
 
 
 def check_plain(model: Model) -> None:
-    """InputError if a model has int8 layers, which cannot be trained or changed, or a cloze head."""
-    check_not_int8(model)
-    if model.config.pooling_position:
-        raise InputError("a cloze classifier can be used, and teach, but not changed; use the model it was made from")
-
-
-def check_not_int8(model: Model) -> None:
     """InputError if a model has int8 layers, which cannot be trained or changed."""
     if is_int8(model):
         raise int8_error()

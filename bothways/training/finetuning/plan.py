@@ -18,7 +18,7 @@ from bothways.log import logger, muted, working
 from bothways.model.adapters.spec import AdapterSpec, Kind, check_supported
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import with_layers
-from bothways.model.checkpoint.contents import Checkpoint, check_head_supported, check_not_int8, check_plain
+from bothways.model.checkpoint.contents import Checkpoint, check_head_supported, check_plain
 from bothways.model.families import FAMILIES
 from bothways.model.model import Model
 from bothways.model.parameters import inference_copy
@@ -176,7 +176,7 @@ def make_plan(settings: FineTune, start: Checkpoint | None = None, processes: Pr
     teacher = None
     if settings.teacher is not None:
         teacher = checkpoint.load(settings.teacher)
-        check_not_int8(teacher.model)
+        check_plain(teacher.model)
     return plan_of(rows, teacher, processes)
 
 

@@ -19,7 +19,7 @@ from bothways.io import Files, atomic_directory, read_json, write_json
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.adapter import load_adapter
 from bothways.model.checkpoint.checkpoint import check_target
-from bothways.model.checkpoint.contents import Checkpoint, check_not_int8, check_plain
+from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import format_of
@@ -150,5 +150,5 @@ def with_packed(source: Checkpoint, *, word_bits: int = 4, layer_bits: int = 6) 
 
 def with_int8(source: Checkpoint, linears: Mapping[str, Int8Linear]) -> Checkpoint:
     """A checkpoint with int8 layers in place of those with the same names, and the token table as it is stored."""
-    check_not_int8(source.model)
+    check_plain(source.model)
     return replace(source, model=replace_linears(source.model, linears))

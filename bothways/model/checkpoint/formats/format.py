@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HEAD_KEYS = {"architectures", "id2label", "label2id", "problem_type", "num_labels"}  # config keys of heads
 ONLY_BOTHWAYS = "only Bothways reads this model ({})"
-Naming = Literal["hugging_face", "exact", "int8"]
+Naming = Literal["hugging_face", "int8"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class StoredModel(Stored):
 
     hf_config: the content of config.json, as the family writes it. read: opens the weights, arrays by name; InputError
     if the file is missing or broken. naming: of the arrays, by the family's names in the Hugging Face layout, or
-    exactly those of our parameters (of int8 models: with integers and scales). pooler_act: what a classification head
+    those of our parameters, with integers and scales. pooler_act: what a classification head
     reads, if the family's own config cannot say it. normalized: whether text vectors are scaled to length 1; None means
     that modules.json says it. changes: config fields that the family's config cannot say.
     """
