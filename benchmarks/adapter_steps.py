@@ -28,7 +28,7 @@ from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import DATA, glue, rows_of
 from bothways.text.data.examples import read_table
 
-OURS = "full", "lora", "bottleneck", "bitfit", "prefix", "prompt"
+OURS = "full", "lora", "bitfit"
 SYSTEMS = (*OURS, "peft, bf16", "peft, float32")
 TARGETS = {"target_modules": ["query", "key", "value", "dense"], "exclude_modules": ["pooler.dense"]}
 MAX_TOKENS = 256

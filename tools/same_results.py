@@ -89,9 +89,6 @@ RUNS: dict[str, dict[str, str]] = {  # by section, arguments of each training ru
             "--rank 4 {brief}"
         ),
         "int8": "finetune classify --train topics.csv --dev topics-dev.csv --quantize int8 {base} {brief}",
-        "cloze": (
-            'finetune classify --train two.csv --dev two.csv --cloze "About [MASK]." --words food music --no-baselines'
-        ),
     },
     "tag": {
         "tag": "finetune tag --train tags.conll --dev tags-dev.conll {base}",
@@ -125,7 +122,6 @@ USES = {  # commands with trained models; {out} is the place of a file
     "predict-long.jsonl": "predict long long.csv -o {out}",
     "predict-lora.jsonl": "predict lora topics-dev.csv -o {out}",
     "predict-int8.jsonl": "predict int8 topics-dev.csv -o {out}",
-    "predict-cloze.jsonl": 'predict bothways-en two.csv --cloze "About [MASK]." --words food music -o {out}',
     "predict-tags.jsonl": "predict tag plain.txt -o {out}",
     "predict-answers.jsonl": "predict answer questions.jsonl -o {out} --top 2",
     "predict-numbers.csv": "predict regress numbers.csv -o {out}",
@@ -272,7 +268,6 @@ def write_data(place: Path) -> None:
     table("topics.csv", classes(48, topics))
     table("topics-dev.csv", classes(18, topics))
     table("few.csv", classes(12, topics[:2]))
-    table("two.csv", classes(32, topics[:2]))
     table("long.csv", classes(24, topics, 8))
     chosen = [[topic for topic in topics if source.random() < 0.5] for _ in range(60)]
     table("multi.jsonl", [{"text": " ".join(sentence(source, one) for one in many) or "Nothing.", "labels": many}
@@ -525,7 +520,6 @@ def run_python() -> dict[str, Any]:
         "hidden_states": lambda: loaded["embed"].hidden_states(texts[:2]),
         "fill": lambda: loaded["fill"].fill(["The [MASK] sat.", "[MASK] and [MASK]."], top=3),
         "is_next": lambda: loaded["fill"].is_next(texts[:3], texts[3:6]),
-        "cloze": lambda: loaded["fill"].cloze("About [MASK].", ["food", "music"]).classify(texts[:3]),
         "stream": lambda: [*loaded["classify"].stream(loaded["classify"].classify, texts, rows=3)],
         "load missing": lambda: bothways.load("missing-model"),
     }

@@ -124,7 +124,7 @@ def files_for_others(source: Path, target: Path, method: Method) -> tuple[Path, 
     loaded = checkpoint.load(source)
     other = read_by_others(loaded, weights.model_type)
     is_encoder = other is not loaded
-    if other is None or (is_encoder and not method.alone) or loaded.model.config.direction != "both":
+    if (is_encoder and not method.alone) or loaded.model.config.direction != "both":
         return source, False
     if is_encoder:
         other = replace(other, pooling=loaded.pooling or "mean", normalized=True)
@@ -132,11 +132,9 @@ def files_for_others(source: Path, target: Path, method: Method) -> tuple[Path, 
     return target, is_encoder
 
 
-def read_by_others(loaded: Checkpoint, model_type: str) -> Checkpoint | None:
-    """What other libraries can read of a model in the format of this name, to be saved anew; None: its files."""
+def read_by_others(loaded: Checkpoint, model_type: str) -> Checkpoint:
+    """What other libraries can read of a model in the format of this name, to be saved anew."""
     match model_type:
-        case "bothways-cloze":
-            return None
         case "bothways-pruned":
             return fill_heads(loaded)
         case "bothways-int8":

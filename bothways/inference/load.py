@@ -35,8 +35,8 @@ def load(
     in float64 on the CPU and do not split texts.
 
     adapter: the directory of an adapter, or several by name. One is part of the model that is loaded. Several share the
-    weights of the model, and `model.adapter(name)` is the model with one of them. An adapter of LoRA or biases alone is
-    merged into the weights. Without this argument, `path` may be that of an adapter, which names its model.
+    weights of the model, and `model.adapter(name)` is the model with one of them. One alone is merged into the
+    weights. Without this argument, `path` may be that of an adapter, which names its model.
     """
     if not isinstance(path, str | PathLike):
         raise InputError(f"the model ({path!r:.80}) must be a path or a name; leave it out for {DEFAULT}")

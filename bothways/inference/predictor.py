@@ -362,23 +362,6 @@ class Predictor:
         fills = fill_masks(masked, windows, guess, self.tokenizer)
         return fills[0] if is_single else fills
 
-    def cloze(self, phrase: str, words: Mapping[str, str] | Sequence[str]) -> Self:
-        """A classifier without any training: the label of a text is the one whose word is the most probable at the mask
-        of a phrase before the text (Schick & Schuetze 2021).
-
-        phrase: with one [MASK], such as "It was [MASK].". words: by label, or only the words, which are the labels too;
-        each is one piece of the vocabulary.
-
-            model.cloze("It was [MASK].", ["great", "terrible"]).classify("The plot makes no sense.").label
-        """
-        from bothways.model.checkpoint.cloze import with_cloze_head, words_by_label
-
-        encoder = self.encoder
-        named = words_by_label(words if isinstance(words, Mapping) else tuple(words), ())
-        classifier = with_cloze_head(encoder.checkpoint, phrase, named)
-        dtype = str(self.dtype).removeprefix("torch.")
-        return type(self)(classifier, dtype=dtype, device=str(self.device), source=encoder.source)
-
     def warn_of_lost_decoder(self) -> None:
         """Warn once that the decoder of pre-training (DeBERTa's EMD) is missing."""
         if self.description.settings.get("objective") == "enhanced" and not self._warned:

@@ -141,7 +141,6 @@ class EncoderConfig:
     rotary_theta: float = 160_000.0  # rotary base of layers with full attention
     rotary_theta_window: float = 10_000.0  # ... and of layers with a window
     pooling: Literal["first", "mean"] = "first"  # the text's vector for heads: the first token's ([CLS]), or the mean
-    pooling_position: int = 0  # of "first": that of the token behind the first one ([MASK] in cloze classification)
     # The last three: model/heads.py.
     pooler_act: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none", "unit", "distance", "pair"] = "tanh"
     pooler_dropout: bool = False  # dropout before the pooler too, not only after it (RoBERTa, ELECTRA)

@@ -120,8 +120,6 @@ def _build_attention(config: EncoderConfig, index: int, positions: Positions) ->
 
 
 class Encoder(nn.Module):
-    adds_rows = False  # whether it adds rows to each text (model/adapters/rows.py)
-
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config

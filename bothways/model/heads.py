@@ -163,12 +163,11 @@ def initialize_near_identity(pooler: nn.Module) -> None:
 
 
 def pool_texts(config: EncoderConfig, hidden_TH: Tensor, batch: Batch) -> Tensor:
-    """The hidden state of the first token (or that at pooling_position behind it), the mean of all, or in a one-way
-    encoder that of the last token. [N, H]"""
+    """The hidden state of the first token, the mean of all, or in a one-way encoder that of the last token. [N, H]"""
     if config.pooling == "mean":
         return mean_pool(hidden_TH, batch.lengths)
     if config.direction == "both":
-        return hidden_TH[batch.first_tokens + config.pooling_position]
+        return hidden_TH[batch.first_tokens]
     first_NH, last_NH = hidden_TH[batch.first_tokens], hidden_TH[batch.last_tokens]
     if config.direction == "forward":
         return last_NH

@@ -49,8 +49,7 @@ class Model(nn.Module):
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """The last hidden states, [T, H]."""
-        as_is = context is not None or self.encoder.adds_rows
-        padded = batch if as_is else append_dummy_text(batch, self.encoder.embeddings.words.weight)
+        padded = batch if context is not None else append_dummy_text(batch, self.encoder.embeddings.words.weight)
         hidden_TH: Tensor = self.encoder(padded, context)
         return hidden_TH if padded is batch else hidden_TH[: batch.num_tokens]  # an exported graph has no slice
 

@@ -80,26 +80,13 @@ class Recipe(Optimization, Compute, Printed):
 class Adapters:
     """Training of a small addition to the model instead of its weights."""
 
-    adapter: Literal["lora", "bottleneck", "bitfit", "prefix", "prompt"] | None = option(
-        TRAINING, default=None, first=True
-    )
-    """Train and save only an addition to the model, which itself does not change, and the head: LoRA (Hu 2022),
-    bottlenecks (Houlsby 2019), all biases (Ben Zaken 2022), or rows added to each text: keys and values in every layer
-    (prefix; Li & Liang 2021) or embeddings (prompt; Lester 2021)."""
+    adapter: Literal["lora", "bitfit"] | None = option(TRAINING, default=None, first=True)
+    """Train and save only an addition to the model, which itself does not change, and the head: LoRA in all linear maps
+    (Hu 2022), or all biases (Ben Zaken 2022)."""
     rank: int = option(TRAINING, default=8, least=1, most=1024)
     """With --adapter lora: rank of the added matrices."""
     lora_alpha: float | None = option(TRAINING, default=None, least=0.001)
     """With --adapter lora: the added product is scaled by this / rank. [twice the rank]"""
-    lora_maps: Several[Literal["query", "key", "value", "attention-output", "inner", "output"]] = option(
-        TRAINING, default=()
-    )
-    """With --adapter lora: the linear maps of each layer that it changes. [all]"""
-    adapter_size: int | None = option(TRAINING, default=None, least=1, most=1024)
-    """With --adapter bottleneck: width of a bottleneck. [an eighth of the hidden size]"""
-    bottlenecks: Literal["both", "feed-forward"] = option(TRAINING, default="both")
-    """With --adapter bottleneck: behind attention and feed-forward (Houlsby 2019), or feed-forward (Pfeiffer 2021)."""
-    added_rows: int = option(TRAINING, default=16, least=1, most=1024)
-    """With --adapter prefix or prompt: number of rows added to each text."""
 
 
 @settings
@@ -201,11 +188,6 @@ class TextPooling:
 class Classify(TextPooling, TextColumns, Grouped):
     """Fine-tune a classifier of texts or pairs of texts."""
 
-    cloze: str | None = option(TASK, default=None)
-    """Classify by the word at the mask of a phrase before each text, such as "It was [MASK]." (Schick 2021); for few
-    examples, with a model that fills masks."""
-    words: Several[str] = option(TASK, default=())
-    """With --cloze: a word for each label, in alphabetical order of the labels, or as LABEL=WORD."""
     multi_label: bool = option(TASK, default=False, first=True)
     """Each text may have several labels or none."""
     class_weights: Literal["none", "balanced"] = option(TASK, default="none")
@@ -215,20 +197,11 @@ class Classify(TextPooling, TextColumns, Grouped):
     positive: str | None = option(EVALUATION, default=None)
     """Positive label for f1 with two classes. [the alphabetically last label]"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.cloze is None) != (not self.words):
-            raise InputError("cloze and words need each other: a phrase with [MASK], and a word for each label")
-        if self.cloze is not None and (self.adapter or self.quantize):
-            other = "adapter" if self.adapter else "quantize"
-            raise InputError(f"{other} is not supported with cloze; leave out one of them")
-
 
 @settings
 class Regress(TextPooling, TextColumns, Grouped):
     """Fine-tune a regression model: a number for each text or pair of texts."""
 
-    cloze = None
     metric: Literal["spearman", "pearson"] = option(EVALUATION, default="spearman")
     """Metric to report and to select the model by."""
 

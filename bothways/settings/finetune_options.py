@@ -13,17 +13,22 @@ class FineTuneOptions(TypedDict, total=False):
     json: bool
     device: str
     dtype: Literal["auto", "float32", "bfloat16"]
+    schedule: Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"]
+    weight_decay: float
     max_grad_norm: float
     gradient_accumulation: int
     seed: int
     seeds: int
+    keep_seed: Literal["best", "median"]
     epochs: float | None
     minutes: float | None
     batch_tokens: int | None
     batch_size: int | None
     learning_rate: float | None
     warmup: float
+    layer_decay: float
     linear_start: bool
+    freeze: int
     dropout: float
     window: int
     long: Literal["windows", "error", "truncate"]
@@ -33,13 +38,9 @@ class FineTuneOptions(TypedDict, total=False):
     checkpoint_every: int
     resume: bool
     encoding: str | None
-    adapter: Literal["lora", "bottleneck", "bitfit", "prefix", "prompt"] | None
+    adapter: Literal["lora", "bitfit"] | None
     rank: int
     lora_alpha: float | None
-    lora_maps: Iterable[Literal["query", "key", "value", "attention-output", "inner", "output"]]
-    adapter_size: int | None
-    bottlenecks: Literal["both", "feed-forward"]
-    added_rows: int
     dev: Table | None
     test: Table | None
     on_error: Literal["stop", "skip"]
@@ -50,14 +51,17 @@ class FineTuneOptions(TypedDict, total=False):
     alpha: float
     unlabelled: Table | Iterable[Table]
     group_column: str | None
+    temperature: float
     text_column: str | None
     pair_column: str | None
     label_column: str | None
     pooling: Literal["auto", "cls", "mean", "pair"] | Literal["auto", "mean", "cls", "max"]
-    cloze: str | None
-    words: Iterable[str]
+    window_pooling: Literal["mean", "max"]
+    train_windows: int
     multi_label: bool
+    merge_labels: bool
     class_weights: Literal["none", "balanced"]
+    calibrate: bool
     metric: (
         Literal["accuracy", "f1", "f1_macro", "f1_micro", "matthews"]
         | Literal["spearman", "pearson"]
@@ -73,5 +77,4 @@ class FineTuneOptions(TypedDict, total=False):
     max_answer_tokens: int
     objective: Literal["auto", "pairs", "scores"]
     negative_column: str | None
-    temperature: float
     matryoshka_dims: Iterable[int]

@@ -30,7 +30,6 @@ from bothways.settings.fields import (
     FileName,
     Location,
     OptionalLocation,
-    Several,
     argument,
     option,
 )
@@ -68,10 +67,6 @@ class Predict(Windows, Encoded, Parts, Checked, Compute, Printed):
     """One text, instead of a file."""
     pair: str | None = option(DATA, default=None)
     """With --text: the second text of a pair, or the passage of a question."""
-    cloze: str | None = option(TASK, default=None)
-    """Without fine-tuning: classify by the word at the mask of a phrase before each text, such as "It was [MASK]."."""
-    words: Several[str] = option(TASK, default=())
-    """With --cloze: the words, which are the labels too, or LABEL=WORD."""
     keep_columns: str | None = option(OUTPUT, default=None, first=True)
     """Input columns to copy into the result, such as id,text; or all."""
     text_column: str | None = option(DATA, default=None, first=True)
@@ -97,8 +92,6 @@ class Predict(Windows, Encoded, Parts, Checked, Compute, Printed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.cloze is None) != (not self.words):
-            raise InputError("cloze and words need each other: a phrase with [MASK], and the words to choose from")
         if self.text is None and self.pair is not None:
             raise InputError(f"pair ({self.pair!r}) is the second text of {flag('text')}; give both, or a file")
         if self.text is not None and self.file != "-":

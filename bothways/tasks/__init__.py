@@ -67,7 +67,7 @@ TASKS: dict[str, TaskEntry] = {
         help="fine-tune a text classifier",
         example="--model my-bert --train reviews.csv -o my-classifier",
         words="classifier classification text-classification sequence-classification sentiment intent topic "
-        "multi-label multilabel nli cloze zero-shot pet",
+        "multi-label multilabel nli",
     ),
     "regress": TaskEntry(
         "bothways.tasks.regress:REGRESS",

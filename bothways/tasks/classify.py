@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -337,45 +336,23 @@ class Classification(TextTask):
 
     @classmethod
     def build(cls, settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Classification:
-        from bothways.model.checkpoint.cloze import with_cloze_head, words_by_label
-
         # In cross-validation some fold trains on each row, and all folds need the same labels.
         labelled = [*tables.values()] if settings.folds else [tables["train"]]
         names = read_label_names(labelled, settings.train, multi_label=settings.multi_label)
         check_metric(settings.metric, settings.positive, names, settings.train, multi_label=settings.multi_label)
-        if settings.cloze is not None:
-            check_cloze(settings, tables["train"])
-            with_cloze_head(pretrained, settings.cloze, words_by_label(settings.words, names))  # before any work
         targets = {split: class_targets(table, names, settings.multi_label) for split, table in tables.items()}
         return cls(settings, pretrained, names, tables, {}).with_targets(targets)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        from bothways.model.checkpoint.cloze import with_cloze_head, words_by_label
-
-        if self.settings.cloze is not None:
-            words = words_by_label(self.settings.words, self.names)
-            return with_cloze_head(self.pretrained, self.settings.cloze, words, dropout=self.settings.dropout)
         options = {"multi_label": self.settings.multi_label, "few": self.stays_frozen}
         return self.with_text_head(self.names, seed, **options)
 
     @property
     def min_folded_rows(self) -> float:  # type: ignore[override]
-        return 2 * len(self.names) if self.settings.cloze is None else math.inf
-
-    @property
-    def stays_frozen(self) -> bool:
-        return self.settings.cloze is None and super().stays_frozen
-
-    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, Any]:
-        if self.settings.cloze is None:
-            return super().metadata(metrics_by_split)
-        return dict(self.initial_checkpoint(0).metadata)
+        return 2 * len(self.names)
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
         from bothways.tasks.linear_start import fit_text_head
-
-        if self.settings.cloze is not None:
-            return  # the words are the head
 
         def score(scores_NC: Tensor, targets: Tensor) -> float:
             return self.scoring.score(scores_NC.numpy(), targets.numpy())
@@ -425,13 +402,6 @@ class Classification(TextTask):
         targets = self.data[split].targets
         counts = targets.sum(0) if self.settings.multi_label else np.bincount(targets, minlength=len(self.names))
         return describe_counts(self.names, counts.tolist())
-
-
-def check_cloze(settings: Classify, train: Table) -> None:
-    """InputError for data that a cloze classifier does not read."""
-    if train.pairs is not None or settings.multi_label:
-        kind = "pairs of texts" if train.pairs is not None else f"several labels ({flag('multi_label', True)})"
-        raise InputError(f"cloze ({settings.cloze!r}) is for single texts with one label each, not for {kind}")
 
 
 def describe_counts(names: Sequence[str], counts: Sequence[int]) -> str:

@@ -45,10 +45,8 @@ class TextExamples:
         policy: WindowPolicy,
         *,
         separate: bool = False,
-        phrase: str | None = None,
     ) -> TextExamples:
-        """policy: how long texts are split. separate: encode the texts of a pair separately. phrase: before each text,
-        in cloze classification.
+        """policy: how long texts are split. separate: encode the texts of a pair separately.
 
         InputError if the first text of a pair leaves too little room for the second.
         """
@@ -58,11 +56,8 @@ class TextExamples:
                 for texts in (table.texts, table.pairs)
             )
             return replace(first, second=second, units=table.units)
-        if phrase is None:
-            encodings = tokenizer.encode_many(table.texts, table.pairs)
-        else:
-            encodings = [tokenizer.encode_after(phrase, text) for text in table.texts]
-        return TextExamples(policy.split(encodings, table.where), targets, table.units)
+        windows = policy.split(tokenizer.encode_many(table.texts, table.pairs), table.where)
+        return TextExamples(windows, targets, table.units)
 
     def joined(self, other: TextExamples) -> TextExamples:
         """These texts, and those of another set."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from bothways.errors import InputError, flag
 from bothways.log import logger, muted
-from bothways.model.checkpoint.description import cloze_phrase
 from bothways.model.config import encodes_separately
 from bothways.settings.finetune import Classify, Regress
 from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TRAIN_WINDOWS, TextExamples
@@ -166,16 +165,14 @@ class TextTask(TrainingTask):
                 f"{flag('pair_column')} names "
                 "the column of the second texts"
             )
-        data = self.encode(self.pretrained, targets, self.pair_features is not None, self.settings.cloze)
+        data = self.encode(self.pretrained, targets, self.pair_features is not None)
         return replace(self, data=data)  # type: ignore[type-var]
 
-    def encode(
-        self, model: Checkpoint, targets: Mapping[str, np.ndarray], separate: bool, phrase: str | None
-    ) -> dict[str, TextExamples]:
-        """The texts of all splits as a model reads them. separate, phrase: see `TextExamples.encode`."""
+    def encode(self, model: Checkpoint, targets: Mapping[str, np.ndarray], separate: bool) -> dict[str, TextExamples]:
+        """The texts of all splits as a model reads them. separate: see `TextExamples.encode`."""
         tokenizer, policy = text_reader(self.settings.windows, model)
         return {
-            split: TextExamples.encode(table, targets[split], tokenizer, policy, separate=separate, phrase=phrase)
+            split: TextExamples.encode(table, targets[split], tokenizer, policy, separate=separate)
             for split, table in self.tables.items()
         }
 
@@ -207,16 +204,15 @@ class TextTask(TrainingTask):
                 f"{self.settings.teacher}: compares the two texts of a pair, but {self.settings.train} has single texts"
             )
         targets = {split: examples.targets for split, examples in self.data.items()}
-        return self.encode(teacher, targets, separate, cloze_phrase(teacher.metadata))
+        return self.encode(teacher, targets, separate)
 
     def with_unlabelled(self) -> Self:
         train, examples = self.tables["train"], self.data["train"]
         added = read_unlabelled(self.settings, pairs=train.pairs is not None)
         targets = np.full((len(added), *examples.targets.shape[1:]), self.no_label, examples.targets.dtype)
         separate = examples.second is not None
-        phrase = self.settings.cloze
         reader = text_reader(self.settings.windows, self.pretrained)
-        more = TextExamples.encode(added, targets, *reader, separate=separate, phrase=phrase)
+        more = TextExamples.encode(added, targets, *reader, separate=separate)
         pairs = None if train.pairs is None or added.pairs is None else train.pairs + added.pairs
         table = Table(train.texts + added.texts, pairs, None, train.where + added.where)
         tables, data = {**self.tables, "train": table}, {**self.data, "train": examples.joined(more)}

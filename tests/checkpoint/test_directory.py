@@ -20,7 +20,6 @@ from bothways.model.adapters.spec import AdapterSpec
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes import new_head
 from bothways.model.checkpoint.changes.pack import save_packed
-from bothways.model.checkpoint.cloze import with_cloze_head
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import Description
 from bothways.model.checkpoint.formats import FORMATS
@@ -96,9 +95,7 @@ for place in (sys.argv[1], "bothways-en"):
     shown = subprocess.run([sys.executable, "-c", code, plain], capture_output=True, text=True, check=True).stdout
     bert, packaged = (line.split() for line in shown.splitlines())
     assert len(packaged) <= MOST_MODULES, packaged
-    others = [
-        f"model.checkpoint.formats.{name}" for name in ("int8", "packed", "mean_layer", "cloze", "adapter", "tfidf")
-    ]
+    others = [f"model.checkpoint.formats.{name}" for name in ("int8", "packed", "mean_layer", "adapter", "tfidf")]
     assert not [name for name in bert if name.startswith(("measure.linear", "model.adapters", *others))]
 
 
@@ -138,7 +135,6 @@ def save_all_formats(make_model, tokenizer, plain, folder):
     pruned = make_model("bert", {"classes": 3}, num_attention_heads=2, attention_head_size=12)
     name, size = "encoder.layers.0.attention.output", words.model.config.hidden_size
     made = {
-        "bothways-cloze": with_cloze_head(words, "it [MASK] .", {"n": "cat", "y": "dog"}),
         "bothways-mean-layer": mean,
         "bothways-linear": distance,
         "bothways-pruned": Checkpoint(pruned, tokenizer, labels=("a", "b", "c")),

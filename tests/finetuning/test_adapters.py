@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 import bothways
 from bothways.cli.commands import merge as merge_verb
@@ -15,23 +14,17 @@ from bothways.errors import InputError, MissingFile
 from bothways.log import messages_to
 from bothways.model.adapters.install import install, merge, own_state
 from bothways.model.adapters.lora import LoraLinear
-from bothways.model.adapters.spec import KINDS, LORA_MAPS, ROWS, AdapterSpec
+from bothways.model.adapters.spec import KINDS, AdapterSpec
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.families import FAMILIES
-from bothways.settings import Answer, Classify, Export, Merge, Quantize, Regress, Serve, Tag, TrainEmbed
+from bothways.settings import Answer, Classify, Merge, Regress, Serve, Tag, TrainEmbed
 from bothways.text.batch import Batch
 from bothways.training.run import Run
 from bothways.training.signals import Stopped
 
 TEXTS = ["the cat sat on the mat", "a dog", "dogs ran and ran and sat on the mat , the cat", "b"]
-SPECS = {
-    "lora": AdapterSpec("lora", rank=3, alpha=5.0),
-    "bottleneck": AdapterSpec("bottleneck", size=5),
-    "bitfit": AdapterSpec("bitfit"),
-    "prefix": AdapterSpec("prefix", rows=4),
-    "prompt": AdapterSpec("prompt", rows=4),
-}
+SPECS = {"lora": AdapterSpec("lora", rank=3, alpha=5.0), "bitfit": AdapterSpec("bitfit")}
 FAMILY_NAMES = ("bert", "roberta", "distilbert", "electra", "albert", "modernbert", "longformer", "big_bird")
 
 
@@ -52,9 +45,9 @@ def batch_of(tokenizer, texts=TEXTS):
 def adapted(make_model, tokenizer):
     """A small model with an adapter, and the same model without: adapted(kind) -> (model, plain)."""
 
-    def make(kind, family="bert", **changes):
+    def make(kind, family="bert"):
         plain, model = (make_model(family, {"classes": 3}) for _ in range(2))
-        install(model, replace(SPECS[kind], **changes), FAMILIES[family])
+        install(model, SPECS[kind], FAMILIES[family])
         return model, plain
 
     return make
@@ -64,7 +57,7 @@ def adapted(make_model, tokenizer):
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-@pytest.mark.parametrize("kind", ["lora", "bottleneck", "bitfit"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_new_adapter_changes_nothing_and_only_it_and_the_head_are_trained(kind, family, adapted, tokenizer):
     if kind == "bitfit" and family == "modernbert":
         with pytest.raises(InputError, match=r"adapter \(bitfit\) is not supported for modernbert: it has no biases"):
@@ -98,53 +91,22 @@ def test_merged_lora_equals_unmerged(family, adapted, tokenizer):
     assert model.state_dict().keys() == plain.state_dict().keys()
 
 
-def test_lora_of_some_maps_is_that_of_the_formula(adapted):
-    model, plain = adapted("lora", maps=("query", "value", "inner"))
+def test_lora_is_that_of_the_formula(adapted):
+    model, plain = adapted("lora")
     disturb(model)
     layer, old = model.encoder.layers[0], plain.encoder.layers[0]
-    assert not isinstance(layer.attention.output, LoraLinear)
+    maps = layer.attention.output, layer.feed_forward.inner, layer.feed_forward.output
+    assert all(isinstance(one, LoraLinear) for one in maps)
     qkv, x_TH = layer.attention.qkv, torch.randn(7, 24)
-    query_down, value_down = qkv.lora_down.chunk(2)
     expected = old.attention.qkv(x_TH).clone()
-    expected[:, :24] += 5 / 3 * (x_TH @ query_down.T @ qkv.lora_up[0].T)
-    expected[:, 48:] += 5 / 3 * (x_TH @ value_down.T @ qkv.lora_up[1].T)
+    for part, (down, up) in enumerate(zip(qkv.lora_down.chunk(3), qkv.lora_up, strict=True)):
+        expected[:, 24 * part : 24 * (part + 1)] += 5 / 3 * (x_TH @ down.T @ up.T)
     assert torch.allclose(qkv(x_TH), expected, atol=1e-6)
 
 
-def test_a_bottleneck_is_that_of_the_formula(adapted):
-    model, plain = adapted("bottleneck", places="feed-forward")
-    disturb(model)
-    layer, old, x_TH = model.encoder.layers[1], plain.encoder.layers[1], torch.randn(7, 24)
-    assert type(layer.attention.output) is torch.nn.Linear
-    part, y_TH = layer.feed_forward.output, old.feed_forward(x_TH)
-    narrow_TW = F.gelu(y_TH @ part.bottleneck_down.T + part.bottleneck_down_bias)
-    expected = y_TH + narrow_TW @ part.bottleneck_up.T + part.bottleneck_up_bias
-    assert torch.allclose(layer.feed_forward(x_TH), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ROWS)
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
-def test_added_rows_are_those_of_a_slow_form(kind, family, adapted, tokenizer):
-    model, plain = adapted(kind, family)
-    disturb(model)
-    for text, hidden in zip(TEXTS, model(batch_of(tokenizer)).split(batch_of(tokenizer).lengths.tolist()), strict=True):
-        assert torch.allclose(hidden, slow_rows(model, plain, batch_of(tokenizer, [text])), atol=2e-6)
-
-
-def slow_rows(model, plain, batch):
-    """One text: its tokens read the rows' keys and values, which are a prefix's own or come from the rows' states."""
-    x, size, heads = plain.encoder.embeddings(batch), batch.num_tokens, model.config.num_attention_heads
-    rows = model.encoder.prompt
-    x = x if rows is None else torch.cat([x, rows])
-    for layer, old in zip(model.encoder.layers, plain.encoder.layers, strict=True):
-        q, k, v = old.attention.qkv(x).chunk(3, -1)
-        if rows is None:
-            k, v = torch.cat([k, layer.attention.prefix[0]]), torch.cat([v, layer.attention.prefix[1]])
-        q, k, v = (part.unflatten(-1, (heads, -1)).transpose(0, 1) for part in (q, k, v))
-        attended = ((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(0, 1).flatten(1)
-        x = old.attention_norm(x + old.attention.output(attended))
-        x = old.feed_forward_norm(x + old.feed_forward(x))
-    return x[:size]
+def test_a_map_that_a_family_stores_as_one_has_one_pair(adapted):
+    model, _ = adapted("lora", "modernbert")
+    assert len(model.encoder.layers[0].attention.qkv.lora_up) == 1
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -169,8 +131,8 @@ def start(checkpoint_of):
 
 @pytest.fixture(scope="module", params=KINDS)
 def run(request, start, table, finetuned):
-    options = {"epochs": 20.0, "learning_rate": 1e-2, "added_rows": 4, "patience": None}
-    options["linear_start"] = request.param not in ("lora", "bottleneck")
+    options = {"epochs": 20.0, "learning_rate": 1e-2, "patience": None}
+    options["linear_start"] = request.param != "lora"
     return finetuned(Classify, model=start, train=table(class_rows()), adapter=request.param, **options)
 
 
@@ -206,13 +168,8 @@ def test_a_saved_predictor_predicts_the_same(run, tmp_path):
     assert [one.score for one in again.classify(TEXTS)] == pytest.approx(expected, abs=1e-6)
 
 
-def test_merge_writes_a_plain_model_or_refuses_the_kind(run, start, tmp_path):
+def test_merge_writes_a_plain_model(run, start, tmp_path):
     settings = Merge(adapter=run.result.directory, out=tmp_path / "merged")
-    if run.settings.adapter not in ("lora", "bitfit"):
-        with pytest.raises(InputError, match=f"kind {run.settings.adapter} adds layers or rows"):
-            merge_verb(settings)
-        assert not settings.out.exists()
-        return
     assert merge_verb(settings)["bytes"] > 0
     merged = bothways.load(settings.out, dtype="float32")
     assert "adapter" not in merged.description.metadata and (settings.out / "config.json").exists()
@@ -220,22 +177,7 @@ def test_merge_writes_a_plain_model_or_refuses_the_kind(run, start, tmp_path):
     assert [one.score for one in merged.classify(TEXTS)] == pytest.approx([one.score for one in expected], abs=1e-6)
 
 
-def test_verbs_that_change_weights_refuse_adapters_that_cannot_be_merged(run, table, tmp_path):
-    if run.settings.adapter in ("lora", "bitfit"):
-        return
-    texts = table(class_rows())
-    for settings, function in (
-        (Quantize(model=run.result.model, texts=texts, out=tmp_path / "q"), "shrink.quantize:run"),
-        (Export(model=run.result.model, out=tmp_path / "e"), "shrink.export.export:run"),
-        (Classify(model=run.result.model, train=texts, out=tmp_path / "c"), "training.finetuning.finetune:run"),
-    ):
-        module, name = function.split(":")
-        with pytest.raises(InputError, match=f"adapter of kind {run.settings.adapter}"):
-            getattr(__import__(f"bothways.{module}", fromlist=[name]), name)(settings)
-        assert not settings.out.exists()
-
-
-@pytest.mark.parametrize("kind", ["lora", "prefix"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_task_can_train_an_adapter(kind, start, table, finetuned):
     rows = [{"text": text, "label": float(len(text))} for text in texts_of(30)]
     words = [
@@ -249,7 +191,7 @@ def test_every_task_can_train_an_adapter(kind, start, table, finetuned):
     pairs = [{"text": text, "pair": text[2:]} for text in texts_of(30)]
     for settings, own in ((Regress, rows), (Tag, words), (Answer, questions), (TrainEmbed, pairs)):
         columns = {"pair_column": "pair", "text_column": "text"} if settings is TrainEmbed else {}
-        run = finetuned(settings, model=start, train=own, adapter=kind, added_rows=3, **columns)
+        run = finetuned(settings, model=start, train=own, adapter=kind, **columns)
         assert run.predictor.task == run.result.task and (run.result.model / "adapter_config.json").exists()
 
 
@@ -283,7 +225,7 @@ def two(start, table, finetuned):
     options = {"model": start, "epochs": 2.0}
     first = finetuned(Classify, train=table(class_rows()), adapter="lora", **options)
     rows = [{**row, "label": row["label"].upper()} for row in class_rows()]
-    second = finetuned(Classify, train=table(rows), adapter="bottleneck", **options)
+    second = finetuned(Classify, train=table(rows), adapter="bitfit", **options)
     return {"first": first, "second": second}
 
 
@@ -324,8 +266,7 @@ def test_the_server_shares_the_weights_of_adapters(two, start):
     ("kind", "family", "message"),
     [
         ("lora", "deberta-v2", "adapter (lora) is not supported for deberta-v2"),
-        ("prefix", "modernbert", "adapter (prefix) is not supported for modernbert: added rows need attention"),
-        ("prompt", "longformer", "adapter (prompt) is not supported for longformer"),
+        ("bitfit", "modernbert", "adapter (bitfit) is not supported for modernbert: it has no biases"),
     ],
 )
 def test_a_model_that_cannot_have_an_adapter_is_refused_by_name(kind, family, message, checkpoint_of, table, tmp_path):
@@ -333,13 +274,6 @@ def test_a_model_that_cannot_have_an_adapter_is_refused_by_name(kind, family, me
     with pytest.raises(InputError, match=re.escape(message)):
         bothways.train(settings)
     assert not settings.out.exists()
-
-
-def test_maps_that_a_family_stores_together_are_named_together(adapted):
-    with pytest.raises(InputError, match="modernbert has one map for query, key, value; name all or none"):
-        adapted("lora", "modernbert", maps=("query",))
-    model, _ = adapted("lora", "modernbert", maps=LORA_MAPS[:3])
-    assert isinstance(model.encoder.layers[0].attention.qkv, LoraLinear)
 
 
 def test_dropping_layers_is_refused(start, table, tmp_path):
@@ -395,7 +329,7 @@ def edit(file, change):
 
 
 def test_a_model_has_one_adapter_at_most(adapted):
-    model, _ = adapted("bottleneck")
+    model, _ = adapted("bitfit")
     with pytest.raises(InputError, match="has an adapter already"):
         install(model, SPECS["lora"], FAMILIES["bert"])
 

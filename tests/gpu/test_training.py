@@ -372,7 +372,7 @@ def test_lora_that_is_trained_on_a_gpu_and_merged_equals_unmerged(family, gpu, m
     assert float((hidden_states(exact(model), batch) - before).abs().max()) < 1e-4
 
 
-@pytest.mark.parametrize("kind", ["lora", "bottleneck", "prefix"])
+@pytest.mark.parametrize("kind", ["lora", "bitfit"])
 def test_an_adapter_that_is_trained_on_a_gpu_is_read_on_a_cpu(kind, gpu, checkpoint_of, tmp_path):
     run = finetuned(tmp_path, "run", gpu, checkpoint_of(), adapter=kind)
     texts = [row["text"] for row in rows_of(range(12))]

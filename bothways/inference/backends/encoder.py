@@ -26,7 +26,6 @@ from bothways.inference.runner import BatchRunner, TokenModel, shown
 from bothways.log import muted
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.model.checkpoint.description import cloze_phrase
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.sentence_transformers import vector_notes
 from bothways.model.config import encodes_separately
@@ -291,13 +290,7 @@ class EncoderBackend(Backend):
             return
         is_bi_encoder = head == "classes" and encodes_separately(self.module.config)
         inputs = _compared_texts(texts, pairs) if is_bi_encoder else [(texts, pairs)]
-        phrase = cloze_phrase(self.description.metadata)
-        if phrase is None:
-            windows = [parts for firsts, seconds in inputs for parts in self.encode(firsts, seconds, options)]
-        elif pairs is None:
-            windows = self.split([self.tokenizer.encode_after(phrase, text) for text in texts], options)
-        else:
-            raise InputError("a cloze classifier reads single texts, not pairs")
+        windows = [parts for firsts, seconds in inputs for parts in self.encode(firsts, seconds, options)]
         flat = [part for parts in windows for part in parts]
         states_WH = self.run_vectors(flat, options, self.module.text_states)
         states_NH: Rows = pool_windows("mean", states_WH, _text_rows(windows), len(windows))

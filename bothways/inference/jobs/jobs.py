@@ -30,7 +30,6 @@ from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
 from bothways.log import logger
-from bothways.model.checkpoint.cloze import words_by_label
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.settings.predict import Embed, Predict
@@ -191,11 +190,8 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
 
 
 def load_for(settings: Predict) -> Predictor:
-    """The model of the settings, or a cloze classifier made from it."""
-    model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
-    if settings.cloze is None:
-        return model
-    return model.cloze(settings.cloze, words_by_label(settings.words, ()))
+    """The model of the settings."""
+    return load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
 
 
 def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:

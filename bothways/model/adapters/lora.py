@@ -1,10 +1,9 @@
 """LoRA (Hu 2022): frozen weights plus products of two narrow matrices.
 
-Letters: T tokens, I inputs, O outputs, R rank, P adapted parts of the outputs (such as queries and values).
+Letters: T tokens, I inputs, O outputs, R rank, P equal parts of the outputs (such as queries, keys and values).
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -14,37 +13,27 @@ from bothways.model.parameters import retype
 
 
 class LoraLinear(nn.Linear):
-    """x W^T + b + scale * x A^T B^T (Hu 2022, eq. 3), with A and B for each adapted part of the outputs.
+    """x W^T + b + scale * x A^T B^T (Hu 2022, eq. 3), with A and B for each part of the outputs.
 
     The parameters of the linear layer are those of the frozen layer, under the same names.
     """
 
     lora_down: nn.Parameter  # [P * R, I], the A of all parts
-    lora_up: nn.Parameter  # [P, O / num_parts, R], their B
-    num_parts: int
-    adapted: tuple[int, ...]
+    lora_up: nn.Parameter  # [P, O / P, R], their B
     scale: float
 
     @staticmethod
     def of(
-        linear: nn.Linear,
-        *,
-        num_parts: int,
-        adapted: Sequence[int],
-        rank: int,
-        scale: float,
-        generator: torch.Generator | None = None,
+        linear: nn.Linear, num_parts: int, rank: int, scale: float, generator: torch.Generator | None = None
     ) -> "LoraLinear":
-        """The layer with zero B, so that it computes the same. num_parts: equal parts of the outputs; adapted: which
-        of them change."""
-        module = retype(linear, LoraLinear)
-        module.num_parts, module.adapted, module.scale = num_parts, tuple(adapted), scale
-        weight = linear.weight
-        down = torch.empty(len(adapted) * rank, linear.in_features)
-        for part in down.view(len(adapted), rank, linear.in_features):
+        """The layer with zero B, so that it computes the same."""
+        module, weight = retype(linear, LoraLinear), linear.weight
+        module.scale = scale
+        down = torch.empty(num_parts * rank, linear.in_features)
+        for part in down.chunk(num_parts):
             nn.init.kaiming_uniform_(part, a=math.sqrt(5), generator=generator)  # as microsoft/LoRA
         module.lora_down = nn.Parameter(down.to(weight))
-        module.lora_up = nn.Parameter(weight.new_zeros(len(adapted), linear.out_features // num_parts, rank))
+        module.lora_up = nn.Parameter(weight.new_zeros(num_parts, linear.out_features // num_parts, rank))
         return module
 
     def forward(self, x_TI: Tensor) -> Tensor:
@@ -52,19 +41,7 @@ class LoraLinear(nn.Linear):
 
     def up(self) -> Tensor:
         """The B of all parts as one matrix [O, P * R]."""
-        if self.num_parts == 1:
-            return self.lora_up[0]
-        rank = self.lora_up.shape[-1]
-        rows = []
-        for part in range(self.num_parts):
-            before = self.adapted.index(part) * rank if part in self.adapted else 0
-            after = len(self.lora_down) - before - rank
-            rows.append(
-                F.pad(self.lora_up[self.adapted.index(part)], (before, after))
-                if part in self.adapted
-                else self.lora_up.new_zeros(self.out_features // self.num_parts, len(self.lora_down))
-            )
-        return torch.cat(rows)
+        return self.lora_up[0] if len(self.lora_up) == 1 else torch.block_diag(*self.lora_up)
 
     def merged(self) -> nn.Linear:
         """A plain layer with the weight W + scale * B A, computed in float64 and rounded once."""

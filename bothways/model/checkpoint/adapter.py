@@ -77,9 +77,9 @@ def _take_peft(checkpoint: Checkpoint, state: dict[str, Tensor]) -> tuple[dict[s
     for name, part in model.named_modules():
         if isinstance(part, LoraLinear):
             hf_names = family.hf_names(f"{name}.weight", ())
-            downs = state.pop(f"{name}.lora_down").chunk(len(part.adapted))
-            for index, down, up in zip(part.adapted, downs, state.pop(f"{name}.lora_up"), strict=True):
-                module = hf_names[index].removesuffix(".weight")
+            downs = state.pop(f"{name}.lora_down").chunk(len(hf_names))
+            for hf_name, down, up in zip(hf_names, downs, state.pop(f"{name}.lora_up"), strict=True):
+                module = hf_name.removesuffix(".weight")
                 targets.append(module.removeprefix(family.prefix))
                 tensors |= {f"{PREFIX}{module}.lora_A.weight": down, f"{PREFIX}{module}.lora_B.weight": up}
     tensors |= {f"{PREFIX}{hf_name}": state.pop(name) for name, hf_name in stored.items()}
@@ -136,7 +136,7 @@ def _from_arrays(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
 
 
 def load_adapter(directory: Directory, base: Checkpoint | None, load_base: Callable[[str], Checkpoint]) -> Checkpoint:
-    """The model with the adapter, merged if its kind can be.
+    """The model with the adapter, merged.
 
     load_base: reads the model that the files name, unless `base` is given.
     """
@@ -150,7 +150,7 @@ def load_adapter(directory: Directory, base: Checkpoint | None, load_base: Calla
                 "bothways merge ADAPTER --base MODEL, or bothways.load(MODEL, adapter=...)"
             ) from None
     adapted = attach(files, base)
-    if adapted.model.adapter is not None and adapted.model.adapter.is_mergeable:
+    if adapted.model.adapter is not None:
         merge(adapted.model)
     return adapted
 
@@ -212,8 +212,7 @@ def _own_tensors(
         stored = _from_arrays(arrays)
         for name, part in model.named_modules():
             if isinstance(part, LoraLinear):
-                modules = [hf_name.removesuffix(".weight") for hf_name in family.hf_names(f"{name}.weight", ())]
-                names = [modules[index] for index in part.adapted]
+                names = [hf_name.removesuffix(".weight") for hf_name in family.hf_names(f"{name}.weight", ())]
                 for one in names:
                     _check_scale(files, one.removeprefix(prefix), model.adapter)
                 tensors[f"{name}.lora_down"] = torch.cat(_take(files, stored, [f"{one}.lora_A" for one in names]))

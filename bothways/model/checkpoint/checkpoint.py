@@ -20,11 +20,9 @@ from bothways.model.checkpoint.formats.format import Format
 from bothways.model.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, DERIVED, POOLER, TABLE_COPIES, write_files
 from bothways.model.checkpoint.reading import ModelFiles
 from bothways.model.checkpoint.weights import (
-    CLOZE_WEIGHTS,
     INT8_WEIGHTS,
     WEIGHTS,
     Array,
-    is_finite,
     not_finite_error,
     num_bytes,
     shorten,
@@ -43,10 +41,9 @@ def load(
 ) -> Checkpoint:
     """Load a checkpoint, the model of a run, a model of the hub by its name (hub.py), or an adapter with its model.
 
-    dtype: data type of the parameters. adapter: the directory of an adapter for the model. Adapters of LoRA and biases
-    alone are merged into the weights. Ignored or unusual content is logged as a warning. InputError for missing,
-    malformed or unsupported files. If the checkpoint is replaced while it is read, it is read again, so that two
-    checkpoints are never mixed.
+    dtype: data type of the parameters. adapter: the directory of an adapter for the model. It is merged into the
+    weights. Ignored or unusual content is logged as a warning. InputError for missing, malformed or unsupported files.
+    If the checkpoint is replaced while it is read, it is read again, so that two checkpoints are never mixed.
     """
     if adapter is not None:
         return _read_adapter(Directory(adapter), load(path), dtype)
@@ -79,8 +76,6 @@ def build_model(files: ModelFiles, dtype: torch.dtype) -> Model:
     """The modules for the arrays of a directory, filled. InputError names missing, misshapen or untied parameters."""
     if files.naming == "int8":
         return _int8_model(files)
-    if files.naming == "exact":
-        return _exact_model(files, dtype)
     model, hf_config, tensors = _build(files, dtype), files.hf_config, files.arrays
     _fill(model, files)
     file, outputs = files.directory.path / CONFIG, model.num_outputs.get("classes", 1)
@@ -108,19 +103,6 @@ def _build(files: ModelFiles, dtype: torch.dtype) -> Model:
     for head in model.heads.values():
         if isinstance(head, ClassificationHead):
             head.output.to(torch.promote_types(dtype, torch.float32))  # as `move_model` does
-    return model
-
-
-def _exact_model(files: ModelFiles, dtype: torch.dtype) -> Model:
-    """A model whose file has all parameters by our names: a cloze classifier."""
-    tensors, file = files.arrays, files.directory.path / CLOZE_WEIGHTS
-    with no_init(dtype, max_elements=num_bytes(tensors)):
-        model = Model(files.config, files.outputs)
-    model.heads["classes"].float()
-    for name, value in model.state_dict().items():
-        if name not in tensors or tensors[name].shape != value.shape or not is_finite(tensors[name]):
-            raise InputError(f"{file}: {name} is missing, or does not fit config.json; train the model again")
-        value.copy_(torch.from_numpy(tensors[name]))
     return model
 
 

@@ -59,27 +59,9 @@ def empty_model(old: Model, config: EncoderConfig) -> Model:
 
 
 def check_plain(model: Model) -> None:
-    """InputError if a model has int8 layers, which cannot be trained or changed, an adapter that is not merged, or a
-    cloze head."""
-    check_not_int8(model)
-    check_no_adapter(model)
-    if model.config.pooling_position:
-        raise InputError("a cloze classifier can be used, and teach, but not changed; use the model it was made from")
-
-
-def check_not_int8(model: Model) -> None:
     """InputError if a model has int8 layers, which cannot be trained or changed."""
     if is_int8(model):
         raise int8_error()
-
-
-def check_no_adapter(model: Model) -> None:
-    """InputError if a model has an adapter that is not part of its weights."""
-    if model.adapter is not None:
-        raise InputError(
-            f"the model has an adapter of kind {model.adapter.kind}, which is not part of its weights: it can be used "
-            "but not changed; use the model that it was trained on"
-        )
 
 
 def check_head_supported(checkpoint: Checkpoint, head: str, source: object) -> None:

@@ -68,13 +68,6 @@ def problem_type(described: Description, num_outputs: int) -> str:
     return "single_label_classification" if described.labels or num_outputs > 1 else "regression"
 
 
-def cloze_phrase(metadata: Mapping[str, Any]) -> str | None:
-    """The phrase of a cloze classifier (cloze.py); None for other models."""
-    entry = metadata.get("cloze")
-    phrase = entry.get("phrase") if isinstance(entry, Mapping) else None
-    return phrase if isinstance(phrase, str) else None
-
-
 def read_metadata(file: Path) -> dict[str, Any]:
     """The content of bothways.json; empty if the file does not exist. InputError for missing or mistyped entries."""
     return check_metadata(read_json(file) if file.exists() else {}, file)

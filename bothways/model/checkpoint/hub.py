@@ -25,7 +25,7 @@ from bothways.model.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.text.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 
 # Exact names, since a repository may hold the same weights again in other formats (onnx/, openvino/, *.bin).
-OTHER_WEIGHTS = tuple(f"{kind}.safetensors" for kind in ("int8", "packed", "pruned", "cloze", "tfidf"))
+OTHER_WEIGHTS = tuple(f"{kind}.safetensors" for kind in ("int8", "packed", "pruned", "tfidf"))
 ANY_WEIGHTS = (WEIGHTS, OLD_WEIGHTS, *OTHER_WEIGHTS, f"0_Transformer/{WEIGHTS}")
 FILES = (
     *(CONFIG, METADATA_FILE, WEIGHTS, f"{WEIGHTS}.index.json", "model-*-of-*.safetensors"),

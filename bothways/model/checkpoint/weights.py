@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 # Weights that only Bothways reads: under the usual name other libraries would load them wrongly.
-INT8_WEIGHTS, CLOZE_WEIGHTS = "int8.safetensors", "cloze.safetensors"
+INT8_WEIGHTS = "int8.safetensors"
 OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}  # names of layer norm parameters in files from 2018
 BF16 = "BF16"  # numpy lacks it: the upper half of a float32
 DTYPES = {

@@ -218,12 +218,6 @@ class Tokenizer:
             raise InputError(f"special token {min(unknown)!r} is not one of {', '.join(self.special_tokens)}")
         return self._encode_texts(text, pair, special_tokens=allowed)
 
-    def encode_after(self, phrase: str, text: str) -> Encoding:
-        """[CLS] phrase [SEP] text [SEP], with masks parsed in the phrase only: [MASK], or the model's own token."""
-        mask = self.tokens[self.mask_id]
-        first = TokenizedText(phrase.replace("[MASK]", mask), self, (mask,))
-        return self._encode_whole([first, TokenizedText(text, self)])
-
     def encode_words(self, words: Sequence[str], pair: Sequence[str] | None = None) -> Encoding:
         """Encode pre-split text. Word ids index the given words; offsets are relative to each word."""
         return self._encode_texts(list(words), None if pair is None else list(pair))

@@ -14,10 +14,10 @@ from typing import Any
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError, flag, format_count
 from bothways.log import logger, muted, working
-from bothways.model.adapters.spec import LORA_MAPS, AdapterSpec, Kind, check_supported
+from bothways.model.adapters.spec import AdapterSpec, Kind, check_supported
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import with_layers
-from bothways.model.checkpoint.contents import Checkpoint, check_head_supported, check_not_int8, check_plain
+from bothways.model.checkpoint.contents import Checkpoint, check_head_supported, check_plain
 from bothways.model.families import FAMILIES
 from bothways.model.model import Model
 from bothways.model.parameters import inference_copy
@@ -169,7 +169,7 @@ def make_plan(settings: FineTune, start: Checkpoint | None = None, processes: Pr
     teacher = None
     if settings.teacher is not None:
         teacher = checkpoint.load(settings.teacher)
-        check_not_int8(teacher.model)
+        check_plain(teacher.model)
     return plan_of(rows, teacher, processes)
 
 
@@ -309,10 +309,6 @@ def add_adapter(settings: FineTune, pretrained: Checkpoint) -> AddAdapter | None
         settings.adapter,
         rank=settings.rank,
         alpha=2.0 * settings.rank if settings.lora_alpha is None else settings.lora_alpha,
-        maps=settings.lora_maps or LORA_MAPS,
-        size=settings.adapter_size or 0,
-        places=settings.bottlenecks,
-        rows=settings.added_rows,
         base=str(Path(base).resolve()) if Path(base).exists() else base,
     )
     family = FAMILIES[pretrained.model_type]
@@ -387,4 +383,4 @@ def default_learning_rate(width: int) -> float:
 
 
 # Of the learning rate for all weights, tried on SST-2 and STS-B with MiniLM (docs/LOG.md).
-ADAPTER_RATES: dict[Kind, float] = {"lora": 7.0, "bottleneck": 7.0, "bitfit": 14.0, "prefix": 70.0, "prompt": 70.0}
+ADAPTER_RATES: dict[Kind, float] = {"lora": 7.0, "bitfit": 14.0}

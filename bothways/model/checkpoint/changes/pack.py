@@ -19,7 +19,7 @@ from bothways.io import Files, atomic_directory, read_json, write_json
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.adapter import load_adapter
 from bothways.model.checkpoint.checkpoint import check_target
-from bothways.model.checkpoint.contents import Checkpoint, check_not_int8, check_plain
+from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import format_of
@@ -135,14 +135,8 @@ def pack_plane(values_N: Tensor, bits: int) -> Tensor:
 
 
 def with_merged(base: Checkpoint | None, adapter: Path) -> Checkpoint:
-    """The model with an adapter, a directory, merged into its weights. base: None reads the model that it names.
-
-    InputError for adapters that add layers or rows, which weights cannot express.
-    """
+    """The model with an adapter, a directory, merged into its weights. base: None reads the model that it names."""
     loaded = load_adapter(Directory(adapter), base, checkpoint.load)
-    if loaded.model.adapter is not None:
-        kind = loaded.model.adapter.kind
-        raise InputError(f"{adapter}: an adapter of kind {kind} adds layers or rows and cannot be merged")
     metadata = {name: value for name, value in loaded.metadata.items() if name not in ("adapter", "status")}
     return replace(loaded, metadata=metadata)
 
@@ -156,5 +150,5 @@ def with_packed(source: Checkpoint, *, layer_bits: int = 6) -> Checkpoint:
 
 def with_int8(source: Checkpoint, linears: Mapping[str, Int8Linear]) -> Checkpoint:
     """A checkpoint with int8 layers in place of those with the same names, and the token table as it is stored."""
-    check_not_int8(source.model)
+    check_plain(source.model)
     return replace(source, model=replace_linears(source.model, linears))

@@ -18,7 +18,6 @@ FORMATS = LazyTable[type[Format]](
     "bothways.model.checkpoint.formats",
     {
         "bothways-int8": "int8:Int8Format",
-        "bothways-cloze": "cloze:ClozeFormat",
         "bothways-pruned": "pruned:PrunedFormat",
         "bothways-mean-layer": "mean_layer:MeanLayerFormat",
         "bothways-linear": "linear:LinearFormat",

@@ -1,9 +1,9 @@
 """Adapter directories: the trained parameters beside a model, and the way to it.
 
 LoRA is in the layout of peft: `adapter_config.json`, and `adapter_model.safetensors` with A and B by Hugging Face's
-names and the head if that layout has it. Other kinds, and heads that the layout lacks, are in `adapter.safetensors` by
-our names. The entry "adapter" of `bothways.json` has the kind, the head and the labels; directories written by peft
-lack it. checkpoint/adapter.py attaches and merges the arrays.
+names and the head if that layout has it. Biases, and heads that the layout lacks, are in `adapter.safetensors` by our
+names. The entry "adapter" of `bothways.json` has the kind, the head and the labels; directories written by peft lack
+it. checkpoint/adapter.py attaches and merges the arrays.
 """
 
 import math

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HEAD_KEYS = {"architectures", "id2label", "label2id", "problem_type", "num_labels"}  # config keys of heads
 ONLY_BOTHWAYS = "only Bothways reads this model ({})"
-Naming = Literal["hugging_face", "exact", "int8"]
+Naming = Literal["hugging_face", "int8"]
 
 
 @dataclass(frozen=True)
