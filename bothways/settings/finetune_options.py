@@ -15,7 +15,6 @@ class FineTuneOptions(TypedDict, total=False):
     dtype: Literal["auto", "float32", "bfloat16"]
     schedule: Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"]
     weight_decay: float
-    max_grad_norm: float
     gradient_accumulation: int
     seed: int
     seeds: int

@@ -36,7 +36,7 @@ def new_checkpoint(family, tokenizer):
     )  # fmt: skip
     config = FAMILIES[family].new_config(small)
     config = config.replace(direction="forward") if family == OUR_OWN else config
-    start = Initialization(seed=0, dropout=0.0, frequency_bias=False, word_vectors=False, local_init=False)
+    start = Initialization(seed=0, dropout=0.0, word_vectors=False, local_init=False)
     data = SimpleNamespace(tokenizer=tokenizer)
     return new_model(config, family, build_objective("masked"), start, data)
 

@@ -297,7 +297,6 @@ def training_options(
         warmup=settings.warmup,
         weight_decay=settings.weight_decay,
         layer_decay=settings.layer_decay,
-        max_grad_norm=settings.max_grad_norm,
         best_by=task.metric,
         best_rows=task.summary.num_rows("dev"),
         evaluate_first=evaluate_first,
