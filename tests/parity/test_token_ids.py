@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -37,7 +38,7 @@ def new_checkpoint(family, tokenizer):
     config = FAMILIES[family].new_config(small)
     config = config.replace(direction="forward") if family == OUR_OWN else config
     start = Initialization(seed=0, dropout=0.0, word_vectors=False, local_init=False)
-    data = SimpleNamespace(tokenizer=tokenizer)
+    data = SimpleNamespace(tokenizer=tokenizer, frequencies=np.ones(len(tokenizer)))
     return new_model(config, family, build_objective("masked"), start, data)
 
 
