@@ -1,11 +1,11 @@
-"""Two approaches to long texts: MiniLM-L6 with pooled windows of 512, and the same model converted to a Longformer that
-reads 4,096 tokens in one pass; on IMDb and on news articles labelled as partisan or not (Kiesel 2019).
+"""Two approaches to long texts: MiniLM-L6 with pooled windows of 512, and a model that reads
+4,096 tokens in one pass; on IMDb and on news articles labelled as partisan or not (Kiesel 2019).
 
-    python -m benchmarks.long_texts -o DIR [--minutes 60] [--seeds 3] [--rows 5000] [--epochs 3] [--learning-rate 1e-4]
-        [--only imdb articles] [--ways windows "one pass"]
+    python -m benchmarks.long_texts -o DIR --long-model DIR [--seeds 3] [--rows 5000] [--epochs 3]
+        [--learning-rate 1e-4] [--only imdb articles] [--ways windows "one pass"]
 
-The Longformer's pre-training is continued for --minutes on Wikipedia: documents of up to 4,096 tokens, masked words,
-a window of 256. Then both are fine-tuned with the same settings, 16 texts per step. IMDb: the first --rows rows of
+--long-model: a pre-trained model for long texts, such as one of `bothways pretrain --family modernbert --max-length
+4096`. Both are fine-tuned with the same settings, 16 texts per step. IMDb: the first --rows rows of
 train and of test after shuffling; articles: 645, split 80/10/10. Prints accuracy on test over the seeds, minutes of
 training for one seed, and peak memory of the process. Results that are already in DIR are not computed again. Data:
 $BOTHWAYS_DATA (default: ../shared/data).
@@ -27,11 +27,11 @@ import pyarrow.parquet as pq
 
 import bothways
 from benchmarks.finetune_scores import minilm
-from bothways.settings import Classify, Pretrain
+from bothways.settings import Classify
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 ARTICLES = DATA / "long-documents/hyperpartisan"
-LENGTH, WINDOW = 4096, 256
+LENGTH = 4096
 
 
 def tables(out: Path, rows: int) -> dict[str, dict[str, Path]]:
@@ -72,29 +72,6 @@ def write(file: Path, lines: list[dict[str, str]]) -> None:
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
-def long_model(out: Path, minutes: float) -> Path:
-    """MiniLM-L6 extended to 4,096 tokens, after continued pre-training."""
-    settings = Pretrain(
-        corpus=(DATA / "wikipedia-2015-en/train-00000-of-00008.parquet",),
-        out=out / "long-model",
-        from_checkpoint=minilm(),
-        max_length=LENGTH,
-        lengthen=WINDOW,
-        batch_tokens=2 * LENGTH,
-        pairs="none",
-        learning_rate=2e-4,
-        dropout=0.0,
-        minutes=minutes,
-        evaluate_every=200,
-        checkpoint_every=100,
-        heldout_examples=32,
-        resume=True,
-    )
-    if not (settings.out / "model").exists():
-        bothways.train(settings)
-    return settings.out
-
-
 def settings_of(way: str, model: Path, files: dict[str, Path], out: Path, **options: Any) -> Classify:
     return Classify(
         model=model, **files, out=out, **options, batch_size=16, evaluations_per_epoch=1, resume=True,
@@ -115,7 +92,7 @@ def child(arguments: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--out", type=Path)
-    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--long-model", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=5000)
     parser.add_argument("--epochs", type=float, default=3)
@@ -129,9 +106,11 @@ def main() -> None:
         return
     if options.out is None:
         parser.error("-o is required: the output directory")
+    if "one pass" in options.ways and options.long_model is None:
+        parser.error("--long-model is required for one pass")
     files = tables(options.out, options.rows)
     models = {
-        way: minilm() if way == "windows" else long_model(options.out, options.minutes) for way in options.ways
+        way: minilm() if way == "windows" else options.long_model for way in options.ways
     }  # fmt: skip
     print(f"{'set':10} {'':14} {'accuracy':>8} {'std':>6} n {'minutes/seed':>14} {'GiB':>5}")
     for name in options.only:

@@ -27,7 +27,7 @@ from bothways.training.run import read_metrics
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 ROWS = 10_000
 EQUAL: dict[str, Any] = {  # the same for all rows, so that only the objective differs
-    "family": "bert", "mask_rate": 0.15, "warmup": 0.1, "beta2": 0.999, "local_init": False, "word_vectors": False,
+    "family": "bert", "recipe": "paper", "warmup": 0.1,
 }  # fmt: skip
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "masked words, next sentence": {},
@@ -52,7 +52,7 @@ def pretraining(name: str, folder: Path, tokenizer: Path, model: Any, steps: int
         corpus=tuple(sorted(wikipedia.glob("train-*.parquet"))),
         heldout=tuple(sorted(wikipedia.glob("validation*.parquet"))),
         out=folder / "pretrained", tokenizer=tokenizer, model=model, steps=steps, batch_tokens=2048, learning_rate=5e-4,
-        initializer_range=0.06, dropout=0.0, evaluate_every=500, checkpoint_every=0, heldout_examples=1024, **row,
+        dropout=0.0, evaluate_every=500, checkpoint_every=0, heldout_examples=1024, **row,
     )  # fmt: skip
 
 

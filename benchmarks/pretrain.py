@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
-OURS, COMPILED = "bothways", "bothways, compiled"
+OURS = "bothways"
 PEER, PEER_KEPT, PEER_EXACT = "transformers bf16", "transformers bf16, memory kept", "transformers float32"
 PEER_COMPILED = "transformers bf16, compiled"
 SECONDS, STEPS, READY = 12.0, 4, 8  # minimum seconds and steps of a timing; number of batches built in advance
@@ -94,7 +94,6 @@ def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int
 
     from bothways.training.loop import train_step
     from bothways.training.pretraining.objectives import build_objective
-    from bothways.training.pretraining.setup import compile_layers
     from bothways.training.run_checkpoints import TrainingState
     from bothways.training.schedule import TrainingOptions
     from bothways.training.trainer import Trainer
@@ -105,8 +104,6 @@ def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int
     training = TrainingOptions(steps=10_000, learning_rate=1e-4, device=device, dtype=options.dtype)
     losses = lambda module, batch: objective.losses(module, batch, objective.forward(module, batch))  # noqa: E731
     trainer = Trainer(model, losses, objective.counts, training)
-    if options.side == COMPILED:
-        compile_layers(model)
     progress = TrainingState()
 
     def step(number: int) -> None:
@@ -172,12 +169,12 @@ def run_side(options: argparse.Namespace) -> None:
     from bothways.device import measure_peak_flops, retain_freed_memory
     from bothways.training.progress import training_flops
 
-    if options.side in (OURS, COMPILED, PEER_KEPT):
+    if options.side in (OURS, PEER_KEPT):
         retain_freed_memory()
     device, options.dtype = torch.device(options.device), torch.bfloat16
     batches = torch.load(options.batches, weights_only=False)
     figures: dict[str, float] = {"peak": measure_peak_flops(device, torch.bfloat16, 1.0)}
-    if options.side in (OURS, COMPILED):
+    if options.side == OURS:
         step, config = ours(options, batches)
         figures["work"] = sum(training_flops(config, batch) for batch in batches) / sum(b.num_tokens for b in batches)
     else:
@@ -221,12 +218,12 @@ def main() -> None:
     if options.device != "cpu" and not torch.cuda.is_available():
         sys.exit(
             f"--device {options.device}: no GPU found. With a GPU this prints, for each size, length and dropout, real "
-            f"tokens per second, the share of the bf16 matrix peak and peak memory of {OURS}, {COMPILED}, {PEER} and "
+            f"tokens per second, the share of the bf16 matrix peak and peak memory of {OURS}, {PEER} and "
             f"{PEER_COMPILED}, and the speed-up of {OURS}"
         )
-    sides = options.sides or [OURS, COMPILED, PEER, PEER_KEPT, PEER_EXACT]
+    sides = options.sides or [OURS, PEER, PEER_KEPT, PEER_EXACT]
     if options.device != "cpu" and not options.sides:
-        sides = [OURS, COMPILED, PEER, PEER_COMPILED]
+        sides = [OURS, PEER, PEER_COMPILED]
     for family, length, size in product(options.families, options.lengths, options.sizes):
         tokens = options.batch_tokens or (2048 if size == "base" else 4096)
         with tempfile.TemporaryDirectory() as folder:

@@ -119,7 +119,6 @@ def resumed_ours() -> tuple[int, int]:
             batch_tokens=1024,
             max_length=64,
             checkpoint_every=STEPS // 2,
-            keep_checkpoints=9,
             dropout=0.1,
         )
         pretrain.run(settings)

@@ -30,7 +30,6 @@ with TemporaryDirectory() as folder:  # use a directory of your own to keep the 
         layers=2,
         steps=STEPS,
         max_length=64,
-        long_examples=0,
         batch_tokens=512,
         evaluate_every=STEPS // 2,
         heldout_examples=16,

@@ -397,7 +397,6 @@ def test_a_missing_tokenizer_is_reported(make_model, refused, tmp_path):
         "--warmup -0.5",
         "--warmup 1.5",
         "--dropout 1",
-        "--initializer-range -1",
         "--batch-tokens 0",
         "--vocab-size 0",
     ],

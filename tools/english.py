@@ -7,7 +7,7 @@ r"""The recipe of bothways-en, the packaged English model: `make english`.
 
 1. Novels whose authors died by 1955 and whose texts appeared before 1931 (table below; whoever is not in it is left
    out) are written to DIR/novels.parquet.
-2. `bothways distill`: all layers of all-MiniLM-L6-v2 learn masked words and next sentences on these novels and English
+2. `bothways distill`: all layers of all-MiniLM-L6-v2 learn masked words on these novels and English
    Wikipedia, while the vectors of texts and passages are held to the teacher's. An interrupted run is resumed.
 3. `bothways pack` writes DIR/bothways-en.
 
@@ -139,7 +139,7 @@ def main() -> None:
     bothways.train(
         Distill(
             teacher=options.teacher or packaged_teacher(), student=options.start, out=run,
-            corpus=corpus, heldout=heldout, pairs="next",
+            corpus=corpus, heldout=heldout,
             learning_rate=options.learning_rate, mask_rate=options.mask_rate, minutes=options.minutes,
             evaluate_every=400, checkpoint_every=400, seed=options.seed,
             resume=(run / "bothways.json").exists(),

@@ -58,7 +58,7 @@ from bothways.training.pretraining.pretrain import build_steps
 from bothways.training.pretraining.setup import Length, PretrainingSetup, open_text
 from bothways.training.pretraining.text_data import PretrainingData, read_data
 from bothways.training.run_checkpoints import TrainingState
-from bothways.training.trainer import Trainer, clone_module
+from bothways.training.trainer import Trainer
 
 PART, PIECE = 28_000_000, 15_000_000  # bytes
 BLOCK = 8_000_000  # entries of an array that are compressed together
@@ -290,7 +290,7 @@ def train(options: argparse.Namespace) -> None:
     run = Path(tempfile.mkdtemp(prefix="run-", dir=options.keep))
     settings = Distill(
         teacher=options.keep / "teacher", student=options.keep / "student", corpus=(options.keep / MANIFEST,),
-        out=run, pairs="next", learning_rate=options.learning_rate, mask_rate=options.mask_rate, seed=options.seed,
+        out=run, learning_rate=options.learning_rate, mask_rate=options.mask_rate, seed=options.seed,
         steps=options.steps, batch_tokens=options.batch_tokens or (65_536 if device.type == "cuda" else 4096),
         evaluate_every=400, checkpoint_every=0, device=options.device,
     )  # fmt: skip
@@ -332,7 +332,7 @@ def steps_in(seconds: float, setup: PretrainingSetup, data: PretrainingData) -> 
     """The number of steps that fit, by timing whole cycles of kinds of steps after one to warm up, or on slow machines
     as many steps as an eighth of the time has."""
     losses, counts = forward_losses(setup.objective), setup.objective.counts
-    trainer = Trainer(clone_module(setup.module), losses, counts, setup.options, SINGLE_PROCESS)
+    trainer = Trainer(deepcopy(setup.module), losses, counts, setup.options, SINGLE_PROCESS)
     times: list[float] = []
     with closing(build_steps(setup, data, setup.options, SINGLE_PROCESS)(0)) as batches:
         while len(times) < (1 + CYCLES) * distill.CYCLE and sum(times) < seconds / 8:

@@ -204,11 +204,8 @@ class RandomBlockAttention(Attention):
 
     def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
         q_TND, k_TND, v_TND = qkv_TX.unflatten(-1, (3, self.num_heads, -1)).unbind(1)
-        return self.attend_in_blocks(context, q_TND, k_TND, v_TND).flatten(1)
-
-    def attend_in_blocks(self, context: Context, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor) -> Tensor:
-        """Attention with this layer's pattern; separate from `attend`, since all layers share their compiled code."""
         prepared = context.positions[self.positions]
         assert isinstance(prepared, BlockPatterns)
         pattern = prepared.patterns[self.index % len(prepared.patterns)]
-        return pattern.attend(context.layout, q_TND, k_TND, v_TND, self.dropout if self.training else 0.0)
+        dropout = self.dropout if self.training else 0.0
+        return pattern.attend(context.layout, q_TND, k_TND, v_TND, dropout).flatten(1)

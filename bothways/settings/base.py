@@ -242,8 +242,6 @@ class Windows:
 class Optimization(Checked):
     """Optimizer and learning rate."""
 
-    max_grad_norm: float = option(TRAINING, default=1.0, least=1e-06)
-    """Maximum gradient norm; larger gradients are scaled down to it."""
     gradient_accumulation: int = option(TRAINING, default=1, least=1)
     """Micro-batches per step, over all processes. More save memory; the gradient is the same, except for dropout."""
     seed: int = option(TRAINING, default=0, least=0, most=2**63 - 1)

@@ -47,54 +47,24 @@ class Distill(TextTraining):
     """Number of layers of the student. [as the teacher]"""
     hidden_size: int | None = option(MODEL, default=None, first=True)
     """Hidden size of the student; the number of heads follows from the teacher's head size. [as the teacher]"""
-    intermediate_size: int | None = option(MODEL, default=None)
-    """Feed-forward size of the student. [scaled with the hidden size]"""
     vocab_size: int | None = option(MODEL, default=None, least=1, first=True)
     """Size of the student's vocabulary: the teacher's most frequent entries in the text. [all entries]"""
     tokenizer: OptionalLocation = option(MODEL, default=None, first=True)
     """Tokenizer of the student, a directory or file; all its entries must be the teacher's. [the teacher's]"""
-    start: Literal["teacher", "random"] = option(MODEL, default="teacher")
-    """Initial student. teacher: the teacher's layers, projected to the student's width; random: random weights."""
     student: OptionalLocation = option(MODEL, default=None, metavar="DIR")
     """Start from this checkpoint with the teacher's vocabulary; any family, width and depth."""
     relations: float = option(TASK, default=0.0)
     """Weight of self-attention relations of queries, keys and values (MiniLMv2)."""
-    relation_heads: int | None = option(TASK, default=None)
-    """Number of relation heads; must divide both hidden sizes. [the largest with at least 16 dimensions a head]"""
-    relation_layer: int = option(TASK, default=-1)
-    """Layer of the teacher whose relations the student's last layer learns; -1: the last."""
     hidden_states: float = option(TASK, default=0.0)
     """Weight of the mean squared error of all hidden states, through a learned map (TinyBERT)."""
-    attention: float = option(TASK, default=0.0)
-    """Weight of the mean squared error of all attention scores (TinyBERT)."""
-    last_state: float = option(TASK, default=0.0)
-    """Weight of the cosine distance of the last hidden states (DistilBERT)."""
     logits: float = option(TASK, default=0.0)
     """Weight of the KL divergence from the teacher's masked word probabilities, times temperature^2."""
     vectors: float | None = option(TASK, default=None)
     """Weight of the cosine distance of text vectors. [10 for vectors and both]"""
-    passage_vectors: float | None = option(TASK, default=None)
-    """Weight of the cosine distance of the vectors of passages that the student reads with masks. [as --vectors]"""
-    temperature: float = option(TASK, default=2.0, least=0.001, most=10)
-    """Temperature of the softmax of --logits."""
-    pairs: Literal["next", "none"] = option(TASK, default="none")
-    """next: also learn next-sentence prediction (BERT), from half of the examples of up to --max-length tokens."""
-    long_examples: float = option(MODEL, default=0.2, least=0, most=1)
-    """Fraction of the steps with examples of up to --long-length tokens."""
-    long_length: int | None = option(MODEL, default=None, least=8, most=8192)
-    """Maximum tokens of a long example. [the teacher's longest input, at most 512]"""
-    masking: Literal["tokens", "words"] = option(TASK, default="tokens")
-    """Unit of masking: single tokens (BERT) or whole words."""
     mask_rate: float = option(TASK, default=0.3, least=0.01, most=1)
     """Fraction of tokens to predict."""
     learning_rate: float = option(TRAINING, default=1e-3, least=0, aliases=("--lr",))
     """Peak learning rate."""
-    warmup: float = option(TRAINING, default=0.05, least=0, most=1)
-    """Fraction of the steps in which the learning rate rises."""
-    beta2: float = option(TRAINING, default=0.98, least=0, most=0.9999)
-    """AdamW's beta2, the decay rate of the average of squared gradients."""
-    dropout: float = option(TRAINING, default=0.0, least=0, most=0.9)
-    """Dropout probability, everywhere in the student."""
 
     def __post_init__(self) -> None:
         if not self.corpus and not self.static:
@@ -104,7 +74,7 @@ class Distill(TextTraining):
             raise InputError(
                 f"dimensions ({self.dimensions}) is for {flag('static', True)}; use hidden_size for a student"
             )
-        sizes = [name for name in ("keep_layers", "layers", "hidden_size", "intermediate_size") if getattr(self, name)]
+        sizes = [name for name in ("keep_layers", "layers", "hidden_size") if getattr(self, name)]
         if self.student and (sizes := [*sizes, *(["vocab_size"] if self.vocab_size else [])]):
             raise InputError(f"{sizes[0]} is for a student made from the teacher; {self.student} has its own sizes")
         if self.tokenizer and (self.vocab_size or self.student):

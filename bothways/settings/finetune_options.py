@@ -13,22 +13,16 @@ class FineTuneOptions(TypedDict, total=False):
     json: bool
     device: str
     dtype: Literal["auto", "float32", "bfloat16"]
-    schedule: Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"]
-    weight_decay: float
-    max_grad_norm: float
     gradient_accumulation: int
     seed: int
     seeds: int
-    keep_seed: Literal["best", "median"]
     epochs: float | None
     minutes: float | None
     batch_tokens: int | None
     batch_size: int | None
     learning_rate: float | None
     warmup: float
-    layer_decay: float
     linear_start: bool
-    freeze: int
     dropout: float
     window: int
     long: Literal["windows", "error", "truncate"]
@@ -51,17 +45,12 @@ class FineTuneOptions(TypedDict, total=False):
     alpha: float
     unlabelled: Table | Iterable[Table]
     group_column: str | None
-    temperature: float
     text_column: str | None
     pair_column: str | None
     label_column: str | None
     pooling: Literal["auto", "cls", "mean", "pair"] | Literal["auto", "mean", "cls", "max"]
-    window_pooling: Literal["mean", "max"]
-    train_windows: int
     multi_label: bool
-    merge_labels: bool
     class_weights: Literal["none", "balanced"]
-    calibrate: bool
     metric: (
         Literal["accuracy", "f1", "f1_macro", "f1_micro", "matthews"]
         | Literal["spearman", "pearson"]
@@ -77,4 +66,5 @@ class FineTuneOptions(TypedDict, total=False):
     max_answer_tokens: int
     objective: Literal["auto", "pairs", "scores"]
     negative_column: str | None
+    temperature: float
     matryoshka_dims: Iterable[int]

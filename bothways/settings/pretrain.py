@@ -48,26 +48,16 @@ class TextTraining(Optimization, TextFiles, Device, Printed):
     """Tokens per step, summed over all torchrun processes."""
     schedule: ScheduleName = option(TRAINING, default="linear")
     """Learning rate schedule after warm-up."""
-    decay: float = option(TRAINING, default=0.1, least=0, most=1)
-    """Fraction of the steps in which the learning rate falls, with --schedule warm-up-stable-decay."""
-    muon_learning_rate: float | None = option(TRAINING, default=None, least=0)
-    """Train the layers' weight matrices with Muon at this peak learning rate, all else with AdamW. [AdamW for all]"""
     evaluate_every: int = option(EVALUATION, default=100, least=1)
     """Steps between evaluations."""
     checkpoint_every: int = option(OUTPUT, default=500, least=0)
     """Steps between checkpoints; 0: only at the end, and on Ctrl-C or SIGTERM."""
-    keep_checkpoints: int = option(OUTPUT, default=2, least=1)
-    """Checkpoints to keep, in addition to the best by held-out loss."""
     language: str = option(DATA, default="en")
     """Language for sentence splitting (ISO 639-1), such as de; if it has no rules, choose a related one, or en."""
     processes: int | None = option(MACHINE, default=None, least=1)
     """Worker processes that tokenize the corpus. [one per core]"""
-    compile: bool = option(MACHINE, default=False)
-    """Compile the layers with torch.compile; worthwhile on GPUs."""
     shard: bool = option(MACHINE, default=False)
     """Shard weights and optimizer state over the torchrun processes (FSDP) instead of replicating them."""
-    watts: float = option(MACHINE, default=10.0, least=0)
-    """Power of a CPU thread, or of the GPU (about 300), for the energy estimate."""
     tensorboard: bool = option(OUTPUT, default=False)
     """Also write TensorBoard files (extra `tensorboard`)."""
     deterministic: bool = option(MACHINE, default=False)
@@ -100,8 +90,6 @@ class Pretrain(TextTraining):
     """Continue pre-training this checkpoint or run on new text; keeps its architecture and vocabulary."""
     extend_vocab: int = option(MODEL, default=0, least=0)
     """With --from: add this many words of the new text to the vocabulary."""
-    lengthen: int = option(MODEL, default=0)
-    """With --from: convert a BERT or RoBERTa to a Longformer with this attention window and --max-length tokens."""
     tokenizer: OptionalLocation = option(MODEL, default=None, first=True)
     """Tokenizer directory or file. [learned from the text]"""
     vocab_size: int | None = option(MODEL, default=None, least=1, first=True)
@@ -120,24 +108,12 @@ class Pretrain(TextTraining):
     """Unit of masking: single tokens (BERT), whole words, or spans of words (SpanBERT)."""
     mask_rate: float | None = option(TASK, default=None, least=0.01, most=1)
     """Fraction of tokens to predict. [0.3; 0.15 for words and spans]"""
-    final_mask_rate: float | None = option(TASK, default=None, least=0.01, most=1)
-    """Mask rate at the end of the run, reached linearly from --mask-rate. [constant]"""
     learning_rate: float | None = option(TRAINING, default=None, least=0, aliases=("--lr",))
     """Peak learning rate. [2e-3 (pre-norm) or 1e-3 (post-norm), 5e-4 with --from; times (256 / hidden size)^0.8]"""
     warmup: float | None = option(TRAINING, default=None, least=0, most=1)
     """Fraction of the steps in which the learning rate rises. [0.05]"""
-    beta2: float | None = option(TRAINING, default=None, least=0, most=0.9999)
-    """AdamW's beta2, the decay rate of the average of squared gradients. [0.98]"""
     dropout: float | None = option(TRAINING, default=None, least=0, most=0.9)
     """Dropout probability, everywhere in the model. [0; 0.1 for more than 4 passes over the text]"""
-    initializer_range: float = option(MODEL, default=0.02, least=1e-06)
-    """Standard deviation of initial weights."""
-    local_init: bool | None = option(MODEL, default=None)
-    """Initialize attention heads to attend to neighbouring tokens. [True for a new model with --recipe measured]"""
-    word_vectors: bool | None = option(MODEL, default=None)
-    """Initialize token embeddings from co-occurrence counts. [True for a new model with --recipe measured]"""
-    frequency_bias: bool = option(MODEL, default=True)
-    """Initialize the output bias with the log frequency of each token."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,8 +136,6 @@ class Pretrain(TextTraining):
         for name in ("lowercase", "strip_accents"):
             if self.tokenizer and (value := getattr(self, name)) != getattr(Pretrain, name):
                 raise InputError(f"{name} ({value}) is for a learned vocabulary; {self.tokenizer} has its own rules")
-        if self.lengthen and not self.from_checkpoint:
-            raise InputError(f"lengthen ({self.lengthen}) needs {flag('from_checkpoint')}, the checkpoint to lengthen")
         if self.extend_vocab and not self.from_checkpoint:
             raise InputError(
                 f"extend_vocab ({self.extend_vocab}) needs {flag('from_checkpoint')}, the checkpoint whose "

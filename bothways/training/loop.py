@@ -24,6 +24,7 @@ from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped, catch_stop_signals
 from bothways.training.trainer import Trainer
 
+MAX_GRADIENT_NORM = 1.0  # larger gradients are scaled down to it
 AVERAGED_STEPS = 10  # of the moving average of the training loss
 Steps = Callable[[int], Iterator[Sequence[Batch]]]
 
@@ -54,7 +55,6 @@ def fit(
     """
     trainer = Trainer(module, losses, counts, options, processes)
     progress = trainer.load(start)
-    trainer.warm_up_compiler(steps)
     write = record if processes.is_main_process else lambda row: None
     if options.evaluate_first and start is None:
         progress, _ = trainer.evaluate_and_record(progress, evaluate, write)
@@ -124,7 +124,7 @@ def train_step(
         )
     except torch.OutOfMemoryError:
         raise _memory_error(options.device, progress.step + 1, micro_batches) from None
-    norm = trainer.optimizer.step(lr_factor, options.max_grad_norm, scale.value)
+    norm = trainer.optimizer.step(lr_factor, MAX_GRADIENT_NORM, scale.value)
     values = read_losses(losses)  # after the optimizer, so that a GPU has its work while they are waited for
     tokens = sum(batch.num_tokens for batch in micro_batches)
     gathered = trainer.processes.gather((values, tokens, stop_requested()))

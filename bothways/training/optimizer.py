@@ -1,13 +1,11 @@
-"""Optimizer: AdamW or Muon, weight decay, layer-wise learning rate decay (LLRD), mixed precision.
+"""Optimizer: AdamW, weight decay, layer-wise learning rate decay (LLRD), mixed precision.
 
-Muon trains the matrices of the layers: orthogonalized momentum (Jordan 2024). Its steps are scaled to the size of
-AdamW's (Liu 2025), so that the same learning rates and weight decay apply. Mixed precision is dynamic loss scaling for
-float16, as torch's GradScaler (Micikevicius 2017, section 3.2). The scale is a power of two, so it changes no mantissa.
-An overflow skips the step and halves the scale; after `GROWTH_INTERVAL` good steps it doubles.
+Mixed precision is dynamic loss scaling for float16, as torch's GradScaler (Micikevicius 2017, section 3.2). The scale
+is a power of two, so it changes no mantissa. An overflow skips the step and halves the scale; after `GROWTH_INTERVAL`
+good steps it doubles.
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,59 +17,15 @@ from bothways.errors import InputError
 from bothways.training.adamw import AdamW, norm_of
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gather_shards, local_shard, to_shard
 
-STACKED = {".qkv.": 3, ".global_key_value.": 2}  # matrices stacked in one parameter
-OF_LAYER = re.compile(r"(^|\.)layers\.\d+\.")
 INITIAL_SCALE, MIN_SCALE = 2.0**16, 2.0**-10
 GROWTH_INTERVAL = 2000
-
-
-class Muon:
-    """Updates float32 matrices. peaks, decays: peak learning rate and weight decay by parameter name."""
-
-    def __init__(self, masters: Mapping[str, Tensor], peaks: Mapping[str, float], decays: Mapping[str, float]) -> None:
-        self.masters = masters
-        self.momentum = {name: torch.zeros_like(master) for name, master in masters.items()}
-        self.blocks = {name: _blocks(name, master) for name, master in masters.items()}
-        self.inner = torch.optim.Muon(
-            [{"params": self.blocks[name], "weight_decay": decays[name], "peak": peaks[name]} for name in masters],
-            adjust_lr_fn="match_rms_adamw",
-        )
-        for name, blocks in self.blocks.items():
-            for block, momentum in zip(blocks, _blocks(name, self.momentum[name]), strict=True):
-                self.inner.state[block]["momentum_buffer"] = momentum
-
-    def step(
-        self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], lr_factor: float, divisor: float
-    ) -> None:
-        """One step at `lr_factor` times the peaks, with gradients divided by `divisor`; rounds masters into weights."""
-        for name, blocks in self.blocks.items():
-            if name in gradients:
-                gradient = gradients[name].float() / divisor
-                for block, part in zip(blocks, _blocks(name, gradient), strict=True):
-                    block.grad = part
-        for group in self.inner.param_groups:
-            group["lr"] = group["peak"] * lr_factor
-        self.inner.step()
-        self.inner.zero_grad()
-        for name, master in self.masters.items():
-            weights[name].copy_(master)
-
-    def state(self) -> dict[str, Mapping[str, Tensor]]:
-        """Optimizer state besides the masters, by kind and parameter name."""
-        return {"momentum": self.momentum}
-
-
-def _blocks(name: str, value: Tensor) -> list[Tensor]:
-    """Split stacked query, key and value matrices, which Muon must orthogonalize separately."""
-    return list(value.chunk(next((count for part, count in STACKED.items() if part in name), 1)))
 
 
 class Optimizer:
     """Updates a module's parameters through float32 master weights, since bf16 cannot hold small steps. Weight decay
     applies to matrices only.
 
-    muon_learning_rate: for the layers' matrices; None: AdamW for all. shards: the processes among which the parameters
-    are sharded.
+    shards: the processes among which the parameters are sharded.
     """
 
     def __init__(
@@ -82,7 +36,6 @@ class Optimizer:
         weight_decay: float = 0.01,
         eps: float = 1e-6,
         beta2: float = 0.999,
-        muon_learning_rate: float | None = None,
         shards: Processes = SINGLE_PROCESS,
     ) -> None:
         self.parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
@@ -92,13 +45,7 @@ class Optimizer:
         self.shards = shards
         self.best: dict[str, Tensor] = {}
         decays = {name: weight_decay if value.ndim > 1 else 0.0 for name, value in self.masters.items()}
-        named = self.masters.items() if muon_learning_rate else ()  # matrices of layers: no embedding, head, norm, bias
-        matrices = {name: value for name, value in named if value.ndim == 2 and OF_LAYER.search(name)}
-        rest = {name: value for name, value in self.masters.items() if name not in matrices}
-        peaks = dict.fromkeys(rest, learning_rate)
-        self.rules: list[AdamW | Muon] = [AdamW(rest, peaks, decays, eps, beta2)]
-        if muon_learning_rate and matrices:
-            self.rules.append(Muon(matrices, dict.fromkeys(matrices, muon_learning_rate), decays))
+        self.adamw = AdamW(self.masters, dict.fromkeys(self.masters, learning_rate), decays, eps, beta2)
 
     @torch.no_grad()
     def step(self, lr_factor: float, max_grad_norm: float = 1.0, loss_scale: float = 1.0) -> float:
@@ -111,8 +58,7 @@ class Optimizer:
         norm = math.hypot(*self.shards.gather(norm_of(gradients))) / loss_scale
         if math.isfinite(norm):
             divisor = loss_scale * max(1.0, norm / max_grad_norm)
-            for rule in self.rules:
-                rule.step(weights, gradients, lr_factor, divisor)
+            self.adamw.step(weights, gradients, lr_factor, divisor)
         return norm
 
     def mark_best(self) -> None:
@@ -154,8 +100,8 @@ class Optimizer:
             local_shard(parameter).copy_(self.masters[name])
 
     def _state(self) -> Iterator[tuple[str, Tensor, Tensor]]:
-        kinds = {"masters": self.masters, "best": self.best}
-        for kind, values in [*kinds.items(), *(pair for rule in self.rules for pair in rule.state().items())]:
+        kinds = {"masters": self.masters, "best": self.best, **self.adamw.state()}
+        for kind, values in kinds.items():
             for name, value in values.items():
                 yield f"{kind}.{name}", value, self.parameters[name]
 

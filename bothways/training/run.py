@@ -31,7 +31,7 @@ from bothways.training.signals import Stopped
 
 METRICS = "metrics.jsonl"
 # Settings that may differ on resume, because they do not change results.
-CHANGEABLE_SETTINGS = ("out", "resume", "json", "device", "processes", "token_store", "keep_checkpoints", "tensorboard")
+CHANGEABLE_SETTINGS = ("out", "resume", "json", "device", "processes", "token_store", "tensorboard")
 
 
 class Run:

@@ -15,12 +15,11 @@ from bothways.device import CPU
 
 Schedule = Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"]
 ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1e-4 / 25  # fractions of the peak (fast.ai)
+DECAY = 0.1  # fraction of the steps in which the rate falls, of warm-up-stable-decay
 
 
-def learning_rate_factor(schedule: Schedule, step: int, *, steps: int, warmup: float, decay: float) -> float:
-    """Learning rate at a step as a fraction of its peak. decay: fraction of the run, for warm-up-stable-decay only."""
-    if schedule == "warm-up-stable-decay":
-        return warmup_stable_decay(step, steps=steps, warmup=warmup, decay=decay)
+def learning_rate_factor(schedule: Schedule, step: int, *, steps: int, warmup: float) -> float:
+    """Learning rate at a step as a fraction of its peak."""
     return SCHEDULES[schedule](step, steps=steps, warmup=warmup)
 
 
@@ -46,9 +45,9 @@ def one_cycle(step: int, *, steps: int, warmup: float) -> float:
     return ONE_CYCLE_END + (1 - ONE_CYCLE_END) * left
 
 
-def warmup_stable_decay(step: int, *, steps: int, warmup: float, decay: float = 0.1) -> float:
-    """Constant, then linear decay to zero in the last `decay` fraction of the run (Hu 2024; Hägele 2024)."""
-    falling = max(1, round(decay * steps))
+def warmup_stable_decay(step: int, *, steps: int, warmup: float) -> float:
+    """Constant, then linear decay to zero in the last DECAY fraction of the run (Hu 2024; Hägele 2024)."""
+    falling = max(1, round(DECAY * steps))
     return min(_warmup_factor(step, steps, warmup), 1.0, (steps - step) / falling)
 
 
@@ -84,27 +83,22 @@ def _elapsed(step: int, steps: int, warmup: float) -> float:
 class TrainingOptions:
     """Options of the training loop.
 
-    learning_rate: peak learning rate. warmup: fraction of the steps. decay: fraction of the steps, for
-    warm-up-stable-decay. beta2: AdamW's beta2. muon_learning_rate: peak learning rate of the layers' matrices, if Muon
-    trains them. checkpoint_every: steps between checkpoints; 0: only at the end. best_by: metric whose highest held-out
-    value selects the weights; None keeps the last weights. best_rows: number of held-out rows; the last weights are
-    kept, too, if those of an earlier step are better by at most a standard error (of that many rows). evaluate_first:
-    also evaluate before the first step, so that the initial weights can be the best, if keeps_initial; ties go to the
-    lower loss. patience: stop after this many evaluations without a better metric or a lower loss. negligible_loss:
-    stop, too, at an evaluation once the mean training loss is lower. cooldown: after the decision to stop, the learning
-    rate falls to 0 in this fraction of the steps so far. shard: use FSDP. compile_warmup: compile for the first step's
-    batch before training, so that compiled code does not depend on where a run resumes.
+    learning_rate: peak learning rate. warmup: fraction of the steps. beta2: AdamW's beta2. checkpoint_every: steps
+    between checkpoints; 0: only at the end. best_by: metric whose highest held-out value selects the weights; None
+    keeps the last weights. best_rows: number of held-out rows; the last weights are kept, too, if those of an earlier
+    step are better by at most a standard error (of that many rows). evaluate_first: also evaluate before the first
+    step, so that the initial weights can be the best, if keeps_initial; ties go to the lower loss. patience: stop after
+    this many evaluations without a better metric or a lower loss. negligible_loss: stop, too, at an evaluation once the
+    mean training loss is lower. cooldown: after the decision to stop, the learning rate falls to 0 in this fraction of
+    the steps so far. shard: use FSDP.
     """
 
     steps: int
     learning_rate: float
     schedule: Schedule = "linear"
     warmup: float = 0.1
-    decay: float = 0.1
     weight_decay: float = 0.01
     beta2: float = 0.999
-    muon_learning_rate: float | None = None
-    max_grad_norm: float = 1.0
     evaluate_every: int = 100
     evaluate_first: bool = False
     keeps_initial: bool = True
@@ -118,7 +112,6 @@ class TrainingOptions:
     device: torch.device = CPU
     dtype: torch.dtype = torch.float32
     shard: bool = False
-    compile_warmup: bool = False
 
     def saves_at(self, step: int) -> bool:
         """Whether a checkpoint is due after this step."""

@@ -1,29 +1,18 @@
 """A module with its optimizer, mixed precision and distributed replicas (DDP, FSDP)."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from bothways.errors import InputError, flag
-from bothways.text.batch import Batch
-from bothways.training.distributed import SINGLE_PROCESS, Processes, Replica, gradient_sync, replicate, shard
+from bothways.training.distributed import SINGLE_PROCESS, Processes, Replica, replicate, shard
 from bothways.training.losses import Counts, Losses
 from bothways.training.optimizer import LossScale, Optimizer
 from bothways.training.run_checkpoints import SavedCheckpoint, TrainingState
 from bothways.training.schedule import TrainingOptions, learning_rate_factor
-
-
-def clone_module(module: nn.Module) -> nn.Module:
-    """A deep copy that is compiled where the original is; `deepcopy` alone loses that."""
-    copy = deepcopy(module)
-    for part, part_copy in zip(module.modules(), copy.modules(), strict=True):
-        if part._compiled_call_impl is not None:
-            part_copy.compile(dynamic=True)
-    return copy
 
 
 def standard_error(value: float, rows: int) -> float:
@@ -46,22 +35,16 @@ class Trainer:
         self.module, self.counts, self.options, self.processes = module, counts, options, processes
         self.sharded = options.shard and processes.world_size > 1
         # Sharded parameters are DTensors; the original module stays usable for evaluation and saving.
-        trained = (clone_module(module) if self.sharded else module).to(options.device)
+        trained = (deepcopy(module) if self.sharded else module).to(options.device)
         processes.sync_parameters(trained)
         replica = Replica(trained, losses, sharded=self.sharded)
         if self.sharded:
-            if options.muon_learning_rate:
-                raise InputError(
-                    f"Muon needs whole matrices, which sharding splits; leave out {flag('shard')} or "
-                    f"{flag('muon_learning_rate')}"
-                )
             shard(replica, options.dtype)
         self.optimizer = Optimizer(
             trained,
             learning_rate=options.learning_rate,
             weight_decay=options.weight_decay,
             beta2=options.beta2,
-            muon_learning_rate=options.muon_learning_rate,
             shards=processes if self.sharded else SINGLE_PROCESS,
         )
         # The optimizer keeps the float32 weights.
@@ -74,19 +57,6 @@ class Trainer:
         tensors = start.tensors() if self.processes.is_main_process else {}  # the file may be on its machine only
         self.optimizer.load(self.processes.broadcast_tensors(tensors))
         return start.progress
-
-    def warm_up_compiler(self, steps: Callable[[int], Iterator[Sequence[Batch]]]) -> None:
-        """Run forward and backward on the first micro-batch and discard the gradients, if options.compile_warmup."""
-        if not self.options.compile_warmup:
-            return
-        first = next(steps(0))[:1]
-        if not first and not self.sharded:
-            return
-        batch, totals = (first[0].to(self.options.device), self.counts(first[0])) if first else (None, {})
-        with gradient_sync(self.replica, self.sharded):  # FSDP would keep unreduced gradients
-            self.replica(batch, totals)[0].backward()
-        for parameter in self.replica.parameters():
-            parameter.grad = None
 
     def evaluate(self, measure: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
         """Evaluate in the main process and broadcast the metrics."""
@@ -152,9 +122,7 @@ class Trainer:
         """The learning rate of the next step as a fraction of its peak: by the schedule, or in the cooldown from there
         to 0."""
         options, start = self.options, progress.stopped_at or progress.step
-        factor = learning_rate_factor(
-            options.schedule, start, steps=options.steps, warmup=options.warmup, decay=options.decay
-        )
+        factor = learning_rate_factor(options.schedule, start, steps=options.steps, warmup=options.warmup)
         if not progress.stopped_at:
             return factor
         return factor * (1 - (progress.step - start) / (self.last_step(progress) - start))

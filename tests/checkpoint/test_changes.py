@@ -31,7 +31,6 @@ EXAMPLES = {  # a change with its arguments
     "new-head": {"head": "tokens", "labels": ("x", "y"), "seed": 3},
     "heads": {"heads": {"masked_words": 0}, "dropout": 0.0, "seed": 3},
     "encoder": {},
-    "lengthen": {"length": 128, "window": 128},
     "pack": {"layer_bits": 8},
 }
 SIZES = {"width": (3, 16, 24), "layers": (2, 24, 40), "parts": (3, 24, 20)}

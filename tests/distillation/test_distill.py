@@ -17,7 +17,7 @@ from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.vocabulary import reduce_vocabulary
-from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.contents import Checkpoint, new_model
 from bothways.model.states import compute_states
 from bothways.settings import Distill
 from bothways.text.batch import Batch
@@ -43,7 +43,7 @@ from bothways.training.pretraining.pretrain import build_steps
 from bothways.training.run import read_metrics
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
-ALL = {name: 1.0 for name in ("relations", "hidden_states", "attention", "last_state", "logits", "vectors")}
+ALL = {name: 1.0 for name in ("relations", "hidden_states", "logits", "vectors")}
 
 
 def builders():
@@ -96,7 +96,6 @@ def settings(teacher, tmp_path_factory):
         teacher=teacher, corpus=(folder / "train.txt",), heldout=(folder / "new.txt",), out=folder / "run",
         layers=2, hidden_size=32, vocab_size=60, steps=8, batch_tokens=256, max_length=32, evaluate_every=4,
         checkpoint_every=4, heldout_examples=16, token_store=folder / "store", processes=1, seed=7, dtype="float32",
-        pairs="next",
     )  # fmt: skip
 
 
@@ -114,8 +113,8 @@ def test_a_run_makes_a_smaller_bert_that_fills_embeds_and_loads_elsewhere(result
     config = made.model.config
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (2, 32, 4)
     assert config.vocab_size == len(made.tokenizer) == 60 and made.pooling == "mean" and made.normalized
-    peer, loading_info = transformers.AutoModelForPreTraining.from_pretrained(result.model, output_loading_info=True)
-    assert type(peer).__name__ == "BertForPreTraining" and not any(loading_info.values())
+    peer, loading_info = transformers.AutoModelForMaskedLM.from_pretrained(result.model, output_loading_info=True)
+    assert type(peer).__name__ == "BertForMaskedLM" and not any(loading_info.values())
     predictor = Predictor(made, dtype="float32", device="cpu")
     ids = made.tokenizer.encode("The king of the castle.", "Every day.").ids
     with torch.no_grad():
@@ -135,7 +134,7 @@ def test_a_run_makes_a_smaller_bert_that_fills_embeds_and_loads_elsewhere(result
 def test_its_losses_and_the_cosine_of_its_vectors_are_recorded(result):
     rows = read_metrics(result.directory)
     heldout = [row for row in rows if row["split"] == "heldout"]
-    assert {"masked_lm", "next_sentence", "vectors", "vector_cosine", "perplexity"} | {
+    assert {"masked_lm", "vectors", "vector_cosine", "perplexity"} | {
         "passage_vectors",
         "passage_cosine",
     } <= heldout[0].keys()
@@ -159,8 +158,7 @@ def test_a_run_resumes_bit_for_bit(result, settings, tmp_path):
 @pytest.mark.slow
 def test_micro_batches_change_no_loss(settings, tmp_path):
     for parts in (1, 3):
-        weights = {**ALL, "relation_heads": 4}
-        distill.run(replace(settings, out=tmp_path / str(parts), steps=3, gradient_accumulation=parts, **weights))
+        distill.run(replace(settings, out=tmp_path / str(parts), steps=3, gradient_accumulation=parts, **ALL))
     one, three = ([row["loss"] for row in read_metrics(tmp_path / str(parts))] for parts in (1, 3))
     assert one == pytest.approx(three, rel=1e-5)
 
@@ -172,7 +170,7 @@ def test_two_processes_have_the_losses_of_one(settings, tmp_path):
     arguments = ["distill", settings.teacher, *settings.corpus, "--heldout", *settings.heldout, "-o", tmp_path / "two"]
     arguments += ["--layers", 2, "--hidden-size", 32, "--vocab-size", 60, "--steps", 3, "--batch-tokens", 256]
     arguments += ["--max-length", 32, "--heldout-examples", 16, "--token-store", settings.token_store, "--seed", 7]
-    arguments += ["--dtype", "float32", "--pairs", "next", "--evaluate-every", 4]
+    arguments += ["--dtype", "float32", "--evaluate-every", 4]
     done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     one, two = ([row["loss"] for row in read_metrics(run)] for run in (alone.directory, tmp_path / "two"))
@@ -186,7 +184,7 @@ def test_teacher_and_student_may_be_of_other_families_widths_and_head_counts(fam
     own = {"layers": None, "hidden_size": None, "vocab_size": None}
     changed = replace(
         settings, teacher=make_teacher(family, **sizes), student=settings.teacher, out=tmp_path / "run", steps=4,
-        pairs="none", relation_heads=2, vectors=0.0, **own, **{name: 1.0 for name in ALL if name != "vectors"},
+        vectors=0.0, **own, **{name: 1.0 for name in ALL if name != "vectors"},
     )  # fmt: skip
     figures = distill.run(changed).figures
     for name in ALL:
@@ -197,7 +195,7 @@ def test_teacher_and_student_may_be_of_other_families_widths_and_head_counts(fam
 def test_a_student_for_vectors_keeps_layers_and_has_no_heads(settings, tmp_path):
     changed = replace(
         settings, out=tmp_path / "run", purpose="vectors", keep_layers=(0, 2), layers=None, hidden_size=None,
-        vocab_size=None, steps=4, pairs="none",
+        vocab_size=None, steps=4,
     )  # fmt: skip
     result = distill.run(changed)
     made = checkpoint.load(result.model)
@@ -220,11 +218,9 @@ SENTENCES = [line for line in corpus(5, 40).splitlines() if line]
 def test_the_student_that_is_the_teacher_loses_nothing(teacher, words, make_teacher):
     held = checkpoint.load(teacher)
     ids = TeacherIds(words, words)
-    taught = DistillationTeacher(
-        checkpoint.load(teacher).model, ids, pooling="mean", basis_HS=None, relation_heads=3, layer=-1, temperature=2.0
-    )
+    taught = DistillationTeacher(checkpoint.load(teacher).model, ids, pooling="mean", basis_HS=None)
     names = {name: 1.0 for name in ALL if name != "vectors"}
-    objective = Distillation("none", Weights(words=False, **names), taught, None)
+    objective = Distillation(Weights(words=False, **names), taught, None)
     module = objective.module(held.model.eval(), 0)
     batch = example(words, SENTENCES[:9])
     positions = torch.tensor([2, 5, 30])
@@ -239,12 +235,8 @@ def test_the_student_that_is_the_teacher_loses_nothing(teacher, words, make_teac
 
 def test_kept_layers_are_the_teachers(teacher, words):
     held = checkpoint.load(teacher)
-    plan = plan_student(
-        held.model.config, keep_layers=(0, 2), num_layers=None, hidden_size=None, intermediate_size=None, random=False
-    )
-    student, basis = build_student(
-        held, plan, words, torch.arange(len(words)), {"masked_words": 0}, [], seed=0, dropout=0.0
-    )
+    plan = plan_student(held.model.config, keep_layers=(0, 2), num_layers=None, hidden_size=None)
+    student, basis = build_student(held, plan, words, torch.arange(len(words)), {"masked_words": 0}, [], seed=0)
     batch = example(words, SENTENCES[:5])
     with torch.no_grad():
         states, taught = compute_states(student.model.eval(), batch), compute_states(held.model.eval(), batch)
@@ -262,12 +254,9 @@ def test_a_projected_student_has_the_teachers_states_in_fewer_dimensions(teacher
     sample, unseen = example(words, SENTENCES[:120]), example(words, SENTENCES[120:])
     rows = torch.arange(len(words))
 
-    def build(random):
-        plan = StudentPlan((0, 1, 2), 32, 64, random)
-        student, basis_HS = build_student(held, plan, words, rows, {}, [sample], seed=0, dropout=0.0)
-        return student.model.eval(), basis_HS
-
-    projected, basis_HS = build(random=False)
+    plan = StudentPlan((0, 1, 2), 32, 64)
+    student, basis_HS = build_student(held, plan, words, rows, {}, [sample], seed=0)
+    projected, random = student.model.eval(), new_model(plan.config(held.model.config, words), {}, 0).eval()
     torch.testing.assert_close(basis_HS.T @ basis_HS, torch.eye(32), rtol=0, atol=1e-5)
 
     def explained(student):
@@ -276,13 +265,13 @@ def test_a_projected_student_has_the_teachers_states_in_fewer_dimensions(teacher
             errors = compute_states(student, unseen).last_TH - taught
         return 1 - float(errors.square().sum() / (taught - taught.mean(0)).square().sum())
 
-    assert explained(projected) > 0.7 and explained(build(random=True)[0]) < 0.3
+    assert explained(projected) > 0.7 and explained(random) < 0.3
 
 
 def test_only_berts_with_norm_after_are_projected(make_teacher):
     config = checkpoint.load(make_teacher("modernbert")).model.config
-    with pytest.raises(InputError, match="--start random"):
-        plan_student(config, keep_layers=(), num_layers=2, hidden_size=32, intermediate_size=None, random=False)
+    with pytest.raises(InputError, match="--student"):
+        plan_student(config, keep_layers=(), num_layers=2, hidden_size=32)
 
 
 # --- vocabulary and texts ---------------------------------------------------------------------------------------------
@@ -344,10 +333,8 @@ def test_texts_are_cut_at_sentences_and_do_not_depend_on_the_micro_batch(setting
     passages = {start for row in rows for start in step.examples.ranges[row].reshape(2, 2)[:, 0].tolist()}
     assert all(start in starts | passages for start, _ in every.tolist())
     rule = MaskRule.from_tokenizer(words, 0.3, "tokens")
-    taught = DistillationTeacher(
-        held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
-    )
-    objective = Distillation("next", weights, taught, data.store)
+    taught = DistillationTeacher(held.model, TeacherIds(words, words), pooling="mean", basis_HS=None)
+    objective = Distillation(weights, taught, data.store)
     masked = objective.mask(distill.example_batch(data.store, step, rows, words), step, rows, rule, seed=7)
     read = {tuple(text.tolist()) for text in masked.texts.input_ids.split(masked.texts.lengths.tolist())}
     assert read == {(words.cls_id, *data.store.ids[a:b].tolist(), words.sep_id) for a, b in whole.tolist()}
@@ -373,10 +360,8 @@ def test_the_teacher_reads_passages_whole_and_in_its_own_pieces(settings, teache
     text = distill.open_text(settings)
     data = distill.read_data(text, words, new_vocabulary=False)
     step = next(distill.build_sampler(replace(settings, vocab_size=None), 64, data).steps())
-    taught = DistillationTeacher(
-        held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
-    )
-    objective = Distillation("next", Weights(words=True, passage_vectors=3.0), taught, data.store)
+    taught = DistillationTeacher(held.model, TeacherIds(words, words), pooling="mean", basis_HS=None)
+    objective = Distillation(Weights(words=True, passage_vectors=3.0), taught, data.store)
     clean = distill.example_batch(data.store, step, step.rows, words)
     masked = objective.mask(clean, step, step.rows, MaskRule.from_tokenizer(words, 0.3, "tokens"), seed=7)
     assert masked.teacher_passages.input_ids.tolist() == clean.input_ids.tolist() != masked.input_ids.tolist()
@@ -407,31 +392,27 @@ def test_kinds_of_examples_take_turns(fraction, long):
     assert not len(gaps) or gaps.max() - gaps.min() <= 1
 
 
-def test_steps_have_their_lengths_and_pairs(settings, words, monkeypatch):
+def test_steps_have_their_lengths(settings, words, monkeypatch):
     data = distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
     monkeypatch.setattr(distill, "BRIEF", 9)
-    changed = replace(settings, max_length=16, long_length=48, long_examples=0.2, vocab_size=None)
+    monkeypatch.setattr(distill, "LONG", 48)
+    changed = replace(settings, max_length=16, vocab_size=None)
     kinds = {0: [], 1: [], 2: [], 3: []}
     for kind, step in zip(distill.build_cycle(0.2), distill.build_sampler(changed, 64, data).steps(), strict=False):
         examples = step.examples
         kinds[kind] += [(examples.sizes[row], examples.labels[row]) for row in step.rows]
     assert max(size for size, _ in kinds[0] + kinds[1]) <= 16 < max(size for size, _ in kinds[2]) <= 48
     assert max(size for size, _ in kinds[3]) <= 9 < max(size for size, _ in kinds[0])
-    assert {label for _, label in kinds[0] + kinds[2] + kinds[3]} == {NO_PAIR} and {label for _, label in kinds[1]} == {
-        0,
-        1,
-    }
+    assert {label for kind in kinds.values() for _, label in kind} == {NO_PAIR}
 
 
 def test_processes_build_the_same_batches_also_when_a_run_is_resumed(settings, words, teacher):
     """With the texts and passages of the teacher, in micro-batches, as those that this process builds itself."""
     held, data = load_teacher(settings), distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
-    taught = DistillationTeacher(
-        held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
-    )
+    taught = DistillationTeacher(held.model, TeacherIds(words, words), pooling="mean", basis_HS=None)
     made = SimpleNamespace(
-        objective=Distillation("next", choose_weights(settings, held), taught, data.store),
-        rule=MaskRule.from_tokenizer(words, 0.3, "tokens", 0.1), gradient_accumulation=2,
+        objective=Distillation(choose_weights(settings, held), taught, data.store),
+        rule=MaskRule.from_tokenizer(words, 0.3, "tokens"), gradient_accumulation=2,
     )  # fmt: skip
 
     def batches(device, builders, first):
@@ -475,32 +456,11 @@ def test_training_with_processes_is_the_same_and_ends_them_after_an_error(settin
     assert not builders()
 
 
-def test_examples_without_pairs_have_no_next_sentence_loss(settings, words, teacher):
-    held, data = load_teacher(settings), distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
-    taught = DistillationTeacher(
-        held.model, TeacherIds(words, words), pooling="mean", basis_HS=None, relation_heads=2, layer=-1, temperature=2.0
-    )
-    objective = Distillation("next", Weights(words=True), taught, data.store)
-    module, rule = objective.module(held.model, 0), MaskRule.from_tokenizer(words, 0.3, "tokens")
-    steps = distill.build_sampler(replace(settings, vocab_size=None), 64, data).steps()
-    for kind, step in zip(distill.build_cycle(0.2)[:5], steps, strict=False):
-        clean = distill.example_batch(data.store, step, step.rows, words)
-        batch = objective.mask(clean, step, step.rows, rule, seed=7)
-        with torch.no_grad():
-            value, count = objective.losses(module, batch, objective.forward(module, batch))["next_sentence"]
-        assert count == objective.counts(batch)["next_sentence"] == (len(batch) if kind == 1 else 0)
-        assert (value > 0) == (kind == 1)
-
-
 def test_a_new_head_for_words_starts_at_the_identity(make_teacher, make_model, words, tmp_path):
     model = make_model("bert", {}, vocab_size=len(words), pad_token_id=words.pad_id, hidden_size=24)
     held = Checkpoint(model, words, pooling="mean")
-    plan = plan_student(
-        model.config, keep_layers=(), num_layers=None, hidden_size=None, intermediate_size=None, random=False
-    )
-    student, _ = build_student(
-        held, plan, words, torch.arange(len(words)), {"masked_words": 0}, [], seed=0, dropout=0.0
-    )
+    plan = plan_student(model.config, keep_layers=(), num_layers=None, hidden_size=None)
+    student, _ = build_student(held, plan, words, torch.arange(len(words)), {"masked_words": 0}, [], seed=0)
     head = student.model.heads["masked_words"]
     assert torch.equal(head.transform.weight, torch.eye(24)) and not head.transform.bias.any()
 
@@ -512,14 +472,10 @@ MISTAKES = {
     "keep_layers (5): the teacher has layers 0 to 2": {"keep_layers": (0, 5), "layers": None},
     "ascending order": {"keep_layers": (2, 0), "layers": None},
     "head size 8, at most 48": {"hidden_size": 36},
-    "intermediate_size (999) is more than the 80": {"intermediate_size": 999},
     "vocab_size (9999) is more than the": {"vocab_size": 9999},
     "vocab_size (20) must be at least": {"vocab_size": 20},
     "max_length (100) is more than the 64 positions": {"max_length": 100},
-    "long_length (100) is more than the 64 positions": {"long_length": 100},
-    "relation_heads (5) must divide the hidden sizes 32 and 48": {"relation_heads": 5, "relations": 1.0},
-    "--for words or both": {"purpose": "vectors", "pairs": "next"},
-    "nothing is left to learn": {"purpose": "vectors", "pairs": "none", "vectors": 0.0},
+    "nothing is left to learn": {"purpose": "vectors", "vectors": 0.0},
 }
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from bothways.training.losses import logits_loss, vector_distance
 from bothways.training.pretraining.distillation import losses
-from bothways.training.pretraining.distillation.losses import attention_loss, default_relation_heads, relation_loss
+from bothways.training.pretraining.distillation.losses import default_relation_heads, relation_loss
 
 LENGTHS = torch.tensor([5, 1, 17, 5])
 T = int(LENGTHS.sum())
@@ -35,27 +35,13 @@ def slow_relations(student, teacher, heads):
     return total
 
 
-def slow_attention(student, teacher, heads):
-    total = 0.0
-    for own, taught in zip(texts(student, heads), texts(teacher, heads), strict=True):
-        for head in range(heads):
-            own_SS, taught_SS = (x[0][head] @ x[1][head].T / math.sqrt(x[0].shape[-1]) for x in (own, taught))
-            total = total + ((own_SS - taught_SS) ** 2).mean(-1).sum() / heads
-    return total
-
-
-@pytest.mark.parametrize(
-    ("loss", "slow"),
-    [(relation_loss, slow_relations), (attention_loss, slow_attention)],
-    ids=["relations", "attention"],
-)
 @pytest.mark.parametrize(("size", "teacher_size", "heads"), [(24, 40, 4), (24, 24, 3), (12, 30, 6)])
-def test_relations_and_attention_equal_the_slow_formula_and_its_gradient(loss, slow, size, teacher_size, heads):
+def test_relations_equal_the_slow_formula_and_its_gradient(size, teacher_size, heads):
     student, teacher = qkv(0, size), qkv(1, teacher_size).detach()
-    value, count = loss(student, teacher, LENGTHS, heads)
+    value, count = relation_loss(student, teacher, LENGTHS, heads)
     value.backward()
     fast_gradient, student.grad = student.grad, None
-    expected = slow(student, teacher, heads)
+    expected = slow_relations(student, teacher, heads)
     expected.backward()
     assert count == T
     assert value.item() == pytest.approx(expected.item(), rel=1e-6)
@@ -84,20 +70,18 @@ def test_hidden_states_and_cosines_equal_the_slow_formulas():
     assert count == T and float(distances) == pytest.approx(T - cosines, rel=1e-5)
 
 
-@pytest.mark.parametrize("loss", [relation_loss, attention_loss])
-def test_each_text_counts_alone(loss):
+def test_each_text_counts_alone():
     """Ragged equals text by text: the sum over a batch is the sum over its texts."""
     student, teacher = qkv(0, 24).detach(), qkv(1, 40).detach()
-    together, _ = loss(student, teacher, LENGTHS, 4)
+    together, _ = relation_loss(student, teacher, LENGTHS, 4)
     pieces = zip(student.split(LENGTHS.tolist()), teacher.split(LENGTHS.tolist()), LENGTHS, strict=True)
-    alone = sum(float(loss(own, taught, length[None], 4)[0]) for own, taught, length in pieces)
+    alone = sum(float(relation_loss(own, taught, length[None], 4)[0]) for own, taught, length in pieces)
     assert float(together) == pytest.approx(alone, rel=1e-6)
 
 
 def test_the_student_that_is_the_teacher_loses_nothing():
     x, scores = qkv(0, 24).detach().float(), torch.randn(7, 97)
     assert float(relation_loss(x, x, LENGTHS, 3)[0]) == 0
-    assert float(attention_loss(x, x, LENGTHS, 3)[0]) == 0
     assert float(losses.hidden_state_loss(x[:, 0], x[:, 0])[0]) == 0
     assert float(vector_distance(x[:, 0], x[:, 0])[0]) == pytest.approx(0, abs=1e-5)
     assert float(logits_loss(scores, scores, 2.0)[0]) == 0

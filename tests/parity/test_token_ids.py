@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -36,8 +37,8 @@ def new_checkpoint(family, tokenizer):
     )  # fmt: skip
     config = FAMILIES[family].new_config(small)
     config = config.replace(direction="forward") if family == OUR_OWN else config
-    start = Initialization(seed=0, dropout=0.0, frequency_bias=False, word_vectors=False, local_init=False)
-    data = SimpleNamespace(tokenizer=tokenizer)
+    start = Initialization(seed=0, dropout=0.0, word_vectors=False, local_init=False)
+    data = SimpleNamespace(tokenizer=tokenizer, frequencies=np.ones(len(tokenizer)))
     return new_model(config, family, build_objective("masked"), start, data)
 
 

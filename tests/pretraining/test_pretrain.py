@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -25,7 +26,6 @@ from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.pretraining import heldout, pretrain, setup, text_data
 from bothways.training.pretraining import recipes as resolve
 from bothways.training.run import read_metrics
-from bothways.training.trainer import Trainer
 from tests.pictures import charts_of, is_standalone
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,6 @@ def settings(texts, tmp_path_factory):
         max_length=48,
         dropout=0.0,
         learning_rate=3e-3,
-        initializer_range=0.06,
         evaluate_every=40,
         seed=7,
         dtype="float32",
@@ -480,8 +479,6 @@ def test_guesses_begin_with_the_frequencies_of_the_words(settings, result):
     bias = model.heads["masked_words"].bias.detach().exp().numpy()
     assert bias.sum() == pytest.approx(1, rel=1e-4)
     assert bias == pytest.approx((counts + 1) / (counts + 1).sum(), rel=1e-4)
-    plain = initial_of(replace(settings, frequency_bias=False), data).model
-    assert not plain.heads["masked_words"].bias.any()
 
 
 def test_the_baseline_guesses_by_frequency_in_the_training_text(held, settings, result):
@@ -518,7 +515,10 @@ def test_train_is_the_function_however_the_package_was_imported(settings, result
     ("pairs", "masks", "dtype"),
     [("next", "tokens", "float32"), ("order", "words", "bfloat16"), ("none", "spans", "bfloat16")],
 )
-def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(result, settings, tmp_path, pairs, masks, dtype):
+def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(
+    result, settings, tmp_path, pairs, masks, dtype, monkeypatch
+):
+    monkeypatch.setattr(setup, "Checkpoints", partial(setup.Checkpoints, keep=9))
     whole = replace(
         settings,
         steps=14,
@@ -526,12 +526,10 @@ def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(result, settings, 
         dropout=0.1,
         checkpoint_every=4,
         evaluate_every=5,
-        keep_checkpoints=9,
         pairs=pairs,
         masking=masks,
         dtype=dtype,
         mask_rate=0.3,
-        final_mask_rate=0.1,
         schedule="one-cycle",
     )
     expected = pretrain.run(replace(whole, out=tmp_path / "whole"))
@@ -716,24 +714,6 @@ def test_a_vocabulary_half_written_by_a_killed_run_is_written_again(settings, tm
     (tmp_path / ".tokenizer.0123abcd" / "vocab.txt").write_text("[PAD]")
     learned = learn_tokenizer(replace(settings, tokenizer=None), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"tokenizer"} and len(learned) > 50
-
-
-def test_warming_up_the_compiler_changes_no_loss(result, settings, tmp_path, monkeypatch):
-    short = replace(settings, steps=3, tokenizer=result.model, dropout=0.1)
-    pretrain.run(replace(short, out=tmp_path / "plain"))
-    build_options, forwards = setup.build_options, []
-    monkeypatch.setattr(
-        setup, "build_options", lambda *arguments: replace(build_options(*arguments), compile_warmup=True)
-    )
-    warm_up_compiler = Trainer.warm_up_compiler
-
-    def counted(trainer, steps):
-        with trainer.replica.register_forward_hook(lambda *arguments: forwards.append(arguments)):
-            warm_up_compiler(trainer, steps)
-
-    monkeypatch.setattr(Trainer, "warm_up_compiler", counted)
-    pretrain.run(replace(short, out=tmp_path / "rehearsed"))
-    assert len(forwards) == 1 and losses_of(tmp_path / "plain") == losses_of(tmp_path / "rehearsed")
 
 
 def test_a_checkpoint_has_the_steps_of_the_sections_so_far(result):

@@ -61,10 +61,8 @@ class Task:
     parts: int = 2
     evaluate_every: int = 3
     checkpoint_every: int = 2
-    muon_learning_rate: float | None = None
     best_by: str | None = None
     shard: bool = False
-    compile_warmup: bool = False
     resume: bool = False
     pause: float = 0.0
     spoil: int | None = None
@@ -169,8 +167,7 @@ def train(task):
             steps=task.steps, learning_rate=1e-2, evaluate_every=task.evaluate_every,
             checkpoint_every=task.checkpoint_every,
             seed=3, dtype=getattr(torch, task.dtype), shard=task.shard,
-            muon_learning_rate=task.muon_learning_rate, best_by=task.best_by,
-            compile_warmup=task.compile_warmup,
+            best_by=task.best_by,
         )  # fmt: skip
         if task.keep_gradient and not task.resume:
             keep_first_gradient(

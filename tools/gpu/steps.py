@@ -310,7 +310,7 @@ def pretraining(report: Report) -> None:
     dropout = ("bothways, dropout 0.1", 0.1, pretrain.OURS)
     peer = pretrain.PEER if DEVICE.type == "cuda" else pretrain.PEER_EXACT
     sides = [("bothways", 0.0, pretrain.OURS), ("transformers", 0.0, peer)]
-    sides += [] if report.small else [dropout, ("bothways, compiled", 0.0, pretrain.COMPILED)]
+    sides += [] if report.small else [dropout]
     for length in (64,) if report.small else (128, 512):
         batches = [*islice(pretrain.masked_batches(texts, family="bert", length=length, batch_tokens=tokens), 6)]
         work = sum(training_flops(shape(size), batch) for batch in batches) / sum(batch.num_tokens for batch in batches)
@@ -327,7 +327,7 @@ def shape(size: str) -> Any:
 
 def train(options: argparse.Namespace, batches: list[Any], share: float, report: Report) -> Figures:
     """Real tokens per second of training steps. share: of the peak, per token per second."""
-    ours = options.side in (pretrain.OURS, pretrain.COMPILED)
+    ours = options.side == pretrain.OURS
     step = pretrain.ours(options, batches)[0] if ours else pretrain.theirs(options, batches)
     done = 0
 
@@ -337,11 +337,10 @@ def train(options: argparse.Namespace, batches: list[Any], share: float, report:
         done += 1
         return int(batches[(done - 1) % len(batches)].num_tokens)
 
-    for _ in range(len(batches) if options.side == pretrain.COMPILED else 1):
-        run()
+    run()
     figures = speed(run, report)
     figures["of_the_peak"] = round(figures["rate"] * share, 4)
-    return figures | (profile(run) if DEVICE.type == "cuda" and options.side != pretrain.COMPILED else {})
+    return figures | (profile(run) if DEVICE.type == "cuda" else {})
 
 
 def is_wait(warning: warnings.WarningMessage) -> bool:

@@ -24,7 +24,7 @@ class MaskRule:
     """What to mask and how often, with the properties of vocabulary entries that masking needs.
 
     kind: the unit that is masked. ordinary_ids: all entries except special tokens; is_ordinary [V]: the same as a mask.
-    continues_word [V]: True for pieces like `##ing`. final_rate: rate at the end of a run; None: constant.
+    continues_word [V]: True for pieces like `##ing`.
     """
 
     rate: float
@@ -33,33 +33,22 @@ class MaskRule:
     ordinary_ids: np.ndarray
     is_ordinary: np.ndarray
     continues_word: np.ndarray
-    final_rate: float | None = None
 
     @staticmethod
-    def from_tokenizer(
-        tokenizer: Tokenizer, rate: float = 0.15, kind: MaskUnit = "tokens", final_rate: float | None = None
-    ) -> "MaskRule":
+    def from_tokenizer(tokenizer: Tokenizer, rate: float = 0.15, kind: MaskUnit = "tokens") -> "MaskRule":
         is_ordinary, continues_word = np.ones(len(tokenizer), bool), np.zeros(len(tokenizer), bool)
         is_ordinary[list(tokenizer.special_ids)] = False
         continues_word[[i for token, i in tokenizer.vocab.items() if tokenizer.backend.is_continuation(token)]] = True
         ids = np.flatnonzero(is_ordinary)
-        return MaskRule(rate, kind, tokenizer.mask_id, ids, is_ordinary, continues_word, final_rate)
-
-    def rate_at(self, step: int, *, steps: int) -> float:
-        """The rate at a step: linear from `rate` at step 0 to `final_rate` at the last of `steps`."""
-        final_rate = self.rate if self.final_rate is None else self.final_rate
-        return self.rate + (final_rate - self.rate) * min(step / max(steps - 1, 1), 1)
+        return MaskRule(rate, kind, tokenizer.mask_id, ids, is_ordinary, continues_word)
 
 
-def mask_tokens(
-    batch: Batch, rule: MaskRule, *, seed: int, example_ids: np.ndarray, rate: float | None = None
-) -> Batch:
+def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, example_ids: np.ndarray) -> Batch:
     """The batch with masked input ids, and masked_positions, masked_labels (original ids) and masked_draws. [M]
 
     example_ids [N, 3]: (epoch, section, row) of each text. The masks of a text depend only on these, the seed and the
-    rate, not on the rest of the batch. rate: overrides the rule's rate.
+    rule, not on the rest of the batch.
     """
-    rate = rule.rate if rate is None else rate
     ids_T, positions_T = batch.input_ids.numpy(), batch.position_ids.numpy()
     texts_N = make_keys(seed, Purpose.MASK, *example_ids.T)
     keys_T = fold_in(np.repeat(texts_N, batch.lengths.numpy()), positions_T)
@@ -70,11 +59,11 @@ def mask_tokens(
     begins_word_P = begins_run_P | ~rule.continues_word[ids_T[ordinary_P]] | (rule.kind == "tokens")
     first_W, word_P = ordinary_P[begins_word_P], begins_word_P.cumsum() - 1
     if rule.kind == "spans":
-        leader_W = draw_spans(np.bincount(begins_run_P.cumsum()[begins_word_P] - 1), keys_T[first_W], rate)
+        leader_W = draw_spans(np.bincount(begins_run_P.cumsum()[begins_word_P] - 1), keys_T[first_W], rule.rate)
         masked_P = leader_W[word_P] >= 0
         leader_M = first_W[leader_W[word_P[masked_P]]]
     else:
-        masked_P = (uniform(keys_T[first_W], 1)[0] < rate)[word_P]
+        masked_P = (uniform(keys_T[first_W], 1)[0] < rule.rate)[word_P]
         leader_M = ordinary_P[masked_P]
     places_M = ordinary_P[masked_P]
     role_M, (entry_M, draw_M) = uniform(keys_T[leader_M], 2)[1], uniform(keys_T[places_M], 4)[2:]

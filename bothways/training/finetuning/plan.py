@@ -286,7 +286,6 @@ def training_options(
         steps=0,
         learning_rate=rate,
         warmup=settings.warmup,
-        max_grad_norm=settings.max_grad_norm,
         best_by=task.metric,
         best_rows=task.summary.num_rows("dev"),
         evaluate_first=evaluate_first,

@@ -1,15 +1,15 @@
 """Initial model of pre-training: a new model, or a checkpoint to continue (Gururangan 2020)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bothways.log import logger
 from bothways.measure import metrics
 from bothways.model.checkpoint import contents
-from bothways.model.checkpoint.changes.lengthen import global_projections_are_copies
 from bothways.model.checkpoint.contents import Checkpoint, with_dropout
 from bothways.model.checkpoint.formats.hugging_face import POOLER
 from bothways.model.config import EncoderConfig, GlobalTokensConfig
@@ -27,15 +27,13 @@ OUR_OWN = "bothways-oneway"
 
 @dataclass(frozen=True)
 class Initialization:
-    """How initial weights are drawn or computed.
+    """How initial weights are drawn or computed, besides an output bias at the log frequencies of the tokens.
 
-    frequency_bias: output bias at the log frequencies of the tokens. word_vectors: token embeddings from co-occurrence
-    counts. local_init: attention to neighbouring tokens.
+    word_vectors: token embeddings from co-occurrence counts. local_init: attention to neighbouring tokens.
     """
 
     seed: int
     dropout: float
-    frequency_bias: bool
     word_vectors: bool
     local_init: bool
 
@@ -57,8 +55,7 @@ def new_model(
     if isinstance(config.sparse_attention, GlobalTokensConfig):
         config = config.replace(sparse_attention=GlobalTokensConfig(separator=tokenizer.sep_id))
     model = contents.new_model(config, objective.heads, initialization.seed)
-    if initialization.frequency_bias:
-        init_bias_from_frequencies(model, data.frequencies)
+    init_bias_from_frequencies(model, data.frequencies)
     if initialization.word_vectors:
         init_from_word_vectors(model, data, initialization.seed)
     if initialization.local_init:
@@ -83,7 +80,7 @@ def continue_from(
         state[name][: len(kept[name])] = kept[name]  # of a longer vocabulary, the old entries
     if new := sorted({".".join(name.split(".")[:2]) for name in state.keys() - kept.keys()}):
         logger.info(f"newly initialized: {', '.join(new)}")
-    if initialization.frequency_bias and "masked_words" not in old.heads:
+    if "masked_words" not in old.heads:
         init_bias_from_frequencies(model, data.frequencies)
     _fill_new_rows(model, start.tokenizer or tokenizer, tokenizer)
     return replace(start, model=model, tokenizer=tokenizer, labels=(), pooling=None, metadata={})
@@ -94,10 +91,10 @@ def module_to_train(
 ) -> nn.Module:
     """The model, or the model with parts that only training needs."""
     module = objective.module(model, initialization.seed)
-    if isinstance(module, ReplacedTokenModel) and initialization.frequency_bias:
+    if isinstance(module, ReplacedTokenModel):
         init_bias_from_frequencies(module.generator, data.frequencies)
-    if isinstance(module, ReplacedTokenModel) and initialization.local_init:
-        initialize_locally(module.generator)
+        if initialization.local_init:
+            initialize_locally(module.generator)
     return module
 
 
@@ -105,6 +102,29 @@ def has_untrained_globals(initial: Checkpoint, start: Checkpoint | None) -> bool
     """Whether this is a Longformer whose global projections no training has reached: they stay as the others are."""
     is_longformer = isinstance(initial.model.config.sparse_attention, GlobalTokensConfig)
     return is_longformer and (start is None or global_projections_are_copies(start.model))
+
+
+def global_projections(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of the ordinary projections under the names of those for global tokens."""
+    copies = {}
+    for name, value in state.items():
+        if ".attention.qkv." in name:
+            size = len(value) // 3
+            copies[name.replace(".qkv.", ".global_query.")] = value[:size]
+            copies[name.replace(".qkv.", ".global_key_value.")] = value[size:]
+    return copies
+
+
+def copy_to_global_projections(model: Model) -> None:
+    """Copy a Longformer's ordinary projections to its global ones. Pre-training has no global tokens, so without this
+    they would keep their initial values."""
+    model.load_state_dict(global_projections(model.state_dict()), strict=False)
+
+
+def global_projections_are_copies(model: Model) -> bool:
+    """Whether a Longformer's global projections equal the ordinary ones, that is, are untrained."""
+    state = model.state_dict()
+    return all(torch.equal(state[name], value) for name, value in global_projections(state).items())
 
 
 def init_bias_from_frequencies(model: Model, frequencies: np.ndarray) -> None:

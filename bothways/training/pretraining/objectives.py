@@ -49,13 +49,10 @@ class PretrainingObjective(Objective):
         """The module to train, which contains the model. seed: for weights outside the model."""
         return model
 
-    def mask(
-        self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
-    ) -> Batch:
-        """Add targets to a batch of examples: mask tokens and keep the original ones as labels. rate: overrides the
-        rule's mask rate."""
+    def mask(self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int) -> Batch:
+        """Add targets to a batch of examples: mask tokens and keep the original ones as labels."""
         example_ids_N3 = np.stack(np.broadcast_arrays(step.epoch, step.section, np.array(rows, np.int64)), axis=1)
-        return mask_tokens(batch, rule, seed=seed, example_ids=example_ids_N3, rate=rate)
+        return mask_tokens(batch, rule, seed=seed, example_ids=example_ids_N3)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Number of targets of each loss."""
@@ -183,9 +180,7 @@ class OneWay(PretrainingObjective):
         super().__init__("none")
         self.halves = halves
 
-    def mask(
-        self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
-    ) -> Batch:
+    def mask(self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int) -> Batch:
         positions_M = torch.from_numpy(rule.is_ordinary[batch.input_ids.numpy()]).nonzero()[:, 0]
         return replace(batch, masked_positions=positions_M, masked_labels=batch.input_ids[positions_M])
 

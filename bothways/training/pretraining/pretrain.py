@@ -1,8 +1,9 @@
 """Pre-training: masking, forward pass, losses, training loop (Devlin 2018, section 3.1)."""
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -32,7 +33,7 @@ from bothways.training.progress import track_progress
 from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions
-from bothways.training.trainer import Trainer, clone_module
+from bothways.training.trainer import Trainer
 
 TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # minimum
 
@@ -85,18 +86,13 @@ def build_steps(
     """The micro-batches of this process, step by step: examples -> token ids -> masked tokens."""
     objective, rule = setup.objective, setup.rule
 
-    def tasks(first: int) -> Iterator[tuple[int, StepRows]]:
-        return enumerate(setup.sampler.steps(first), first)
-
-    def build(task: tuple[int, StepRows]) -> Sequence[Batch]:
-        index, step = task
-        rate = rule.rate_at(index, steps=options.steps)
+    def build(step: StepRows) -> Sequence[Batch]:
         parts = divide_evenly(step.rows, step.examples.sizes, max(setup.gradient_accumulation, processes.world_size))
         own_parts = [rows for rows in parts[processes.rank :: processes.world_size] if rows]
         batches = [(rows, example_batch(data.store, step, rows, data.tokenizer)) for rows in own_parts]
-        return [objective.mask(batch, step, rows, rule, seed=options.seed, rate=rate) for rows, batch in batches]
+        return [objective.mask(batch, step, rows, rule, seed=options.seed) for rows, batch in batches]
 
-    return built_ahead(tasks, build, options.device, setup.builders, data.store.is_local)
+    return built_ahead(setup.sampler.steps, build, options.device, setup.builders, data.store.is_local)
 
 
 def seconds_per_step(
@@ -108,7 +104,7 @@ def seconds_per_step(
     processes: Processes = SINGLE_PROCESS,
 ) -> float:
     """Seconds per step: the 25th percentile of a few steps on a copy of the module, robust against other load."""
-    trainer = Trainer(clone_module(module), losses, counts, options, processes)
+    trainer = Trainer(deepcopy(module), losses, counts, options, processes)
     times: list[float] = []
     batches = steps(0)
     while processes.broadcast(sum(times) < TIMED_SECONDS or len(times) < TIMED_STEPS):

@@ -12,7 +12,6 @@ from typing import Any
 
 from bothways.device import choose_device
 from bothways.errors import InputError, flag, format_count
-from bothways.model.checkpoint.changes.lengthen import LONG, longer_config
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.config import SIZES, EncoderConfig
 from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES
@@ -38,6 +37,7 @@ PAPER: Mapping[str, Any] = {  # all that a recipe sets
     "word_vectors": False,
 }
 STEPS = 1000  # without --steps or --minutes
+WARMUP, BETA_2 = 0.05, 0.98  # measured; of distillation, too
 MEASURED_WIDTH = 256  # hidden size of the trials that chose the learning rates
 PEAK_LEARNING_RATE = {"pre": 2e-3, "post": 1e-3}  # by the position of LayerNorm
 PEAK_CONTINUED = 5e-4  # with --from
@@ -80,10 +80,10 @@ def complete_settings(settings: Pretrain, config: EncoderConfig, tokens: int) ->
         passes = expected_tokens(settings, config) / max(1, tokens)
         defaults = {
             "learning_rate": float(f"{peak * (MEASURED_WIDTH / config.hidden_size) ** 0.8:.2g}"),
-            "warmup": 0.05,
+            "warmup": WARMUP,
             "mask_rate": 0.3 if settings.masking == "tokens" else 0.15,
             "dropout": 0.1 if passes > MANY_PASSES else 0.0,
-            "beta2": 0.98,
+            "beta2": BETA_2,
             "local_init": not settings.from_checkpoint,
             "word_vectors": not settings.from_checkpoint,
         }
@@ -117,7 +117,7 @@ def summary(settings: Pretrain, recipe: CompleteSettings, config: EncoderConfig)
         "word_vectors": "word vectors from co-occurrence" if recipe.word_vectors else "random word vectors",
         "local_init": "attention starts at neighbours" if recipe.local_init else "attention starts at random",
     }
-    chosen = [reason for name, reason in reasons.items() if getattr(settings, name) is None]
+    chosen = [reason for name, reason in reasons.items() if getattr(settings, name, None) is None]
     return f"recipe ({settings.recipe}): {model}; {', '.join(chosen) or 'all set'}"
 
 
@@ -137,9 +137,6 @@ def resolve_settings(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     if start:
         check_plain(start.model)
     family = FAMILIES[start.model_type if start else settings.family or DEFAULT_MODEL_TYPE]
-    if start and settings.lengthen:
-        longer_config(start, settings.max_length, settings.lengthen)  # checks that it can be
-        family = FAMILIES[LONG]
     objective, pairs = settings.objective, settings.pairs
     if objective == "auto":
         objective = default_objective(start, family)
@@ -159,7 +156,7 @@ def model_errors(
     objective, pairs, length = settings.objective, settings.pairs, settings.max_length
     if start:
         config = start.model.config
-        if not settings.lengthen and length > (most := config.max_position_embeddings):
+        if length > (most := config.max_position_embeddings):
             yield f"max_length ({length}) is more than the {most} positions of {settings.from_checkpoint}"
         if (config.direction != "both" or objective in ONE_WAY) and objective != (direction := config.direction):
             yield (
@@ -193,8 +190,8 @@ def run_errors(settings: Pretrain) -> Iterator[str]:
     objective, named = settings.objective, f"objective ({settings.objective})"
     if objective == "boundary" and settings.masking != "spans":
         yield f"{named} predicts spans from their boundaries; add {flag('masking', 'spans')}"
-    masks = (settings.masking, settings.mask_rate, settings.final_mask_rate)
-    if objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate, Pretrain.final_mask_rate):
+    masks = (settings.masking, settings.mask_rate)
+    if objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate):
         yield f"{named} masks nothing; leave out {flag('masking')} and {flag('mask_rate')}"
     if objective in ("replaced", "enhanced") and settings.shard:
         yield f"{named} shares weights between two modules, which cannot be sharded; leave out {flag('shard')}"

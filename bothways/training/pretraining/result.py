@@ -12,14 +12,16 @@ from bothways.log import logger
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.training_curves import draw_curves
 from bothways.model.checkpoint import checkpoint
-from bothways.model.checkpoint.changes.lengthen import copy_to_global_projections
 from bothways.training.distributed import Processes
 from bothways.training.pretraining.heldout import HeldOut, on_plateau
+from bothways.training.pretraining.initial_model import copy_to_global_projections
 from bothways.training.pretraining.modules import ReplacedTokenModel
 from bothways.training.pretraining.setup import PretrainingSetup
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_checkpoints import SavedCheckpoint
 from bothways.training.schedule import TrainingOptions
+
+THREAD_WATTS, GPU_WATTS = 10.0, 300.0  # power of a CPU thread and of a GPU, about
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,15 @@ def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> Pretraini
         copy_to_global_projections(setup.initial.model)
     checkpoint.save(replace(setup.initial, metadata={**run.origin, "heldout": figures}), run.directory / "model")
     draw_curves(run.metrics(), title=setup.title, levels=baseline_levels(figures)).write(run.directory / "curves.svg")
-    cost = compute_cost(setup.watts, run.directory, setup.options.device, processes.world_size)
+    cost = compute_cost(run.directory, setup.options.device, processes.world_size)
     run.update_metadata(heldout=figures, cost=cost, recipe=setup.recipe)
     return processes.broadcast(PretrainingResult(run.directory, run.directory / "model", figures, cost))
 
 
-def compute_cost(watts: float, directory: Path, device: torch.device, processes: int = 1) -> dict[str, Any]:
+def compute_cost(directory: Path, device: torch.device, processes: int = 1) -> dict[str, Any]:
     """Minutes of training, tokens, and an energy estimate (kWh) from the power per CPU thread or GPU."""
     last = read_metrics(directory)[-1]
-    units = 1 if device.type == "cuda" else torch.get_num_threads()
+    units, watts = (1, GPU_WATTS) if device.type == "cuda" else (torch.get_num_threads(), THREAD_WATTS)
     kwh = last["seconds"] * units * processes * watts / 3.6e6
     return {"minutes": last["seconds"] / 60, "tokens": last["tokens"], "kwh": kwh, "watts": watts}
 

@@ -1,13 +1,10 @@
-"""Set-up of a pre-training run: from its settings to model, sampler and training options.
-
-After this nothing reads the settings. Compilation takes half a minute; it pays on GPUs and wherever matrix products are
-fast (docs/LOG.md).
-"""
+"""Set-up of a pre-training run: from its settings to model, sampler and training options; after this nothing reads the
+settings."""
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -17,15 +14,11 @@ from torch import nn
 from bothways.device import choose_device, choose_dtype, retain_freed_memory
 from bothways.errors import InputError, format_count
 from bothways.log import logger
-from bothways.model import global_attention, heads, kernels, layout
 from bothways.model.checkpoint import checkpoint
-from bothways.model.checkpoint.changes.lengthen import lengthen
 from bothways.model.checkpoint.changes.new_head import encoder_only
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.config import NO_POOLER, SIZES, EncoderConfig
 from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES
-from bothways.model.layer import Layer
-from bothways.model.model import Model
 from bothways.settings.distill import Distill
 from bothways.settings.pretrain import Pretrain
 from bothways.settings.tables_in_memory import TableSource
@@ -33,7 +26,7 @@ from bothways.text.batch import Batch
 from bothways.text.batching import build_in_processes, prefetch
 from bothways.text.corpus.arrays import digest
 from bothways.text.corpus.documents import Corpus
-from bothways.text.corpus.masking import MaskRule
+from bothways.text.corpus.masking import MaskRule, MaskUnit
 from bothways.text.corpus.sampler import MixedSampler, StepRows, StepSampler
 from bothways.text.corpus.sentence_pairs import PairTask
 from bothways.text.tokenizer.tokenizer import Tokenizer
@@ -48,14 +41,22 @@ from bothways.training.pretraining.initial_model import (
     new_model,
 )
 from bothways.training.pretraining.objectives import PretrainingObjective, build_objective
-from bothways.training.pretraining.recipes import PAPER, STEPS, CompleteSettings, complete_settings, summary
+from bothways.training.pretraining.recipes import (
+    BETA_2,
+    PAPER,
+    STEPS,
+    WARMUP,
+    CompleteSettings,
+    complete_settings,
+    summary,
+)
 from bothways.training.pretraining.text_data import PretrainingData, Text, Vocabulary, hold_out
 from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
 from bothways.training.schedule import TrainingOptions
 
 # Settings that go on as they are.
-KEPT = ("gradient_accumulation", "keep_checkpoints", "resume", "tensorboard", "watts")
+KEPT = ("gradient_accumulation", "resume", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,7 @@ class PretrainingSetup:
 
     module: the model of `initial` or a module that contains it. title: of the curves. recipe: hyperparameters by name.
     has_untrained_globals: see the function in initial_model.py. gradient_accumulation: micro-batches of a step, or more
-    if there are more processes. watts: power of one processor thread, or of the GPU. builders: processes that build
-    batches ahead for a GPU; 0: a thread.
+    if there are more processes. builders: processes that build batches ahead for a GPU; 0: a thread.
     """
 
     initial: Checkpoint
@@ -103,10 +103,8 @@ class PretrainingSetup:
     options: TrainingOptions
     length: Length
     gradient_accumulation: int
-    keep_checkpoints: int
     resume: bool
     tensorboard: bool
-    watts: float
     builders: int = 0
 
     def open_checkpoints(
@@ -115,9 +113,7 @@ class PretrainingSetup:
         """The run's checkpoints, and the one to resume from, to whose step the metrics are truncated."""
         vocabulary = digest(data.tokenizer.tokens)
         order = {"text": data.store.fingerprint, "heldout": data.unseen.fingerprint, "vocabulary": vocabulary}
-        checkpoints = Checkpoints(
-            run.directory, keep=self.keep_checkpoints, order=order, processes=processes, memo=self.sampler.counts
-        )
+        checkpoints = Checkpoints(run.directory, order=order, processes=processes, memo=self.sampler.counts)
         saved = checkpoints.load_latest(self.options.dtype) if self.resume else None
         if saved:
             self.sampler.restore(saved.state["memo"])
@@ -187,11 +183,8 @@ def build_setup(
     if start is None:
         initial = new_model(config, settings.family or DEFAULT_MODEL_TYPE, objective, initialization, data)
     else:
-        longer = lengthen(start, settings.max_length, settings.lengthen) if settings.lengthen else start
-        initial = continue_from(longer, objective, initialization, data)
+        initial = continue_from(start, objective, initialization, data)
     module = module_to_train(initial.model, objective, initialization, data)
-    if complete.compile:
-        compile_layers(initial.model)
     sampler = data.sampler(complete.max_length, objective.pairs, seed=complete.seed, batch_tokens=complete.batch_tokens)
     return PretrainingSetup(
         initial=initial,
@@ -200,8 +193,17 @@ def build_setup(
         sampler=sampler,
         title=f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}",
         recipe={name: getattr(complete, name) for name in PAPER},
-        has_untrained_globals=has_untrained_globals(initial, None if settings.lengthen else start),
-        **common_setup(complete, data, device, build),
+        has_untrained_globals=has_untrained_globals(initial, start),
+        **common_setup(
+            complete,
+            data,
+            device,
+            build,
+            pairs=complete.pairs,
+            masking=complete.masking,
+            warmup=complete.warmup,
+            beta2=complete.beta2,
+        ),
     )
 
 
@@ -210,22 +212,27 @@ def common_setup(
     data: PretrainingData,
     device: torch.device,
     build_heldout: Callable[[PairTask], PretrainingObjective],
+    *,
+    pairs: PairTask = "none",
+    masking: MaskUnit = "tokens",
+    warmup: float = WARMUP,
+    beta2: float = BETA_2,
 ) -> dict[str, Any]:
-    """How pre-training and distillation train and measure. build_heldout: the objective on held-out text."""
-    final_rate = settings.final_mask_rate if isinstance(settings, Pretrain) else None
+    """How pre-training and distillation train and measure; the defaults are those of distillation. build_heldout: the
+    objective on held-out text."""
     return dict(
-        rule=MaskRule.from_tokenizer(data.tokenizer, settings.mask_rate, settings.masking, final_rate),
+        rule=MaskRule.from_tokenizer(data.tokenizer, settings.mask_rate, masking),
         heldout=HeldOut(
             data.unseen,
             data.heldout,
             data.tokenizer,
             settings.max_length,
-            pairs=settings.pairs,
+            pairs=pairs,
             objective=build_heldout,
             frequencies=data.frequencies,
             most=settings.heldout_examples,
         ),
-        options=build_options(settings, device),
+        options=replace(build_options(settings, device), warmup=warmup, beta2=beta2),
         length=Length(settings.steps, settings.minutes),
         builders=num_builders(device),
         **{name: getattr(settings, name) for name in KEPT},
@@ -234,10 +241,7 @@ def common_setup(
 
 def new_config(settings: Pretrain) -> EncoderConfig:
     """Config of a new model, except its vocabulary and dropout."""
-    config = SIZES[settings.model].replace(
-        max_position_embeddings=settings.max_length,
-        initializer_range=settings.initializer_range,
-    )
+    config = SIZES[settings.model].replace(max_position_embeddings=settings.max_length)
     config = FAMILIES[settings.family or DEFAULT_MODEL_TYPE].new_config(config)
     if settings.objective == "forward":
         return config.replace(direction="forward")
@@ -255,7 +259,7 @@ def build_options(settings: CompleteSettings | Distill, device: torch.device) ->
     named_alike = {field.name for field in fields(TrainingOptions)} & vars(settings).keys()
     changed = {"steps": settings.steps or STEPS, "device": device, "dtype": choose_dtype(settings.dtype, device)}
     options = {name: getattr(settings, name) for name in named_alike} | changed
-    return TrainingOptions(**options, compile_warmup=settings.compile)
+    return TrainingOptions(**options)
 
 
 def num_builders(device: torch.device) -> int:
@@ -265,8 +269,8 @@ def num_builders(device: torch.device) -> int:
 
 
 def built_ahead(
-    tasks: Callable[[int], Iterator[tuple[int, StepRows]]],
-    build: Callable[[tuple[int, StepRows]], Sequence[Batch]],
+    tasks: Callable[[int], Iterator[StepRows]],
+    build: Callable[[StepRows], Sequence[Batch]],
     device: torch.device,
     builders: int,
     is_local: bool = True,
@@ -281,27 +285,3 @@ def built_ahead(
     if builders:
         return lambda first: build_in_processes(build, tasks(first), builders)
     return lambda first: prefetch(map(build, tasks(first)))
-
-
-def compile_layers(model: Model) -> None:
-    """Compile the token-wise parts of each layer, in place, once for all layers and any number of tokens.
-
-    The compiled code depends on the first batch, so reproducible runs need the same first batch.
-    """
-    for owner, name in (
-        (layout.Bucketed, "attend"),
-        (layout.Varlen, "attend"),
-        (global_attention.Pattern, "attend"),
-        (global_attention.RandomBlockAttention, "attend_in_blocks"),
-        (global_attention.GlobalAttention, "attend_globally"),
-        (kernels, "apply_dropout"),
-    ):
-        function = getattr(owner, name)
-        if not getattr(function, "_torchdynamo_disable", False):
-            setattr(owner, name, torch.compiler.disable(function))
-    for layer in model.encoder.modules():
-        if isinstance(layer, Layer):
-            layer.compile(dynamic=True)
-    for head in model.heads.values():
-        if isinstance(head, heads.MaskedLMHead):
-            head.compile(dynamic=True)

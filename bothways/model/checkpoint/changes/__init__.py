@@ -19,7 +19,6 @@ CHANGES = LazyTable[Callable[..., Any]](
         "new-head": "new_head:with_head",
         "heads": "new_head:with_heads",
         "encoder": "new_head:encoder_only",
-        "lengthen": "lengthen:lengthen",
         "int8": "pack:with_int8",
         "pack": "pack:with_packed",
         "merge": "pack:with_merged",

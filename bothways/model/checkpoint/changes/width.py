@@ -36,8 +36,7 @@ def check_can_project(config: EncoderConfig) -> None:
     if narrow_table or not learned or not plain_layers:
         raise InputError(
             "only models with BERT's layers (norm after the residual, learned positions) can start a student of "
-            f"another width; use {flag('start', 'random')}, or the teacher's {flag('hidden_size')} and "
-            f"{flag('intermediate_size')}"
+            f"another width; use the teacher's {flag('hidden_size')}, or name another start with {flag('student')}"
         )
 
 

@@ -22,10 +22,8 @@ from bothways.model.states import plain_encoder
 from bothways.settings.distill import Distill
 from bothways.text.batch import Batch
 from bothways.text.corpus.sampler import MixedSampler
-from bothways.text.corpus.sentence_pairs import PairTask
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes
-from bothways.training.pretraining.distillation.losses import default_relation_heads
 from bothways.training.pretraining.distillation.objective import (
     OF_PASSAGES,
     Distillation,
@@ -51,7 +49,8 @@ from bothways.training.run import Callbacks, Run
 
 VECTOR_WEIGHT = 10.0  # of text vectors, beside masked words: a distance of 0.1 then counts as one nat
 SAMPLE_TOKENS = 32_768  # of text to fit a projection
-LONG = 512  # tokens of a long example
+LONG = 512  # most tokens of a long example
+LONG_EXAMPLES = 0.2  # fraction of the steps with long examples
 BRIEF = 32  # tokens of a brief one: mostly a single sentence, as people write around a gap
 CYCLE = 20  # steps in which kinds of examples take turns
 STUDENT, BASIS = "student", "basis.safetensors"
@@ -108,14 +107,13 @@ def make_plan(settings: Distill) -> DistillationPlan:
         keep_layers=settings.keep_layers,
         num_layers=settings.layers,
         hidden_size=settings.hidden_size,
-        intermediate_size=settings.intermediate_size,
-        random=settings.start == "random",
     )
     models = [teacher, *([checkpoint.load(settings.student)] if settings.student else [])]
     positions = min(loaded.model.config.max_position_embeddings for loaded in models)
-    for name in ("max_length", "long_length"):
-        if (value := getattr(settings, name) or 0) > positions:
-            raise InputError(f"{name} ({value}) is more than the {positions} positions of teacher and student")
+    if settings.max_length > positions:
+        raise InputError(
+            f"max_length ({settings.max_length}) is more than the {positions} positions of teacher and student"
+        )
     return DistillationPlan(teacher, weights, student, positions)
 
 
@@ -142,42 +140,32 @@ def choose_weights(settings: Distill, teacher: Checkpoint) -> Weights:
     learns_words, vectors = settings.purpose != "vectors", settings.vectors
     if vectors is None:
         vectors = VECTOR_WEIGHT if settings.purpose != "words" else 0.0
-    passage_vectors = settings.passage_vectors
-    if passage_vectors is None:  # passages are read with masks anyway if words are learned
-        passage_vectors = vectors if learns_words else 0.0
+    passage_vectors = vectors if learns_words else 0.0  # passages are read with masks anyway if words are learned
     of_passages = {name: getattr(settings, name) for name in OF_PASSAGES}
     weights = Weights(learns_words, vectors=vectors, passage_vectors=passage_vectors, **of_passages)
     if weights.logits and "masked_words" not in teacher.model.heads:
         raise InputError(f"logits ({weights.logits:g}): {settings.teacher} has no masked-word head; leave them out")
-    if not learns_words and not weights.of_passages and not weights.vectors and not passage_vectors:
+    if not learns_words and not weights.of_passages and not weights.vectors:
         raise InputError(f"vectors (0): nothing is left to learn; leave it out, or use {flag('purpose', 'words')}")
-    if settings.pairs != "none" and not learns_words:
-        raise InputError(f"pairs ({settings.pairs}) needs {flag('purpose', 'words')} or both")
     return weights
 
 
 def build_sampler(settings: Distill, positions: int, data: PretrainingData) -> MixedSampler:
-    """Steps of short examples, half of them pairs if the settings say so and a quarter brief, and of long ones.
+    """Steps of short examples, a quarter of them brief, and of long ones.
 
     positions: longest input of teacher and student.
     """
-    short, long = settings.max_length, settings.long_length or min(positions, LONG)
-    kinds: list[tuple[PairTask, int]] = [
-        ("none", short),
-        (settings.pairs, short),
-        ("none", long),
-        ("none", min(short, BRIEF)),
-    ]
+    short, long = settings.max_length, min(positions, LONG)
     samplers = [
-        data.sampler(length, pairs, seed=settings.seed + index, batch_tokens=settings.batch_tokens)
-        for index, (pairs, length) in enumerate(kinds)
+        data.sampler(length, "none", seed=settings.seed + index, batch_tokens=settings.batch_tokens)
+        for index, length in enumerate((short, short, long, min(short, BRIEF)))
     ]
-    return MixedSampler(samplers, build_cycle(settings.long_examples if long > short else 0.0))
+    return MixedSampler(samplers, build_cycle(LONG_EXAMPLES if long > short else 0.0))
 
 
 def build_cycle(long_examples: float) -> list[int]:
-    """Kinds of the steps of a cycle: short pairs (1), short single texts (0) and brief ones (3) in turn, and this
-    fraction of long examples (2), evenly spread."""
+    """Kinds of the steps of a cycle: short examples (1 and 0, each in an order of its own) and brief ones (3) in turn,
+    and this fraction of long examples (2), evenly spread."""
     counts = [int(round(step * long_examples, 9)) for step in range(CYCLE + 1)]
     are_long = [after > before for before, after in itertools.pairwise(counts)]
     short = itertools.cycle((1, 0, 1, 3))
@@ -193,20 +181,13 @@ def build_setup(
     device: torch.device,
 ) -> PretrainingSetup:
     """Everything that training takes. initial: the student; basis_HS: see `initial_student`."""
-    size, teacher_size = initial.model.config.hidden_size, plan.teacher.model.config.hidden_size
-    heads = settings.relation_heads or default_relation_heads(size, teacher_size)
-    if size % heads or teacher_size % heads:
-        raise InputError(f"relation_heads ({heads}) must divide the hidden sizes {size} and {teacher_size}")
     taught = DistillationTeacher(
         plan.teacher.model,
         TeacherIds(data.tokenizer, plan.teacher.need_tokenizer()),
         pooling=initial.pooling or "mean",
         basis_HS=basis_HS,
-        relation_heads=heads,
-        layer=settings.relation_layer,
-        temperature=settings.temperature,
     )
-    objective = Distillation(settings.pairs, plan.weights, taught, data.store)
+    objective = Distillation(plan.weights, taught, data.store)
     logger.info(f"losses: {plan.weights.describe()}")
     return PretrainingSetup(
         initial=initial,
@@ -215,7 +196,7 @@ def build_setup(
         sampler=build_sampler(settings, plan.positions, data),
         title=f"Distillation from {settings.teacher.name}",
         recipe={"weights": asdict(plan.weights), "layers": plan.student.layers},
-        **common_setup(settings, data, device, lambda pairs: Distillation(pairs, plan.weights, taught, data.unseen)),
+        **common_setup(settings, data, device, lambda _: Distillation(plan.weights, taught, data.unseen)),
     )
 
 
@@ -247,16 +228,14 @@ def initial_student(settings: Distill, plan: DistillationPlan, data: Pretraining
     teacher, weights, tokenizer = plan.teacher, plan.weights, data.tokenizer
     ids_V = torch.from_numpy(TeacherIds(tokenizer, teacher.need_tokenizer()).ids_V)
     sample = sample_batches(build_sampler(settings, plan.positions, data), data)
-    heads = PretrainingObjective(settings.pairs).heads if weights.words else {}
+    heads = PretrainingObjective().heads if weights.words else {}
     if settings.student:
         start, basis_HS = checkpoint.load(settings.student), None
         if start.need_tokenizer().vocab != tokenizer.vocab:
             raise InputError(f"the student's vocabulary differs from the teacher's; leave out {flag('student')}")
-        initial = with_heads(start, heads, dropout=settings.dropout, seed=settings.seed)
+        initial = with_heads(start, heads, dropout=0.0, seed=settings.seed)
     else:
-        initial, basis_HS = build_student(
-            teacher, plan.student, tokenizer, ids_V, heads, sample, seed=settings.seed, dropout=settings.dropout
-        )
+        initial, basis_HS = build_student(teacher, plan.student, tokenizer, ids_V, heads, sample, seed=settings.seed)
     size, teacher_size = initial.model.config.hidden_size, teacher.model.config.hidden_size
     if basis_HS is None and weights.vectors and size > teacher_size:
         raise InputError(

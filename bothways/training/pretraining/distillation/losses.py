@@ -1,8 +1,7 @@
-"""Distillation losses as (sum, count): relations, attention, hidden states, logits, text vectors.
+"""Distillation losses as (sum, count): relations and hidden states.
 
-Ragged batches: relations and attention are between the tokens of the same text. Letters: T tokens of all texts, H
-hidden size (of student or teacher), R relation heads, D head size, n texts of S tokens in a bucket, N texts, M masked
-positions, V vocabulary.
+Ragged batches: relations are between the tokens of the same text. Letters: T tokens of all texts, H hidden size (of
+student or teacher), R relation heads, D head size, n texts of S tokens in a bucket, N texts.
 """
 
 import math
@@ -26,39 +25,24 @@ def relation_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, n
     """
     total = student_T3H.new_zeros((), dtype=torch.float32)
     for part in range(3):
-        student_states, teacher_states = (student_T3H[:, part],) * 2, (teacher_T3H[:, part],) * 2
-        for bucket, student, teacher in relation_scores(student_states, teacher_states, lengths_N, num_heads):
+        for bucket, student, teacher in relation_scores(
+            student_T3H[:, part], teacher_T3H[:, part], lengths_N, num_heads
+        ):
             log_student, log_teacher = F.log_softmax(student, -1), F.log_softmax(teacher, -1)
             divergence = (log_teacher.exp() * (log_teacher - log_student)).sum(-1)
             total = total + _sum_of_tokens(bucket, divergence)
     return total / num_heads, len(student_T3H)
 
 
-def attention_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, num_heads: int) -> Loss:
-    """Squared error of the attention scores q k^T / sqrt(D), before the softmax (TinyBERT, Jiao 2020, eq. 7).
-
-    Mean over heads and keys, sum over queries. num_heads: that of both, or another number that divides both hidden
-    sizes.
-    """
-    total = student_T3H.new_zeros((), dtype=torch.float32)
-    student_states, teacher_states = ((x_T3H[:, 0], x_T3H[:, 1]) for x_T3H in (student_T3H, teacher_T3H))
-    for bucket, student, teacher in relation_scores(student_states, teacher_states, lengths_N, num_heads):
-        is_key = 1.0 if bucket.key_mask is None else bucket.key_mask.float()
-        num_keys = bucket.size if bucket.key_mask is None else bucket.key_mask.float().sum(-1)
-        error = ((student - teacher).square() * is_key).sum(-1) / num_keys
-        total = total + _sum_of_tokens(bucket, error)
-    return total / num_heads, len(student_T3H)
-
-
 def relation_scores(
-    student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor], lengths_N: Tensor, num_heads: int
+    student_TH: Tensor, teacher_TH: Tensor, lengths_N: Tensor, num_heads: int
 ) -> Iterator[tuple[Bucket, Tensor, Tensor]]:
-    """Scores q k^T / sqrt(D) for each bucket, float32 [R, n, S, S]. student, teacher: their q and k, [T, H]."""
-    for bucket in build_buckets(lengths_N.tolist(), student[0].device):
+    """Scores x x^T / sqrt(D) for each bucket, float32 [R, n, S, S]."""
+    for bucket in build_buckets(lengths_N.tolist(), student_TH.device):
         scores = []
-        for pair in (student, teacher):
-            q, k = (bucket.gather(x_TH.view(len(x_TH), num_heads, -1)) for x_TH in pair)
-            products = (q @ k.mT).float() / math.sqrt(q.shape[-1])
+        for x_TH in (student_TH, teacher_TH):
+            x = bucket.gather(x_TH.view(len(x_TH), num_heads, -1))
+            products = (x @ x.mT).float() / math.sqrt(x.shape[-1])
             scores.append(products if bucket.key_mask is None else products.masked_fill(~bucket.key_mask, MASKED))
         yield bucket, scores[0], scores[1]
 

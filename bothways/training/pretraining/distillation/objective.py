@@ -1,8 +1,8 @@
 """Distillation objective: masked words, next sentence, and the teacher's outputs for the same text.
 
-The teacher reads the masked passages in the student's pieces (logits, hidden states, attention, relations), the
-passages before masking in its own pieces (passage vectors), and texts cut from them (vectors). It runs in every step
-and is not trained.
+The teacher reads the masked passages in the student's pieces (logits, hidden states, relations), the passages before
+masking in its own pieces (passage vectors), and texts cut from them (vectors). It runs in every step and is not
+trained.
 
 Letters: T tokens, M masked positions, N texts, H hidden size of the teacher, S of the student.
 """
@@ -22,7 +22,6 @@ from bothways.rng import Purpose, derive_seed
 from bothways.text.batch import Batch
 from bothways.text.corpus.masking import MaskRule
 from bothways.text.corpus.sampler import StepRows
-from bothways.text.corpus.sentence_pairs import PairTask
 from bothways.text.corpus.store import TokenStore
 from bothways.training.losses import Loss, logits_loss, vector_distance
 from bothways.training.pretraining.distillation import losses
@@ -37,10 +36,11 @@ from bothways.training.pretraining.distillation.texts import (
 from bothways.training.pretraining.objectives import Predictions, PretrainingObjective
 
 COSINES = {"vectors": "vector_cosine", "passage_vectors": "passage_cosine"}  # figures by loss
+TEMPERATURE = 2.0  # of the softmax of logits
 WHOLE_TEXTS = 0.25  # fraction of the texts that are also read whole, if words are learned too
 
 
-OF_PASSAGES = ("relations", "hidden_states", "attention", "last_state", "logits")  # losses on masked passages
+OF_PASSAGES = ("relations", "hidden_states", "logits")  # losses on masked passages
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,6 @@ class Weights:
     words: bool
     relations: float = 0.0
     hidden_states: float = 0.0
-    attention: float = 0.0
-    last_state: float = 0.0
     logits: float = 0.0
     vectors: float = 0.0
     passage_vectors: float = 0.0
@@ -77,16 +75,13 @@ class Weights:
 class DistillationTeacher:
     """The frozen teacher. basis_HS: directions of its text vectors that the student's vectors follow; None: all.
 
-    ids: its ids for the student's tokens. layer: whose relations are taught.
+    ids: its ids for the student's tokens.
     """
 
     model: Model
     ids: TeacherIds
     pooling: str
     basis_HS: Tensor | None
-    relation_heads: int
-    layer: int
-    temperature: float
 
     def __post_init__(self) -> None:
         self.model.eval().requires_grad_(False)
@@ -133,10 +128,10 @@ class Student(nn.Module):
 
 
 class Distillation(PretrainingObjective):
-    """Masked words (and next sentence) together with losses from a teacher. store: the text that rows refer to."""
+    """Masked words together with losses from a teacher. store: the text that rows refer to."""
 
-    def __init__(self, pairs: PairTask, weights: Weights, teacher: DistillationTeacher, store: TokenStore) -> None:
-        super().__init__(pairs)
+    def __init__(self, weights: Weights, teacher: DistillationTeacher, store: TokenStore) -> None:
+        super().__init__()
         self.weights, self.teacher, self.store = weights, teacher, store
 
     @property
@@ -144,13 +139,11 @@ class Distillation(PretrainingObjective):
         return super().heads if self.weights.words else {}
 
     def module(self, model: Model, seed: int) -> nn.Module:
-        needs_map = bool({"hidden_states", "last_state"} & self.weights.of_passages.keys())
+        needs_map = bool(self.weights.hidden_states)
         size, basis_HS = self.teacher.model.config.hidden_size, self.teacher.basis_HS
         return Student(model, size, needs_map=needs_map, basis_HS=basis_HS, seed=seed)
 
-    def mask(
-        self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int, rate: float | None = None
-    ) -> Batch:
+    def mask(self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int) -> Batch:
         """Mask the passages, and attach texts cut from them. Only the texts, if words are not learned."""
         longest = self.teacher.model.config.max_position_embeddings
         texts = teacher_texts = passages = None
@@ -162,7 +155,7 @@ class Distillation(PretrainingObjective):
         if self.weights.passage_vectors:
             passages = teacher_passages(batch, self.teacher.ids, longest)
         if self.reads_passages:
-            batch = super().mask(batch, step, rows, rule, seed=seed, rate=rate)
+            batch = super().mask(batch, step, rows, rule, seed=seed)
         return DistillationBatch(**vars(batch), texts=texts, teacher_texts=teacher_texts, teacher_passages=passages)
 
     @property
@@ -214,36 +207,23 @@ class Distillation(PretrainingObjective):
         level = [round(index * teacher_depth / depth) for index in range(depth + 1)]
         by_name: dict[str, Loss] = {}
         if "relations" in wanted:
-            layer = self.teacher.layer % teacher_depth
+            heads = losses.default_relation_heads(student.config.hidden_size, teacher.config.hidden_size)
             own_T3H = queries_keys_values(student, depth - 1, states.layers[depth - 1])
-            taught_T3H = queries_keys_values(teacher, layer, target.layers[layer])
-            by_name["relations"] = losses.relation_loss(own_T3H, taught_T3H, batch.lengths, self.teacher.relation_heads)
+            taught_T3H = queries_keys_values(teacher, teacher_depth - 1, target.layers[teacher_depth - 1])
+            by_name["relations"] = losses.relation_loss(own_T3H, taught_T3H, batch.lengths, heads)
         if "hidden_states" in wanted:
             pairs = [
                 losses.hidden_state_loss(module.map(states.layers[i]), target.layers[level[i]])
                 for i in range(depth + 1)
             ]
             by_name["hidden_states"] = mean_loss(pairs)
-        if "attention" in wanted:
-            pairs = [
-                losses.attention_loss(
-                    queries_keys_values(student, i, states.layers[i]),
-                    queries_keys_values(teacher, level[i + 1] - 1, target.layers[level[i + 1] - 1]),
-                    batch.lengths,
-                    self.teacher.relation_heads,
-                )
-                for i in range(depth)
-            ]
-            by_name["attention"] = mean_loss(pairs)
-        if "last_state" in wanted:
-            by_name["last_state"] = vector_distance(module.map(states.last_TH), target.last_TH)
         if "logits" in wanted:
             assert batch.masked_positions is not None
             student_MV = student.word_scores(states.last_TH[batch.masked_positions])
             teacher_MV = teacher.word_scores(target.last_TH[batch.masked_positions])[
                 :, torch.from_numpy(self.teacher.ids.ids_V).to(student_MV.device)
             ]
-            by_name["logits"] = logits_loss(student_MV, teacher_MV, self.teacher.temperature)
+            by_name["logits"] = logits_loss(student_MV, teacher_MV, TEMPERATURE)
         return by_name
 
     def _vector_loss(self, module: Student, batch: DistillationBatch) -> Loss:

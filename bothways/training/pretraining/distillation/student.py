@@ -1,4 +1,4 @@
-"""Initial student: kept layers of the teacher, the teacher projected to another width, or random weights."""
+"""Initial student: kept layers of the teacher, or the teacher projected to another width."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,10 +25,9 @@ class StudentPlan:
     layers: tuple[int, ...]
     hidden_size: int
     intermediate_size: int
-    random: bool
 
-    def config(self, teacher: EncoderConfig, tokenizer: Tokenizer, dropout: float) -> EncoderConfig:
-        return with_dropout(teacher, dropout).replace(
+    def config(self, teacher: EncoderConfig, tokenizer: Tokenizer) -> EncoderConfig:
+        return with_dropout(teacher, 0.0).replace(
             num_hidden_layers=len(self.layers),
             hidden_size=self.hidden_size,
             intermediate_size=self.intermediate_size,
@@ -47,8 +46,6 @@ def plan_student(
     keep_layers: Sequence[int],
     num_layers: int | None,
     hidden_size: int | None,
-    intermediate_size: int | None,
-    random: bool,
 ) -> StudentPlan:
     """Check the sizes of the student and fill in those that are not set (InputError)."""
     depth = teacher.num_hidden_layers
@@ -62,15 +59,14 @@ def plan_student(
             f"hidden_size ({hidden}) must be a multiple of the teacher's head size {teacher.head_size}, at most "
             f"{teacher.hidden_size}"
         )
-    inner = intermediate_size or teacher.intermediate_size * hidden // teacher.hidden_size
-    if inner > teacher.intermediate_size:
-        raise InputError(f"intermediate_size ({inner}) is more than the {teacher.intermediate_size} of the teacher")
-    plan = StudentPlan(tuple(keep_layers) or evenly_spaced(count, depth), hidden, inner, random)
-    if not random and not plan.keeps_width(teacher):
+    inner = teacher.intermediate_size * hidden // teacher.hidden_size
+    plan = StudentPlan(tuple(keep_layers) or evenly_spaced(count, depth), hidden, inner)
+    if not plan.keeps_width(teacher):
         check_can_project(teacher)
-    if count < depth and not random and (teacher.full_attention_every > 1 or teacher.num_layer_groups):
+    if count < depth and (teacher.full_attention_every > 1 or teacher.num_layer_groups):
         raise InputError(
-            f"the layers of this teacher differ in attention or share weights; use {flag('start', 'random')}"
+            f"the layers of this teacher differ in attention or share weights; keep all {depth}, or name another start "
+            f"with {flag('student')}"
         )
     return plan
 
@@ -89,21 +85,18 @@ def build_student(
     sample: Sequence[Batch],
     *,
     seed: int,
-    dropout: float,
 ) -> tuple[Checkpoint, Tensor | None]:
     """The student, and the basis of its hidden states in the teacher's, [H, S]; None if it has none or the same.
 
     sample: batches of the student's ids, used to fit a projection.
     """
     source = teacher.model
-    config = plan.config(source.config, tokenizer, dropout)
+    config = plan.config(source.config, tokenizer)
     model, basis_HS = new_model(config, heads, seed, pooler=not heads and source.pooler is not None), None
     if "masked_words" in heads and "masked_words" not in source.heads:
         start_head_at_words(model)
     origin = f"layers {', '.join(map(str, plan.layers))} of the teacher"
-    if plan.random:
-        origin = "random weights"
-    elif plan.keeps_width(source.config):
+    if plan.keeps_width(source.config):
         copy_weights(source, model, plan.layers, ids_V)
     else:
         basis_HS = project(source.eval(), model.eval(), plan.layers, ids_V, sample)
