@@ -16,7 +16,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "bothways"
 DATA = {"pretrained", "sample"}  # folders without code
 BUDGET = {
-    "lines": 50_000,
+    "lines": 51_700,
     "files": 316,
     "doors": 11,
     "lines of the longest function": 58,

@@ -85,8 +85,6 @@ class Adapters:
     (Hu 2022), or all biases (Ben Zaken 2022)."""
     rank: int = option(TRAINING, default=8, least=1, most=1024)
     """With --adapter lora: rank of the added matrices."""
-    lora_alpha: float | None = option(TRAINING, default=None, least=0.001)
-    """With --adapter lora: the added product is scaled by this / rank. [twice the rank]"""
 
 
 @settings

@@ -34,7 +34,6 @@ class FineTuneOptions(TypedDict, total=False):
     encoding: str | None
     adapter: Literal["lora", "bitfit"] | None
     rank: int
-    lora_alpha: float | None
     dev: Table | None
     test: Table | None
     on_error: Literal["stop", "skip"]

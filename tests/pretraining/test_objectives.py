@@ -22,7 +22,6 @@ from bothways.settings import Export, Pretrain
 from bothways.shrink.export import export
 from bothways.text.batch import Batch
 from bothways.text.tokenizer.tokenizer import Tokenizer
-from bothways.training.optimizer import layer_depths
 from bothways.training.pretraining import pretrain
 from bothways.training.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel, runs
 from bothways.training.pretraining.objectives import build_objective
@@ -461,11 +460,3 @@ def test_one_way_models_do_not_fill_masks_or_pool_cls(case, trained):
         model.fill("the [MASK]")
     with pytest.raises(InputError, match="pooling .cls."):
         model.embed(["the king"], pooling="cls")
-
-
-def test_every_layer_of_two_halves_has_its_depth(make_model):
-    model = make_model("bert", {"masked_words": 0}, direction="halves", num_attention_heads=4, embedding_size=12)
-    depths = layer_depths([name for name, _ in model.named_parameters()])
-    depth_of = {name: depth for name, depth in depths.items() if "layers." in name}
-    assert sorted(set(depth_of.values())) == [1, 2, 3] and len(depth_of) == 2 * 3 * 12
-    assert {depth for name, depth in depths.items() if name not in depth_of} == {0, 4}

@@ -307,7 +307,7 @@ def add_adapter(settings: FineTune, pretrained: Checkpoint) -> AddAdapter | None
     spec = AdapterSpec(
         settings.adapter,
         rank=settings.rank,
-        alpha=2.0 * settings.rank if settings.lora_alpha is None else settings.lora_alpha,
+        alpha=2.0 * settings.rank,
         base=str(Path(base).resolve()) if Path(base).exists() else base,
     )
     family = FAMILIES[pretrained.model_type]
