@@ -3,8 +3,8 @@ or refused in one line."""
 
 import pytest
 
-from tests.checkpoint.test_fuzz_checkpoints import FILES, check, make_checkpoint
 from tests.conftest import make_model, tokenizer  # noqa: F401 (fixtures)
+from tests.model.checkpoint.test_fuzz_checkpoints import FILES, check, make_checkpoint
 
 pytestmark = pytest.mark.timeout(3600)
 NUMBER = 100_000

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.tokenizer.conftest import write_sentencepiece
-from tests.tokenizer.test_fuzz_tokenizers import KINDS, check, make_directory
+from tests.text.tokenizer.conftest import write_sentencepiece
+from tests.text.tokenizer.test_fuzz_tokenizers import KINDS, check, make_directory
 
 
 @pytest.mark.parametrize("kind", KINDS)

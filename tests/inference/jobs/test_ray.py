@@ -124,7 +124,7 @@ def test_models_are_stages_of_a_pipeline_as_in_the_guide(cluster, make_model, to
     from bothways.model.checkpoint import checkpoint
     from bothways.model.checkpoint.contents import Checkpoint
 
-    page = (Path(__file__).parents[2] / "docs" / "guide" / "scale.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "scale.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
     texts = [f"the cat {n}" for n in range(6)]
     (tmp_path / "texts").mkdir()

@@ -20,7 +20,7 @@ from bothways.errors import InputError
 from bothways.text.corpus import encode as module
 from bothways.text.corpus.encode import encode, sentences
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 MARKS = [chr(point) for point in range(0x250, 0x1000) if unicodedata.combining(chr(point))]
 
 

@@ -12,7 +12,7 @@ from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 
 pytestmark = pytest.mark.slow
-GUIDE = Path(__file__).parent.parent.parent / "docs/guide/finetuning.md"
+GUIDE = Path(__file__).parent.parent.parent.parent / "docs/guide/finetuning.md"
 
 
 @pytest.fixture

@@ -226,7 +226,7 @@ def test_the_hash_seed_does_not_change_a_vocabulary():
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
-            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[3])},
             capture_output=True,
             text=True,
             check=True,

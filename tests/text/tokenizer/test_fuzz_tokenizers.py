@@ -341,7 +341,7 @@ def test_half_a_character_in_a_vocabulary_is_refused(tmp_path, make_sentencepiec
 
 @pytest.mark.slow
 def test_a_damaged_table_of_normalizations_is_one_line_for_the_text_that_shows_it(tmp_path, make_sentencepiece):
-    from tests.tokenizer.conftest import CHARSMAP
+    from tests.text.tokenizer.conftest import CHARSMAP
 
     special_tokens = ["<pad>", "<unk>", *SPECIAL_TOKENS[2:]]
     pieces = [*((one, 0.0) for one in special_tokens), (METASPACE, -2.0), ("a", -3.0)]

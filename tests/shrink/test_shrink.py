@@ -13,8 +13,8 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.int8 import is_int8
 from bothways.settings import Shrink
 from bothways.shrink.prune import shrink
-from tests.compression.conftest import with_drops
 from tests.pictures import charts_of
+from tests.shrink.conftest import with_drops
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 BYTES_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
 ALBERT_SPECIALS = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
 DEBERTA_SPECIALS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]

@@ -20,7 +20,7 @@ from bothways.tasks.classify import Classification
 from bothways.text.batch import Batch
 from bothways.text.data.split_tables import read_tables
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
-from tests.compression.conftest import with_drops
+from tests.shrink.conftest import with_drops
 
 TEXTS = ["the cat sat on the mat", "a dog", "dogs ran and ran and sat on the mat , the cat", "b"]
 

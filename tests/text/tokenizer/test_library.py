@@ -26,7 +26,7 @@ from bothways.text.corpus.sentence_pairs import make_examples, to_batch
 from bothways.text.corpus.store import build_in_memory, open_or_build
 from bothways.training.pretraining.text_data import extend_vocabulary
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 FACETS = {"ids": "ids", "offsets": "offsets", "word_ids": "word_ids", "segment_ids": "type_ids"}
 FACETS |= {"sequence_ids": "sequence_ids"}
 CLASSES = {"roberta": "RobertaTokenizer", "xlm_roberta": "XLMRobertaTokenizer", "albert": "AlbertTokenizer"}
