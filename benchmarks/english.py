@@ -40,7 +40,7 @@ from bothways.measure.evaluation.retrieval import nearest_documents
 from bothways.measure.metrics import perplexity, wilson_interval
 from bothways.tasks.embed import pair_scores
 from bothways.text.corpus.documents import Corpus
-from bothways.text.corpus.store import build_in_memory
+from bothways.text.corpus.token_store import build_in_memory
 from bothways.text.data.beir import BeirDataset
 from bothways.training.pretraining.heldout import HeldOut
 

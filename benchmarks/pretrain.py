@@ -47,7 +47,7 @@ def masked_batches(texts: Iterable[str], *, family: str, length: int, batch_toke
     from bothways.text.batching import sort_by_length
     from bothways.text.corpus.masking import MaskRule
     from bothways.text.corpus.sampler import StepSampler
-    from bothways.text.corpus.store import build_in_memory
+    from bothways.text.corpus.token_store import build_in_memory
     from bothways.training.pretraining.objectives import PretrainingObjective, example_batch
 
     tokenizer = packaged_tokenizer()

@@ -38,7 +38,7 @@ def documents(num_files: int) -> Iterator[str]:
 
 def make_store(directory: Path, vocab: str, num_files: int, processes: int) -> dict[str, float]:
     from bothways import Tokenizer
-    from bothways.text.corpus.store import open_or_build
+    from bothways.text.corpus.token_store import open_or_build
 
     built = open_or_build(
         directory, f"wikipedia {num_files}", lambda: documents(num_files), Tokenizer.load(vocab), language="en",

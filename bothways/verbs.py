@@ -126,7 +126,7 @@ VERBS: dict[str, Verb] = {
     ),
     "embed": Verb(
         "predict:Embed",
-        "inference.jobs.run:embed",
+        "inference.jobs.commands:embed",
         "write a vector for each text",
         USE,
         example="my-bert texts.jsonl -o vectors.npy",

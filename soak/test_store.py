@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.store import DATA, held_by_all
-from bothways.text.corpus import arrays
+from bothways.text.corpus import array_files
 
 pytestmark = pytest.mark.timeout(1800)
 ROOT = Path(__file__).parent.parent
@@ -21,7 +21,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from bothways import Tokenizer
-from bothways.text.corpus.store import open_or_build
+from bothways.text.corpus.token_store import open_or_build
 from benchmarks.store import DATA, documents
 
 if __name__ == "__main__":
@@ -99,7 +99,7 @@ def test_builds_killed_at_random_moments_leave_no_store_and_the_next_is_sound(st
         process.send_signal(signal.SIGKILL)
         process.wait()
         for folder in (path for path in tmp_path.iterdir() if not path.name.startswith(".")):
-            arrays.read_arrays(folder)  # it was quick enough to finish; Damaged if not whole
+            array_files.read_arrays(folder)  # it was quick enough to finish; Damaged if not whole
     finish(start(tmp_path, 2))
     assert files(tmp_path) == files(alone[0])
     assert {path.suffix for path in tmp_path.glob(".*")} <= {".lock"}

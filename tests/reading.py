@@ -21,7 +21,7 @@ from bothways.model.model import Model, initialize
 from bothways.pretrained import DEFAULT
 from bothways.text.corpus.masking import MaskRule
 from bothways.text.corpus.sampler import StepSampler
-from bothways.text.corpus.store import build_in_memory
+from bothways.text.corpus.token_store import build_in_memory
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.loop import train_step
 from bothways.training.losses import forward_losses

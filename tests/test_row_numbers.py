@@ -9,9 +9,9 @@ import pytest
 
 import bothways
 from bothways.errors import InputError, RowLocation, read_location
+from bothways.inference.jobs.commands import predict
 from bothways.inference.jobs.jobs import predict_blocks
 from bothways.inference.jobs.rows_to_label import write_rows_to_label
-from bothways.inference.jobs.run import predict
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Predict

@@ -48,7 +48,7 @@ from bothways.model.checkpoint.weights import WEIGHTS, write_weights
 from bothways.rng import Purpose, generator
 from bothways.settings import Distill
 from bothways.text.corpus.sentence_pairs import ranges
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.loop import train_step

@@ -29,7 +29,7 @@ from bothways.model.checkpoint.changes.new_head import encoder_only
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE
-from bothways.model.checkpoint.reading import detect
+from bothways.model.checkpoint.model_files import detect
 from bothways.model.int8 import dequantize
 
 ENCODER_ALONE = "run on the encoder of this model alone, saved with float weights: pooled, without the head"

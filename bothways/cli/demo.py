@@ -18,8 +18,8 @@ from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import command_name, messages_to, muted, print_lines
 from bothways.measure.report import Section, page
-from bothways.measure.report.demo import DemoComparison, Gaps, NextSentences, SearchHits, SenseMap, WordSenses
-from bothways.measure.report.scores import ScoreSummary
+from bothways.measure.report.demo_sections import DemoComparison, Gaps, NextSentences, SearchHits, SenseMap, WordSenses
+from bothways.measure.report.score_tables import ScoreSummary
 from bothways.pretrained import DEFAULT
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import Classify

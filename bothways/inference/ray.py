@@ -20,7 +20,7 @@ from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.tasks import TASKS
 from bothways.text.data.stream import ModelInput
-from bothways.text.tokenizer.workers import num_cores
+from bothways.text.tokenizer.worker_processes import num_cores
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

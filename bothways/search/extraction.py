@@ -31,7 +31,7 @@ from bothways.search.indexing import file_digest
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
 from bothways.tasks import TASKS
-from bothways.text.tokenizer.workers import in_order, num_cores
+from bothways.text.tokenizer.worker_processes import in_order, num_cores
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor

@@ -198,7 +198,7 @@ class FillTask(Task):
     def evaluate(self, model: Predictor, files: Sequence[TableSource], columns: Any) -> Scores:
         """Perplexity of masked words of a pre-trained model, on new text."""
         from bothways.text.corpus.documents import Corpus
-        from bothways.text.corpus.store import build_in_memory
+        from bothways.text.corpus.token_store import build_in_memory
         from bothways.training.pretraining.heldout import HeldOut
 
         if columns.window is not None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bothways.cli import demo, main
-from bothways.measure.report.demo import WordSenses
+from bothways.measure.report.demo_sections import WordSenses
 from bothways.settings import Demo
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from bothways import cloud
 from bothways.cloud import as_path
 from bothways.errors import InputError
 from bothways.settings import Classify, Embed, Predict, Pretrain
-from bothways.text.corpus import arrays, shards
+from bothways.text.corpus import array_files, shards
 from bothways.text.corpus.shards import ShardedArray
 from bothways.verbs import VERBS
 from tests.cloud.conftest import at_random
@@ -68,7 +68,7 @@ def weights(model):
 def test_a_run_in_object_storage_is_that_of_local_files(bucket, local_run, corpus, proxy, monkeypatch):
     """Of its token store, a part fits into the cache."""
     (as_path(bucket) / "corpus.txt").put(corpus)
-    for module, name, value in ((arrays, "CHECKSUM_BYTES", 1024), (shards, "BLOCK", 512), (shards, "PAGE", 256)):
+    for module, name, value in ((array_files, "CHECKSUM_BYTES", 1024), (shards, "BLOCK", 512), (shards, "PAGE", 256)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setenv("BOTHWAYS_CACHE_GB", "0.00004")
     opened = []

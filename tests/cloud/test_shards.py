@@ -11,9 +11,9 @@ from bothways.cloud import as_path
 from bothways.errors import InputError
 from bothways.io import cache_directory
 from bothways.log import messages_to
-from bothways.text.corpus import arrays, cache, shards
+from bothways.text.corpus import array_files, cache, shards
 from bothways.text.corpus.shards import ShardedArray
-from bothways.text.corpus.store import open_or_build
+from bothways.text.corpus.token_store import open_or_build
 from tests.cloud.conftest import at_random
 
 WORDS = [f"w{number}" for number in range(95)]
@@ -28,7 +28,7 @@ GIGABYTE = 1e9
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     """18 shards of ids."""
-    for module, name, value in ((arrays, "CHECKSUM_BYTES", 4096), (shards, "BLOCK", 2048), (shards, "PAGE", 256)):
+    for module, name, value in ((array_files, "CHECKSUM_BYTES", 4096), (shards, "BLOCK", 2048), (shards, "PAGE", 256)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(cloud, "PAUSE", 0.001)
 

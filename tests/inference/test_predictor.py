@@ -23,7 +23,7 @@ from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.text.batch import Batch
-from bothways.text.tokenizer import workers
+from bothways.text.tokenizer import worker_processes
 
 LABELS = ("red", "green", "blue", "black", "white")
 TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
@@ -681,7 +681,7 @@ def test_texts_are_tokenized_ahead_of_a_gpu_with_the_same_vectors(make_predictor
         (encoder, "TEXTS_AHEAD", {"cpu": 50}),
         (encoder, "TEXTS_PER_PART", 20),
         (encoder, "num_cores", lambda: 2),
-        (workers, "BLOCK", 8),
+        (worker_processes, "BLOCK", 8),
         (encoder.EncoderBackend, "encode", None),
     ):
         monkeypatch.setattr(module, name, value)

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import bothways
-from bothways.model.checkpoint.reading import read_family
+from bothways.model.checkpoint.model_files import read_family
 from bothways.model.families import FAMILIES
 
 PLAIN = {

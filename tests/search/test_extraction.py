@@ -19,7 +19,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.search import commands, extraction
 from bothways.search.extraction import group_document, normal_form
 from bothways.settings import Extract
-from bothways.text.tokenizer.workers import num_cores
+from bothways.text.tokenizer.worker_processes import num_cores
 
 ROOT = Path(__file__).parents[2]
 FILES = {

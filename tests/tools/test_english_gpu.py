@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.text.corpus.documents import Corpus
-from bothways.text.corpus.store import build_in_memory
+from bothways.text.corpus.token_store import build_in_memory
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from tools import english_gpu
 

@@ -52,7 +52,7 @@ from bothways.tasks.pooling import pool_rows
 from bothways.text.batch import Batch
 from bothways.text.corpus.documents import sample
 from bothways.text.tokenizer.tokenizer import Encoding
-from bothways.text.tokenizer.workers import num_cores
+from bothways.text.tokenizer.worker_processes import num_cores
 from bothways.training.progress import training_flops
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -39,7 +39,7 @@ from bothways.tasks.windows import is_truncated, own_rows
 from bothways.text.batch import Batch
 from bothways.text.batching import chunked, prefetch
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
-from bothways.text.tokenizer.workers import num_cores
+from bothways.text.tokenizer.worker_processes import num_cores
 
 Words = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
 TEXTS_PER_PART = 16_000  # texts that are sorted by length together, if more are tokenized meanwhile

@@ -14,8 +14,8 @@ import bothways
 from bothways.cloud import as_path
 from bothways.errors import InputError, RowLocation, RowsError, flag, id_column, no_such_column
 from bothways.inference.jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
+from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import Journal, open_output
-from bothways.inference.jobs.progress import JobProgress
 from bothways.inference.jobs.writers import (
     JsonLines,
     Npy,
@@ -49,7 +49,7 @@ from bothways.text.data.stream import (
 )
 from bothways.text.data.tables import read_schema
 from bothways.text.data.text_files import ARROW
-from bothways.text.tokenizer.workers import in_order, num_cores
+from bothways.text.tokenizer.worker_processes import in_order, num_cores
 
 # Settings that do not change the results, or are compared in another way.
 IGNORED_SETTINGS = {

@@ -28,8 +28,8 @@ from bothways.errors import InputError, flag
 from bothways.inference import ray
 from bothways.inference.jobs import jobs
 from bothways.inference.jobs.blocks import estimate_num_rows, num_bytes, split_into_blocks
+from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import BusyError, Journal, open_output, side_file
-from bothways.inference.jobs.progress import JobProgress
 from bothways.inference.jobs.writers import Parquet
 from bothways.inference.predictor import Predictor
 from bothways.io import cache_directory, write_atomic
@@ -37,7 +37,7 @@ from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
 from bothways.text.data.datasets import HUB_PREFIX
 from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, find_files, is_compressed
-from bothways.text.tokenizer.workers import in_order
+from bothways.text.tokenizer.worker_processes import in_order
 from bothways.training.run_checkpoints import differences
 
 PLAN, MANIFEST, RECORDS, SKIPPED, WORK = "_plan.json", "_manifest.json", "_parts", "_skipped", "_work"

@@ -8,9 +8,9 @@ import numpy as np
 from bothways.errors import format_count
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.jobs.blocks import Block, estimate_num_rows
+from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.jobs import compute_block, load_for, read_blocks, rename_columns, reproduction_facts
 from bothways.inference.jobs.journal import Journal, check_output, open_output
-from bothways.inference.jobs.progress import JobProgress
 from bothways.inference.jobs.writers import ResultRow, Separated
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress

@@ -28,7 +28,7 @@ from bothways.measure.metrics.intervals import (
     wilson_interval,
     with_intervals,
 )
-from bothways.measure.metrics.ranking import query_scores, ranking_intervals, ranking_scores
+from bothways.measure.metrics.ranking_metrics import query_scores, ranking_intervals, ranking_scores
 
 __all__ = [
     "TIE",

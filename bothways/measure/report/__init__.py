@@ -3,7 +3,6 @@
 from bothways.measure.metrics.classification import Bin
 from bothways.measure.report.confusion import ConfusionMatrix, LabelScore, LabelScores
 from bothways.measure.report.curves import ReliabilityDiagram, ScatterPlot, TokenLengths
-from bothways.measure.report.entities import AnswerMistake, AnswerMistakes, TagMistake, TagMistakes
 from bothways.measure.report.highlight import Highlight
 from bothways.measure.report.markup import Section
 from bothways.measure.report.mistakes import (
@@ -16,7 +15,7 @@ from bothways.measure.report.mistakes import (
     NumberMistakes,
 )
 from bothways.measure.report.page import Page, render, write, write_predictions
-from bothways.measure.report.scores import (
+from bothways.measure.report.score_tables import (
     BaselineComparison,
     FoldTable,
     ModelScore,
@@ -24,6 +23,7 @@ from bothways.measure.report.scores import (
     SeedScores,
     SeedTable,
 )
+from bothways.measure.report.text_mistakes import AnswerMistake, AnswerMistakes, TagMistake, TagMistakes
 from bothways.measure.report.training_curves import TrainingCurves
 
 __all__ = [

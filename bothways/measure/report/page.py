@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from bothways.io import SURROGATES, to_json, write_atomic
 from bothways.measure.report.markup import Html, Section, element, isolate, join
-from bothways.measure.report.scores import ScoreSummary, ScoreTable, render_headline
+from bothways.measure.report.score_tables import ScoreSummary, ScoreTable, render_headline
 from bothways.measure.report.style import STYLE
 
 # Defence in depth: even if some text were not escaped, the browser would run and fetch nothing.

@@ -18,7 +18,7 @@ from bothways.model.checkpoint.directory import Directory, read_unchanged
 from bothways.model.checkpoint.formats import format_of
 from bothways.model.checkpoint.formats.format import Format
 from bothways.model.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, DERIVED, POOLER, TABLE_COPIES, write_files
-from bothways.model.checkpoint.reading import ModelFiles
+from bothways.model.checkpoint.model_files import ModelFiles
 from bothways.model.checkpoint.weights import (
     INT8_WEIGHTS,
     WEIGHTS,

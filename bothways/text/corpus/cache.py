@@ -12,7 +12,7 @@ from typing import Any
 from bothways.errors import InputError
 from bothways.io import cache_directory as cache_directory
 from bothways.mirror import INDEX
-from bothways.text.corpus.arrays import METADATA_FILE, try_lock
+from bothways.text.corpus.array_files import METADATA_FILE, try_lock
 
 STORE_NAME = re.compile(r"\.?[0-9a-f]{16}(\.unfinished)?")  # a store's directory, or an unfinished one
 DIRECTORIES = "stores", "shards", "models"  # in the cache: the last two of what is in object storage

@@ -14,7 +14,7 @@ from scipy import sparse
 from bothways.rng import Purpose, generator
 from bothways.text.batching import token_batches
 from bothways.text.corpus.sentence_pairs import ranges
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 
 WINDOW = 4  # tokens on each side; a token at distance d counts 1/d
 MOST_TOKENS = 1 << 24  # tokens to count; more add little

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bothways.rng import Purpose, generator
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 
 RUN = 24  # tokens: long enough not to be a common phrase
 COPIED = 0.5  # a document is a copy if this fraction of its runs occurs in the training text

@@ -15,7 +15,7 @@ from bothways.errors import InputError
 from bothways.rng import Purpose, generator
 from bothways.text.batching import divide_evenly, epoch_order, token_batches
 from bothways.text.corpus.sentence_pairs import PairTask, PretrainingExamples, make_examples
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 
 SECTION_TOKENS = 2**22
 SECTION_STEPS = 16  # least steps of a section: its last batches may be smaller, and should be rare

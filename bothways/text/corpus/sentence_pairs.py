@@ -14,7 +14,7 @@ import numpy as np
 from bothways.errors import InputError, flag
 from bothways.rng import Purpose, make_keys, uniform
 from bothways.text.batch import Batch
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 PairTask = Literal["next", "order", "none"]

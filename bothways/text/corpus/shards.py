@@ -24,7 +24,7 @@ from bothways.cloud import BLOCK, CloudPath
 from bothways.errors import InputError
 from bothways.io import cache_bytes, cache_directory
 from bothways.log import logger
-from bothways.text.corpus import arrays
+from bothways.text.corpus import array_files
 
 PAGE = 1 << 14  # bytes
 FILLED = 0.8  # of the cache is for shards, so that the other arrays of stores that are opened later find room
@@ -46,11 +46,11 @@ class ShardWriter:
     def append(self, name: str, array: np.ndarray) -> None:
         rest = self.rest[name]
         rest += array.tobytes()
-        while len(rest) >= arrays.CHECKSUM_BYTES:
-            self._put(name, bytes(rest[: arrays.CHECKSUM_BYTES]))
-            del rest[: arrays.CHECKSUM_BYTES]
+        while len(rest) >= array_files.CHECKSUM_BYTES:
+            self._put(name, bytes(rest[: array_files.CHECKSUM_BYTES]))
+            del rest[: array_files.CHECKSUM_BYTES]
 
-    def finish(self, dtypes: Mapping[str, np.dtype], metadata: Mapping[str, Any]) -> arrays.Contents:
+    def finish(self, dtypes: Mapping[str, np.dtype], metadata: Mapping[str, Any]) -> array_files.Contents:
         """Upload what is left, and the metadata last. Returns what `read` will."""
         for name in (*dtypes, "pages"):
             if self.rest[name]:
@@ -58,8 +58,8 @@ class ShardWriter:
         self.pending.result()
         dtypes = {**dtypes, "pages": CHECKSUM}
         counts = {name: self.sizes[name] // dtype.itemsize for name, dtype in dtypes.items()}
-        content, _ = arrays.describe(dtypes, counts, self.checksums, metadata)
-        (self.folder / arrays.METADATA_FILE).put(content.encode())
+        content, _ = array_files.describe(dtypes, counts, self.checksums, metadata)
+        (self.folder / array_files.METADATA_FILE).put(content.encode())
         return read(self.folder)
 
     def _put(self, name: str, data: bytes) -> None:
@@ -77,7 +77,7 @@ class ShardWriter:
 def shard_writer(folder: Path) -> Iterator[ShardWriter]:
     """Writes a store; what is there without its metadata is not one."""
     assert isinstance(folder, CloudPath)
-    metadata = folder / arrays.METADATA_FILE
+    metadata = folder / array_files.METADATA_FILE
     if metadata.is_file():
         metadata.unlink()
     with ThreadPoolExecutor(1) as pool:
@@ -89,16 +89,16 @@ def local_folder(folder: Path) -> Path:
     return Path(cache_directory().absolute(), "shards", folder.name)
 
 
-def read(folder: CloudPath) -> arrays.Contents:
+def read(folder: CloudPath) -> array_files.Contents:
     """The arrays by name, and the metadata. All but the ids are fetched whole. DamagedStore if a part is missing or has
     changed, InputError if what must be local exceeds the bound of the cache."""
     objects = {file.name: file for file in folder.files()}
-    file = objects.pop(arrays.METADATA_FILE, None)
+    file = objects.pop(array_files.METADATA_FILE, None)
     content = file.read_bytes() if file else b""
-    metadata = arrays.parse(content)
+    metadata = array_files.parse(content)
     parts = {name: _Parts(name, objects, metadata) for name in metadata["counts"]}
     space = _Space(local_folder(folder))
-    if space.reserve(copy := space.folder / arrays.METADATA_FILE, 0, len(content)):
+    if space.reserve(copy := space.folder / array_files.METADATA_FILE, 0, len(content)):
         copy.write_bytes(content)  # for `bothways cache`
     local = {name: part.fetch(space) for name, part in parts.items() if name != "ids"}
     return {"ids": ShardedArray(parts["ids"], local.pop("pages"), space), **local}, metadata
@@ -111,11 +111,11 @@ class _Parts:
         self.name, self.dtype = name, np.dtype(metadata["dtypes"][name])
         self.count, self.checksums = int(metadata["counts"][name]), metadata["checksums"][name]
         self.num_bytes = self.count * self.dtype.itemsize
-        self.starts = range(0, self.num_bytes, arrays.CHECKSUM_BYTES)
+        self.starts = range(0, self.num_bytes, array_files.CHECKSUM_BYTES)
         names = [f"{name}-{number:05}" for number in range(len(self.starts))]
-        self.sizes = [min(arrays.CHECKSUM_BYTES, self.num_bytes - start) for start in self.starts]
+        self.sizes = [min(array_files.CHECKSUM_BYTES, self.num_bytes - start) for start in self.starts]
         if [objects[one].stat().st_size if one in objects else None for one in names] != self.sizes:
-            raise arrays.DamagedStore(f"{name} lacks a shard")
+            raise array_files.DamagedStore(f"{name} lacks a shard")
         self.files = [objects[one] for one in names]
 
     def fetch(self, space: "_Space") -> np.ndarray:
@@ -137,7 +137,7 @@ class _Parts:
     def _is_at(self, target: Path) -> bool:
         if not target.exists() or target.stat().st_size != self.num_bytes:
             return False
-        return bool(arrays.checksums(np.memmap(target, np.uint8, mode="r")) == self.checksums)
+        return bool(array_files.checksums(np.memmap(target, np.uint8, mode="r")) == self.checksums)
 
     def copy(self, number: int, target: Path) -> Iterator[None]:
         """Write a shard where it belongs in a local file; yields after each BLOCK. DamagedStore if it has changed."""
@@ -150,7 +150,7 @@ class _Parts:
                 checksum.update(data)
                 yield
         if checksum.hexdigest() != self.checksums[number]:
-            raise arrays.DamagedStore(f"{self.files[number]} differs from its checksum")
+            raise array_files.DamagedStore(f"{self.files[number]} differs from its checksum")
 
 
 class ShardedArray:
@@ -173,9 +173,9 @@ class ShardedArray:
         for number in np.flatnonzero(self.present):
             start, end = (
                 at // self.dtype.itemsize
-                for at in (arrays.CHECKSUM_BYTES * number, arrays.CHECKSUM_BYTES * (number + 1))
+                for at in (array_files.CHECKSUM_BYTES * number, array_files.CHECKSUM_BYTES * (number + 1))
             )
-            if arrays.checksums(self.local[start:end]) != [parts.checksums[number]]:
+            if array_files.checksums(self.local[start:end]) != [parts.checksums[number]]:
                 self.present[number] = 0
         self.progress, self.process, self.filled = Condition(), os.getpid(), 0
         self.pool = ThreadPoolExecutor(1)
@@ -190,7 +190,7 @@ class ShardedArray:
         return bool(self.present.all())
 
     def __getitem__(self, where: Any) -> np.ndarray:
-        per_shard, per_page = arrays.CHECKSUM_BYTES // self.dtype.itemsize, PAGE // self.dtype.itemsize
+        per_shard, per_page = array_files.CHECKSUM_BYTES // self.dtype.itemsize, PAGE // self.dtype.itemsize
         if isinstance(where, slice):
             start, stop, _ = where.indices(len(self))
             shards = slice(start // per_shard, -(-stop // per_shard))
@@ -219,7 +219,7 @@ class ShardedArray:
         return read.view(self.dtype)
 
     def _read_run(self, pages: np.ndarray) -> bytes:
-        number, start = divmod(int(pages[0]) * PAGE, arrays.CHECKSUM_BYTES)
+        number, start = divmod(int(pages[0]) * PAGE, array_files.CHECKSUM_BYTES)
         size = min(len(pages) * PAGE, self.parts.sizes[number] - start)
         for _ in range(2):  # it may have changed on its way
             data = self.parts.files[number].read_range(start, size)
@@ -246,7 +246,7 @@ class ShardedArray:
                 time.sleep(PAUSE)
                 yield
                 self._tell(int(self.present.argmin()))  # another process fetches them
-        except (InputError, OSError, arrays.DamagedStore) as error:
+        except (InputError, OSError, array_files.DamagedStore) as error:
             logger.warning(f"{error}; what is not in the cache is read from object storage each time")
         finally:
             self._tell(len(self.present))
@@ -281,7 +281,7 @@ class _Space:
         with self._all():
             folder.mkdir(parents=True, exist_ok=True)
             os.utime(folder)
-            used = os.open(arrays.lock_file(folder), os.O_RDWR | os.O_CREAT)
+            used = os.open(array_files.lock_file(folder), os.O_RDWR | os.O_CREAT)
             finalize(self, os.close, used)
             _lock(used, is_shared=True)
 
@@ -293,7 +293,7 @@ class _Space:
             others = [path for path in self.folder.parent.iterdir() if path.is_dir() and path != self.folder]
             others.sort(key=lambda path: path.stat().st_mtime)
             while (used := _disk_use(self.folder.parent)) + taken > bound and others:
-                with arrays.try_lock(other := others.pop(0)) as is_unused:
+                with array_files.try_lock(other := others.pop(0)) as is_unused:
                     if is_unused:
                         shutil.rmtree(other)
             if used + taken > bound:

@@ -22,7 +22,7 @@ from bothways.log import logger
 from bothways.text.tokenizer import basic as accents
 from bothways.text.tokenizer.basic import Splitter
 from bothways.text.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
-from bothways.text.tokenizer.workers import are_fewer, worker_pool
+from bothways.text.tokenizer.worker_processes import are_fewer, worker_pool
 
 DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # BERT deletes these; str.split() would split at them
 WHITE_SPACE = re.compile(r"\s")  # where str.split() splits

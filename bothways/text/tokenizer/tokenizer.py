@@ -232,7 +232,7 @@ class Tokenizer:
             raise InputError(f"{len(texts)} texts but {len(pairs)} pairs; give one pair per text")
         columns = [texts] if pairs is None else [texts, pairs]
         if processes > 1:
-            from bothways.text.tokenizer.workers import encode_ids_parallel
+            from bothways.text.tokenizer.worker_processes import encode_ids_parallel
 
             strings = list(chain(*columns))
             ids_by_text = encode_ids_parallel(self, strings, processes)
@@ -242,7 +242,7 @@ class Tokenizer:
 
     def encode_ahead(self, texts: Sequence[str], processes: int) -> Iterator[list[Encoding]]:
         """Encodings of the texts in blocks, in order, computed by processes a few blocks ahead."""
-        from bothways.text.tokenizer.workers import BLOCK, encode_ids_ahead
+        from bothways.text.tokenizer.worker_processes import BLOCK, encode_ids_ahead
 
         starts = range(0, len(texts), BLOCK)
         for start, rows in zip(starts, encode_ids_ahead(self, texts, processes), strict=True):

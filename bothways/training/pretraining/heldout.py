@@ -15,7 +15,7 @@ from bothways.text.batching import sort_by_length, token_batches
 from bothways.text.corpus.masking import MaskRule
 from bothways.text.corpus.sampler import StepRows, sample_documents
 from bothways.text.corpus.sentence_pairs import PairTask, make_examples
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.pretraining.objectives import (
     PAIR_TASK_NAMES,

@@ -22,7 +22,7 @@ from bothways.text.batch import Batch
 from bothways.text.corpus.masking import MaskRule, mask_tokens
 from bothways.text.corpus.sampler import StepRows
 from bothways.text.corpus.sentence_pairs import PairTask, to_batch
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.losses import Loss, Objective, classification_loss, masked_lm_loss
 from bothways.training.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel

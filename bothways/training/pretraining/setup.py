@@ -24,13 +24,13 @@ from bothways.settings.pretrain import Pretrain
 from bothways.settings.tables_in_memory import TableSource
 from bothways.text.batch import Batch
 from bothways.text.batching import build_in_processes, prefetch
-from bothways.text.corpus.arrays import digest
+from bothways.text.corpus.array_files import digest
 from bothways.text.corpus.documents import Corpus
 from bothways.text.corpus.masking import MaskRule, MaskUnit
 from bothways.text.corpus.sampler import MixedSampler, StepRows, StepSampler
 from bothways.text.corpus.sentence_pairs import PairTask
 from bothways.text.tokenizer.tokenizer import Tokenizer
-from bothways.text.tokenizer.workers import num_cores
+from bothways.text.tokenizer.worker_processes import num_cores
 from bothways.training.distributed import Processes, process_group
 from bothways.training.pretraining.heldout import HeldOut
 from bothways.training.pretraining.initial_model import (

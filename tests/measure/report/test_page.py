@@ -16,9 +16,9 @@ import pytest
 from bothways.measure import report as p
 from bothways.measure.report import chart, highlight
 from bothways.measure.report.curves import histogram
-from bothways.measure.report.entities import group_regions
 from bothways.measure.report.markup import element, format_number
 from bothways.measure.report.style import STYLE
+from bothways.measure.report.text_mistakes import group_regions
 
 VOID = {"meta"}
 HOSTILE = "<script>alert(1)</script> & \"quoted\" 'too' <img src=x onerror=alert(2)>"

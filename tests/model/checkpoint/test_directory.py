@@ -38,7 +38,7 @@ from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import FORMATS
 from bothways.model.checkpoint.formats.adapter import AdapterFiles
 from bothways.model.checkpoint.formats.tfidf import read_tfidf
-from bothways.model.checkpoint.reading import ModelFiles
+from bothways.model.checkpoint.model_files import ModelFiles
 from bothways.model.families import FAMILIES
 assert len([*FAMILIES.values()]) > 10
 [*FORMATS.values()]

@@ -20,7 +20,7 @@ from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import FORMATS, HUGGING_FACE, format_of
 from bothways.model.checkpoint.formats.format import Format, StoredModel
 from bothways.model.checkpoint.formats.hugging_face import hf_state_dict
-from bothways.model.checkpoint.reading import detect
+from bothways.model.checkpoint.model_files import detect
 from bothways.model.checkpoint.weights import WEIGHTS, write_weights
 from bothways.model.families import FAMILIES
 

@@ -7,7 +7,7 @@ import pytest
 
 from bothways.text.corpus import cooccurrence
 from bothways.text.corpus.cooccurrence import word_vectors
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 
 VOCAB = 61
 

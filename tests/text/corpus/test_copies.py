@@ -5,7 +5,7 @@ import pytest
 
 from bothways.text.corpus import copies
 from bothways.text.corpus.copies import RUN, copied_documents
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 
 V = 97
 

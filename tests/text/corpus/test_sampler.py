@@ -26,7 +26,7 @@ from bothways.text.batching import (
     token_batches,
 )
 from bothways.text.corpus.sampler import MixedSampler, StepSampler
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 
 
 def builders():

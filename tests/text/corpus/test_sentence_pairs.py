@@ -8,7 +8,7 @@ from scipy import stats
 from bothways.errors import InputError
 from bothways.rng import Purpose, make_keys, uniform
 from bothways.text.corpus.sentence_pairs import NO_PAIR, PretrainingExamples, make_examples, to_batch
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 
 LENGTH = 43
 LEAST = 1e-6

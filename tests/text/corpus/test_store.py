@@ -15,9 +15,9 @@ import pytest
 from bothways import Tokenizer
 from bothways.errors import InputError
 from bothways.log import messages_to
-from bothways.text.corpus import arrays, encode
-from bothways.text.corpus import store as module
-from bothways.text.corpus.store import build_in_memory, open_or_build
+from bothways.text.corpus import array_files, encode
+from bothways.text.corpus import token_store as module
+from bothways.text.corpus.token_store import build_in_memory, open_or_build
 
 DOCUMENTS = ["The cat sat. The dog ran!\nA mat", "  \n\n", "On and on.", "A b"]
 NAMES = ("ids", "sentences", "documents")
@@ -146,14 +146,14 @@ def test_the_files_are_the_same_whatever_the_number_of_processes(opened, paragra
         same_store(built.store, in_memory)
     [one], [two] = (visible(tmp_path / number) for number in "12")
     assert one.name == two.name
-    for name in (*NAMES, arrays.METADATA_FILE):
+    for name in (*NAMES, array_files.METADATA_FILE):
         assert (one / name).read_bytes() == (two / name).read_bytes()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*NAMES, arrays.METADATA_FILE])
+@pytest.mark.parametrize("name", [*NAMES, array_files.METADATA_FILE])
 def test_a_damaged_store_is_reported_and_rebuilt(name, opened, store, tmp_path, monkeypatch):
-    monkeypatch.setattr(arrays, "CHECKSUM_BYTES", 16)  # so that there are several
+    monkeypatch.setattr(array_files, "CHECKSUM_BYTES", 16)  # so that there are several
     opened()
     [folder] = visible(tmp_path / "stores")
     sound = (folder / name).read_bytes()
@@ -177,8 +177,8 @@ def test_a_damaged_store_is_reported_and_rebuilt(name, opened, store, tmp_path, 
 def test_changed_metadata_is_rejected(field, opened, tmp_path):
     opened()
     [folder] = visible(tmp_path / "stores")
-    metadata = json.loads((folder / arrays.METADATA_FILE).read_text())
-    (folder / arrays.METADATA_FILE).write_text(json.dumps(metadata | {field: None}))
+    metadata = json.loads((folder / array_files.METADATA_FILE).read_text())
+    (folder / array_files.METADATA_FILE).write_text(json.dumps(metadata | {field: None}))
     assert not opened().reused
 
 
@@ -187,7 +187,7 @@ import os, signal, sys
 from pathlib import Path
 from bothways import Tokenizer
 from bothways.text.corpus import encode
-from bothways.text.corpus.store import open_or_build
+from bothways.text.corpus.token_store import open_or_build
 
 def documents():
     yield from ["the cat sat"] * 5

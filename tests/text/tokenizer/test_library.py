@@ -23,7 +23,7 @@ from bothways.text.batch import Batch
 from bothways.text.corpus.encode import DocumentEncoder
 from bothways.text.corpus.masking import MaskRule
 from bothways.text.corpus.sentence_pairs import make_examples, to_batch
-from bothways.text.corpus.store import build_in_memory, open_or_build
+from bothways.text.corpus.token_store import build_in_memory, open_or_build
 from bothways.training.pretraining.text_data import extend_vocabulary
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"

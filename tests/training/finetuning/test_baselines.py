@@ -17,7 +17,7 @@ from bothways.cli import main
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.measure.linear import regressions, tfidf
-from bothways.measure.report import scores as page_baselines
+from bothways.measure.report import score_tables as page_baselines
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks import classify, embed, linear_baselines, regress, tag

@@ -9,7 +9,7 @@ from scipy import stats
 
 from bothways.errors import InputError
 from bothways.text.corpus import sampler
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 from bothways.training.pretraining.heldout import HeldOut, next_sentence_verdict
 
 HELD_OUT = np.arange(3, 211, 7)

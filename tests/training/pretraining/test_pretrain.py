@@ -21,7 +21,7 @@ from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Pretrain
 from bothways.text.corpus.documents import Corpus, documents
-from bothways.text.corpus.store import build_in_memory
+from bothways.text.corpus.token_store import build_in_memory
 from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.pretraining import heldout, pretrain, setup, text_data
 from bothways.training.pretraining import recipes as resolve

@@ -31,8 +31,8 @@ from bothways.training.pretraining.distillation.objective import (
     Weights,
     pool,
 )
+from bothways.training.pretraining.distillation.shared_texts import TeacherIds, with_teacher_ids
 from bothways.training.pretraining.distillation.student import StudentPlan, build_student, plan_student
-from bothways.training.pretraining.distillation.texts import TeacherIds, with_teacher_ids
 from bothways.training.pretraining.initial_model import init_bias_from_frequencies
 from bothways.training.pretraining.objectives import PretrainingObjective, example_batch
 from bothways.training.pretraining.pretrain import train

@@ -22,10 +22,10 @@ from bothways.rng import Purpose, derive_seed
 from bothways.text.batch import Batch
 from bothways.text.corpus.masking import MaskRule
 from bothways.text.corpus.sampler import StepRows
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 from bothways.training.losses import Loss, logits_loss, vector_distance
 from bothways.training.pretraining.distillation import losses
-from bothways.training.pretraining.distillation.texts import (
+from bothways.training.pretraining.distillation.shared_texts import (
     DistillationBatch,
     TeacherIds,
     cut_texts,

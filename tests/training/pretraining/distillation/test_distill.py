@@ -31,14 +31,14 @@ from bothways.training.pretraining import pretrain
 from bothways.training.pretraining.distillation import distill
 from bothways.training.pretraining.distillation.distill import choose_weights, load_teacher
 from bothways.training.pretraining.distillation.objective import WHOLE_TEXTS, Distillation, DistillationTeacher, Weights
-from bothways.training.pretraining.distillation.student import StudentPlan, build_student, plan_student
-from bothways.training.pretraining.distillation.texts import (
+from bothways.training.pretraining.distillation.shared_texts import (
     DistillationBatch,
     TeacherIds,
     cut_texts,
     teacher_passages,
     with_teacher_ids,
 )
+from bothways.training.pretraining.distillation.student import StudentPlan, build_student, plan_student
 from bothways.training.pretraining.pretrain import build_steps
 from bothways.training.run import read_metrics
 

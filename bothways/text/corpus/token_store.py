@@ -19,7 +19,7 @@ import bothways
 from bothways.cloud import CloudPath
 from bothways.errors import InputError
 from bothways.log import logger
-from bothways.text.corpus import arrays, shards
+from bothways.text.corpus import array_files, shards
 from bothways.text.corpus.encode import EncodedBlock, encode, id_dtype, sentences
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
@@ -62,7 +62,7 @@ class TokenStore:
     def fingerprint(self) -> str:
         """A hash of ids and bounds, which identifies the text as encoded by this tokenizer."""
         return self.known or _fingerprint(
-            arrays.checksums(array[:]) for array in (self.ids, self.sentences, self.documents)
+            array_files.checksums(array[:]) for array in (self.ids, self.sentences, self.documents)
         )
 
 
@@ -112,9 +112,9 @@ def open_or_build(
     """
     start = time.perf_counter()
     origin = _origin(key, tokenizer, language=language, drop_duplicates=drop_duplicates)
-    folder = directory / arrays.digest(origin)
+    folder = directory / array_files.digest(origin)
     if (opened := _open_store(folder)) is None:
-        with arrays.lock(
+        with array_files.lock(
             shards.local_folder(folder).with_suffix(".build") if isinstance(folder, CloudPath) else folder
         ):
             if (opened := _open_store(folder, quiet=True)) is None:  # no other process built it in the meantime
@@ -133,7 +133,7 @@ def _origin(key: str, tokenizer: Tokenizer, *, language: str, drop_duplicates: b
     return {
         "format": FORMAT,
         "text": key,
-        "vocabulary": arrays.digest(tokenizer.tokens),
+        "vocabulary": array_files.digest(tokenizer.tokens),
         **tokenizer.backend.rules,
         "language": language,
         "drop_duplicates": drop_duplicates,
@@ -147,8 +147,10 @@ def _open_store(folder: Path, *, quiet: bool = False) -> tuple[TokenStore, dict[
     if not folder.exists():
         return None
     try:
-        stored_arrays, metadata = shards.read(folder) if isinstance(folder, CloudPath) else arrays.read_arrays(folder)
-    except arrays.DamagedStore as error:
+        stored_arrays, metadata = (
+            shards.read(folder) if isinstance(folder, CloudPath) else array_files.read_arrays(folder)
+        )
+    except array_files.DamagedStore as error:
         if not quiet:
             logger.warning(f"{folder}: damaged token store ({error}); building it again")
         return None
@@ -196,7 +198,7 @@ def _write_store(
     origin: Mapping[str, Any],
     notes: Callable[[], Mapping[str, Any]],
 ) -> TokenStore:
-    writer = shards.shard_writer if isinstance(folder, CloudPath) else arrays.array_writer
+    writer = shards.shard_writer if isinstance(folder, CloudPath) else array_files.array_writer
     with writer(folder) as written:
         num_tokens = num_sentences = 0
         for name in ("sentences", "documents"):
@@ -221,4 +223,4 @@ def _starts(sizes: np.ndarray) -> np.ndarray:
 
 def _fingerprint(checksums: Iterable[list[str]]) -> str:
     """checksums: of ids, sentences and documents, in this order."""
-    return arrays.digest(list(checksums))
+    return array_files.digest(list(checksums))

@@ -12,7 +12,7 @@ from bothways.errors import InputError, flag
 from bothways.rng import Purpose, make_keys, uniform
 from bothways.text.batch import Batch
 from bothways.text.corpus.sampler import StepRows
-from bothways.text.corpus.store import TokenStore
+from bothways.text.corpus.token_store import TokenStore
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.text.tokenizer.wordpiece import CONTINUATION
 
