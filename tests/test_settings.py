@@ -51,7 +51,7 @@ def test_the_command_line_takes_only_paths(capsys):
         (Classify, {"seeds": 2.5}, "seeds (2.5) must be a whole number"),
         (Classify, {"seeds": True}, "seeds (True) must be a whole number"),
         (Classify, {"resume": "yes"}, "resume ('yes') must be True or False"),
-        (Classify, {"schedule": "linaer"}, "schedule ('linaer') must be one of linear, cosine, one-cycle, "),
+        (Classify, {"pooling": "maen"}, "pooling ('maen') must be one of auto, cls, mean, pair"),
         (Classify, {"metric": 1}, "metric (1) must be one of accuracy, f1, f1_macro, f1_micro, matthews or None"),
         (Regress, {"text_column": 0}, "text_column (0) must be text or None"),
         (TrainEmbed, {"matryoshka_dims": "64"}, "matryoshka_dims ('64') must be a list, each a whole number"),

@@ -56,6 +56,6 @@ def check_supported(spec: AdapterSpec, config: EncoderConfig, model_type: str) -
         return InputError(f"adapter ({spec.kind}) is not supported for {model_type}: {reason}; {instead}")
 
     if config.relative_positions:
-        raise refuse("its attention reads the projections in two ways", f"fine-tune with {flag('freeze')}")
+        raise refuse("its attention reads the projections in two ways", f"fine-tune without {flag('adapter')}")
     if spec.kind == "bitfit" and not config.linear_bias:
         raise refuse("it has no biases", f"use {flag('adapter', 'lora')}")

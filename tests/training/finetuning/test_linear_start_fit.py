@@ -176,7 +176,7 @@ def test_head_inputs_are_the_inputs_of_the_last_layer(texts):
 
 def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
     model, examples = texts
-    frozen = linear_start.FrozenFeatures(model, {"train": examples}, 2, "mean")
+    frozen = linear_start.FrozenFeatures(model, {"train": examples})
     assert len(examples.windows[1]) > 1
     for row, windows in enumerate(examples.windows):
         with torch.inference_mode():
