@@ -167,6 +167,18 @@ def test_option_tables_hold_flags_defaults_and_help(option_tables):
     assert all(option.help for _, kind in option_tables.settings_by_verb() for option in options(kind))
 
 
+def test_every_option_is_in_a_page_besides_the_reference(option_tables):
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in ("LOG.md", "CHANGELOG.md"))
+    missing = [
+        option.name
+        for _, kind in option_tables.settings_by_verb()
+        for option in options(kind)
+        for flags in [[*option.flags, option.negative]]
+        if option.flags and not any(flag and re.search(rf"{flag}(?![\w-])", pages) for flag in flags)
+    ]
+    assert not missing
+
+
 def settings_source(name: str) -> str:
     return (ROOT / f"bothways/settings/{name}.py").read_text(encoding="utf-8")
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from bothways.inference.predictor import Predictor
+    from bothways.serving.guard import Access
     from bothways.serving.inference_queue import Limits
     from bothways.serving.served_model import ServedModel
     from bothways.serving.workers import Workers
@@ -83,7 +84,7 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
     from bothways.model.checkpoint.sentence_transformers import read_prompts
     from bothways.search.store import Store
     from bothways.serving.app import build_app
-    from bothways.serving.guard import Access, Metrics
+    from bothways.serving.guard import Metrics
     from bothways.serving.served_model import ServedModel
     from bothways.serving.workers import Workers
 
@@ -105,12 +106,18 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
         models,
         limits=limits,
         metrics=metrics,
-        access=Access(tuple(keys), (settings.host, *settings.allow_host)),
+        access=access_of(settings, keys),
         version=bothways.__version__,
         write_log=print_message if settings.access_log else None,
         store=store,
     )
     return Serving(app, models, workers)
+
+
+def access_of(settings: Serve, keys: Sequence[str]) -> "Access":
+    from bothways.serving.guard import Access
+
+    return Access(tuple(keys), (settings.host, *settings.allow_host))
 
 
 def limits_of(settings: Serve) -> "Limits":

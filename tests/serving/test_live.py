@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
+from bothways.cli.parser import parse
 from bothways.errors import InputError, UsageError
 from bothways.serving import server
 from bothways.serving.guard import Access
@@ -390,6 +391,17 @@ def test_other_machines_need_a_key_unless_everybody_is_allowed():
         server.check_address(Serve(host=host, auth=False), [])
     for host in ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"):
         server.check_address(Serve(host=host), [])
+
+
+def test_the_options_of_access_reach_the_server(tmp_path):
+    (tmp_path / "keys").write_text("secret")
+    words = ["--api-key-file", str(tmp_path / "keys"), "--allow-host", "search.example", "--host", "0.0.0.0"]
+    settings = parse("serve", words)
+    keys = server.read_keys(settings.api_key_file, {})
+    server.check_address(settings, keys)
+    access = server.access_of(settings, keys)
+    assert access.knows_key("Bearer secret") and not access.knows_key("Bearer other")
+    assert access.knows_host("search.example:8080") and not access.knows_host("other.example")
 
 
 def test_keys_are_read_from_a_file_or_the_environment(tmp_path):
