@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from bothways.errors import InputError, MissingFile, shorten
+from bothways.errors import InputError, MissingFile, needs_package, shorten
 
 T = TypeVar("T")
 SCHEMES = ("s3", "gs", "az")
@@ -282,7 +282,7 @@ def _obstore(place: object) -> Any:
         import obstore
         import obstore.store
     except ImportError:
-        raise InputError(f"{place}: needs the package obstore; pip install 'bothways[cloud]'") from None
+        raise needs_package(place, "obstore", "cloud") from None
     return obstore
 
 

@@ -74,7 +74,13 @@ def flags(values: Mapping[str, object]) -> str:
 
 
 class InputError(ValueError):
-    """Invalid input or settings. The command line prints only the message and exits with status 1."""
+    """Invalid input or settings. The command line prints only the message and exits with status 1.
+
+    option, value: the setting that is wrong, by its name in the settings, and its value; None for other errors.
+    """
+
+    option: str | None = None
+    value: object = None
 
 
 class UsageError(InputError):
@@ -109,6 +115,18 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     continued = sorted((other for other in by_key if key and other.startswith(key)), key=len)
     near = continued or get_close_matches(key, by_key, n=1)
     return by_key[near[0]] if near else None
+
+
+def must_be(option: str, value: object, wanted: str, *, shown: str = "") -> InputError:
+    """The error for a setting that has another value than `wanted`. shown: the value in the message."""
+    error = InputError(f"{argument(option)} ({shown or f'{value!r:.60}'}) must be {wanted}")
+    error.option, error.value = option, value
+    return error
+
+
+def needs_package(what: object, package: str, extra: str) -> InputError:
+    """The error for a package that is not installed. what: file or option that needs it."""
+    return InputError(f"{what}: needs the package {package}; pip install 'bothways[{extra}]'")
 
 
 def no_such_column(where: object, name: str, columns: Iterable[str], remedy: str) -> InputError:

@@ -1,6 +1,7 @@
 """Settings created in Python: paths as text, lists, NumPy's numbers; wrong types give a one-line error."""
 
 import dataclasses
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -80,3 +81,11 @@ def test_training_takes_paths_as_text_and_names_what_is_missing(tmp_path):
         bothways.train(Classify(model=str(tmp_path / "no-model"), train="t.csv", out=str(tmp_path / "o")))
     with pytest.raises(InputError, match="dict .* Pretrain, Distill, Classify"):
         bothways.train({"model": "m"})
+
+
+def test_an_error_has_the_option_and_its_value():
+    for options in ({"seeds": 0}, {"seeds": "two"}):
+        with pytest.raises(InputError) as raised:
+            Classify(**NEEDED, **options)
+        again = pickle.loads(pickle.dumps(raised.value))
+        assert (raised.value.option, raised.value.value) == (again.option, again.value) == ("seeds", options["seeds"])

@@ -15,7 +15,7 @@ from socket import create_connection
 from threading import Thread
 from typing import Any, TypeVar
 
-from bothways.errors import InputError, flag, join_names
+from bothways.errors import InputError, flag, join_names, needs_package
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.tasks import TASKS
@@ -104,7 +104,7 @@ def _cluster(address: str, workers: int | None) -> Iterator[int]:
     try:
         import ray
     except ImportError:
-        raise InputError("ray needs the package of this name; pip install 'bothways[ray]'") from None
+        raise needs_package("ray", "ray", "ray") from None
     cluster: Any = ray  # partly without types
     is_ours = not cluster.is_initialized()
     if is_ours:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from bothways.errors import InputError, MissingFile, flag
+from bothways.errors import InputError, MissingFile, flag, needs_package
 from bothways.io import SURROGATES
 from bothways.search.plain_text import (
     LARGEST_FILE,
@@ -145,7 +145,7 @@ def pdf_pages(path: Path) -> Iterator[tuple[int, str]]:
     try:
         import pypdfium2
     except ImportError:
-        raise InputError(f"{path}: .pdf needs the package pypdfium2; pip install 'bothways[pdf]'") from None
+        raise needs_package(path, "pypdfium2", "pdf") from None
     check_size(path)
     try:
         document = pypdfium2.PdfDocument(path)

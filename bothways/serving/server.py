@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError, UsageError, flag
+from bothways.errors import InputError, UsageError, flag, needs_package
 from bothways.io import SURROGATES, Files
 from bothways.log import logger, print_json, print_message
 from bothways.pretrained import DEFAULT
@@ -59,7 +59,7 @@ def run(settings: Serve) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
     if missing:
-        raise InputError(f"serve needs the package {missing[0]}; pip install 'bothways[serve]'")
+        raise needs_package("serve", missing[0], "serve")
     keys = read_keys(settings.api_key_file, os.environ)
     check_address(settings, keys)
     for name, capacity in KERNEL_CACHES.items():

@@ -8,7 +8,7 @@ from inspect import get_annotations
 from pathlib import Path
 from typing import Any, Literal, TypeVar, dataclass_transform
 
-from bothways.errors import InputError
+from bothways.errors import InputError, must_be
 from bothways.pretrained import DEFAULT
 from bothways.settings.conversion import convert, declared_types
 from bothways.settings.fields import (
@@ -135,7 +135,7 @@ def check_bounds(name: str, value: Any, mark: Mark) -> None:
     if not (mark.least <= value <= mark.most and value < math.inf):
         wanted = f"at least {mark.least:g}" if mark.most == math.inf else f"from {mark.least:g} to {mark.most:g}"
         wanted = "finite" if value == math.inf else wanted
-        raise InputError(f"{name} ({value}) must be {wanted}")
+        raise must_be(name, value, wanted, shown=str(value))
 
 
 def check_encoding(name: str) -> None:

@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from bothways.cloud import CloudPath, as_path
-from bothways.errors import InputError, argument
+from bothways.errors import must_be
 from bothways.settings.tables_in_memory import MemoryTable, as_source, as_sources
 
 NAMES = {
@@ -40,7 +40,7 @@ def convert(name: str, value: Any, declared: Any) -> Any:
     try:
         return _converted(value, declared)
     except TypeError:
-        raise InputError(f"{argument(name)} ({value!r:.60}) must be {_named(declared)}") from None
+        raise must_be(name, value, _named(declared)) from None
 
 
 def members(declared: Any) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, measure_peak_flops
-from bothways.errors import InputError
+from bothways.errors import needs_package
 from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, show_progress, working
 from bothways.model.config import EncoderConfig, RandomBlocksConfig
 from bothways.text.batch import Batch
@@ -88,7 +88,7 @@ def tensorboard_curves(directory: Path, first: int) -> Iterator[Callable[[dict[s
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise InputError(f"tensorboard: needs the package {error.name}; pip install 'bothways[tensorboard]'") from None
+        raise needs_package("tensorboard", error.name or "tensorboard", "tensorboard") from None
     with SummaryWriter(directory, purge_step=first + 1) as writer:
 
         def show(row: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from re import fullmatch
 from typing import Any, cast
 
-from bothways.errors import InputError, RowLocation, format_count
+from bothways.errors import InputError, RowLocation, format_count, needs_package
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.tables import (
     RowErrorHandler,
@@ -99,7 +99,7 @@ def _hub_errors(name: str) -> Iterator[None]:
     except InputError:
         raise
     except ImportError as error:
-        raise InputError(f"{name}: needs the package {error.name or 'datasets'}; pip install 'bothways[hub]'") from None
+        raise needs_package(name, error.name or "datasets", "hub") from None
     except Exception as error:  # from several packages, without a common base class
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise InputError(f"{name}: not read from the hub ({reason}); check its name and the network") from error

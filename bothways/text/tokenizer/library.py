@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, needs_package
 from bothways.io import SURROGATES, to_json, write_atomic
 from bothways.text.tokenizer.fast import TokenSpan
 
@@ -208,7 +208,7 @@ def library_errors() -> Iterator[None]:
     try:
         yield
     except ImportError:
-        raise InputError("this tokenizer requires the tokenizers library: pip install 'bothways[tokenizers]'") from None
+        raise needs_package("this tokenizer", "tokenizers", "tokenizers") from None
     except BaseException as error:
         raise _to_input_error(error) from None
 

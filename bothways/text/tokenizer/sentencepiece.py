@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, needs_package
 from bothways.io import read_bytes
 from bothways.text.tokenizer.library import DECODERS, GENERIC_CLASS, METASPACE, added_tokens, template_processing
 
@@ -139,7 +139,7 @@ def _model(file: Path) -> Any:
     try:
         from google.protobuf.message import DecodeError
     except ImportError:
-        raise InputError(f"{file}: reading it requires protobuf: pip install 'bothways[tokenizers]'") from None
+        raise needs_package(file, "protobuf", "tokenizers") from None
     model = _message()()
     try:
         model.ParseFromString(read_bytes(file))

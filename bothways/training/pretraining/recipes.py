@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from bothways.device import choose_device
-from bothways.errors import InputError, flag, format_count
+from bothways.errors import InputError, flag, format_count, needs_package
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.config import SIZES, EncoderConfig
 from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES
@@ -196,6 +196,6 @@ def run_errors(settings: Pretrain) -> Iterator[str]:
     if objective in ("replaced", "enhanced") and settings.shard:
         yield f"{named} shares weights between two modules, which cannot be sharded; leave out {flag('shard')}"
     if settings.tensorboard and find_spec("tensorboard") is None:
-        yield "tensorboard: needs the package tensorboard; pip install 'bothways[tensorboard]'"
+        yield str(needs_package("tensorboard", "tensorboard", "tensorboard"))
     if objective == "replaced" and settings.deterministic and choose_device(settings.device).type == "cuda":
         yield f"{named} is not deterministic on a GPU; leave out {flag('deterministic')}"
