@@ -16,11 +16,11 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "bothways"
 DATA = {"pretrained", "sample"}  # folders without code
 BUDGET = {
-    "lines": 51_700,
-    "files": 316,
+    "lines": 51_600,
+    "files": 315,
     "doors": 11,
     "lines of the longest function": 58,
-    "options": 150,
+    "options": 148,
     "options of a verb": 45,
     "import circles": 0,
 }

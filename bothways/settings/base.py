@@ -11,18 +11,7 @@ from typing import Any, Literal, TypeVar, dataclass_transform
 from bothways.errors import InputError, must_be
 from bothways.pretrained import DEFAULT
 from bothways.settings.conversion import convert, declared_types
-from bothways.settings.fields import (
-    DATA,
-    MACHINE,
-    MODEL,
-    OUTPUT,
-    TRAINING,
-    Converted,
-    Mark,
-    argument,
-    mark_of,
-    option,
-)
+from bothways.settings.fields import Converted, Mark, argument, mark_of, option
 from bothways.settings.tables_in_memory import Table, TableSource
 
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -154,7 +143,7 @@ def check_encoding(name: str) -> None:
 class Encoded:
     """Text files."""
 
-    encoding: str | None = option(DATA, default=None)
+    encoding: str | None = option("data", default=None)
     """Encoding of text files without a byte-order mark, such as cp1252. [UTF-8]"""
 
 
@@ -162,7 +151,7 @@ class Encoded:
 class Device:
     """Device of the computation."""
 
-    device: str = option(MACHINE, default="auto")
+    device: str = option("machine", default="auto")
     """Device: cpu, cuda, cuda:1 (the second GPU) or mps (Apple). auto: the GPU (cuda) if there is one, else the CPU."""
 
 
@@ -170,7 +159,7 @@ class Device:
 class NumberFormat:
     """Number format of the computation."""
 
-    dtype: Dtype = option(MACHINE, default="auto")
+    dtype: Dtype = option("machine", default="auto")
     """Number format. auto: bfloat16 where the hardware is faster with it, else float32."""
 
 
@@ -183,7 +172,7 @@ class Compute(NumberFormat, Device):
 class Printed:
     """Output format of the results."""
 
-    json: bool = option(OUTPUT, default=False)
+    json: bool = option("output", default=False)
     """Print one JSON object instead of text."""
 
 
@@ -191,11 +180,11 @@ class Printed:
 class TextColumns(Encoded):
     """Table columns with texts and labels."""
 
-    text_column: str | None = option(DATA, default=None, first=True)
+    text_column: str | None = option("data", default=None, first=True)
     """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
-    pair_column: str | None = option(DATA, default=None)
+    pair_column: str | None = option("data", default=None)
     """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
-    label_column: str | None = option(DATA, default=None, first=True)
+    label_column: str | None = option("data", default=None, first=True)
     """Column with the labels. [label, class, score, ...]"""
 
     @property
@@ -208,11 +197,11 @@ class TextColumns(Encoded):
 class TagColumns:
     """Table columns with words and tags."""
 
-    words_column: str | None = option(DATA, default=None, first=True)
+    words_column: str | None = option("data", default=None, first=True)
     """Column with lists of words; in CoNLL files, its index from 0. [words or tokens; 0 in CoNLL files]"""
-    tags_column: str | None = option(DATA, default=None, first=True)
+    tags_column: str | None = option("data", default=None, first=True)
     """Column with lists of tags; in CoNLL files, its index. [tags, ner_tags, ner or labels; -1 in CoNLL files]"""
-    scheme: TagScheme = option(DATA, default="auto")
+    scheme: TagScheme = option("data", default="auto")
     """Tag scheme. auto: detected; plain: one label per word, such as part-of-speech tags."""
 
 
@@ -220,11 +209,11 @@ class TagColumns:
 class TextFiles(Encoded):
     """How documents are read from text files and tables."""
 
-    documents: DocumentBreak = option(DATA, default="blank")
+    documents: DocumentBreak = option("data", default="blank")
     """What separates documents in .txt files: a blank line, the end of a line, or the end of the file."""
-    text_column: str = option(DATA, default="text", first=True)
+    text_column: str = option("data", default="text", first=True)
     """Table column with the texts, or several separated by commas; each row is a document."""
-    on_error: OnError = option(DATA, default="stop")
+    on_error: OnError = option("data", default="stop")
     """Unreadable rows: stop and report file and line, or skip and count them."""
 
 
@@ -232,9 +221,9 @@ class TextFiles(Encoded):
 class Windows:
     """How long texts are read."""
 
-    window: int | None = option(MODEL, default=None, least=8, first=True)
+    window: int | None = option("model", default=None, least=8, first=True)
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
-    long: LongTexts | None = option(MODEL, default=None)
+    long: LongTexts | None = option("model", default=None)
     """Texts longer than a window: split into windows, raise an error, or truncate. [as in fine-tuning, else windows]"""
 
 
@@ -242,7 +231,7 @@ class Windows:
 class Optimization(Checked):
     """Optimizer and learning rate."""
 
-    gradient_accumulation: int = option(TRAINING, default=1, least=1)
+    gradient_accumulation: int = option("training", default=1, least=1)
     """Micro-batches per step, over all processes. More save memory; the gradient is the same, except for dropout."""
-    seed: int = option(TRAINING, default=0, least=0, most=2**63 - 1)
+    seed: int = option("training", default=0, least=0, most=2**63 - 1)
     """Random seed."""

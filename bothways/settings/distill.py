@@ -4,17 +4,7 @@ from typing import Literal
 
 from bothways.errors import InputError, flag
 from bothways.settings.base import DataList, settings
-from bothways.settings.fields import (
-    MODEL,
-    OUTPUT,
-    TASK,
-    TRAINING,
-    Location,
-    OptionalLocation,
-    Several,
-    argument,
-    option,
-)
+from bothways.settings.fields import Location, OptionalLocation, Several, argument, option
 from bothways.settings.pretrain import TextTraining
 
 
@@ -26,44 +16,44 @@ class Distill(TextTraining):
     """Teacher: a checkpoint, a run, or the name of a model on the hub."""
     corpus: DataList = argument("TEXT", default=())
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
-    out: Location = option(OUTPUT, aliases=("-o",))
+    out: Location = option("output", aliases=("-o",))
     """Run directory."""
-    resume: bool = option(OUTPUT, default=False, first=True)
+    resume: bool = option("output", default=False, first=True)
     """Continue from the newest intact checkpoint in the run directory, if there is one."""
-    static: bool = option(MODEL, default=False, first=True)
+    static: bool = option("model", default=False, first=True)
     """Instead, make static vectors: one for each entry of the vocabulary, fitted to the text in closed form if there is
     any; --minutes then limits the reading of text. [8 minutes]"""
-    dimensions: int | None = option(TASK, default=None, least=1, first=True)
+    dimensions: int | None = option("task", default=None, least=1, first=True)
     """Size of static vectors. [256; with text, as the teacher]"""
-    purpose: Literal["words", "vectors", "both"] = option(TASK, default="both", flag="--for", first=True)
+    purpose: Literal["words", "vectors", "both"] = option("task", default="both", flag="--for", first=True)
     """words: a model to fill masks and to fine-tune; vectors: a sentence embedding model; both: one model for all."""
-    minutes: float | None = option(TRAINING, default=None, least=0.001, first=True)
+    minutes: float | None = option("training", default=None, least=0.001, first=True)
     """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
-    steps: int | None = option(TRAINING, default=None, least=1, first=True)
+    steps: int | None = option("training", default=None, least=1, first=True)
     """Number of steps. [1000 without --minutes]"""
-    keep_layers: Several[int] = option(MODEL, default=())
+    keep_layers: Several[int] = option("model", default=())
     """Layers of the teacher, counted from 0, that the student starts from, such as 0 2 5. [evenly spaced]"""
-    layers: int | None = option(MODEL, default=None, first=True)
+    layers: int | None = option("model", default=None, first=True)
     """Number of layers of the student. [as the teacher]"""
-    hidden_size: int | None = option(MODEL, default=None, first=True)
+    hidden_size: int | None = option("model", default=None, first=True)
     """Hidden size of the student; the number of heads follows from the teacher's head size. [as the teacher]"""
-    vocab_size: int | None = option(MODEL, default=None, least=1, first=True)
+    vocab_size: int | None = option("model", default=None, least=1, first=True)
     """Size of the student's vocabulary: the teacher's most frequent entries in the text. [all entries]"""
-    tokenizer: OptionalLocation = option(MODEL, default=None, first=True)
+    tokenizer: OptionalLocation = option("model", default=None, first=True)
     """Tokenizer of the student, a directory or file; all its entries must be the teacher's. [the teacher's]"""
-    student: OptionalLocation = option(MODEL, default=None, metavar="DIR")
+    student: OptionalLocation = option("model", default=None, metavar="DIR")
     """Start from this checkpoint with the teacher's vocabulary; any family, width and depth."""
-    relations: float = option(TASK, default=0.0)
+    relations: float = option("task", default=0.0)
     """Weight of self-attention relations of queries, keys and values (MiniLMv2)."""
-    hidden_states: float = option(TASK, default=0.0)
+    hidden_states: float = option("task", default=0.0)
     """Weight of the mean squared error of all hidden states, through a learned map (TinyBERT)."""
-    logits: float = option(TASK, default=0.0)
+    logits: float = option("task", default=0.0)
     """Weight of the KL divergence from the teacher's masked word probabilities, times temperature^2."""
-    vectors: float | None = option(TASK, default=None)
+    vectors: float | None = option("task", default=None)
     """Weight of the cosine distance of text vectors. [10 for vectors and both]"""
-    mask_rate: float = option(TASK, default=0.3, least=0.01, most=1)
+    mask_rate: float = option("task", default=0.3, least=0.01, most=1)
     """Fraction of tokens to predict."""
-    learning_rate: float = option(TRAINING, default=1e-3, least=0, aliases=("--lr",))
+    learning_rate: float = option("training", default=1e-3, least=0, aliases=("--lr",))
     """Peak learning rate."""
 
     def __post_init__(self) -> None:

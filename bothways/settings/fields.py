@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 Held = TypeVar("Held", covariant=True)
 Accepted = TypeVar("Accepted", contravariant=True)
@@ -41,8 +41,8 @@ FileName = Converted[str, AnyPath]
 
 
 # Groups of options in --help, in its order.
-GROUPS = ("data", "task", "model", "training", "evaluation", "output", "limits", "machine")
-DATA, TASK, MODEL, TRAINING, EVALUATION, OUTPUT, LIMITS, MACHINE = GROUPS
+Group = Literal["arguments", "data", "task", "model", "training", "evaluation", "output", "limits", "machine"]
+GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Mark:
     """What a field says of its option. least, most: bounds of the value, inclusive. flag: --NAME if it is not that of
     the field; negative: the flag for False. is_first: whether --help shows it, or only --help-all does."""
 
-    group: str
+    group: Group
     least: float = -math.inf
     most: float = math.inf
     flag: str = ""
@@ -62,7 +62,7 @@ class Mark:
     is_repeated: bool = False
 
 
-PLAIN = Mark(TASK)  # of a field that is declared without a mark
+PLAIN = Mark("task")  # of a field that is declared without a mark
 
 
 def mark_of(field: Field[Any]) -> Mark:
@@ -72,7 +72,7 @@ def mark_of(field: Field[Any]) -> Mark:
 
 
 def option(
-    group: str,
+    group: Group,
     *,
     default: Any = MISSING,
     least: float = -math.inf,

@@ -20,18 +20,7 @@ from bothways.settings.base import (
     VectorPooling,
     settings,
 )
-from bothways.settings.fields import (
-    DATA,
-    EVALUATION,
-    MODEL,
-    OUTPUT,
-    TASK,
-    TRAINING,
-    Location,
-    OptionalLocation,
-    Several,
-    option,
-)
+from bothways.settings.fields import Location, OptionalLocation, Several, option
 from bothways.settings.tables_in_memory import TableSource
 
 
@@ -39,40 +28,40 @@ from bothways.settings.tables_in_memory import TableSource
 class Recipe(Optimization, Compute, Printed):
     """Options of every fine-tuning task."""
 
-    seeds: int = option(TRAINING, default=1, least=1)
+    seeds: int = option("training", default=1, least=1)
     """Number of runs with different seeds; reports mean and standard deviation."""
-    seed: int = option(TRAINING, default=0, least=0, most=2**63 - 1)
+    seed: int = option("training", default=0, least=0, most=2**63 - 1)
     """Random seed; with --seeds N, the runs use this seed and the N - 1 that follow it."""
-    epochs: float | None = option(TRAINING, default=None, least=0.001, first=True)
+    epochs: float | None = option("training", default=None, least=0.001, first=True)
     """Passes over the training data. [3; for small data enough for 150 to 300 steps, at most 20]"""
-    minutes: float | None = option(TRAINING, default=None, least=0.001, first=True)
+    minutes: float | None = option("training", default=None, least=0.001, first=True)
     """Time for training; fewer epochs if they would take longer. Steps are timed before the first one."""
-    batch_tokens: int | None = option(TRAINING, default=None, least=1)
+    batch_tokens: int | None = option("training", default=None, least=1)
     """Maximum tokens per step; a longer example is its own step. [2048; fewer for small data, at least 16 texts]"""
-    batch_size: int | None = option(TRAINING, default=None, least=1)
+    batch_size: int | None = option("training", default=None, least=1)
     """Examples per step, instead of --batch-tokens."""
-    learning_rate: float | None = option(TRAINING, default=None, least=0, aliases=("--lr",))
+    learning_rate: float | None = option("training", default=None, least=0, aliases=("--lr",))
     """Peak learning rate. [5e-5 * (768 / hidden size)^1.5, at most 5e-4]"""
-    warmup: float = option(TRAINING, default=0.1, least=0, most=1)
+    warmup: float = option("training", default=0.1, least=0, most=1)
     """Fraction of the steps in which the learning rate rises."""
-    linear_start: bool = option(TRAINING, default=True)
+    linear_start: bool = option("training", default=True)
     """Start from the best linear head on the frozen encoder (LP-FT); keep it unless training beats it on dev."""
-    dropout: float = option(TRAINING, default=0.1, least=0, most=0.9)
+    dropout: float = option("training", default=0.1, least=0, most=0.9)
     """Dropout probability, everywhere in the model."""
-    window: int = option(MODEL, default=256, least=8, first=True)
+    window: int = option("model", default=256, least=8, first=True)
     """Maximum tokens per window, special tokens included; longer texts are split into several windows."""
-    long: LongTexts = option(MODEL, default="windows")
+    long: LongTexts = option("model", default="windows")
     """Texts longer than a window: split into overlapping windows, raise an error, or truncate."""
-    evaluations_per_epoch: float | None = option(EVALUATION, default=None, least=0.001)
+    evaluations_per_epoch: float | None = option("evaluation", default=None, least=0.001)
     """Evaluations on dev per epoch. [3 to 12 in the run, for 15 % of its time]"""
-    patience: int | None = option(EVALUATION, default=4, least=1)
+    patience: int | None = option("evaluation", default=4, least=1)
     """Early stopping: after this many evaluations without a better metric or a lower loss, the learning rate falls to 0
     in a tenth of the steps so far. With a training loss near 0 it does so at once. None: train to the end."""
-    baselines: bool = option(EVALUATION, default=True)
+    baselines: bool = option("evaluation", default=True)
     """Also score simple baselines on the same splits, such as TF-IDF, or in tag the most frequent tag of each word."""
-    checkpoint_every: int = option(OUTPUT, default=1000, least=0)
+    checkpoint_every: int = option("output", default=1000, least=0)
     """Steps between checkpoints; 0: only on Ctrl-C or SIGTERM."""
-    resume: bool = option(OUTPUT, default=False, first=True)
+    resume: bool = option("output", default=False, first=True)
     """Continue the run in the output directory. Without it, a directory that already has a run is an error."""
 
 
@@ -80,10 +69,10 @@ class Recipe(Optimization, Compute, Printed):
 class Adapters:
     """Training of a small addition to the model instead of its weights."""
 
-    adapter: Literal["lora", "bitfit"] | None = option(TRAINING, default=None, first=True)
+    adapter: Literal["lora", "bitfit"] | None = option("training", default=None, first=True)
     """Train and save only an addition to the model, which itself does not change, and the head: LoRA in all linear maps
     (Hu 2022), or all biases (Ben Zaken 2022)."""
-    rank: int = option(TRAINING, default=8, least=1, most=1024)
+    rank: int = option("training", default=8, least=1, most=1024)
     """With --adapter lora: rank of the added matrices."""
 
 
@@ -91,29 +80,29 @@ class Adapters:
 class FineTune(Adapters, Encoded, Recipe):
     """Fine-tune on labelled data."""
 
-    model: Location = option(MODEL, default=Path(DEFAULT), metavar="DIR", first=True)
+    model: Location = option("model", default=Path(DEFAULT), metavar="DIR", first=True)
     """Checkpoint, run, or name of a model on the hub to start from."""
-    train: Data = option(DATA)
+    train: Data = option("data")
     """Labelled training data; dev and test sets are split off it unless they are given."""
-    out: Location = option(OUTPUT, aliases=("-o",))
+    out: Location = option("output", aliases=("-o",))
     """Run directory."""
-    dev: OptionalData = option(DATA, default=None, first=True)
+    dev: OptionalData = option("data", default=None, first=True)
     """Data for model selection. [a tenth of the training data, stratified by class in classification]"""
-    test: OptionalData = option(DATA, default=None, first=True)
+    test: OptionalData = option("data", default=None, first=True)
     """Data for the reported score, not for selection. [without --dev, a tenth of --train; with it, dev is reported]"""
-    on_error: OnError = option(DATA, default="stop")
+    on_error: OnError = option("data", default="stop")
     """Rows that are unreadable or have no label: stop and report file and line, or skip and count them."""
-    folds: int | None = option(DATA, default=None, least=2, first=True)
+    folds: int | None = option("data", default=None, least=2, first=True)
     """Cross-validate on --train with this many folds; then train on all folds, except a tenth for selection."""
-    keep_layers: Several[int] = option(MODEL, default=())
+    keep_layers: Several[int] = option("model", default=())
     """Start from these layers of --model only, counted from 0, such as 0 2 5: a smaller and faster model. [all]"""
-    teacher: OptionalLocation = option(TASK, default=None, metavar="DIR")
+    teacher: OptionalLocation = option("task", default=None, metavar="DIR")
     """Distill: also learn the outputs of this model, fine-tuned for the same task (Hinton 2015)."""
-    quantize: Literal["int8"] | None = option(TRAINING, default=None)
+    quantize: Literal["int8"] | None = option("training", default=None)
     """Train the last part of the run with inputs and weights rounded to 8 bits, and save an int8 model (Jacob 2018)."""
-    alpha: float = option(TASK, default=0.5, least=0, most=1)
+    alpha: float = option("task", default=0.5, least=0, most=1)
     """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""
-    unlabelled: DataList = option(DATA, default=())
+    unlabelled: DataList = option("data", default=())
     """With --teacher: files of more texts (or pairs) without labels, which only the teacher labels."""
 
     def __post_init__(self) -> None:
@@ -161,7 +150,7 @@ class FineTune(Adapters, Encoded, Recipe):
 class Grouped(FineTune):
     """Groups of rows that splits must not divide."""
 
-    group_column: str | None = option(DATA, default=None)
+    group_column: str | None = option("data", default=None)
     """Column of --train (author, book) whose groups are never split. [none; near-duplicates stay together]"""
 
     def __post_init__(self) -> None:
@@ -178,7 +167,7 @@ class Grouped(FineTune):
 class TextPooling:
     """The text vector that the head reads."""
 
-    pooling: Literal["auto", "cls", "mean", "pair"] = option(MODEL, default="auto")
+    pooling: Literal["auto", "cls", "mean", "pair"] = option("model", default="auto")
     """Input of the head: [CLS], mean, or pair: both texts' separate means. auto: as the checkpoint was trained."""
 
 
@@ -186,13 +175,13 @@ class TextPooling:
 class Classify(TextPooling, TextColumns, Grouped):
     """Fine-tune a classifier of texts or pairs of texts."""
 
-    multi_label: bool = option(TASK, default=False, first=True)
+    multi_label: bool = option("task", default=False, first=True)
     """Each text may have several labels or none."""
-    class_weights: Literal["none", "balanced"] = option(TASK, default="none")
+    class_weights: Literal["none", "balanced"] = option("task", default="none")
     """balanced: each class has the same total weight in the loss."""
-    metric: Literal["accuracy", "f1", "f1_macro", "f1_micro", "matthews"] | None = option(EVALUATION, default=None)
+    metric: Literal["accuracy", "f1", "f1_macro", "f1_micro", "matthews"] | None = option("evaluation", default=None)
     """Metric to report and to select the model by. [accuracy; f1_micro for multi-label]"""
-    positive: str | None = option(EVALUATION, default=None)
+    positive: str | None = option("evaluation", default=None)
     """Positive label for f1 with two classes. [the alphabetically last label]"""
 
 
@@ -200,7 +189,7 @@ class Classify(TextPooling, TextColumns, Grouped):
 class Regress(TextPooling, TextColumns, Grouped):
     """Fine-tune a regression model: a number for each text or pair of texts."""
 
-    metric: Literal["spearman", "pearson"] = option(EVALUATION, default="spearman")
+    metric: Literal["spearman", "pearson"] = option("evaluation", default="spearman")
     """Metric to report and to select the model by."""
 
 
@@ -208,7 +197,7 @@ class Regress(TextPooling, TextColumns, Grouped):
 class Tag(TagColumns, FineTune):
     """Fine-tune a tagger: named entities (NER), or a label for every word."""
 
-    context: bool = option(MODEL, default=True, first=True)
+    context: bool = option("model", default=True, first=True)
     """Read each sentence together with as many neighbouring sentences of its document as fit into a window."""
 
 
@@ -216,15 +205,15 @@ class Tag(TagColumns, FineTune):
 class Answer(FineTune):
     """Fine-tune an extractive question answering model (SQuAD 1.1 and 2.0)."""
 
-    window: int = option(MODEL, default=384, least=8, first=True)
+    window: int = option("model", default=384, least=8, first=True)
     """Maximum tokens per window, question and special tokens included; longer passages are split into windows."""
-    overlap: int = option(MODEL, default=128, least=0)
+    overlap: int = option("model", default=128, least=0)
     """Passage tokens shared by neighbouring windows."""
-    max_answer_tokens: int = option(TASK, default=30, least=1)
+    max_answer_tokens: int = option("task", default=30, least=1)
     """Maximum length of an answer in tokens."""
-    on_error: OnError = option(DATA, default="stop")
+    on_error: OnError = option("data", default="stop")
     """Answers not found at their offset: stop and report file and id, or skip and count them."""
-    metric: Literal["f1", "exact_match"] = option(EVALUATION, default="f1")
+    metric: Literal["f1", "exact_match"] = option("evaluation", default="f1")
     """Metric to report and to select the model by."""
 
 
@@ -232,17 +221,17 @@ class Answer(FineTune):
 class TrainEmbed(TextColumns, FineTune):
     """Fine-tune a sentence embedding model, on matching pairs or on scored pairs."""
 
-    objective: Literal["auto", "pairs", "scores"] = option(TASK, default="auto")
+    objective: Literal["auto", "pairs", "scores"] = option("task", default="auto")
     """pairs: contrastive, in-batch negatives; scores: fit the cosine to the score. auto: scores if there are any."""
-    gradient_accumulation: int = option(TRAINING, default=1, least=1)
+    gradient_accumulation: int = option("training", default=1, least=1)
     """Micro-batches per step. Negatives come from the same micro-batch, so keep it at 1; memory is bounded anyway."""
-    negative_column: str | None = option(DATA, default=None)
+    negative_column: str | None = option("data", default=None)
     """Column with hard negatives. [negative, if there is one]"""
-    learning_rate: float | None = option(TRAINING, default=5e-5, least=0, aliases=("--lr",))
+    learning_rate: float | None = option("training", default=5e-5, least=0, aliases=("--lr",))
     """Peak learning rate."""
-    temperature: float = option(TASK, default=0.05, least=0.001, most=10)
+    temperature: float = option("task", default=0.05, least=0.001, most=10)
     """Temperature of the softmax over cosines."""
-    matryoshka_dims: Several[int] = option(TASK, default=())
+    matryoshka_dims: Several[int] = option("task", default=())
     """Also train the first N components to work as vectors on their own (Matryoshka), such as 64 128 256."""
-    pooling: VectorPooling = option(MODEL, default="auto")
+    pooling: VectorPooling = option("model", default="auto")
     """auto: the checkpoint's own pooling, else the mean."""

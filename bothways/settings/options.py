@@ -89,8 +89,7 @@ def options(settings_class: type[Any], *, with_help: bool = True) -> Sequence[Op
     whether to read their help from the source, which takes some milliseconds."""
     types, helps = declared_types(settings_class), docstrings(settings_class) if with_help else {}
     listed = [_option(field, types[field.name], helps.get(field.name, "")) for field in fields(settings_class)]
-    order = ("arguments", *GROUPS)
-    return sorted(listed, key=lambda option: order.index(option.mark.group))
+    return sorted(listed, key=lambda option: GROUPS.index(option.mark.group))
 
 
 def _option(field: Any, declared: Any, text: str) -> Option:

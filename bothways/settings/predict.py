@@ -20,32 +20,20 @@ from bothways.settings.base import (
     check_encoding,
     settings,
 )
-from bothways.settings.fields import (
-    DATA,
-    EVALUATION,
-    MACHINE,
-    MODEL,
-    OUTPUT,
-    TASK,
-    FileName,
-    Location,
-    OptionalLocation,
-    argument,
-    option,
-)
+from bothways.settings.fields import FileName, Location, OptionalLocation, argument, option
 
 
 @settings
 class Parts:
     """How the work on many rows is divided."""
 
-    workers: int | None = option(MACHINE, default=None, least=1, first=True)
+    workers: int | None = option("machine", default=None, least=1, first=True)
     """Processes that compute, each with its share of the cores. [this one, with all]"""
-    ray: str | None = option(MACHINE, default=None)
+    ray: str | None = option("machine", default=None)
     """With a directory as output: place the parts on a Ray cluster: its address, auto, or local for a new one here."""
-    mixed: bool = option(MACHINE, default=False)
+    mixed: bool = option("machine", default=False)
     """With a directory as output: accept another processor or other versions than those the parts were planned with."""
-    dry_run: bool = option(OUTPUT, default=False)
+    dry_run: bool = option("output", default=False)
     """Only print the parts, and an estimate of time and cost."""
 
     @property
@@ -63,31 +51,31 @@ class Predict(Windows, Encoded, Parts, Checked, Compute, Printed):
     """Checkpoint, run, or name of a model on the hub."""
     file: FileName = argument("FILE", default="-")
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, SQuAD's JSON, or - for standard input."""
-    text: str | None = option(DATA, default=None, first=True)
+    text: str | None = option("data", default=None, first=True)
     """One text, instead of a file."""
-    pair: str | None = option(DATA, default=None)
+    pair: str | None = option("data", default=None)
     """With --text: the second text of a pair, or the passage of a question."""
-    keep_columns: str | None = option(OUTPUT, default=None, first=True)
+    keep_columns: str | None = option("output", default=None, first=True)
     """Input columns to copy into the result, such as id,text; or all."""
-    text_column: str | None = option(DATA, default=None, first=True)
+    text_column: str | None = option("data", default=None, first=True)
     """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
-    pair_column: str | None = option(DATA, default=None)
+    pair_column: str | None = option("data", default=None)
     """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
-    top: int | None = option(OUTPUT, default=None, least=1, first=True)
+    top: int | None = option("output", default=None, least=1, first=True)
     """How many labels (column scores) or answers (column answers) to return, best first. [all labels; one answer]"""
-    coverage: float | None = option(OUTPUT, default=None, least=0.01, most=0.999, first=True)
+    coverage: float | None = option("output", default=None, least=0.01, most=0.999, first=True)
     """Also return, as column labels, the set that holds the right label of this fraction of texts, such as 0.9."""
-    label_next: int | None = option(OUTPUT, default=None, least=1)
+    label_next: int | None = option("output", default=None, least=1)
     """Instead of predictions, write this many rows to label next, as a .csv or .tsv with an empty column label."""
-    out: OptionalLocation = option(OUTPUT, default=None, aliases=("-o",), first=True)
+    out: OptionalLocation = option("output", default=None, aliases=("-o",), first=True)
     """Output: .jsonl, .parquet, .csv or .tsv; or a directory of a .parquet for each part. [standard output]"""
-    escape_formulas: bool = option(OUTPUT, default=False)
+    escape_formulas: bool = option("output", default=False)
     """In .csv and .tsv: put ' before texts that spreadsheets evaluate (those that begin with =, +, - or @)."""
-    resume: bool = option(OUTPUT, default=False, first=True)
+    resume: bool = option("output", default=False, first=True)
     """Continue an output file that an interrupted command left unfinished."""
-    on_error: OnError = option(DATA, default="stop")
+    on_error: OnError = option("data", default="stop")
     """Unreadable rows: stop and report file and line, or skip them and list them in a file next to the output."""
-    json: bool = option(OUTPUT, default=False)
+    json: bool = option("output", default=False)
     """With --out: print the summary as a JSON object."""
 
     def __post_init__(self) -> None:
@@ -126,9 +114,9 @@ class Fill(Checked, Compute, Printed):
     """Checkpoint, run, or name of a model on the hub."""
     text: str = argument("TEXT")
     """A text that contains [MASK]."""
-    top: int = option(OUTPUT, default=5, least=1, first=True)
+    top: int = option("output", default=5, least=1, first=True)
     """Guesses per mask."""
-    window: int | None = option(MODEL, default=None, least=8, first=True)
+    window: int | None = option("model", default=None, least=8, first=True)
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
 
 
@@ -140,19 +128,19 @@ class Embed(Windows, Encoded, Parts, Checked, Compute, Printed):
     """Checkpoint, run, or name of a model on the hub."""
     file: FileName = argument("FILE")
     """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, or - for standard input."""
-    out: Location = option(OUTPUT, aliases=("-o",))
+    out: Location = option("output", aliases=("-o",))
     """Output: .npy, .parquet or .jsonl; or a directory of a .parquet for each part."""
-    text_column: str | None = option(DATA, default=None, first=True)
+    text_column: str | None = option("data", default=None, first=True)
     """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
-    pooling: VectorPooling = option(MODEL, default="auto")
+    pooling: VectorPooling = option("model", default="auto")
     """auto: the checkpoint's own pooling, else the mean."""
-    normalize: bool = option(OUTPUT, default=True)
+    normalize: bool = option("output", default=True)
     """Scale vectors to length 1."""
-    resume: bool = option(OUTPUT, default=False, first=True)
+    resume: bool = option("output", default=False, first=True)
     """Continue an output file that an interrupted command left unfinished."""
-    on_error: OnError = option(DATA, default="stop")
+    on_error: OnError = option("data", default="stop")
     """Unreadable rows: stop and report file and line, or skip them and list them in a file next to the output."""
-    json: bool = option(OUTPUT, default=False)
+    json: bool = option("output", default=False)
     """Print the summary as a JSON object."""
 
 
@@ -166,29 +154,29 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     no further PATH."""
     file: DataList = argument("FILE", default=())
     """Labelled data; for models that are not fine-tuned: pairs, a BEIR directory, or plain text (masked words)."""
-    predictions: OptionalLocation = option(DATA, default=None, first=True)
+    predictions: OptionalLocation = option("data", default=None, first=True)
     """Predictions to score: a label per line, a table, CoNLL columns, SQuAD's {id: answer}, or a TREC run."""
-    group_column: str | None = option(DATA, default=None)
+    group_column: str | None = option("data", default=None)
     """Column whose groups (author, book) are independent units of the intervals. [as in fine-tuning]"""
-    multi_label: bool = option(TASK, default=False, first=True)
+    multi_label: bool = option("task", default=False, first=True)
     """With --predictions: each text may have several labels."""
-    positive: str | None = option(EVALUATION, default=None)
+    positive: str | None = option("evaluation", default=None)
     """Positive label for f1 with two classes. [the model's last label; with --predictions the last alphabetically]"""
-    documents: DocumentBreak = option(DATA, default="blank")
+    documents: DocumentBreak = option("data", default="blank")
     """For masked words: what separates documents in .txt files: a blank line, the end of a line or of the file."""
-    on_error: OnError = option(DATA, default="stop")
+    on_error: OnError = option("data", default="stop")
     """Unreadable rows, or answers not at their offset: stop and report file and row, or skip and count them."""
-    window: int | None = option(MODEL, default=None, least=8, first=True)
+    window: int | None = option("model", default=None, least=8, first=True)
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
-    how: How = option(TASK, default="vectors", first=True)
+    how: How = option("task", default="vectors", first=True)
     """For a BEIR directory: search by vectors, by words (BM25; the model is not used), or by both."""
-    rerank: OptionalLocation = option(MODEL, default=None, metavar="DIR")
+    rerank: OptionalLocation = option("model", default=None, metavar="DIR")
     """For a BEIR directory: model of text pairs that orders the best documents anew."""
-    dimensions: int | None = option(TASK, default=None, least=1, first=True)
+    dimensions: int | None = option("task", default=None, least=1, first=True)
     """For vectors: use only their first numbers, as Matryoshka models allow."""
-    max_length: int = option(MODEL, default=128, least=8, most=8192, first=True)
+    max_length: int = option("model", default=128, least=8, most=8192, first=True)
     """For masked words: maximum tokens per example."""
-    language: str = option(DATA, default="en")
+    language: str = option("data", default="en")
     """Language: of sentence splitting for masked words, of stemming for --how."""
 
     def __post_init__(self) -> None:

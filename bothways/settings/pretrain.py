@@ -15,54 +15,42 @@ from bothways.settings.base import (
     TrainingDtype,
     settings,
 )
-from bothways.settings.fields import (
-    DATA,
-    EVALUATION,
-    MACHINE,
-    MODEL,
-    OUTPUT,
-    TASK,
-    TRAINING,
-    Location,
-    OptionalLocation,
-    argument,
-    option,
-)
+from bothways.settings.fields import Location, OptionalLocation, argument, option
 
 
 @settings
 class TextTraining(Optimization, TextFiles, Device, Printed):
     """Training on unlabelled text: data, steps, evaluation and checkpoints."""
 
-    drop_duplicates: bool = option(DATA, default=False)
+    drop_duplicates: bool = option("data", default=False)
     """Drop documents that are identical to an earlier one, and count them."""
-    heldout: DataList = option(DATA, default=(), first=True)
+    heldout: DataList = option("data", default=(), first=True)
     """Held-out text to evaluate on. [about 5 % of the text: whole files of 20 or more, else every 20th document]"""
-    heldout_examples: int = option(DATA, default=256, least=1)
+    heldout_examples: int = option("data", default=256, least=1)
     """Maximum number of held-out examples to evaluate on."""
-    token_store: OptionalLocation = option(DATA, default=None, metavar="DIR")
+    token_store: OptionalLocation = option("data", default=None, metavar="DIR")
     """Cache directory for tokenized text. [~/.cache/bothways/stores; see $BOTHWAYS_CACHE and $XDG_CACHE_HOME]"""
-    max_length: int = option(MODEL, default=128, least=8, most=8192, first=True)
+    max_length: int = option("model", default=128, least=8, most=8192, first=True)
     """Maximum tokens per example, special tokens included; also the longest input of a new model."""
-    batch_tokens: int = option(TRAINING, default=4096, least=1)
+    batch_tokens: int = option("training", default=4096, least=1)
     """Tokens per step, summed over all torchrun processes."""
-    schedule: ScheduleName = option(TRAINING, default="linear")
+    schedule: ScheduleName = option("training", default="linear")
     """Learning rate schedule after warm-up."""
-    evaluate_every: int = option(EVALUATION, default=100, least=1)
+    evaluate_every: int = option("evaluation", default=100, least=1)
     """Steps between evaluations."""
-    checkpoint_every: int = option(OUTPUT, default=500, least=0)
+    checkpoint_every: int = option("output", default=500, least=0)
     """Steps between checkpoints; 0: only at the end, and on Ctrl-C or SIGTERM."""
-    language: str = option(DATA, default="en")
+    language: str = option("data", default="en")
     """Language for sentence splitting (ISO 639-1), such as de; if it has no rules, choose a related one, or en."""
-    processes: int | None = option(MACHINE, default=None, least=1)
+    processes: int | None = option("machine", default=None, least=1)
     """Worker processes that tokenize the corpus. [one per core]"""
-    shard: bool = option(MACHINE, default=False)
+    shard: bool = option("machine", default=False)
     """Shard weights and optimizer state over the torchrun processes (FSDP) instead of replicating them."""
-    tensorboard: bool = option(OUTPUT, default=False)
+    tensorboard: bool = option("output", default=False)
     """Also write TensorBoard files (extra `tensorboard`)."""
-    deterministic: bool = option(MACHINE, default=False)
+    deterministic: bool = option("machine", default=False)
     """On GPUs, use only deterministic kernels. CPUs are always deterministic."""
-    dtype: TrainingDtype = option(MACHINE, default="auto")
+    dtype: TrainingDtype = option("machine", default="auto")
     """Number format. auto: bfloat16 where it is faster, else float32; float16, with loss scaling, for older GPUs."""
 
 
@@ -72,47 +60,47 @@ class Pretrain(TextTraining):
 
     corpus: DataList = argument("TEXT")
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
-    out: Location = option(OUTPUT, aliases=("-o",))
+    out: Location = option("output", aliases=("-o",))
     """Run directory."""
-    resume: bool = option(OUTPUT, default=False, first=True)
+    resume: bool = option("output", default=False, first=True)
     """Continue from the newest intact checkpoint in the run directory, if there is one."""
-    model: Size = option(MODEL, default="mini", first=True)
+    model: Size = option("model", default="mini", first=True)
     """Size of a new model."""
-    family: Family | None = option(MODEL, default=None, first=True)
+    family: Family | None = option("model", default=None, first=True)
     """Architecture of a new model. [modernbert; bert, electra or deberta if other options need it]"""
-    recipe: Literal["measured", "paper"] = option(TRAINING, default="measured")
+    recipe: Literal["measured", "paper"] = option("training", default="measured")
     """measured: the values in [brackets], the best in our trials. paper: the values of BERT (Devlin 2018)."""
-    minutes: float | None = option(TRAINING, default=None, least=0.001, first=True)
+    minutes: float | None = option("training", default=None, least=0.001, first=True)
     """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
-    steps: int | None = option(TRAINING, default=None, least=1, first=True)
+    steps: int | None = option("training", default=None, least=1, first=True)
     """Number of steps. [1000 without --minutes]"""
-    from_checkpoint: OptionalLocation = option(MODEL, default=None, flag="--from", metavar="DIR", first=True)
+    from_checkpoint: OptionalLocation = option("model", default=None, flag="--from", metavar="DIR", first=True)
     """Continue pre-training this checkpoint or run on new text; keeps its architecture and vocabulary."""
-    extend_vocab: int = option(MODEL, default=0, least=0)
+    extend_vocab: int = option("model", default=0, least=0)
     """With --from: add this many words of the new text to the vocabulary."""
-    tokenizer: OptionalLocation = option(MODEL, default=None, first=True)
+    tokenizer: OptionalLocation = option("model", default=None, first=True)
     """Tokenizer directory or file. [learned from the text]"""
-    vocab_size: int | None = option(MODEL, default=None, least=1, first=True)
+    vocab_size: int | None = option("model", default=None, least=1, first=True)
     """Maximum size of a learned vocabulary. [8,000 to 30,522, by the amount of text]"""
-    lowercase: bool = option(MODEL, default=True)
+    lowercase: bool = option("model", default=True)
     """Make a learned vocabulary lower-case. Loaded tokenizers keep their own rules."""
-    strip_accents: bool | None = option(MODEL, default=None, negative="--keep-accents")
+    strip_accents: bool | None = option("model", default=None, negative="--keep-accents")
     """Strip accents and vowel signs, if a vocabulary is learned. [if lower-casing, and they are rare in the text]"""
     objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = option(
-        TASK, default="auto"
+        "task", default="auto"
     )
     """auto: the family's. masked: MLM; boundary: SpanBERT; enhanced: DeBERTa; replaced: ELECTRA; others: causal."""
-    pairs: Literal["auto", "next", "order", "none"] = option(TASK, default="auto")
+    pairs: Literal["auto", "next", "order", "none"] = option("task", default="auto")
     """auto: the family's. next: next-sentence prediction (BERT); order: sentence order (ALBERT); none: single texts."""
-    masking: Literal["tokens", "words", "spans"] = option(TASK, default="tokens")
+    masking: Literal["tokens", "words", "spans"] = option("task", default="tokens")
     """Unit of masking: single tokens (BERT), whole words, or spans of words (SpanBERT)."""
-    mask_rate: float | None = option(TASK, default=None, least=0.01, most=1)
+    mask_rate: float | None = option("task", default=None, least=0.01, most=1)
     """Fraction of tokens to predict. [0.3; 0.15 for words and spans]"""
-    learning_rate: float | None = option(TRAINING, default=None, least=0, aliases=("--lr",))
+    learning_rate: float | None = option("training", default=None, least=0, aliases=("--lr",))
     """Peak learning rate. [2e-3 (pre-norm) or 1e-3 (post-norm), 5e-4 with --from; times (256 / hidden size)^0.8]"""
-    warmup: float | None = option(TRAINING, default=None, least=0, most=1)
+    warmup: float | None = option("training", default=None, least=0, most=1)
     """Fraction of the steps in which the learning rate rises. [0.05]"""
-    dropout: float | None = option(TRAINING, default=None, least=0, most=0.9)
+    dropout: float | None = option("training", default=None, least=0, most=0.9)
     """Dropout probability, everywhere in the model. [0; 0.1 for more than 4 passes over the text]"""
 
     def __post_init__(self) -> None:

@@ -6,30 +6,18 @@ from typing import Literal
 from bothways.errors import InputError, flag
 from bothways.pretrained import DEFAULT, STATIC
 from bothways.settings.base import Checked, Compute, How, Printed, settings
-from bothways.settings.fields import (
-    DATA,
-    MACHINE,
-    MODEL,
-    OUTPUT,
-    TASK,
-    Location,
-    Locations,
-    OptionalLocation,
-    Several,
-    argument,
-    option,
-)
+from bothways.settings.fields import Location, Locations, OptionalLocation, Several, argument, option
 
 
 @settings
 class SearchModels:
     """Models that make the vectors of a search index."""
 
-    static: Location = option(MODEL, default=Path(STATIC), first=True)
+    static: Location = option("model", default=Path(STATIC), first=True)
     """Static vectors: a directory, or a file of word vectors (Word2Vec, GloVe)."""
-    language: str = option(DATA, default="en")
+    language: str = option("data", default="en")
     """Language of the texts, for stemming and the bounds of sentences."""
-    glob: Several[str] = option(DATA, default=(), aliases=("-g",), metavar="GLOB", repeated=True, first=True)
+    glob: Several[str] = option("data", default=(), aliases=("-g",), metavar="GLOB", repeated=True, first=True)
     """Only files whose path in the folder matches, such as *.md or 'notes/**'; with ! in front: none that matches. May
     be given several times."""
 
@@ -41,13 +29,13 @@ class Index(SearchModels, Checked, Compute, Printed):
 
     folders: Locations = argument("FOLDER")
     """Folders (or files): text, Markdown, HTML, PDF, .docx, .csv, .tsv, .jsonl, .parquet."""
-    out: Location = option(OUTPUT, aliases=("-o",))
+    out: Location = option("output", aliases=("-o",))
     """Directory of the index."""
-    model: Location = option(MODEL, default=Path(DEFAULT), metavar="DIR", first=True)
+    model: Location = option("model", default=Path(DEFAULT), metavar="DIR", first=True)
     """Embedding model: checkpoint, run, or name of a model on the hub."""
-    encoder: bool = option(MODEL, default=True)
+    encoder: bool = option("model", default=True)
     """Also compute the vectors of --model, which find more than static ones, and take a hundred times as long."""
-    remove: Several[str] = option(DATA, default=(), metavar="ROOT", repeated=True)
+    remove: Several[str] = option("data", default=(), metavar="ROOT", repeated=True)
     """Forget a folder that was indexed, which may be gone. May be given several times."""
 
     def __post_init__(self) -> None:
@@ -63,22 +51,22 @@ class Extract(Checked, Compute, Printed):
 
     folders: Locations = argument("FOLDER")
     """Folders (or files): text, Markdown, HTML, PDF, .docx, .csv, .tsv, .jsonl, .parquet."""
-    out: Location = option(OUTPUT, aliases=("-o",))
+    out: Location = option("output", aliases=("-o",))
     """Table to write: .parquet, .csv or .jsonl."""
-    tag: OptionalLocation = option(MODEL, default=None, metavar="DIR")
+    tag: OptionalLocation = option("model", default=None, metavar="DIR")
     """Tagger (finetune tag): a row for each entity."""
-    classify: OptionalLocation = option(MODEL, default=None, metavar="DIR")
+    classify: OptionalLocation = option("model", default=None, metavar="DIR")
     """Classifier (finetune classify): a row with the label of each file, page or row."""
-    answer: OptionalLocation = option(MODEL, default=None, metavar="DIR", first=True)
+    answer: OptionalLocation = option("model", default=None, metavar="DIR", first=True)
     """Question answering model (finetune answer), for --question: a row with the answer in each file, page or row."""
-    question: str | None = option(MODEL, default=None)
+    question: str | None = option("model", default=None)
     """Question for --answer."""
-    glob: Several[str] = option(DATA, default=(), aliases=("-g",), metavar="GLOB", repeated=True, first=True)
+    glob: Several[str] = option("data", default=(), aliases=("-g",), metavar="GLOB", repeated=True, first=True)
     """Only files whose path in the folder matches, such as *.md or 'notes/**'; with ! in front: none that matches. May
     be given several times."""
-    resume: bool = option(OUTPUT, default=False, first=True)
+    resume: bool = option("output", default=False, first=True)
     """Continue an extraction that was interrupted."""
-    workers: int | None = option(MACHINE, default=None, least=1, first=True)
+    workers: int | None = option("machine", default=None, least=1, first=True)
     """Processes that compute, each with its share of the cores. [this one, with all]"""
 
     def __post_init__(self) -> None:
@@ -99,7 +87,7 @@ class Mcp(Checked, Compute):
 
     store: Location = argument("STORE")
     """Directory of an index (`bothways index`)."""
-    json: bool = option(OUTPUT, default=False)
+    json: bool = option("output", default=False)
     """No effect: all messages are JSON."""
 
 
@@ -111,27 +99,27 @@ class Search(SearchModels, Checked, Compute):
     """What to search for: words, a question, a sentence."""
     path: Location = argument("FOLDER", default=Path("."))
     """A folder or file, whose index is kept in the cache and brought up to date; or the directory of an index."""
-    top: int = option(OUTPUT, default=10, least=1, first=True)
+    top: int = option("output", default=10, least=1, first=True)
     """Number of passages."""
-    how: How = option(TASK, default="hybrid", first=True)
+    how: How = option("task", default="hybrid", first=True)
     """words: BM25 of stemmed words; vectors: cosine of vectors; hybrid: both."""
-    fast: bool = option(TASK, default=False)
+    fast: bool = option("task", default=False)
     """Search an encoder's vectors by a static vector of the query, which takes no time and finds a little less."""
-    filter: str | None = option(DATA, default=None, metavar="CONDITION", first=True)
+    filter: str | None = option("data", default=None, metavar="CONDITION", first=True)
     """Only rows whose columns (or Markdown front matter) match, such as "year > 2010 and author = 'Smith'"."""
-    model: OptionalLocation = option(MODEL, default=None, metavar="DIR", first=True)
+    model: OptionalLocation = option("model", default=None, metavar="DIR", first=True)
     """Also index a folder with this embedding model. [static vectors only]"""
-    answer: OptionalLocation = option(MODEL, default=None, metavar="DIR", first=True)
+    answer: OptionalLocation = option("model", default=None, metavar="DIR", first=True)
     """Question answering model: find the exact answer to the query in the passages."""
-    rerank: OptionalLocation = option(MODEL, default=None, metavar="DIR")
+    rerank: OptionalLocation = option("model", default=None, metavar="DIR")
     """Model of text pairs (finetune regress or classify) that orders the best passages anew."""
-    files_with_matches: bool = option(OUTPUT, default=False, aliases=("-l",), first=True)
+    files_with_matches: bool = option("output", default=False, aliases=("-l",), first=True)
     """Print only the names of the files."""
-    context: int = option(MODEL, default=0, least=0, aliases=("-C",), first=True)
+    context: int = option("model", default=0, least=0, aliases=("-C",), first=True)
     """Passages before and after each that are printed too."""
-    color: Literal["auto", "always", "never"] = option(OUTPUT, default="auto")
+    color: Literal["auto", "always", "never"] = option("output", default="auto")
     """Colours; auto: on a terminal, unless $NO_COLOR is set."""
-    json: bool = option(OUTPUT, default=False)
+    json: bool = option("output", default=False)
     """Print a JSON object per passage."""
 
     def __post_init__(self) -> None:

@@ -3,25 +3,8 @@
 from pathlib import Path
 
 from bothways.pretrained import DEFAULT
-from bothways.settings.base import (
-    Checked,
-    Compute,
-    Printed,
-    TextFiles,
-    settings,
-)
-from bothways.settings.fields import (
-    DATA,
-    MACHINE,
-    MODEL,
-    OUTPUT,
-    TRAINING,
-    Location,
-    Locations,
-    OptionalLocation,
-    argument,
-    option,
-)
+from bothways.settings.base import Checked, Compute, Printed, TextFiles, settings
+from bothways.settings.fields import Location, Locations, OptionalLocation, argument, option
 
 
 @settings
@@ -37,9 +20,9 @@ class Cache(Checked, Printed):
     """List or delete what is cached: token stores (tokenized text of pre-training) and search indexes of folders. They
     are rebuilt when needed."""
 
-    clear: bool = option(OUTPUT, default=False)
+    clear: bool = option("output", default=False)
     """Delete all of them, except those that are being built."""
-    token_store: OptionalLocation = option(DATA, default=None, metavar="DIR")
+    token_store: OptionalLocation = option("data", default=None, metavar="DIR")
     """Directory of the token stores. [~/.cache/bothways/stores; see $BOTHWAYS_CACHE and $XDG_CACHE_HOME]"""
 
 
@@ -47,11 +30,11 @@ class Cache(Checked, Printed):
 class Demo(Checked, Compute, Printed):
     """Fill, compare, search and train with the packaged model, then pre-train a small BERT, in three minutes."""
 
-    out: Location = option(OUTPUT, default=Path("bothways-demo"), aliases=("-o",), first=True)
+    out: Location = option("output", default=Path("bothways-demo"), aliases=("-o",), first=True)
     """Output directory."""
-    minutes: float = option(TRAINING, default=1.0, least=0.001, first=True)
+    minutes: float = option("training", default=1.0, least=0.001, first=True)
     """Minutes of pre-training from scratch; the other steps together take about twice as long."""
-    seed: int = option(TRAINING, default=0, least=0, most=2**63 - 1)
+    seed: int = option("training", default=0, least=0, most=2**63 - 1)
     """Random seed."""
 
 
@@ -61,15 +44,15 @@ class Vocab(TextFiles, Checked, Printed):
 
     corpus: Locations = argument("TEXT")
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
-    out: Location = option(OUTPUT, aliases=("-o",))
+    out: Location = option("output", aliases=("-o",))
     """Output directory: vocab.txt, tokenizer.json and tokenizer_config.json."""
-    size: int = option(MODEL, default=30522, least=1, first=True)
+    size: int = option("model", default=30522, least=1, first=True)
     """Maximum number of entries."""
-    alphabet: int = option(MODEL, default=1000, least=1)
+    alphabet: int = option("model", default=1000, least=1)
     """Number of most frequent characters to include; Chinese and Japanese need more."""
-    lowercase: bool = option(MODEL, default=True)
+    lowercase: bool = option("model", default=True)
     """Lower-case the text."""
-    strip_accents: bool | None = option(MODEL, default=None, negative="--keep-accents")
+    strip_accents: bool | None = option("model", default=None, negative="--keep-accents")
     """Strip accents and vowel signs. [if lower-casing, and they are rare in the text]"""
-    processes: int = option(MACHINE, default=1, least=1)
+    processes: int = option("machine", default=1, least=1)
     """Worker processes for counting words."""
