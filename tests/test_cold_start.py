@@ -81,7 +81,7 @@ def test_what_reads_decodes_scores_and_prints_needs_no_torch():
         "inference.predictor",
         "inference.active_learning",
     ]
-    modules += [f"inference.jobs.{name}" for name in ("writers", "blocks", "journal", "progress")]
+    modules += [f"inference.jobs.{name}" for name in ("writers", "blocks", "journal", "job_progress")]
     code = (
         "import sys; from importlib import import_module\n"
         "sys.modules.update(dict.fromkeys(['torch', 'scipy', 'pyarrow']))\n"

@@ -8,7 +8,7 @@ import pytest
 
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
-from bothways.tasks.arguments import read_texts
+from bothways.tasks.windows import read_texts
 
 TEXTS = ["the cat", "a mat"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError, MissingFile, format_count
-from bothways.inference.backends import open_backend
+from bothways.inference.load import open_backend
 from bothways.io import read_json
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata

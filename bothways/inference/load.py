@@ -1,14 +1,37 @@
-"""bothways.load: a Predictor from a checkpoint, a run or a saved TF-IDF model."""
+"""bothways.load: a Predictor from a checkpoint, a run or a saved TF-IDF model; backends by format of a directory."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.inference.backends import open_backend
+from bothways.inference.backends.backend import Backend
+from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.predictor import Predictor
+from bothways.io import Files, LazyTable
+from bothways.model.checkpoint.directory import STATIC, Directory, locate, read_unchanged
 from bothways.pretrained import DEFAULT
+
+Opener = Callable[..., Backend]  # (directory, dtype=, device=, window=, batch_tokens=)
+BACKENDS = LazyTable[Opener](
+    "bothways.inference.backends", {"bothways-tfidf": "tfidf:TfidfBackend.open", STATIC: "static:StaticBackend.open"}
+)
+
+
+def open_backend(path: str | PathLike[str], adapter: Path | None = None, **options: Any) -> Backend:
+    """The model in a directory. adapter: of the model. options: dtype, device, window and batch_tokens, as in
+    `bothways.load`."""
+    path = locate(path)
+    if path.is_file():
+        return BACKENDS[STATIC](Files(path), **options)
+
+    def opened(directory: Directory) -> Backend:
+        if adapter is not None or directory.format not in BACKENDS:
+            return EncoderBackend.open(directory, adapter=adapter, **options)
+        return BACKENDS[directory.format](directory, **options)
+
+    return read_unchanged(path, opened)
 
 
 def load(

@@ -26,11 +26,10 @@ from bothways.tasks.answer_decoding import (
     encode_pairs,
     find_candidates,
 )
-from bothways.tasks.arguments import read_one_or_many, read_words, whole_number
 from bothways.tasks.class_decoding import Prediction, decode_classes
 from bothways.tasks.pooling import Pooling
 from bothways.tasks.tag_decoding import Entity, Tagset, decode_entities, decode_word_tags
-from bothways.tasks.windows import WindowPolicy, merge_rows
+from bothways.tasks.windows import WindowPolicy, merge_rows, read_one_or_many, read_words, whole_number
 from bothways.text.data.tags import join_words
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, flag
-from bothways.tasks.arguments import whole_number
-from bothways.tasks.windows import WINDOW, Long, WindowPolicy
+from bothways.tasks.windows import WINDOW, Long, WindowPolicy, whole_number
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description

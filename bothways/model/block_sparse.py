@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.device import copy_to
-from bothways.model.buckets import MAX_SCORES
 from bothways.model.config import RandomBlocksConfig
-from bothways.model.kernels import MAX_SAVED_LENGTH, draw_keep_mask, dropout_factors, new_key
+from bothways.model.kernels import MAX_SAVED_LENGTH, MAX_SCORES, draw_keep_mask, dropout_factors, new_key
 
 MAX_BLOCK, MIN_BLOCK = 64, 16  # tokens of a block, for windows
 FULL_ATTENTION_BLOCK = 256  # ... and for full attention

@@ -1,4 +1,4 @@
-"""Fast kernels: attention, dropout, and cross-entropy over the vocabulary.
+"""Fast kernels: attention over buckets of texts, dropout, and cross-entropy over the vocabulary.
 
 Each computes the same as a plain form, with which the tests compare it.
 
@@ -7,7 +7,9 @@ a bucket is n texts of S tokens; M masked positions, E embedding size, V vocabul
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,104 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.model.buckets import Bucket, round_length
+from bothways.device import copy_to
 from bothways.text.batch import Batch
+
+MAX_SCORES = 1 << 18  # per head and bucket, so that the scores of all heads stay in the cache
+MANY_TEXTS = 8  # from this many texts per length (mean), each length has its own buckets: a sixth less time for lines
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """n texts of up to S = `size` tokens, from `start` to `end` in T.
+
+    If their lengths differ, it has: tokens [n * S], the token of each slot; slots [end - start], the slot of each
+    token; padding_bias [n, 1, S - s], minus infinity in padding.
+    """
+
+    start: int
+    end: int
+    n: int
+    size: int
+    tokens: Tensor | None = None
+    slots: Tensor | None = None
+    padding_bias: Tensor | None = None
+
+    @staticmethod
+    def from_lengths(start: int, lengths: list[int], device: torch.device) -> "Bucket":
+        """A bucket of texts of these lengths, the first of which begins at `start`."""
+        end = start + sum(lengths)
+        if min(lengths) == max(lengths):
+            return Bucket(start, end, len(lengths), lengths[0])
+        lengths_n1 = np.array(lengths)[:, None]
+        starts_n1, positions_S = lengths_n1.cumsum(0) - lengths_n1, np.arange(round_length(max(lengths)))
+        is_real_nS = positions_S < lengths_n1
+        arrays = (
+            (starts_n1 + np.minimum(positions_S, lengths_n1 - 1)).ravel(),
+            np.flatnonzero(is_real_nS),
+            np.where(is_real_nS[:, None, min(lengths) :], np.float32(0), np.float32("-inf")),
+        )
+        tensors = (copy_to(torch.from_numpy(array), device) for array in arrays)
+        return Bucket(start, end, len(lengths), len(positions_S), *tensors)
+
+    def gather(self, x_TND: Tensor) -> Tensor:
+        """The bucket's tokens, padded: [N, n, S, D], a copy."""
+        return self.pad(x_TND[self.start : self.end])
+
+    def pad(self, x_tND: Tensor) -> Tensor:
+        """Its tokens [t, N, D], padded: [N, n, S, D], a copy."""
+        x_NtD = x_tND.transpose(0, 1)
+        padded = x_NtD.contiguous() if self.tokens is None else x_NtD.index_select(1, self.tokens)
+        return padded.unflatten(1, (self.n, self.size))
+
+    def ungather(self, x_NnSD: Tensor) -> Tensor:
+        """The inverse: [t, N, D], without padding."""
+        x_NtD = x_NnSD.flatten(1, 2)
+        return (x_NtD if self.slots is None else x_NtD.index_select(1, self.slots)).transpose(0, 1)
+
+    def mask_scores(self, scores_NnSS: Tensor) -> Tensor:
+        """Set the scores of padding keys to minus infinity, in place."""
+        if self.padding_bias is not None:
+            scores_NnSS[..., -self.padding_bias.shape[-1] :].add_(self.padding_bias.to(scores_NnSS.dtype))
+        return scores_NnSS
+
+    def zero_padding(self, g_NnSD: Tensor) -> Tensor:
+        """Set padding to zero, in place."""
+        if self.padding_bias is not None:
+            is_real = self.padding_bias.exp().to(g_NnSD.dtype).transpose(1, 2)
+            g_NnSD[:, :, -self.padding_bias.shape[-1] :] *= is_real
+        return g_NnSD
+
+    @cached_property
+    def key_mask(self) -> Tensor | None:
+        """Attention mask [1, n, 1, S], False for keys that are padding; None without padding."""
+        if self.padding_bias is None:
+            return None
+        # Four dimensions: torch's fused kernel falls back to a slow one for masks of three.
+        return torch.nn.functional.pad(
+            self.padding_bias == 0, (self.size - self.padding_bias.shape[-1], 0), value=True
+        )[None]
+
+
+def build_buckets(lengths: list[int], device: torch.device) -> list[Bucket]:
+    """Group consecutive texts of similar lengths, each bucket of at most MAX_SCORES; sort by length for few buckets."""
+    buckets, start = [], 0
+    for size, run in groupby(lengths, round_length):
+        texts = list(run)
+        by_length = [list(equal) for _, equal in groupby(texts)]
+        max_texts = max(1, MAX_SCORES // size**2)
+        for group in by_length if len(texts) >= MANY_TEXTS * len(by_length) else [texts]:
+            for first in range(0, len(group), max_texts):
+                buckets.append(Bucket.from_lengths(start, group[first : first + max_texts], device))
+                start = buckets[-1].end
+    return buckets
+
+
+def round_length(length: int) -> int:
+    """Round up to a multiple of 16, or for long texts to a multiple of an eighth of the next power of two."""
+    step = max(16, (1 << (length - 1).bit_length()) // 8)
+    return -(-length // step) * step
+
 
 # In bf16 on a CPU, attention by batched products beats the fused kernel for texts of up to about this many times the
 # head size; with gradients, at every length BERT reads (docs/LOG.md).

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bothways.device import copy_to
 from bothways.model import block_sparse, kernels
-from bothways.model.buckets import build_buckets, round_length
+from bothways.model.kernels import build_buckets, round_length
 
 Sides = tuple[int, int]
 Bias = Callable[[Tensor, Tensor], Tensor]  # queries, keys [N, n, S, D] of n texts -> added to their scores [N, n, S, S]

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, format_count
-from bothways.tasks.arguments import whole_number
 from bothways.tasks.arrays import Floats, sigmoid, softmax, top_k
+from bothways.tasks.windows import whole_number
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description

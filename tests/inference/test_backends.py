@@ -8,9 +8,8 @@ import torch
 
 from bothways.cli.main import main
 from bothways.errors import InputError
-from bothways.inference.backends import BACKENDS, open_backend
 from bothways.inference.backends.backend import Backend
-from bothways.inference.load import load
+from bothways.inference.load import BACKENDS, load, open_backend
 from bothways.model.checkpoint.description import CONFIG, Description
 
 WORDS = {"cat": [1.0, 0.0, 0.2], "dog": [0.9, 0.1, 0.3], "rate": [0.0, 1.0, 0.0]}

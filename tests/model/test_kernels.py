@@ -6,8 +6,14 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways.model import kernels
-from bothways.model.buckets import build_buckets, round_length
-from bothways.model.kernels import Dropout, draw_keep_mask, dropout_factors, linear_cross_entropy
+from bothways.model.kernels import (
+    Dropout,
+    build_buckets,
+    draw_keep_mask,
+    dropout_factors,
+    linear_cross_entropy,
+    round_length,
+)
 from bothways.model.layout import Bucketed
 
 B, N, S, D = 5, 3, 29, 8

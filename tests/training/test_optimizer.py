@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from bothways.errors import InputError
-from bothways.training import adamw
-from bothways.training.optimizer import Optimizer
+from bothways.training.optimizer import PIECE, Optimizer
 
 
 @pytest.fixture
@@ -152,7 +151,7 @@ def test_the_share_scales_the_rate_and_the_decay(small):
 def test_how_parameters_are_cut_into_pieces_changes_no_more_than_a_last_digit(dtype, make_model, monkeypatch):
     states = []
     for piece in (1 << 18, 101, 7):
-        monkeypatch.setitem(adamw.PIECE, "cpu", piece)
+        monkeypatch.setitem(PIECE, "cpu", piece)
         model = make_model("bert", {"classes": 3})
         optimizer = Optimizer(model, learning_rate=1e-2)
         model.to(dtype)

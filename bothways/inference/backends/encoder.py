@@ -33,9 +33,8 @@ from bothways.model.int8 import is_int8
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
 from bothways.tasks import task_from_heads
-from bothways.tasks.arguments import whole_number
 from bothways.tasks.pooling import Pooling, pool_rows, pool_windows, pooling_name
-from bothways.tasks.windows import is_truncated, own_rows
+from bothways.tasks.windows import is_truncated, own_rows, whole_number
 from bothways.text.batch import Batch
 from bothways.text.batching import chunked, prefetch
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer

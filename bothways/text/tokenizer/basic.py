@@ -1,4 +1,4 @@
-"""Basic tokenization: text to words as in BERT (clean, lower-case, strip accents, split).
+"""Basic tokenization: text to words as in BERT (clean, lower-case, strip accents, split); classes of characters.
 
 The rules are those of google-research/bert's BasicTokenizer, as implemented by the `tokenizers` library.
 
@@ -7,15 +7,119 @@ become one word, as do फल (fruit) and फूल (flower). A new vocabulary k
 there are many.
 """
 
+import json
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby
+from functools import cache, partial
+from itertools import accumulate, chain, groupby
+from pathlib import Path
 from unicodedata import normalize
 
 from bothways.errors import flag
-from bothways.text.tokenizer import unicode
+
+HANGUL_FIRST, HANGUL_COUNT = 0xAC00, 11172
+TABLES: dict[str, str] = json.loads(Path(__file__).with_name("unicode_tables.json").read_text(encoding="utf-8"))
+
+
+def _bounds(ranges: str) -> list[int]:
+    """'9-a d' -> [9, 0xb, 0xd, 0xe]: a code point is in a range if the number of bounds at or below it is odd."""
+    bounds = []
+    for word in ranges.split():
+        first, _, last = word.partition("-")
+        bounds += [int(first, 16), int(last or first, 16) + 1]
+    return bounds
+
+
+def _inside(bounds: list[int], char: str) -> bool:
+    return bisect_right(bounds, ord(char)) % 2 == 1
+
+
+# Lone surrogates count as U+FFFD, which is removed.
+is_removed = partial(_inside, sorted([*_bounds(TABLES["removed"]), 0xD800, 0xE000]))
+is_space = partial(_inside, _bounds(TABLES["spaces"]))
+is_chinese = partial(_inside, _bounds(TABLES["chinese"]))
+is_punctuation = partial(_inside, _bounds(TABLES["punctuation"]))
+is_mark = partial(_inside, _bounds(TABLES["marks"]))
+# Variation selectors choose the glyph of the preceding character, such as an emoji (Unicode 23.4). All are marks.
+is_variation_selector = partial(_inside, _bounds("180b-180d 180f fe00-fe0f e0100-e01ef"))
+
+
+@cache
+def _lower_by_char() -> dict[str, str]:
+    lower = {"\u0130": "i\u0307"}
+    for word in TABLES["lower"].split():
+        run, _, change = word.partition("/")
+        first, last = (int(point, 16) for point in run.split("-"))
+        step, shift = int(change[0]), int(change[1:])
+        lower |= {chr(point): chr(point + shift) for point in range(first, last + 1, step)}
+    return lower
+
+
+@cache
+def _parts_by_char() -> dict[str, str]:
+    entries = (entry.split("=") for entry in TABLES["decomposed"].split())
+    return {chr(int(point, 16)): "".join(chr(int(part, 16)) for part in parts.split(".")) for point, parts in entries}
+
+
+@cache
+def _class_by_char() -> dict[str, int]:
+    classes: dict[str, int] = {}
+    for entry in TABLES["combining"].split():
+        value, ranges = entry.split(":")
+        bounds = _bounds(ranges.replace(",", " "))
+        for first, end in zip(bounds[::2], bounds[1::2], strict=True):
+            classes |= dict.fromkeys(map(chr, range(first, end)), int(value))
+    return classes
+
+
+def lower(char: str) -> str:
+    """The lower-case form, one character except for U+0130."""
+    return _lower_by_char().get(char, char)
+
+
+def decompose(char: str) -> str:
+    """The full canonical decomposition (NFD of one character; Unicode 3.12 for Hangul syllables)."""
+    index = ord(char) - HANGUL_FIRST
+    if not 0 <= index < HANGUL_COUNT:
+        return _parts_by_char().get(char, char)
+    lead, vowel, tail = index // 588, index % 588 // 28, index % 28
+    return chr(0x1100 + lead) + chr(0x1161 + vowel) + (chr(0x11A7 + tail) if tail else "")
+
+
+def decompose_text(text: str) -> str:
+    """The full canonical decomposition of a text: marks sorted by class after their letter (Unicode 3.11, D109)."""
+    parts = "".join(map(decompose, text))
+    runs = groupby(parts, key=lambda char: combining_class(char) > 0)
+    return "".join(chain.from_iterable(sorted(run, key=combining_class) for _, run in runs))
+
+
+def combining_class(char: str) -> int:
+    """The canonical combining class: 0 for characters that do not move, else the sort key of a mark."""
+    return _class_by_char().get(char, 0)
+
+
+@cache
+def _unstripped_marks() -> frozenset[str]:
+    """Combining characters that stripping accents keeps, so that their order matters."""
+    return frozenset(char for char in _class_by_char() if not is_mark(char))
+
+
+def has_unstripped_marks(text: str) -> bool:
+    """Whether the text has combining characters that stripping accents keeps."""
+    return not _unstripped_marks().isdisjoint(text)
+
+
+def count_surrogates(text: str) -> int:
+    """The number of lone surrogates in a text."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        return sum(0xD800 <= ord(char) < 0xE000 for char in text)
+    return 0
+
 
 _WORD = re.compile("[^ ]+")
 # Marks are kept from these fractions on. English Wikipedia has 0.06 % and 0.05 %; languages that need their marks
@@ -37,22 +141,22 @@ class CharacterTable(dict[int, str]):
 
     def __missing__(self, point: int) -> str:
         char = chr(point)
-        if unicode.is_removed(char):
+        if is_removed(char):
             text = ""
-        elif unicode.is_space(char):
+        elif is_space(char):
             text = " "
         else:
-            text = "".join(map(self.fold, unicode.decompose(char) if self.strip_accents else char))
-            if self.split_chinese and unicode.is_chinese(char):
+            text = "".join(map(self.fold, decompose(char) if self.strip_accents else char))
+            if self.split_chinese and is_chinese(char):
                 text = f" {text} "
         self[point] = text
         return text
 
     def fold(self, char: str) -> str:
-        if self.strip_accents and unicode.is_mark(char):
+        if self.strip_accents and is_mark(char):
             return ""
-        lowered = unicode.lower(char) if self.lowercase else char
-        return f" {lowered} " if self.split_punctuation and unicode.is_punctuation(char) else lowered
+        lowered = lower(char) if self.lowercase else char
+        return f" {lowered} " if self.split_punctuation and is_punctuation(char) else lowered
 
 
 @dataclass(frozen=True)
@@ -103,7 +207,7 @@ class Splitter:
 
     def must_reorder(self, normalized: str) -> bool:
         """Whether the table left combining marks, whose canonical order it does not handle."""
-        return self.table.strip_accents and not normalized.isascii() and unicode.has_unstripped_marks(normalized)
+        return self.table.strip_accents and not normalized.isascii() and has_unstripped_marks(normalized)
 
     def _reorder(self, text: str) -> tuple[str, list[int]]:
         """Normalized text and origins, with combining marks sorted by class (Unicode 3.11, D109). Rarely needed.
@@ -112,15 +216,15 @@ class Splitter:
         """
         # Each with the number of characters that it replaces in the text: 1, or 0 if it was added.
         chars: list[tuple[str, int]] = []
-        kept = [index for index, char in enumerate(text) if not unicode.is_removed(char)]
+        kept = [index for index, char in enumerate(text) if not is_removed(char)]
         for char in (text[index] for index in kept):
-            parts = " " if unicode.is_space(char) else unicode.decompose(char)
+            parts = " " if is_space(char) else decompose(char)
             decomposed = [(parts[0], 1), *((part, 0) for part in parts[1:])]
-            spaces = [(" ", 0)] * (self.split_chinese and unicode.is_chinese(char))
+            spaces = [(" ", 0)] * (self.split_chinese and is_chinese(char))
             chars += [*spaces, *decomposed, *spaces]
         ordered: list[tuple[str, int]] = []
-        for _, run in groupby(chars, key=lambda pair: unicode.combining_class(pair[0]) > 0):
-            ordered += sorted(run, key=lambda pair: unicode.combining_class(pair[0]))  # stable
+        for _, run in groupby(chars, key=lambda pair: combining_class(pair[0]) > 0):
+            ordered += sorted(run, key=lambda pair: combining_class(pair[0]))  # stable
         folded = [(self.table.fold(char) if char != " " else " ", consumed) for char, consumed in ordered]
         origins = [kept[max(0, total - 1)] for total in accumulate(consumed for _, consumed in folded)]
         return "".join(piece for piece, _ in folded), [
@@ -172,7 +276,7 @@ def measure_accents(words: Mapping[str, int]) -> AccentStats:
     counts: dict[str, Counter[str]] = defaultdict(Counter)  # stripped word -> word -> count
     for word, count in words.items():
         decomposed = word if word.isascii() else _decompose(word)
-        num_marks = 0 if word.isascii() else sum(map(unicode.is_mark, decomposed))
+        num_marks = 0 if word.isascii() else sum(map(is_mark, decomposed))
         letters += count * (len(decomposed) - num_marks)
         marks += count * num_marks
         if num_marks:
@@ -189,7 +293,7 @@ def measure_accents(words: Mapping[str, int]) -> AccentStats:
 
 def _decompose(word: str) -> str:
     """The word decomposed, so that both encodings of é are equal, and without the variation selectors of emoji."""
-    return "".join(char for char in unicode.decompose_text(word) if not unicode.is_variation_selector(char))
+    return "".join(char for char in decompose_text(word) if not is_variation_selector(char))
 
 
 def strip_accents_from(words: Mapping[str, int]) -> Counter[str]:

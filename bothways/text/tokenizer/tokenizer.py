@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from bothways.errors import InputError, format_count, shorten
 from bothways.io import Files
+from bothways.text.tokenizer.basic import count_surrogates
 from bothways.text.tokenizer.fast import BertBackend, TokenSpan
 from bothways.text.tokenizer.library import LibraryBackend
-from bothways.text.tokenizer.unicode import count_surrogates
 from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken
 
 Value = TypeVar("Value")

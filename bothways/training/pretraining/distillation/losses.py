@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.model.buckets import Bucket, build_buckets
+from bothways.model.kernels import Bucket, build_buckets
 from bothways.training.losses import Loss
 
 MASKED = -1e4  # score of a key that is padding; its probability is exactly 0
