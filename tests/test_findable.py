@@ -12,7 +12,7 @@ WORDS = {
     "learning rate": "learning rate", "warmup": "warmup", "gradient accumulation": "gradient accumulation",
     "attention mask": "attention mask", "padding": "padding", "positional": "position", "distributed": "distributed",
     "checkpoint": "checkpoint", "resume": "resume", "tokenizer": "tokenizer", "vocabulary": "vocabulary", "F1": "f1",
-    "SQuAD": "squad", "NER": "ner)", "pooling": "pooling", "quantization": "quantiz", "ONNX": "onnx", "LLRD": "llrd",
+    "SQuAD": "squad", "NER": "ner)", "pooling": "pooling", "quantization": "quantiz", "ONNX": "onnx",
     "schedule": "schedule", "logging": "logging",
 }  # fmt: skip
 
