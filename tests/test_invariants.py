@@ -15,9 +15,8 @@ from bothways.errors import InputError
 from bothways.model.kernels import append_dummy_text
 from bothways.tasks.windows import own_rows
 from bothways.text.batch import Batch
+from tests.families import ENCODERS
 
-FAMILIES = ["bert", "albert", "electra", "distilbert", "modernbert", "roberta", "longformer", "big_bird", "deberta"]
-FAMILIES += ["deberta-v2"]
 SIZE, OVERLAP = 19, 6
 HEADS = {"classes": 5, "masked_words": 0}
 LABELS = ("red", "green", "blue", "black", "white")
@@ -35,7 +34,7 @@ SAME_BITS = ABLE.get("avx512_bf16") and not ABLE.get("amx_bf16")  # where bf16 w
 READ = {"window": SIZE, "overlap": OVERLAP}
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=ENCODERS)
 def family_predictor(request, make_predictor):
     return lambda dtype: make_predictor(request.param, HEADS, labels=LABELS, dtype=dtype)
 
@@ -205,7 +204,7 @@ def test_classes_of_a_long_text_are_those_of_its_windows_first_vectors_averaged(
 
 
 @pytest.mark.parametrize("head", ["classes", "tokens", "spans"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_a_dummy_text_at_the_end_of_a_batch_changes_nothing(family, head, make_model, tokenizer):
     """In bf16 on a processor, where it makes numbers of tokens alike."""
     model = make_model(family, {head: 2})
@@ -245,7 +244,7 @@ def gradients(model, hidden_TH, weights_TH):
     return [value for value in grads if value is not None]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_of_a_long_pair_the_second_text_slides(family, make_predictor):
     longer = make_predictor(family, HEADS, labels=LABELS, max_position_embeddings=100)
     first, second = sentence(6, seed=1), sentence(150, seed=2)
@@ -300,7 +299,7 @@ def test_truncation_is_done_on_request_counted_and_logged(predictor, caplog):
     assert predictor.truncated_texts == 3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_a_model_that_reads_less_than_the_window_uses_its_own_length(family, make_predictor):
     short = make_predictor(family, HEADS, labels=LABELS, max_position_embeddings=24)
     text = sentence(53, seed=8)

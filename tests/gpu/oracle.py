@@ -10,10 +10,6 @@ from bothways.text.batch import Batch
 from bothways.training.losses import forward_losses, masked_lm_loss
 from bothways.training.pretraining.objectives import PretrainingObjective
 
-FAMILIES = (
-    "bert", "roberta", "distilbert", "albert", "electra", "modernbert", "longformer", "big_bird", "deberta",
-    "deberta-v2",
-)  # fmt: skip
 OBJECTIVE = PretrainingObjective("next")
 LOSSES, PRETRAINING_HEADS = forward_losses(OBJECTIVE), {"masked_words": 0, "next_sentence": 2}
 HALVES = [torch.bfloat16, torch.float16]

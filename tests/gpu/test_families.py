@@ -6,8 +6,8 @@ import torch
 import bothways
 from bothways.model import kernels
 from bothways.model.layout import choose_layout
+from tests.families import ENCODERS
 from tests.gpu.oracle import (
-    FAMILIES,
     HALVES,
     LENGTHS,
     batch_of,
@@ -33,7 +33,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_hidden_states_in_float32_equal_those_of_a_cpu(family, gpu, make_model):
     model, batch = make_model(family), batch_of()
     actual = hidden_states(copy_to(model, gpu), batch)
@@ -41,14 +41,14 @@ def test_hidden_states_in_float32_equal_those_of_a_cpu(family, gpu, make_model):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_hidden_states_in_half_precision_are_close(family, dtype, gpu, make_model):
     model, batch = make_model(family), batch_of()
     actual = hidden_states(copy_to(model, gpu, dtype), batch)
     assert float(cosines(actual, hidden_states(exact(model), batch)).min()) > LEAST[dtype]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_gradients_in_float32_equal_those_of_a_cpu(family, gpu, make_model):
     """Of each parameter; a gradient that is nearly 0 (that of biases of keys) is compared with the whole one."""
     model, batch = make_model(family, {"masked_words": 0}).train(), batch_of()
@@ -61,7 +61,7 @@ def test_gradients_in_float32_equal_those_of_a_cpu(family, gpu, make_model):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_gradients_in_half_precision_point_in_the_same_direction(family, dtype, gpu, make_model):
     model, batch = make_model(family, {"masked_words": 0}).train(), batch_of()
     actual, expected = gradients(copy_to(model, gpu, dtype), batch), gradients(exact(model), batch)
@@ -69,7 +69,7 @@ def test_gradients_in_half_precision_point_in_the_same_direction(family, dtype, 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_a_text_has_the_hidden_states_that_it_has_alone(family, dtype, gpu, make_model):
     """Texts of very different lengths, and tokens of other texts that a wrong offset would mix in."""
     model = copy_to(make_model(family), gpu, dtype)

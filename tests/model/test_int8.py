@@ -27,6 +27,7 @@ from bothways.model.int8 import (
 )
 from bothways.model.int8_training import candidates, int8_linear, observe
 from bothways.text.batch import Batch
+from tests.families import ENCODERS
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "cats and dogs and mats", "b", "the dogs sat and ran on and on"]
 
@@ -159,9 +160,7 @@ def test_an_int8_model_is_near_the_float_one(quantized):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "family", ["bert", "distilbert", "electra", "albert", "roberta", "modernbert", "longformer", "big_bird", "deberta"]
-)
+@pytest.mark.parametrize("family", ENCODERS)
 @pytest.mark.parametrize("left_out", [(), ("feed_forward.output",), ("feed_forward.inner",), ("attention",)])
 def test_any_layers_of_any_family_may_stay_as_they_are(family, left_out, make_model, tokenizer):
     model = make_model(family)

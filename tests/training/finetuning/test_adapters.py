@@ -22,10 +22,10 @@ from bothways.settings import Answer, Classify, Merge, Regress, Serve, Tag, Trai
 from bothways.text.batch import Batch
 from bothways.training.run import Run
 from bothways.training.signals import Stopped
+from tests.families import ABSOLUTE
 
 TEXTS = ["the cat sat on the mat", "a dog", "dogs ran and ran and sat on the mat , the cat", "b"]
 SPECS = {"lora": AdapterSpec("lora", rank=3, alpha=5.0), "bitfit": AdapterSpec("bitfit")}
-FAMILY_NAMES = ("bert", "roberta", "distilbert", "electra", "albert", "modernbert", "longformer", "big_bird")
 
 
 def disturb(model, seed=0):
@@ -56,7 +56,7 @@ def adapted(make_model, tokenizer):
 # --- what is trained and what it computes -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", FAMILY_NAMES)
+@pytest.mark.parametrize("family", ABSOLUTE)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_adapter_changes_nothing_and_only_it_and_the_head_are_trained(kind, family, adapted, tokenizer):
     if kind == "bitfit" and family == "modernbert":
@@ -77,7 +77,7 @@ def test_a_new_adapter_changes_nothing_and_only_it_and_the_head_are_trained(kind
     assert {name for name, value in model.named_parameters() if value.grad is not None} == trained - outside
 
 
-@pytest.mark.parametrize("family", FAMILY_NAMES)
+@pytest.mark.parametrize("family", ABSOLUTE)
 def test_merged_lora_equals_unmerged(family, adapted, tokenizer):
     model, plain = adapted("lora", family)
     disturb(model)
