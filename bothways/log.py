@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from html import escape
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -386,6 +385,8 @@ class _NotebookBar:
             print(f"\r{line:{self.width}}", end="", file=sys.stderr, flush=True)
             return
         value = "" if self.total is None else f' value="{self.done}" max="{self.total}"'
+        from html import escape
+
         shown = {"text/plain": line, "text/html": f"<progress{value}></progress> {escape(line)}"}
         if self.handle is None:
             self.handle = display(shown, raw=True, display_id=True)

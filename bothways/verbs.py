@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from bothways.errors import InputError, join_names, renamed_options
 from bothways.log import working
-from bothways.mirror import with_copies
 from bothways.tasks import TASKS, TaskName, load_name
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ class Verb:
 
     def load(self) -> Callable[..., Any]:
         """Import the function; it takes settings and returns a result."""
+        from bothways.mirror import with_copies
+
         function: Callable[..., Any] = load_name(f"bothways.{self.function}")
         if self.waits:
             return function
