@@ -33,7 +33,7 @@ CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 
 NOTEBOOK_SECONDS = 0.25  # at least, between two updates of a bar
 LINE_EVERY = 30.0  # seconds between two lines of progress, where no bar is drawn
-GRACE = 2.0  # seconds that a loop has for its line, which says more, before the thread of `Heartbeat` writes one
+GRACE = 2.0  # seconds that a loop has for its line, which has more details, before the thread of `Heartbeat` writes one
 
 
 def escape_controls(text: str) -> str:
@@ -122,7 +122,7 @@ class _Handler(logging.Handler):
 class _Blocks:
     """The blocks of `messages_to` and `muted` that are open, in any thread: the last one opened holds.
 
-    They may be closed in any order, as those of two threads are, and leave the logger as it was before the first.
+    Blocks may close in any order; the last restores the logger.
     """
 
     def __init__(self) -> None:

@@ -169,7 +169,7 @@ def format_encoder(result: "FineTuneResult") -> list[str]:
 
 
 def format_teacher(result: "FineTuneResult") -> list[str]:
-    """The teacher's own score, and how much of it the student keeps."""
+    """The score of the teacher, and the share of it that the student keeps."""
     if result.split not in result.teacher:  # no teacher, or cross-validation
         return []
     score = result.teacher[result.split]
@@ -315,7 +315,7 @@ def export(settings: "Export", metadata: dict[str, Any]) -> None:
 
 
 def serve(settings: "Serve", result: None) -> None:
-    """Nothing: what there is to say is said when the server is ready."""
+    """Prints nothing; the server logs its start."""
 
 
 def info(settings: "Info", facts: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Settings: a frozen dataclass per verb, which also defines the command-line options. No torch.
 
-The classes are found here under their names; a command imports only the module of its own.
+The classes are attributes of this package; a command imports only the module of its class.
 """
 
 from collections.abc import Iterator
@@ -29,6 +29,6 @@ def classes() -> Iterator[type[Any]]:
 
 
 def __getattr__(name: str) -> Any:
-    if name[:1].isupper() and (found := next((held for held in classes() if held.__name__ == name), None)):
-        return found
+    if name[:1].isupper() and (named := next((one for one in classes() if one.__name__ == name), None)):
+        return named
     raise AttributeError(f"module 'bothways.settings' has no attribute {name!r}")

@@ -1,6 +1,5 @@
 """Fields of settings: types that accept more than they hold (text for a path, a list for a tuple), and `option` and
-`argument`, which carry all that the command line, the checks and the docs know of a setting. Its help is the string
-below it.
+`argument`, with all that the command line, the checks and the docs need of a setting. Its help is the string below it.
 
 A `Location` is where something is read or written: a path of the file system, or a URL of object storage (cloud.py).
 """
@@ -47,7 +46,7 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 @dataclass(frozen=True)
 class Mark:
-    """What a field says of its option. least, most: bounds of the value, inclusive. flag: --NAME if it is not that of
+    """The properties of an option. least, most: bounds of the value, inclusive. flag: --NAME if it is not that of
     the field; negative: the flag for False. is_first: whether --help shows it, or only --help-all does."""
 
     group: Group

@@ -52,7 +52,7 @@ class Option:
 
     @property
     def metavar(self) -> str:
-        """What stands for the value in the help."""
+        """The name of the value in the help."""
         if self.is_switch:
             return ""
         if self.mark.metavar:
@@ -62,8 +62,8 @@ class Option:
         return next((word for kind, word in METAVARS.items() if kind in self.kinds), "TEXT")
 
     def described_default(self) -> str:
-        """The default in words; "" if there is nothing to say. A setting that is None by default says at the end of its
-        help, in brackets, what it then does."""
+        """The default in words; "" without one. The help of a setting that is None by default ends, in brackets, with the
+        value that is then chosen."""
         if self.is_required:
             return "required"
         if self.default is False:
