@@ -62,8 +62,8 @@ class Option:
         return next((word for kind, word in METAVARS.items() if kind in self.kinds), "TEXT")
 
     def described_default(self) -> str:
-        """The default in words; "" without one. The help of a setting that is None by default ends, in brackets, with the
-        value that is then chosen."""
+        """The default in words; "" without one. The help of a setting that is None by default ends with the value that
+        is then chosen, in brackets."""
         if self.is_required:
             return "required"
         if self.default is False:
