@@ -50,7 +50,9 @@ class Axis:
             return f"{tick:,.10g}"
         scale = 100 if self.unit == "share" else 1
         decimals = max(0, -math.floor(math.log10(self.step * scale) + 1e-9))
-        if decimals > 4 or abs(self.high) >= 1e5:
+        if decimals > 4:
+            return f"{tick:.1e}".replace("e-0", "e-") if tick else "0"
+        if abs(self.high) >= 1e5:
             return f"{tick:.3g}"
         return f"{tick * scale:,.{decimals}f}" + ("%" if self.unit == "share" else "")
 

@@ -149,9 +149,9 @@ def _draw_panel(panel: Panel, rows: MetricRows, levels: Mapping[str, float], lef
     smoothed, last = [smooth(one) for one in train if key == "loss"], max(row["step"] for row in rows if key in row)
     flat = [[(step, levels[level]) for step in (0, last)]] if level in levels else []
     lines = [
-        Lines("train", "train", train),
+        Lines("train", "series0" if key == "learning_rate" else "train", train),
         Lines("held out", "heldout", heldout, has_dots=True),
-        Lines("train, smoothed", "series0", smoothed),
+        Lines("smoothed", "series0", smoothed),
         Lines(level.replace("_", " "), "level", flat),
     ]
     lines = [one for one in lines if one.all_points]

@@ -49,14 +49,14 @@ def test_each_seed_and_each_fold_has_its_own_line_through_its_points(name):
         assert min(value for _, value in line) > 2.0 * seed
     scores = panels["spearman, dev"].lines("heldout")
     assert scores == [close([(step, 0.5 + seed / 10) for step in (10, 20, 30, 40)], y=0.003) for seed in range(3)]
-    rates = panels["Learning rate"].lines("train")
+    rates = panels["Learning rate"].lines("series0")
     assert rates == [close([(step, 1e-4 / step) for step in steps], y=1e-6)] * 3
 
 
 def test_axes_and_lines_are_named():
     panels = draw(make_rows([0]), metric="spearman", unit="number")
     assert {name: (one.x_name, one.y_name) for name, one in panels.items()} == {name: ("step", name) for name in panels}
-    assert panels["Loss"].legend == ["train", "held out", "train, smoothed"]
+    assert panels["Loss"].legend == ["train", "held out", "smoothed"]
     assert panels["spearman, dev"].legend == ["held out", "baseline"]
     assert panels["Learning rate"].legend == ["train"]
 
