@@ -18,7 +18,7 @@ import bothways
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError, MissingFile
 from bothways.inference import runner
-from bothways.inference.load import encoder
+from bothways.inference.backends import encoder
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
