@@ -148,8 +148,8 @@ class _Mirror:
         except FileExistsError:
             owner = json.loads(self.claim_object.read_bytes())
             raise InputError(
-                f"{self.target}: is being written by process {owner['process']} on {owner['host']}; wait for it, or "
-                f"if it has ended, take over with {flag('resume', True)}"
+                f"{self.target}: is being written by process {owner['process']} on {owner['host']}; wait for it, or if "
+                f"it has ended, take over with {flag('resume', True)}"
             ) from None
 
     def fetch(self) -> None:

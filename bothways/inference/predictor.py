@@ -365,9 +365,8 @@ class Predictor:
         """Warn once that the decoder of pre-training (DeBERTa's EMD) is missing."""
         if self.description.settings.get("objective") == "enhanced" and not self._warned:
             logger.warning(
-                f"the enhanced mask decoder ({flag('objective', 'enhanced')}) is not saved with the model; "
-                "words are guessed "
-                "without it"
+                f"the enhanced mask decoder ({flag('objective', 'enhanced')}) is not saved with the model; words are "
+                "guessed without it"
             )
             self._warned = True
 

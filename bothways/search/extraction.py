@@ -101,8 +101,8 @@ def check_target(out: Path, state: Path, *, resume: bool) -> None:
         raise InputError(f"{out}: already exists; name a new file, or delete that one")
     if state.exists() and not resume:
         raise InputError(
-            f"{out}: an extraction was interrupted; continue with {flag('resume', True)}, or delete {state} "
-            "to start again"
+            f"{out}: an extraction was interrupted; continue with {flag('resume', True)}, or delete {state} to start "
+            "again"
         )
 
 

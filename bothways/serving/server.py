@@ -191,9 +191,8 @@ def check_address(settings: Serve, keys: Sequence[str]) -> None:
     """UsageError if other machines could use the server without a key, and nobody has allowed it."""
     if not keys and settings.auth and not is_loopback(settings.host):
         raise UsageError(
-            f"host ({settings.host}) is open to other machines; set {KEY_VARIABLE}, name "
-            f"{flag('api_key_file')}, or allow "
-            f"everybody with {flag('auth', False)}"
+            f"host ({settings.host}) is open to other machines; set {KEY_VARIABLE}, name {flag('api_key_file')}, or "
+            f"allow everybody with {flag('auth', False)}"
         )
 
 

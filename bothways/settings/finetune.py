@@ -120,8 +120,8 @@ class FineTune(Adapters, Encoded, Recipe):
         separate = [name for name in ("dev", "test") if getattr(self, name)]
         if self.folds and separate:
             raise InputError(
-                f"folds ({self.folds}) divides only {flag('train')}; leave out {flag(separate[0])}, or put "
-                "all rows into one file"
+                f"folds ({self.folds}) divides only {flag('train')}; leave out {flag(separate[0])}, or put all rows "
+                "into one file"
             )
         if self.folds and self.seeds > 1:
             raise InputError(
@@ -157,9 +157,8 @@ class Grouped(FineTune):
         super().__post_init__()
         if self.group_column is not None and self.dev:
             raise InputError(
-                f"group_column ({self.group_column}) has no effect with {flag('dev')}, since {flag('train')} "
-                "is not split then; "
-                "leave out one of them"
+                f"group_column ({self.group_column}) has no effect with {flag('dev')}, since {flag('train')} is not "
+                "split then; leave out one of them"
             )
 
 

@@ -203,8 +203,8 @@ class FillTask(Task):
 
         if columns.window is not None:
             raise InputError(
-                f"window ({columns.window}) is for texts with labels; masked words are read "
-                f"{flag('max_length')} at a time"
+                f"window ({columns.window}) is for texts with labels; masked words are read {flag('max_length')} at a "
+                "time"
             )
         model.warn_of_lost_decoder()
         column = columns.text_column or "text"

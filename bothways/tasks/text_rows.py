@@ -84,8 +84,8 @@ def read_trained_table(
 
     group: column of groups. None: that of the fine-tuning, if the file has it.
 
-    InputError if the table has pairs and the
-    model was fine-tuned on single texts, or the reverse."""
+    InputError if the table has pairs and the model was fine-tuned on single texts, or the reverse.
+    """
     names = resolve_columns(file, columns, model.description.settings, ("text", "pair", "label"))
     table = read_table(
         file,

@@ -162,8 +162,7 @@ class TextTask(TrainingTask):
         if self.settings.pooling == "pair" and self.tables["train"].pairs is None:
             raise InputError(
                 f"pooling (pair) is for pairs of texts, but {self.settings.train} has single ones; "
-                f"{flag('pair_column')} names "
-                "the column of the second texts"
+                f"{flag('pair_column')} names the column of the second texts"
             )
         data = self.encode(self.pretrained, targets, self.pair_features is not None)
         return replace(self, data=data)  # type: ignore[type-var]

@@ -410,8 +410,8 @@ def check_task(teacher: Checkpoint, task: str, source: object) -> None:
     """source: of the teacher, for messages. InputError unless the teacher was fine-tuned for a task of this name."""
     if (actual := task_from_heads(teacher.model.num_outputs, teacher)) != task:
         raise InputError(
-            f"{source}: a model for {actual} cannot teach {task}; fine-tune it on the same data first "
-            f"(finetune {task} {flag('model', source)})"
+            f"{source}: a model for {actual} cannot teach {task}; fine-tune it on the same data first (finetune {task} "
+            f"{flag('model', source)})"
         )
 
 

@@ -68,8 +68,8 @@ def fit(
                 names = ", ".join(chain(*processes.gather([fingerprint(batch) for batch in micro_batches])))
                 raise InputError(
                     f"step {progress.step}: loss {row['loss']}, gradient norm {row['norm']}, batch {names}; last good "
-                    f"checkpoint: {checkpoints.last or 'none'}; restart with a lower {flag('learning_rate')} "
-                    f"or {flag('dtype', 'float32')}"
+                    f"checkpoint: {checkpoints.last or 'none'}; restart with a lower {flag('learning_rate')} or "
+                    f"{flag('dtype', 'float32')}"
                 )
             progress = replace(progress, seconds=progress.seconds + time.perf_counter() - began)
             write({**progress.row, "split": "train", **row})

@@ -42,24 +42,24 @@ def norm_of(gradients: Mapping[str, Tensor]) -> float:
 
 
 class AdamW:
-    """Updates float32 master weights. peaks, decays: peak learning rate and weight decay by parameter name."""
+    """Updates float32 master weights. learning_rate: the peak. decays: weight decay by parameter name."""
 
     def __init__(
         self,
         masters: Mapping[str, Tensor],
-        peaks: Mapping[str, float],
+        learning_rate: float,
         decays: Mapping[str, float],
         eps: float,
         beta2: float = 0.999,
     ) -> None:
-        self.eps, self.beta2 = eps, beta2
+        self.learning_rate, self.eps, self.beta2 = learning_rate, eps, beta2
         self.first = {name: torch.zeros_like(master) for name, master in masters.items()}
         self.second = {name: torch.zeros_like(master) for name, master in masters.items()}
         self.steps = {name: torch.zeros((), device=master.device) for name, master in masters.items()}
-        groups: dict[tuple[float, float], list[str]] = {}
+        groups: dict[float, list[str]] = {}
         for name in masters:
-            groups.setdefault((peaks[name], decays[name]), []).append(name)
-        self.groups = {rates: list(_pieces(_flat(masters), names)) for rates, names in groups.items()}
+            groups.setdefault(decays[name], []).append(name)
+        self.groups = {decay: list(_pieces(_flat(masters), names)) for decay, names in groups.items()}
         flat = [_flat(values) for values in (masters, self.first, self.second)]
         self.parts = {
             part: [part.of(values) for values in flat]
@@ -71,14 +71,14 @@ class AdamW:
     def step(
         self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], lr_factor: float, divisor: float
     ) -> None:
-        """One step at `lr_factor` times the peaks, with gradients divided by `divisor`; rounds masters into weights.
+        """One step at `lr_factor` times the peak, with gradients divided by `divisor`; rounds masters into weights.
 
         Parameters without a gradient do not change.
         """
         torch._foreach_add_([steps for name, steps in self.steps.items() if name in gradients], 1)
         flat_weights, flat_gradients, buffer = _flat(weights), _flat(gradients), _buffer(gradients)
         scale = None if divisor == 1 else torch.full((), divisor, device=buffer.device)  # which waits for no GPU
-        for (peak, decay), pieces in self.groups.items():
+        for decay, pieces in self.groups.items():
             for piece in pieces:
                 parts = [part for part in piece if part.name in gradients]
                 if not parts:
@@ -91,7 +91,7 @@ class AdamW:
                     second,
                     [],
                     [self.steps[part.name] for part in parts],
-                    lr=peak * lr_factor,
+                    lr=self.learning_rate * lr_factor,
                     beta1=BETA_1,
                     beta2=self.beta2,
                     weight_decay=decay,
@@ -173,11 +173,11 @@ class Optimizer:
         self.shards = shards
         self.best: dict[str, Tensor] = {}
         decays = {name: weight_decay if value.ndim > 1 else 0.0 for name, value in self.masters.items()}
-        self.adamw = AdamW(self.masters, dict.fromkeys(self.masters, learning_rate), decays, eps, beta2)
+        self.adamw = AdamW(self.masters, learning_rate, decays, eps, beta2)
 
     @torch.no_grad()
     def step(self, lr_factor: float, max_grad_norm: float = 1.0, loss_scale: float = 1.0) -> float:
-        """One step at `lr_factor` times the peak learning rates. Gradients are divided by `loss_scale`, clipped to
+        """One step at `lr_factor` times the peak learning rate. Gradients are divided by `loss_scale`, clipped to
         `max_grad_norm`, and cleared; returns their norm. If it is not finite, nothing changes."""
         weights = {name: local_shard(parameter) for name, parameter in self.parameters.items()}
         gradients = {name: local_shard(value.grad) for name, value in self.parameters.items() if value.grad is not None}

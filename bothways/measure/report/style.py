@@ -138,7 +138,7 @@ svg polyline.heldout { stroke: var(--series1); stroke-width: 1.25; } svg circle.
 svg polyline.level { stroke: var(--series2); stroke-dasharray: 5 4; }
 svg circle.form { fill-opacity: 0.85; } svg circle.kept { stroke: var(--ink); stroke-width: 2.5; }
 """
-# For a picture in a file of its own: many viewers of SVG know no variables, and a notebook may hold other pictures.
+# For a picture in a separate file: many viewers of SVG know no variables, and a notebook may hold other pictures.
 PICTURE_STYLE = re.sub(r"var\(--(\w+)\)", lambda match: LIGHT[match[1]], CHART_STYLE + PICTURE_STYLE)
 PICTURE_STYLE = PICTURE_STYLE.replace("svg", "svg.picture")
 STYLE += """

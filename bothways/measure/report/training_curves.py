@@ -1,4 +1,4 @@
-"""Training curves (loss, metrics, learning rate): in the report page, and as a picture of their own."""
+"""Training curves (loss, metrics, learning rate): in the report page, and as a separate picture."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

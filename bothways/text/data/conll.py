@@ -110,8 +110,8 @@ def _check_columns(path: Path, layout: ColumnLayout, words: int, tags: int) -> N
             )
     if (words - tags) % layout.num_columns == 0:
         raise InputError(
-            f"{path}:{layout.line_number}: words and tags are the same column, of {layout.num_columns}; "
-            f"separate them by a tab or a space, or name others with {flag('words_column')} and {flag('tags_column')}"
+            f"{path}:{layout.line_number}: words and tags are the same column, of {layout.num_columns}; separate them "
+            f"by a tab or a space, or name others with {flag('words_column')} and {flag('tags_column')}"
         )
 
 

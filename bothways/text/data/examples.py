@@ -155,8 +155,8 @@ def _column_number(named: str | None, role: ColumnRole, default: int) -> int:
         return default if named is None else int(named)
     except ValueError:
         raise InputError(
-            f"{flag(role + '_column')} ({named}): columns of a CoNLL file have no names; give an index "
-            "from 0, -1 for the last"
+            f"{flag(role + '_column')} ({named}): columns of a CoNLL file have no names; give an index from 0, -1 for "
+            "the last"
         ) from None
 
 

@@ -94,8 +94,8 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
     if len(set(paired.values())) > 1:
         with_pairs, without = ([name for name, one in paired.items() if one is had] for had in (True, False))
         raise InputError(
-            f"{with_pairs[0]} has pairs of texts, {without[0]} has single ones; use the same form for both, "
-            f"or name the column with {flag('pair_column')}"
+            f"{with_pairs[0]} has pairs of texts, {without[0]} has single ones; use the same form for both, or name "
+            f"the column with {flag('pair_column')}"
         )
 
 

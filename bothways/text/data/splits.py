@@ -61,8 +61,8 @@ def split(
         class_note = f" of {len(classes)} classes" if len(classes) > 1 else ""
         group_note = f" ({len(members)} different)" if len(members) < num_rows else ""
         raise InputError(
-            f"{source}: {num_rows} {of}{class_note}{group_note} are too few to take some of each for {empty[0]}; "
-            f"add {of}, {way_out or 'or give ' + flag('dev')}"
+            f"{source}: {num_rows} {of}{class_note}{group_note} are too few to take some of each for {empty[0]}; add "
+            f"{of}, {way_out or 'or give ' + flag('dev')}"
         )
     return {name: sorted(rows) for name, rows in rows_by_split.items()}
 

@@ -266,8 +266,7 @@ def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, compressed: 
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}:{number + 1}: not {encoding}, here or soon after ({error.reason}); give the right "
-            f"{flag('encoding')}, or "
-            "download or copy the file again"
+            f"{flag('encoding')}, or download or copy the file again"
         ) from None
     except DECOMPRESSION_ERRORS as error:
         raise decompression_error(f"{path}:{number + 1}", error) from None

@@ -257,8 +257,8 @@ class AccentStats:
             ("kept", flag("strip_accents", True)) if self.are_needed else ("stripped", flag("strip_accents", False))
         )
         choice = (
-            f"lower-case vocabulary ({flag('lowercase', False)}: cased), accents are {action} ({other} "
-            "if that is wrong)"
+            f"lower-case vocabulary ({flag('lowercase', False)}: cased), accents are {action} ({other} if that is "
+            "wrong)"
         )
         if not self.marks:
             return f"{choice}: the text has none"

@@ -345,8 +345,8 @@ def log_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> None:
     if epochs is None:
         if default_epochs > EPOCHS:
             logger.info(
-                f"{default_epochs:.3g} epochs of {format_count(epoch.steps, 'step')}, as there are few "
-                f"examples ({flag('epochs')})"
+                f"{default_epochs:.3g} epochs of {format_count(epoch.steps, 'step')}, as there are few examples "
+                f"({flag('epochs')})"
             )
         return
     steps = num_steps(epochs, min_steps, epoch)

@@ -279,8 +279,8 @@ def choose_steps(trial: Trial) -> ChosenSteps:
     elif minutes >= SHOWN_MINUTES:
         duration = f"{minutes:.1f} minutes" if minutes >= 1 else f"{60 * minutes:.0f} s"
         logger.info(
-            f"training takes about {duration}: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms; "
-            f"it stops before if it no longer pays ({flag('minutes')})"
+            f"training takes about {duration}: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms; it stops "
+            f"before if it no longer pays ({flag('minutes')})"
         )
     per_epoch, dev_tokens = plan.evaluations_per_epoch, sum(plan.task.data["dev"].sizes)
     interval = round(epoch.steps / per_epoch) if per_epoch else evaluation_interval(steps, epoch, dev_tokens)

@@ -90,8 +90,8 @@ def warn_on_plateau(
                 logger.warning(
                     f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is close to "
                     f"{heldout.unigram_perplexity:.0f}, that of word frequencies alone. The model has not started to "
-                    f"learn from context; stop, drop options such as {flag('learning_rate')} and "
-                    f"{flag('family')}, or train for longer"
+                    f"learn from context; stop, drop options such as {flag('learning_rate')} and {flag('family')}, or "
+                    "train for longer"
                 )
 
     return watch

@@ -61,8 +61,8 @@ class LinearFormat(Format):
             else "Bothways and sentence-transformers compute"
         )
         return (
-            f"only {computing} the scores of this model; {flag('pooling', 'cls')} gives a head that "
-            "transformers reads too"
+            f"only {computing} the scores of this model; {flag('pooling', 'cls')} gives a head that transformers reads "
+            "too"
         )
 
 
