@@ -31,7 +31,7 @@ def run(name: str, data: DataSet, kind: str, arguments: argparse.Namespace) -> N
     if arguments.learning_rate:
         settings = replace(settings, learning_rate=arguments.learning_rate)
     result = bothways.train(replace(settings, resume=out.exists()))
-    size = sum(file.stat().st_size for file in result.model.rglob("*.safetensors"))
+    size = sum(file.stat().st_size for file in result.model_directory.rglob("*.safetensors"))
     line = {
         "set": name, "kind": kind, "metric": result.metric, "mean": 100 * result.mean, "scores": result.scores,
         "bytes": size, "seconds": time.perf_counter() - start, "learning_rate": arguments.learning_rate,

@@ -58,12 +58,12 @@ def main() -> None:
         start = time.perf_counter()
         settings: Mapping[str, Any] = {"model": minilm(), "train": rows, "seed": arguments.seed, **options}
         result = bothways.train(Classify(out=out, baselines=False, resume=out.exists(), **settings))
-        value, speed = accuracy(result.model, test)
+        value, speed = accuracy(result.model_directory, test)
         line = {"name": name, "accuracy": value, "texts_per_second": speed, "seconds": time.perf_counter() - start}
         with (arguments.out / "scores.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(f"| {name} | {value:.2f} | {speed:,.0f} | {line['seconds']:.0f} |", flush=True)
-        return result.model
+        return result.model_directory
 
     print("| model | accuracy | texts/s | seconds |\n|---|---|---|---|")
     student: Mapping[str, Any] = {"keep_layers": LAYERS}

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
     from bothways.training.callbacks import Callback
     from bothways.training.finetuning.deliver import FineTuneResult
+    from bothways.training.finetuning.open_run import open_run
     from bothways.training.pretraining.result import PretrainingResult
-    from bothways.verbs import evaluate, finetune, train
+    from bothways.verbs import check, evaluate, finetune, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -39,9 +40,11 @@ __all__ = [
     "Scores",
     "Store",
     "Tokenizer",
+    "check",
     "evaluate",
     "finetune",
     "load",
+    "open_run",
     "settings",
     "train",
 ]
@@ -60,9 +63,11 @@ _MODULES = {
     "Scores": "tasks.scores",
     "Store": "search.store",
     "Tokenizer": "text.tokenizer.tokenizer",
+    "check": "verbs",
     "evaluate": "verbs",
     "finetune": "verbs",
     "load": "inference.load",
+    "open_run": "training.finetuning.open_run",
     "train": "verbs",
 }
 

@@ -15,6 +15,7 @@ from bothways.tasks import TASKS, TaskName, load_name
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bothways.measure.evaluation.check import CheckResult
     from bothways.settings.distill import Distill
     from bothways.settings.fields import AnyPath
     from bothways.settings.finetune import FineTune
@@ -173,6 +174,14 @@ VERBS: dict[str, Verb] = {
         MEASURE,
         example="my-classifier test.csv",
         words="eval evaluation test validate metrics",
+    ),
+    "check": Verb(
+        "predict:Check",
+        "measure.evaluation.check:run",
+        "check a labelled table: label errors, conflicts, duplicates, odd rows",
+        MEASURE,
+        example="reviews.csv -o checked",
+        words="lint clean cleanlab label-errors quality duplicates",
     ),
     "quantize": Verb(
         "deploy:Quantize",
@@ -387,3 +396,14 @@ def evaluate(settings: Any, file: Any = None, **options: Any) -> "Scores":
         )
     scores: Scores = VERBS["evaluate"].load()(settings)
     return scores
+
+
+def check(file: "Table", **options: Any) -> "CheckResult":
+    """Check a labelled table without training, like the command `bothways check`: `bothways.check(frame).table`.
+
+    file: a path or an in-memory table. options: other settings of bothways.settings.Check by name, such as label_column.
+    """
+    verb = VERBS["check"]
+    _check_names(options, verb.settings_class, "check")
+    result: CheckResult = verb.load()(verb.settings_class(file=file, **options))
+    return result

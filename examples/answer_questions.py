@@ -38,5 +38,5 @@ with TemporaryDirectory() as folder:  # use a directory of your own to keep the 
     result = bothways.train(Answer(train=rows[:-3], dev=rows[-3:], out=f"{folder}/run", epochs=5, batch_size=4))
     print(f"F1 {result.mean:.0%} on {result.rows} questions after a few steps; {result.verdict}")
     passage = "Lena moved to Bern in 2019. She works for a bank."
-    for answer in bothways.load(result.model).answer("Where did Lena move?", passage, top=3):
+    for answer in bothways.load(result.model_directory).answer("Where did Lena move?", passage, top=3):
         print(f"{answer.text!r} (characters {answer.start} to {answer.end}, {answer.score:.2f})")

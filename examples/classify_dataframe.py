@@ -37,7 +37,7 @@ test = [row for row in rows if row["split"] == "test"]
 with TemporaryDirectory() as folder:  # use a directory of your own to keep the model and report.html
     result = bothways.train(Classify(train=make_table(train), test=make_table(test), out=f"{folder}/run"))
     print(f"accuracy {result.mean:.2f} on {result.rows} messages; {result.verdict}")
-    model = bothways.load(result.model)
+    model = bothways.load(result.model_directory)
     for text in ["The postman says nobody was home.", "You took too much from my account."]:
         prediction = model.classify(text)
         print(f"{prediction.label} ({prediction.score:.2f}): {text}")

@@ -36,7 +36,7 @@ with TemporaryDirectory() as folder:  # use a directory of your own to keep the 
         processes=1,
     )
     result = bothways.train(settings, callbacks=Progress())
-    student = bothways.load(result.model)
+    student = bothways.load(result.model_directory)
     sentences = ["The ship left the harbour at dawn.", "They sailed early in the morning.", "He paid the bill."]
     vectors = student.embed(sentences)
     print(f"cosines of the student: {vectors[0] @ vectors[1]:.2f} (similar), {vectors[0] @ vectors[2]:.2f} (different)")

@@ -34,5 +34,5 @@ with TemporaryDirectory() as folder:  # use a directory of your own to keep the 
     result = bothways.train(settings)
     figures = result.figures
     print(f"perplexity {figures['perplexity']:.0f}; {figures['unigram_perplexity']:.0f} by word frequencies alone")
-    for guess in bothways.load(result.model).fill("He looked at [MASK] and said nothing.", top=3)[0]:
+    for guess in bothways.load(result.model_directory).fill("He looked at [MASK] and said nothing.", top=3)[0]:
         print(f"{guess.score:.2f} {guess.token}")

@@ -41,5 +41,5 @@ with TemporaryDirectory() as folder:  # use a directory of your own to keep the 
     result = bothways.train(settings)
     print(f"F1 of entities {result.mean:.2f} on {result.rows} sentences; {result.verdict}")
     text = "In spring Karen Jones travelled from Boston to Prague."
-    for entity in bothways.load(result.model).tag(text):
+    for entity in bothways.load(result.model_directory).tag(text):
         print(f"{entity.label} {text[entity.start : entity.end]} ({entity.score:.2f})")

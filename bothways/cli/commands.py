@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bothways.search.commands import CachedIndex
     from bothways.tasks.fill import Guess
     from bothways.text.corpus.cache import CachedStore
+    from bothways.training.results import RunComparison
 
 
 def vocab(settings: Vocab) -> int:
@@ -142,7 +143,11 @@ def cache(settings: Cache) -> CacheContents:
     return CacheContents(directory, [], stores, [], [] if settings.token_store else cached.cached_indexes())
 
 
-def info(settings: Info) -> dict[str, Any]:
+def info(settings: Info) -> "dict[str, Any] | RunComparison":
     from bothways.cli.info import describe
+    from bothways.training.finetuning.open_run import open_run
 
-    return describe(settings.path)
+    if len(settings.path) == 1:
+        return describe(settings.path[0])
+    first, second = map(open_run, settings.path)
+    return first.compare(second)

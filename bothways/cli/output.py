@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bothways.tasks.scores import Scores
     from bothways.training.finetuning.deliver import FineTuneResult
     from bothways.training.pretraining.result import PretrainingResult
+    from bothways.training.results import RunComparison
 
 
 # The attributes of a FineTuneResult in its JSON, besides n, and for some of them what they need.
@@ -70,7 +71,7 @@ def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> Non
     if not is_main_process():
         return
     if settings.json:
-        print_json({"model": str(result.model), "heldout": dict(result.figures), "cost": dict(result.cost)})
+        print_json({"model": str(result.model_directory), "heldout": dict(result.figures), "cost": dict(result.cost)})
         return
     figures, cost = result.figures, result.cost
     words = "masked words" if "masked_lm" in figures else "next words"
@@ -93,7 +94,7 @@ def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> Non
         f"held out: {figures['measured_on']}; computed in {figures['dtype']}",
         f"{cost['tokens']:,} tokens in {cost['minutes']:.1f} minutes, about {cost['kwh']:.2g} kWh at "
         f"{cost['watts']:g} W per CPU thread or GPU",
-        f"model in {result.model}, curves in {result.directory / 'curves.svg'}",
+        f"model in {result.model_directory}, curves in {result.directory / 'curves.svg'}",
     )
 
 
@@ -115,13 +116,13 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
 
     if settings.json:
         n = len(result.scores)
-        facts = {**vars(result), "n": n, "model": str(result.model)}
+        facts = {**vars(result), "n": n, "model": str(result.model_directory)}
         facts |= {} if n else {"mean": None, "std": None}
         absent = {name for name, needed in OPTIONAL.items() if facts[needed] in ("", None, {})}
         print_json({name: facts[name] for name in FINETUNED if name not in absent})
         return
     if not result.scores:
-        print_lines(f"model in {result.model}", result.verdict)
+        print_lines(f"model in {result.model_directory}", result.verdict)
         return
     name = "cross-validated" if result.split == "folds" else result.split
     name = "out-of-fold" if result.measured else name
@@ -135,7 +136,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
         *format_encoder(result),
         *format_teacher(result),
         *format_table(result.metric, name, result.baselines),
-        f"model in {result.model}{delivered}",
+        f"model in {result.model_directory}{delivered}",
         *filter(None, (result.readers, result.verdict)),
     )
 
@@ -165,7 +166,7 @@ def format_encoder(result: "FineTuneResult") -> list[str]:
         return []
     low, high = result.encoder["interval"]
     score = f"{result.metric} {result.encoder['mean']:.2%} (95 % interval {low:.2%} to {high:.2%})"
-    return [f"for comparison, the fine-tuned encoder, which is not in {result.model}: {score}"]
+    return [f"for comparison, the fine-tuned encoder, which is not in {result.model_directory}: {score}"]
 
 
 def format_teacher(result: "FineTuneResult") -> list[str]:
@@ -318,7 +319,10 @@ def serve(settings: "Serve", result: None) -> None:
     """Prints nothing; the server logs its start."""
 
 
-def info(settings: "Info", facts: dict[str, Any]) -> None:
+def info(settings: "Info", facts: "dict[str, Any] | RunComparison") -> None:
+    if not isinstance(facts, dict):
+        print_json(facts.to_json()) if settings.json else print_lines(*facts.lines())
+        return
     if settings.json:
         print_json(facts)
         return

@@ -7,6 +7,7 @@ from bothways.pretrained import DEFAULT
 from bothways.settings.base import (
     Checked,
     Compute,
+    Data,
     DataList,
     DocumentBreak,
     Encoded,
@@ -188,3 +189,17 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
             self._convert()
             if self.encoding is not None:
                 check_encoding(self.encoding)
+
+
+@settings
+class Check(TextColumns, Checked, Compute, Printed):
+    """Check a table without training: likely label errors, conflicts, duplicates, empty and odd rows."""
+
+    file: Data = argument("TABLE")
+    """Texts (or pairs), usually with a label each: .csv, .tsv, .jsonl, .xlsx, .parquet or .txt."""
+    model: Location = option("model", default=Path(DEFAULT), metavar="DIR", first=True)
+    """Checkpoint, run, or name of a model on the hub, whose vectors judge the labels."""
+    multi_label: bool = option("task", default=False, first=True)
+    """Each text may have several labels or none."""
+    out: OptionalLocation = option("output", default=None, aliases=("-o",), first=True)
+    """Directory for all remarks, as check.csv and check.html."""

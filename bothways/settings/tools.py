@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from bothways.errors import must_be
 from bothways.pretrained import DEFAULT
 from bothways.settings.base import Checked, Compute, Printed, TextFiles, settings
 from bothways.settings.fields import Location, Locations, OptionalLocation, argument, option
@@ -9,10 +10,16 @@ from bothways.settings.fields import Location, Locations, OptionalLocation, argu
 
 @settings
 class Info(Checked, Printed):
-    """Describe a checkpoint or run: what it is, how it was made, and from which data."""
+    """Describe a checkpoint or run: what it is, how it was made, and from which data. Two runs: their scores, paired on
+    the rows that both predict."""
 
-    path: Location = argument("DIR", default=Path(DEFAULT))
-    """Checkpoint, run, or name of a model on the hub."""
+    path: Locations = argument("DIR", default=(Path(DEFAULT),))
+    """Checkpoint, run, or name of a model on the hub; or two runs."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= len(self.path) <= 2:
+            raise must_be("path", " ".join(map(str, self.path)), "one checkpoint or run, or two runs to compare")
 
 
 @settings

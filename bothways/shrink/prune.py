@@ -225,7 +225,7 @@ class PruningPlan:
             self.run.has_stepped = True  # from here on there is something to resume
         settings = replace(self.training, out=out, resume=out.exists(), **changes)
         result = finetune.run(settings, start=source)
-        return checkpoint.load(result.model)
+        return checkpoint.load(result.model_directory)
 
 
 def candidate(name: str, source: Checkpoint) -> Candidate:

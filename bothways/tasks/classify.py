@@ -18,12 +18,12 @@ from bothways.log import escape_line
 from bothways.measure import metrics, report
 from bothways.measure.linear.regressions import Kind
 from bothways.measure.metrics.classification import indicators
-from bothways.measure.metrics.label_errors import label_errors, label_set_errors
+from bothways.measure.metrics.label_errors import doubtful_labels, label_set_errors
 from bothways.settings.finetune import Classify
 from bothways.settings.predict import Evaluate
 from bothways.tasks.arrays import NO_LABEL, Floats, sigmoid, softmax, top_k
 from bothways.tasks.class_decoding import Calibration, fit_calibration, fit_temperature
-from bothways.tasks.linear_baselines import fit_linear_baselines
+from bothways.tasks.linear_baselines import fit_linear_baselines, predict_out_of_fold
 from bothways.tasks.regress import NumberEvaluator
 from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_column
 from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, split_pairs
@@ -313,7 +313,7 @@ class ClassView(TextView):
             yield report.LabelScore.from_counts(name, correct[name], gold[name], predicted[name])
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
-        find_errors = label_set_errors if self.task.settings.multi_label else label_errors
+        find_errors = label_set_errors if self.task.settings.multi_label else doubtful_labels
         issues = []
         for error in find_errors(predictions.gold, predictions.details):
             where = predictions.where[error.row]
@@ -386,6 +386,11 @@ class Classification(TextTask):
         baselines = fit_linear_baselines(self, split, kind, len(self.names), balanced=balanced, score=score)
         for name, scores_NC, model in baselines:
             yield Baseline(name, self.scoring.predictions(split, scores_NC), model)
+
+    def out_of_fold(self) -> Predictions | None:
+        kind: Kind = "labels" if self.settings.multi_label else "classes"
+        balanced = self.settings.class_weights == "balanced"
+        return predict_out_of_fold(self, kind, len(self.names), balanced=balanced)
 
     scoring = cached_property(ClassScoring)
     view = cached_property(ClassView)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from bothways.measure.linear import regressions, tfidf
 from bothways.measure.linear.regressions import Kind, Score, standardize
 from bothways.measure.linear.tfidf import Rows, TfidfModel
+from bothways.tasks.scores import Predictions
 from bothways.tasks.texts import TextTask
 from bothways.text.data.squad import Question
 from bothways.text.data.tags import OUTSIDE, Sentence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 COSINE = "cosine of frozen vectors"
+MAX_CHECKED = 10_000  # rows whose labels are checked
 MAX_OUTPUTS = 300  # outputs of a linear model, whose cost grows with each output
 STRENGTHS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)  # C of scikit-learn times the number of rows, for frozen vectors
 METHODS: Mapping[Kind, str] = {
@@ -70,17 +72,45 @@ def fit_linear_baselines(
     yield f"frozen vectors + {METHODS[kind]}", regressions.scores(split_NH, weight_CH, bias_C), None
 
 
+def predict_out_of_fold(
+    task: TextTask,
+    kind: Kind,
+    num_outputs: int,
+    rescale: Callable[[np.ndarray], np.ndarray] = np.asarray,
+    *,
+    balanced: bool = False,
+) -> Predictions | None:
+    """Predictions for all rows, or MAX_CHECKED random ones, by linear models on the frozen vectors of the other folds.
+
+    rescale: from scores [N, C] to outputs of the task's model. None for more than MAX_OUTPUTS outputs, and with texts
+    without a label.
+    """
+    if num_outputs > MAX_OUTPUTS or task.settings.unlabelled:
+        return None
+    if task.separate:
+        task = task.separate
+        vectors = [task.frozen[split]["head"].numpy() for split in task.data]
+        features = [np.concatenate([abs(x[:, 0] - x[:, 1]), x[:, 0] * x[:, 1]], 1) for x in vectors]
+    else:
+        means = mean_vectors(task, {*task.data})
+        features = [means[split].numpy() for split in task.data]
+    x_NF, ends = np.concatenate(features), np.cumsum([*map(len, features)])
+    rows = np.sort(regressions.random_order(len(x_NF))[:MAX_CHECKED])
+    targets = np.concatenate([examples.targets for examples in task.data.values()])[rows]
+    units = [unit for table in task.tables.values() for unit in table.units]
+    groups, scores_NC = [units[row] for row in rows.tolist()], np.zeros((len(x_NF), num_outputs))
+    scores_NC[rows] = regressions.out_of_fold_scores(
+        x_NF[rows], targets, kind, num_outputs, groups=groups, balanced=balanced
+    )
+    parts = zip(task.data, np.split(scores_NC, ends[:-1]), strict=True)
+    return Predictions.joined(task.scoring.predictions(split, rescale(part)) for split, part in parts).take(rows)
+
+
 def mean_vectors(task: TextTask, splits: set[str]) -> dict[str, Tensor]:
     """Means of all tokens from all layers, [N, H]; of length 1 if the checkpoint normalizes its vectors."""
     import torch.nn.functional as F
 
-    from bothways.tasks.linear_start import FrozenFeatures
-
-    frozen = task.frozen
-    if frozen.num_layers < task.pretrained.model.config.num_hidden_layers:
-        model = task.inference_copy(task.pretrained.model)
-        frozen = FrozenFeatures(model, task.data)
-    features = {name: frozen[name]["mean"] for name in splits}
+    features = {name: task.frozen_whole[name]["mean"] for name in splits}
     if task.pretrained.pooling and task.pretrained.normalized:
         features = {name: F.normalize(x_NH) for name, x_NH in features.items()}
     return features

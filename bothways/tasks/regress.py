@@ -13,7 +13,7 @@ from bothways.errors import InputError
 from bothways.measure import metrics, report
 from bothways.measure.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.settings.finetune import Regress
-from bothways.tasks.linear_baselines import fit_linear_baselines
+from bothways.tasks.linear_baselines import fit_linear_baselines, predict_out_of_fold
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import split_pairs
 from bothways.tasks.text_examples import TextExamples
@@ -221,6 +221,9 @@ class Regression(TextTask):
             numbers_N = scores_N1[:, 0] * self.deviation + self.mean
             scaled = model and model.scaled(self.deviation, self.mean)
             yield Baseline(name, self.scoring.predictions(split, numbers_N), scaled)
+
+    def out_of_fold(self) -> Predictions | None:
+        return predict_out_of_fold(self, "number", 1, lambda scores_N1: scores_N1[:, 0] * self.deviation + self.mean)
 
     @property
     def transforms(self) -> Sequence[Transform]:

@@ -80,6 +80,11 @@ class Predictions:
                 getattr(whole, column.name).extend(getattr(part, column.name))
         return whole
 
+    def take(self, rows: Iterable[int]) -> "Predictions":
+        """These rows only."""
+        chosen = [*rows]
+        return Predictions(*([getattr(self, column.name)[row] for row in chosen] for column in fields(self)))
+
 
 def count_skipped(skipped: Counter[str]) -> dict[str, int]:
     """{"skipped": number of rows}, if any were skipped."""

@@ -21,7 +21,7 @@ from bothways.settings.finetune import Classify, Regress
 from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TRAIN_WINDOWS, TextExamples
 from bothways.tasks.training_task import Metrics, ReportView, Summary, TrainingTask, sample_rows, text_reader
 from bothways.text.data.columns import Table
-from bothways.text.data.split_tables import read_unlabelled, text_columns, texts_by_location
+from bothways.text.data.split_tables import other_columns, read_unlabelled, text_columns, texts_by_location
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
@@ -64,6 +64,9 @@ class TextView(ReportView):
 
     def texts(self, where: Sequence[str]) -> Mapping[str, list[Any]]:
         return text_columns(self.text_by_location, where)
+
+    def other_columns(self, where: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        return other_columns(self.task.settings.sources.values(), where, columns, self.task.settings.encoding)
 
 
 class TextTask(TrainingTask):
@@ -135,6 +138,15 @@ class TextTask(TrainingTask):
         with muted():
             model = self.inference_copy(self.initial_checkpoint(0).model)
         return FrozenFeatures(model, self.data)
+
+    @cached_property
+    def frozen_whole(self) -> FrozenFeatures:
+        """The features of all layers of the encoder, of which `frozen` may have fewer."""
+        from bothways.tasks.linear_start import FrozenFeatures
+
+        if self.frozen.num_layers == self.pretrained.model.config.num_hidden_layers:
+            return self.frozen
+        return FrozenFeatures(self.inference_copy(self.pretrained.model), self.data)
 
     @cached_property
     def frozen_model(self) -> Model:

@@ -259,8 +259,12 @@ class ReportView:
         labels = {name: self.shown(getattr(predictions, name)) for name in ("gold", "predicted")}
         return {**location_columns(predictions.where), **texts, **labels}
 
+    def other_columns(self, where: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """The other columns of the rows in their tables. columns: those that are there already."""
+        return {}
+
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
-        """Likely label errors, the most suspicious first, from predictions of models not trained on the rows."""
+        """Rows whose label may be wrong, the most suspicious first, from predictions of models not trained on them."""
         return []
 
 
@@ -365,6 +369,11 @@ class TrainingTask(ABC):
         """Simple models, fitted on train and tuned on dev or in cross-validation, with predictions for a split."""
         yield from ()
 
+    def out_of_fold(self) -> Predictions | None:
+        """Predictions for all rows, or a sample of them, by linear models on frozen vectors of the other folds; None
+        for tasks without such a model."""
+        return None
+
     def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, Any]:
         """Metadata that inference needs besides weights and labels. metrics_by_split: of the saved model."""
         return {}
@@ -393,7 +402,7 @@ def calibration_errors(scoring: Scoring, split: str, outputs: Any, calibration: 
 def label_issue(error: LabelError, where: str, text: str, **more: Any) -> report.LabelIssue:
     """A likely label error in the text at `where`. more: its second text, or the part of it that the label is of."""
     values = error.label, error.suggested, error.label_probability, error.suggested_probability
-    return report.LabelIssue(where, text, *values, **more)
+    return report.LabelIssue(where, text, *values, **more, is_likely=error.is_likely)
 
 
 def describe_lengths(lengths: Sequence[int], of: str = "tokens") -> str:

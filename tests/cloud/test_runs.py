@@ -78,7 +78,7 @@ def test_a_run_in_object_storage_is_that_of_local_files(bucket, local_run, corpu
     result = bothways.train(Pretrain(**places, **TINY))
     proxy.plan = lambda method, path: ""
     assert opened and 0 < opened[0].present.sum() < len(opened[0].present)
-    assert proxy.faults > 2 and str(result.model) == f"{bucket}/runs/one/model"
+    assert proxy.faults > 2 and str(result.model_directory) == f"{bucket}/runs/one/model"
     assert losses(f"{bucket}/runs/one") == losses(local_run)
     assert weights(f"{bucket}/runs/one/model") == weights(local_run / "model")
     names = {file.key.removeprefix("runs/one/") for file in as_path(f"{bucket}/runs/one").files()}

@@ -236,7 +236,7 @@ def test_a_merged_adapter_that_was_trained_on_a_gpu_gives_what_it_gave(gpu, clas
     run = bothways.train(settings)
     merge(Merge(adapter=run.directory, out=tmp_path / "merged"))
     texts = [row["text"] for row in rows]
-    expected = bothways.load(run.model, dtype="float32", device="cpu").classify(texts)
+    expected = bothways.load(run.model_directory, dtype="float32", device="cpu").classify(texts)
     actual = bothways.load(tmp_path / "merged", dtype="float32", device=str(gpu)).classify(texts)
     for one, other in zip(actual, expected, strict=True):
         assert one.scores == pytest.approx(other.scores, abs=1e-4)

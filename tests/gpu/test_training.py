@@ -234,7 +234,7 @@ def test_fine_tuning_twice_gives_the_same_losses_and_weights(dtype, gpu, determi
     runs = [finetuned(tmp_path, f"run-{run}", gpu, start, dtype=dtype, dropout=0.1) for run in range(2)]
     rows = [losses_of(read_metrics(run.directory)) for run in runs]
     assert rows[0] == rows[1] and len(rows[0]) > 3
-    assert_same_weights(*(bothways.load(run.model, dtype="float32", device="cpu").module for run in runs))
+    assert_same_weights(*(bothways.load(run.model_directory, dtype="float32", device="cpu").module for run in runs))
 
 
 # --- loss scaling -----------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_a_run_moves_to_another_device(to_gpu, gpu, tmp_path, small_model):
 
 def test_a_model_that_was_trained_on_a_gpu_gives_the_same_on_a_cpu(gpu, checkpoint_of, tmp_path):
     run = finetuned(tmp_path, "run", gpu, checkpoint_of(), linear_start=True)
-    there, here = (bothways.load(run.model, dtype="float32", device=str(device)) for device in (gpu, CPU))
+    there, here = (bothways.load(run.model_directory, dtype="float32", device=str(device)) for device in (gpu, CPU))
     assert there.device.type == gpu.type and here.device == CPU
     texts = [row["text"] for row in rows_of(range(12))]
     for one, other in zip(there.classify(texts), here.classify(texts), strict=True):
@@ -342,7 +342,7 @@ def test_lora_that_is_trained_on_a_gpu_and_merged_equals_unmerged(family, gpu, m
 def test_an_adapter_that_is_trained_on_a_gpu_is_read_on_a_cpu(kind, gpu, checkpoint_of, tmp_path):
     run = finetuned(tmp_path, "run", gpu, checkpoint_of(), adapter=kind)
     texts = [row["text"] for row in rows_of(range(12))]
-    there, here = (bothways.load(run.model, dtype="float32", device=str(device)) for device in (gpu, CPU))
+    there, here = (bothways.load(run.model_directory, dtype="float32", device=str(device)) for device in (gpu, CPU))
     for one, other in zip(there.classify(texts), here.classify(texts), strict=True):
         assert one.label == other.label and one.scores == pytest.approx(other.scores, abs=1e-4)
 

@@ -142,7 +142,7 @@ def test_a_stopped_run_goes_on_to_the_same_int8_model(result, settings, tmp_path
         bothways.train(own)
     again = bothways.train(replace(own, resume=True))
     file = "int8.safetensors"
-    assert (again.model / file).read_bytes() == (result[0].model / file).read_bytes()
+    assert (again.model_directory / file).read_bytes() == (result[0].model_directory / file).read_bytes()
 
 
 def test_quantize_and_an_adapter_exclude_each_other(settings, tmp_path):

@@ -20,6 +20,8 @@ Score = Callable[[np.ndarray, np.ndarray], float]  # scores [N, C], targets [N, 
 MISSING_CLASS_BIAS = -30.0  # for classes without a training row
 NUM_FOLDS, MIN_DEV_ROWS = 3, 100  # cross-validation if dev has fewer rows than MIN_DEV_ROWS
 MAX_SELECTION_ROWS = 10_000  # rows for selecting the strength
+OUT_OF_FOLD, MAX_STRENGTH_ROWS = 5, 2000  # folds of out_of_fold_scores, and its rows for selecting the strength
+FOLD_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)  # C of scikit-learn times the number of rows
 MAX_PRODUCTS, MAX_SELECTION_PRODUCTS = 250_000_000, 12_000_000  # multiplications in one pass of a fit
 
 
@@ -75,6 +77,42 @@ def fold_rows(
     row_groups = None if groups is None else [groups[row] for row in rows.tolist()]
     folds = selection_folds(targets[rows], row_groups, seed=0, folds=num_folds)
     return [(np.delete(rows, fold), rows[fold]) for fold in folds]
+
+
+def out_of_fold_scores(
+    x_NF: np.ndarray,
+    targets: np.ndarray,
+    kind: Kind,
+    num_outputs: int,
+    *,
+    groups: Sequence[Hashable] | None = None,
+    balanced: bool = False,
+) -> np.ndarray:
+    """Scores [N, C] of each row, by a model of dense features that was fitted to the other folds.
+
+    groups: the group of each row, which no fold divides. The penalty is that with the lowest loss on at most
+    MAX_STRENGTH_ROWS rows; the penalties are tried in falling order until the loss rises.
+    """
+    from threadpoolctl import threadpool_limits
+
+    def predict(rows: np.ndarray, strength: float) -> np.ndarray:
+        scores_NC = np.zeros((len(targets), num_outputs))
+        for others, fold in fold_rows(targets, rows, groups, OUT_OF_FOLD):
+            train_NF, fold_NF = standardize(x_NF[others], x_NF[fold])
+            layer = solve((train_NF, targets[others]), kind, num_outputs, strength / len(others), balanced)
+            scores_NC[fold] = scores(fold_NF, *layer)
+        return scores_NC[rows]
+
+    rows = np.arange(len(targets))
+    sample = np.sort(random_order(len(targets))[:MAX_STRENGTH_ROWS])
+    best_loss, best = np.inf, np.zeros(0)
+    with threadpool_limits(1):
+        for strength in FOLD_STRENGTHS:
+            scores_NC = predict(sample, strength)
+            if (total := loss(scores_NC, targets[sample], kind)) >= best_loss:
+                break
+            best_loss, best, best_strength = total, scores_NC, strength
+        return best if len(sample) == len(rows) else predict(rows, best_strength)
 
 
 def scores(x_NF: Features, weight_CF: np.ndarray, bias_C: np.ndarray) -> np.ndarray:

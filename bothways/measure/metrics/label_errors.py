@@ -2,7 +2,8 @@
 
 A model is more confident in some labels than in others, so each label has its own threshold: its mean probability over
 the rows with that label. A row is suspicious if some labels reach their thresholds, and the most probable of them is
-not the row's own label. The probabilities must come from a model that was not trained on these rows.
+not the row's own label. The probabilities must come from a model that was not trained on these rows. The order is by
+the probability of the row's own label: that finds more wrong labels than its margin to the best one (docs/LOG.md).
 """
 
 from collections import Counter
@@ -17,17 +18,28 @@ OUTLIER_DEVIATIONS = 4.0  # robust standard deviations beyond which a number is 
 
 @dataclass(frozen=True)
 class LabelError:
-    """A row (from 0) whose label may be wrong: its label, the suggested one, and the probabilities of both."""
+    """A row (from 0) whose label may be wrong: its label, the suggested one, and the probabilities of both. is_likely:
+    by the rule above; else another label is only more probable."""
 
     row: int
     label: str
     suggested: str
     label_probability: float
     suggested_probability: float
+    is_likely: bool = True
+
+    @property
+    def order(self) -> tuple[float, int]:
+        return self.label_probability, self.row
 
 
 def label_errors(labels: Sequence[str], probabilities: Sequence[Probabilities]) -> list[LabelError]:
-    """Likely errors among rows with one label each, most suspicious first.
+    """Likely errors among rows with one label each, most suspicious first. probabilities: as for `doubtful_labels`."""
+    return [error for error in doubtful_labels(labels, probabilities) if error.is_likely]
+
+
+def doubtful_labels(labels: Sequence[str], probabilities: Sequence[Probabilities]) -> list[LabelError]:
+    """Rows with one label each for which another label is more probable, most suspicious first.
 
     probabilities: must include the given label and the most probable labels of each row.
     """
@@ -44,9 +56,13 @@ def label_errors(labels: Sequence[str], probabilities: Sequence[Probabilities]) 
             if probability >= mean_by_label.get(name, np.inf)
         }
         best = max(confident, key=lambda name: (confident[name], name), default=label)
+        likely = best != label
+        if not likely:
+            best = max(row_probabilities, key=lambda name: (row_probabilities[name], name == label), default=label)
         if best != label:
-            errors.append(LabelError(row, label, best, row_probabilities.get(label, 0.0), row_probabilities[best]))
-    return sorted(errors, key=lambda error: (error.label_probability - error.suggested_probability, error.row))
+            own = row_probabilities.get(label, 0.0)
+            errors.append(LabelError(row, label, best, own, row_probabilities[best], likely))
+    return sorted(errors, key=lambda error: error.order)
 
 
 def label_set_errors(labels: Sequence[Collection[str]], probabilities: Sequence[Probabilities]) -> list[LabelError]:
@@ -70,7 +86,7 @@ def label_set_errors(labels: Sequence[Collection[str]], probabilities: Sequence[
                 errors.append(LabelError(row, f"not {name}", name, 1 - probability, probability))
             elif has and is_unlikely and not (is_likely and probability >= 0.5):
                 errors.append(LabelError(row, name, f"not {name}", probability, 1 - probability))
-    return sorted(errors, key=lambda error: (error.label_probability - error.suggested_probability, error.row))
+    return sorted(errors, key=lambda error: error.order)
 
 
 def find_outliers(gold: Sequence[float], predicted: Sequence[float]) -> list[int]:

@@ -13,6 +13,8 @@ from bothways.measure.report.mistakes import (
     LabelMistakes,
     NumberMistake,
     NumberMistakes,
+    RowRemarks,
+    issue_columns,
 )
 from bothways.measure.report.page import Page, render, write, write_predictions
 from bothways.measure.report.score_tables import (
@@ -46,6 +48,7 @@ __all__ = [
     "NumberMistakes",
     "Page",
     "ReliabilityDiagram",
+    "RowRemarks",
     "ScatterPlot",
     "ScoreSummary",
     "Section",
@@ -55,6 +58,7 @@ __all__ = [
     "TagMistakes",
     "TokenLengths",
     "TrainingCurves",
+    "issue_columns",
     "render",
     "write",
     "write_predictions",

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from bothways.errors import short_locations
+from bothways.errors import location_columns, short_locations
 from bothways.measure.report.highlight import Highlight, render_opening, render_passage, render_text
-from bothways.measure.report.markup import Html, Section, element, format_number, isolate, join
+from bothways.measure.report.markup import Html, Section, element, format_number, isolate, join, table
 
 CONFIDENT_LEARNING = (
     "it gives another label at least the average probability of the rows with that label (confident learning, "
@@ -116,7 +117,9 @@ def _render_number_mistake(case: NumberMistake) -> Html:
 class LabelIssue:
     """A row: location, text or pair, its label and the suggested one, with their probabilities if known.
 
-    span: the part of the text that the label applies to; None for the whole text.
+    span: the part of the text that the label applies to; None for the whole text. is_likely: False if another label is
+    only more probable. source: the model that suggests it, or without a suggestion the remark on the row. kind: of the
+    remark.
     """
 
     where: str
@@ -127,6 +130,17 @@ class LabelIssue:
     suggested_probability: float | None = None
     pair: str | None = None
     span: Highlight | None = None
+    is_likely: bool = True
+    source: str = ""
+    kind: str = "label"
+
+    @property
+    def why(self) -> str:
+        """The reason for the suggestion, in one line."""
+        if self.label_probability is None or self.suggested_probability is None:
+            return f"{self.source}: {self.suggested}" if self.suggested else self.source
+        suggested, own = (f"{p:.1%}" for p in (self.suggested_probability, self.label_probability))
+        return f"{self.source}: {self.suggested!r} {suggested}, {self.label!r} {own}"
 
 
 @dataclass(frozen=True)
@@ -166,6 +180,35 @@ class LabelIssues(Section):
         items = element("ol.cases", *(element("li", _render_issue(case)) for case in shown))
         listed = render_text("; ".join(short_locations([*locations])))
         return join((intro, items, element("details", element("summary", "All rows"), listed)))
+
+
+@dataclass(frozen=True)
+class RowRemarks(Section):
+    """Remarks of one kind on rows. Shows the first `max_shown`."""
+
+    heading: str
+    cases: Sequence[LabelIssue]
+    max_shown: int = 30
+
+    def body(self) -> Html:
+        rows = [
+            [short, case.text[:200], case.label, case.why]
+            for case, short in zip(self.cases, short_locations([case.where for case in self.cases]), strict=True)
+        ]
+        caption = f"{len(rows):,} rows. Shown: {min(len(rows), self.max_shown):,}."
+        return table(caption, ["Row", "Text", "Label", "Remark"], rows[: self.max_shown], words=4)
+
+
+def issue_columns(cases: Sequence[LabelIssue]) -> dict[str, list[Any]]:
+    """Label issues as the columns of a table; with start and end, the characters of a labelled part of a text."""
+    columns: dict[str, list[Any]] = {**location_columns([case.where for case in cases])}
+    columns["text"] = [case.text for case in cases]
+    if any(case.pair is not None for case in cases):
+        columns["pair"] = [case.pair for case in cases]
+    if spans := [case.span for case in cases if case.span]:
+        columns |= {"start": [span.start for span in spans], "end": [span.end for span in spans]}
+    names = ("label", "suggested", "label_probability", "suggested_probability", "is_likely", "why")
+    return columns | {name: [getattr(case, name) for case in cases] for name in names}
 
 
 def _render_issue(case: LabelIssue) -> Html:

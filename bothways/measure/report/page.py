@@ -25,7 +25,7 @@ BYTE_ORDER_MARK = "\ufeff"  # without it Excel reads UTF-8 as another encoding
 
 @dataclass(frozen=True)
 class Page:
-    """The content of a report. The metric of the first score is the headline. facts: (name, value) pairs about the run,
+    """The content of a report. The metric of the first score is the headline, if there are scores. facts: (name, value) pairs about the run,
     such as model, data files, settings and versions; origin: their heading. files: (name, description) of files next to
     the page."""
 
@@ -47,7 +47,7 @@ def write(page: Page, file: Path) -> None:
 
 def render(page: Page) -> str:
     origin = Provenance(page.facts, page.command, page.origin)
-    sections: list[Section] = [ScoreTable(page.scores), *page.sections, origin]
+    sections: list[Section] = [*([ScoreTable(page.scores)] if page.scores else []), *page.sections, origin]
     head = element("head", META, element("title", page.title), element("style", Html(STYLE)))
     rendered = (_render_section(f"part{index}", section) for index, section in enumerate(sections))
     body = element("body", _render_header(page), _render_contents(sections), element("main", *rendered))

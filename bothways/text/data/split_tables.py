@@ -1,14 +1,17 @@
 """The train, dev and test tables of a fine-tuning run: read from files, or split."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from bothways.errors import InputError, flag
 from bothways.settings.finetune import Classify, FineTune, Regress
-from bothways.settings.tables_in_memory import TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.columns import LabelCheck, Table
-from bothways.text.data.datasets import is_text_file
+from bothways.text.data.datasets import has_named_columns, is_text_file, read_rows
 from bothways.text.data.examples import read_table
+from bothways.text.data.glue import detect_format
 from bothways.text.data.labels import check_not_blank, label_sets, parse_label_set, parse_number
 from bothways.text.data.splits import Parts, parts_for, rarest_labels, split, split_fold, split_groups
 
@@ -129,6 +132,23 @@ def text_columns(texts: Mapping[str, tuple[str, str | None]], where: Sequence[st
     columns = {"text": [texts[one][0] for one in where]}
     pairs = [pair for one in where if (pair := texts[one][1]) is not None]
     return {**columns, "pair": pairs} if pairs else columns
+
+
+def other_columns(
+    sources: Iterable[TableSource], where: Sequence[str], columns: Mapping[str, Sequence[Any]], encoding: str | None
+) -> dict[str, list[Any]]:
+    """The columns of some rows in their tables, but for those whose name or values `columns` has. Nothing for formats
+    without named columns, and for tables that can no longer be read."""
+    wanted, rows = {*where}, dict[str, Mapping[str, Any]]()
+    for source in sources:
+        if isinstance(source, MemoryTable) or (has_named_columns(source) and not detect_format(source, encoding)):
+            with suppress(InputError):
+                located = read_rows(source, on_row_error=lambda error: None, encoding=encoding)
+                rows |= {location: row for location, row in located if location in wanted}
+    names = dict.fromkeys(name for row in rows.values() for name in row)
+    other = {name: [rows.get(one, {}).get(name) for one in where] for name in names if name not in columns}
+    shown = [[*map(str, values)] for values in columns.values()]
+    return {name: values for name, values in other.items() if [*map(str, values)] not in shown}
 
 
 def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:

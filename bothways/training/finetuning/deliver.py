@@ -1,12 +1,14 @@
 """Output of a fine-tuning run: the model, the report, and the result in bothways.json."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
+from bothways.errors import MissingFile
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.training_curves import draw_curves
 from bothways.model.checkpoint import checkpoint
@@ -15,13 +17,24 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
-from bothways.tasks import TASK, task_from_heads
+from bothways.tasks import TASK, TASKS, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION
 from bothways.training.finetuning.compare import MODEL, SAVED, Comparison, SavedTfidf
+from bothways.training.finetuning.compare_runs import compare_runs
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.report import metric_unit, write_report
 from bothways.training.finetuning.seeds import SEEDS
 from bothways.training.finetuning.select import ModelScores, Selection
+from bothways.training.results import (
+    LABEL_ERRORS,
+    PREDICTIONS,
+    TEXTS,
+    RunComparison,
+    RunResult,
+    as_table,
+    numbers_of,
+    read_columns,
+)
 from bothways.training.run import Run, read_metrics
 from bothways.training.transforms import DivideScores, finalize_all
 
@@ -29,13 +42,15 @@ if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
 ENCODER_FACTS = "mean std n failed interval scores pooled".split()  # beside the result of TF-IDF
+METRIC_COLUMNS = ("model", "split", "metric", "value", "low", "high")
+NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of numbers
 OPTIONAL = "pooled baselines verdict dtype delivered encoder teacher readers measured".split()  # of a result
 
 
 @dataclass(frozen=True)
-class FineTuneResult:
+class FineTuneResult(RunResult):
     """Result of a run: mean and standard deviation of the metric on `split`, over seeds or folds, for the kind of model
-    that is in `model`.
+    that is in `model_directory`; and the run as an object: its `model`, `predictions`, `label_errors`, `metrics`.
 
     failed: number of seeds or folds no better than the trivial baseline. interval: 95 % interval (bounds averaged over
     seeds). rows: number of rows in the split. pooled: in cross-validation, the metric of all rows together, to which
@@ -49,8 +64,6 @@ class FineTuneResult:
     vectors". With too few for that, mean and std are nan, and the verdict is the reason.
     """
 
-    directory: Path
-    model: Path
     task: str
     metric: str
     split: str
@@ -75,7 +88,43 @@ class FineTuneResult:
         """The saved model. options: those of `bothways.load`."""
         from bothways.inference.load import load
 
-        return load(self.model, **options)
+        return load(self.model_directory, **options)
+
+    @property
+    def predictions(self) -> Any:
+        """The prediction for each row of the reported split, or with folds for every row, as a table: the row from 0,
+        the texts, gold, predicted, a probability per class, and the other columns of your table."""
+        return self._table(PREDICTIONS, "rows that are texts")
+
+    @property
+    def label_errors(self) -> Any:
+        """Rows whose label may be wrong, the most suspicious first, as a table: the row from 0, the texts, label,
+        suggested, their probabilities, whether the error is likely, why, and the other columns of your table."""
+        return self._table(LABEL_ERRORS, "labels of texts, words and numbers")
+
+    @property
+    def metrics(self) -> Any:
+        """The scores as a table: model, split, metric, value, and low and high, the ends of the 95 % interval."""
+        stored = read_metadata(self.directory / METADATA_FILE)
+        figures, intervals = stored.get("figures", {}), stored["result"].get("baseline_intervals", {})
+        scores = [("this model", self.mean, self.interval)]
+        scores += [(name, score, intervals.get(name)) for name, score in self.baselines.items()]
+        rows = [(name, self.split, self.metric, score, *(ends or (None, None))) for name, score, ends in scores]
+        for split, values in figures.items():
+            for name, value in numbers_of(values).items():
+                if (split, name) != (self.split, self.metric) and name not in ("baseline", "best_step"):
+                    rows.append(("this model", split, name, value, *values.get(f"{name}_interval", (None, None))))
+        return as_table(dict(zip(METRIC_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)))
+
+    def compare(self, other: RunResult) -> RunComparison:
+        """This run beside another: the scores on the rows that both predict, with the intervals of the differences."""
+        return compare_runs(self, other)
+
+    def _table(self, name: str, kind: str) -> Any:
+        if not (file := self.directory / name).exists():
+            raise MissingFile(f"{file}: this run has no such table; it is for {kind}")
+        is_number = TASKS[self.task].labelled is False
+        return as_table(read_columns(file, [one for one in TEXTS if not (is_number and one in NUMBER_COLUMNS)]))
 
     def plot(self, file: str | Path | None = None) -> Picture:
         """Loss, metric and learning rate over steps as a picture, which is also written to `file` (.svg)."""
@@ -174,14 +223,18 @@ def comparison_json(comparison: Comparison, scores: ModelScores) -> dict[str, An
 def read_result(run: Run, task: str) -> FineTuneResult:
     """The result of a run that is done, whose seeds need not stay."""
     rmtree(run.directory / SEEDS, ignore_errors=True)
-    result = run.metadata["result"]
+    return result_of(run.directory, run.metadata["result"], task)
+
+
+def result_of(directory: Path, result: Mapping[str, Any], task: str) -> FineTuneResult:
+    """The result of a run in a directory. result: as bothways.json has it."""
     values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
     optional = {name: result[name] for name in OPTIONAL if name in result}
     if result["mean"] is None:
         values |= {"mean": math.nan, "std": math.nan}
     return FineTuneResult(
-        run.directory,
-        run.directory / MODEL,
+        directory,
+        directory / MODEL,
         task,
         scores=[] if result["mean"] is None else result["scores"][result["split"]],
         interval=result["interval"] and tuple(result["interval"]),

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from bothways.errors import flag
-from bothways.log import logger
+from bothways.log import logger, working
 from bothways.measure import metrics
 from bothways.measure import report as page
 from bothways.measure.report.markup import Unit, format_number
@@ -19,11 +19,11 @@ from bothways.training.finetuning.baselines import BaselineScore
 from bothways.training.finetuning.compare import Comparison
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
+from bothways.training.results import LABEL_ERRORS, PREDICTIONS, REPORT
 from bothways.training.run import Run
 
 # Metrics that are not percentages.
 NUMBERS = "spearman pearson matthews mean_squared_error mean_absolute_error variance no_answer_threshold".split()
-PREDICTIONS = "predictions.csv"
 NOT_SHOWN = ("baseline", "best_step", "loss", "queries", "rows")
 MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 
@@ -43,18 +43,20 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         content = folds_content(task, folds)
     else:
         by_split = shown.predictions or predict_splits(task, plan.inference_copy(model), shown.by_split)
-        content = seeds_content(task, by_split, shown)
-    issues = page.LabelIssues(
-        task.view.label_issues(content.unseen), len(content.unseen.where), content.note, task.view.label_issue_criterion
-    )
+        content = seeds_content(plan, by_split, shown)
+    doubtful, examined = check_labels(plan, content.unseen)
+    note = "" if examined == sum(map(task.summary.num_rows, task.data)) else content.note
+    likely = [case for case in doubtful if case.is_likely]
+    issues = page.LabelIssues(likely, examined, note, task.view.label_issue_criterion)
     log_label_issues(issues)
+    is_checked = task.view.label_issue_criterion != ""
     window = min(plan.window, model.config.max_position_embeddings)
     sections: list[page.Section] = [
         *([content.table] if len(content.table.seeds) > 1 else []),
         *([compare(task, content.scores[0], comparison, teacher, result)] if comparison.baselines else []),
         page.TrainingCurves(rows, task.metric, task.metric, unit),
         *task.view.sections(content.predictions),
-        *([issues] if task.view.label_issue_criterion else []),
+        *([issues] if is_checked else []),
         page.TokenLengths("train", task.summary.lengths("train"), window, plan.truncates),
     ]
     warnings = [*(comparison.warnings if comparison.baselines else []), *content.warnings, *task.summary.warnings]
@@ -70,11 +72,35 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         sections,
         warnings,
         [*teacher_facts(task, teacher), *run_facts(plan.settings, run)],
-        files=[(PREDICTIONS, f"the prediction for {rows_of}, as a table")] if columns else [],
+        files=[
+            *([(PREDICTIONS, f"the prediction for {rows_of}, as a table")] if columns else []),
+            *([(LABEL_ERRORS, "rows for which another label is more probable, as a table")] if is_checked else []),
+        ],
     )
-    page.write(report, run.directory / "report.html")
+    page.write(report, run.directory / REPORT)
     if columns:
+        columns |= task.view.other_columns(content.predictions.where, columns)
         page.write_predictions(columns, run.directory / PREDICTIONS)
+    if is_checked:
+        table = page.issue_columns(doubtful)
+        table |= task.view.other_columns([case.where for case in doubtful], table)
+        page.write_predictions(table, run.directory / LABEL_ERRORS)
+
+
+def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue], int]:
+    """Rows whose label may be wrong, the most suspicious first, and the number of rows that were examined. unseen:
+    predictions of the model for rows that it was not trained on; linear models on frozen vectors of the other folds
+    examine the others."""
+    by_model = plan.task.view.label_issues(unseen)
+    issues, examined = [replace(case, source="this model") for case in by_model], {*unseen.where}
+    if plan.compares and len(examined) < sum(map(plan.task.summary.num_rows, plan.task.data)):
+        with working("label errors"):
+            rest = plan.task.out_of_fold()
+        if rest:
+            others = [case for case in plan.task.view.label_issues(rest) if case.where not in examined]
+            issues += [replace(case, source="frozen vectors of the other folds") for case in others]
+            examined |= {*rest.where}
+    return sorted(issues, key=lambda case: case.label_probability or 0.0), len(examined)
 
 
 def log_label_issues(issues: page.LabelIssues) -> None:
@@ -122,11 +148,14 @@ class Content:
     warnings: list[str]
 
 
-def seeds_content(task: TrainingTask, by_split: Mapping[str, Predictions], model: ModelScores) -> Content:
+def seeds_content(plan: Plan, by_split: Mapping[str, Predictions], model: ModelScores) -> Content:
     """by_split: predictions of the model."""
+    task = plan.task
     values, unit, failed, kept = model.by_split, metric_unit(task.metric), model.failed, model.kept
     splits = sorted(values, key=lambda split: split != "test")  # the reported one first
-    unseen, note = Predictions.joined(by_split.values()), f"{flag('folds', 5)} examines all rows"
+    seen = ["dev"] if plan.stays_frozen and not model.predictions else []  # its head is fitted to dev, too
+    unseen = Predictions.joined(rows for split, rows in by_split.items() if split not in seen)
+    note = f"{flag('folds', 5)} examines all rows"
     if kept in failed:
         unseen, note = Predictions.joined([]), "the model is no better than the trivial baseline"
     seeds = [

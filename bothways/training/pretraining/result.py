@@ -12,11 +12,13 @@ from bothways.log import logger
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.training_curves import draw_curves
 from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.training.distributed import Processes
 from bothways.training.pretraining.heldout import HeldOut, on_plateau
 from bothways.training.pretraining.initial_model import copy_to_global_projections
 from bothways.training.pretraining.modules import ReplacedTokenModel
 from bothways.training.pretraining.setup import PretrainingSetup
+from bothways.training.results import RunComparison, RunResult, as_table, numbers_of, side_by_side
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_checkpoints import SavedCheckpoint
 from bothways.training.schedule import TrainingOptions
@@ -25,14 +27,27 @@ THREAD_WATTS, GPU_WATTS = 10.0, 300.0  # power of a CPU thread and of a GPU, abo
 
 
 @dataclass(frozen=True)
-class PretrainingResult:
-    """Result of a run: its directory, the saved model, held-out metrics with the text that they were `measured_on`, and
-    cost in minutes, tokens and kWh."""
+class PretrainingResult(RunResult):
+    """Result of a run: its directory, that of the saved model, held-out metrics with the text that they were
+    `measured_on`, and cost in minutes, tokens and kWh."""
 
-    directory: Path
-    model: Path
     figures: Mapping[str, Any]
     cost: Mapping[str, Any]
+
+    @property
+    def metrics(self) -> Any:
+        """The held-out metrics, as a table with the columns metric and value."""
+        figures = numbers_of(self.figures)
+        return as_table({"metric": [*figures], "value": [*figures.values()]})
+
+    def compare(self, other: RunResult) -> RunComparison:
+        """This run beside another. Perplexities have a difference only if both are of the same text."""
+        runs, figures = (str(self.directory), str(other.directory)), numbers_of(self.figures)
+        theirs = other.figures if isinstance(other, PretrainingResult) else {}
+        facts = [read_metadata(run.directory / METADATA_FILE).get("data", {}).get("heldout") for run in (self, other)]
+        is_same = facts[0] is not None and facts[0] == facts[1]
+        note = "both are measured on the same held-out text" if is_same else "the held-out texts differ: no differences"
+        return RunComparison(runs, side_by_side(figures, numbers_of(theirs), comparable=is_same), note)
 
     def plot(self, file: str | Path | None = None) -> Picture:
         """Loss, held-out metrics and learning rate over steps as a picture, which is also written to `file` (.svg)."""

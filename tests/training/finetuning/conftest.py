@@ -55,7 +55,7 @@ class FinetunedRun:
     def predictor(self):
         import bothways
 
-        return bothways.load(self.result.model, dtype="float32")
+        return bothways.load(self.result.model_directory, dtype="float32")
 
 
 @pytest.fixture(scope="session")

@@ -138,11 +138,11 @@ def run(request, start, table, finetuned):
 
 def test_a_run_saves_only_the_adapter_and_the_head(run, start, tokenizer):
     assert run.result.mean > 0.8
-    files = {file.name for file in run.result.model.iterdir()}
+    files = {file.name for file in run.result.model_directory.iterdir()}
     assert files - {"adapter.safetensors", "adapter_model.safetensors"} == {"adapter_config.json", "bothways.json"}
-    size = sum(file.stat().st_size for file in run.result.model.glob("*.safetensors"))
+    size = sum(file.stat().st_size for file in run.result.model_directory.glob("*.safetensors"))
     assert size < (start / "model.safetensors").stat().st_size / 2
-    config = json.loads((run.result.model / "adapter_config.json").read_text())
+    config = json.loads((run.result.model_directory / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(start)
     predictor = run.predictor
     assert predictor.labels == ("a", "b") and predictor.description.metadata["adapter"]["kind"] == run.settings.adapter
@@ -152,7 +152,7 @@ def test_a_run_saves_only_the_adapter_and_the_head(run, start, tokenizer):
 
 def test_the_weights_of_the_model_stay_as_they_are(run, start):
     before = checkpoint.load(start).model.encoder.state_dict()
-    attached = bothways.load(start, adapter={"x": run.result.model}, dtype="float32").adapter("x").module.encoder
+    attached = bothways.load(start, adapter={"x": run.result.model_directory}, dtype="float32").adapter("x").module.encoder
     state = attached.state_dict()
     trained = [name for name in state if name not in before] or [name for name in state if name.endswith("bias")]
     assert any(float((state[name] - before.get(name, 0)).abs().max()) > 1e-3 for name in trained if "down" not in name)
@@ -192,7 +192,7 @@ def test_every_task_can_train_an_adapter(kind, start, table, finetuned):
     for settings, own in ((Regress, rows), (Tag, words), (Answer, questions), (TrainEmbed, pairs)):
         columns = {"pair_column": "pair", "text_column": "text"} if settings is TrainEmbed else {}
         run = finetuned(settings, model=start, train=own, adapter=kind, **columns)
-        assert run.predictor.task == run.result.task and (run.result.model / "adapter_config.json").exists()
+        assert run.predictor.task == run.result.task and (run.result.model_directory / "adapter_config.json").exists()
 
 
 def test_a_stopped_run_goes_on_to_the_same_adapter(start, table, tmp_path, monkeypatch, finetuned):
@@ -212,8 +212,8 @@ def test_a_stopped_run_goes_on_to_the_same_adapter(start, table, tmp_path, monke
         patch.setattr(Run, "log_metrics", log_then_stop)
         bothways.train(settings)
     result = bothways.train(replace(settings, resume=True))
-    for file in undisturbed.result.model.glob("*.safetensors"):
-        assert (result.model / file.name).read_bytes() == file.read_bytes(), file.name
+    for file in undisturbed.result.model_directory.glob("*.safetensors"):
+        assert (result.model_directory / file.name).read_bytes() == file.read_bytes(), file.name
 
 
 # --- several over one model -------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def two(start, table, finetuned):
 
 
 def test_several_adapters_share_the_weights_of_their_model(two, start):
-    model = bothways.load(start, adapter={name: run.result.model for name, run in two.items()}, dtype="float32")
+    model = bothways.load(start, adapter={name: run.result.model_directory for name, run in two.items()}, dtype="float32")
     assert model.adapters == ("first", "second") and model.task == "fill"
     name = "encoder.layers.0.attention.qkv.weight"
     addresses = {one.module.get_parameter(name).data_ptr() for one in (model, *map(model.adapter, model.adapters))}
@@ -247,7 +247,7 @@ def test_several_adapters_share_the_weights_of_their_model(two, start):
 def test_the_server_shares_the_weights_of_adapters(two, start):
     from bothways.serving.server import prepare
 
-    models = tuple(f"{name}={run.result.model}" for name, run in two.items())
+    models = tuple(f"{name}={run.result.model_directory}" for name, run in two.items())
     serving = prepare(Serve(models=(*models, f"base={start}"), dtype="float32"))
     try:
         served = {one.name: one for one in serving.models}
@@ -284,12 +284,12 @@ def test_dropping_layers_is_refused(start, table, tmp_path):
 def test_an_adapter_of_other_weights_is_refused(two, checkpoint_of):
     other = checkpoint_of(seed=5)
     with pytest.raises(InputError, match="belongs to other weights"):
-        bothways.load(other, adapter=two["first"].result.model)
+        bothways.load(other, adapter=two["first"].result.model_directory)
 
 
 def test_a_missing_model_is_named_with_the_way_out(two, tmp_path):
     moved = tmp_path / "moved"
-    shutil.copytree(two["first"].result.model, moved)
+    shutil.copytree(two["first"].result.model_directory, moved)
     config = json.loads((moved / "adapter_config.json").read_text())
     for base, kind in (("/no/such/model", MissingFile), ("", InputError)):
         (moved / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": base}))
@@ -315,7 +315,7 @@ def test_a_missing_model_is_named_with_the_way_out(two, tmp_path):
 )
 def test_broken_files_are_refused_in_one_line(change, two, tmp_path):
     folder = tmp_path / "broken"
-    shutil.copytree(two["first"].result.model, folder)
+    shutil.copytree(two["first"].result.model_directory, folder)
     change(folder)
     with pytest.raises(InputError) as caught:
         bothways.load(folder)
@@ -335,9 +335,9 @@ def test_a_model_has_one_adapter_at_most(adapted):
 
 
 def test_a_lora_adapter_can_be_fine_tuned_further_as_plain_weights(two, table, finetuned):
-    run = finetuned(Classify, model=two["first"].result.model, train=table(class_rows()), adapter="lora")
+    run = finetuned(Classify, model=two["first"].result.model_directory, train=table(class_rows()), adapter="lora")
     with messages_to(lambda line: None):
-        assert bothways.load(run.result.model, dtype="float32").labels == ("a", "b")
+        assert bothways.load(run.result.model_directory, dtype="float32").labels == ("a", "b")
 
 
 def test_adapters_are_saved_from_memory(adapted, tokenizer, tmp_path, start):

@@ -47,20 +47,20 @@ def run(checkpoint_of, finetuned, table):
 
 def test_entities_are_learned_from_characters_and_reported_in_their_text(run):
     assert run.result.metric == "f1" and run.result.mean > 0.8
-    assert bothways.evaluate(Evaluate(model=run.result.model, file=(run.settings.test,)))["sentences"] == 37
+    assert bothways.evaluate(Evaluate(model=run.result.model_directory, file=(run.settings.test,)))["sentences"] == 37
 
 
 def test_predictions_are_read_again_as_gold_entities_and_as_training_data(run, tmp_path, table):
     test = run.settings.test
     out = tmp_path / "predicted.jsonl"
-    predict(Predict(model=run.result.model, file=str(test), out=out, keep_columns="text", dtype="float32"))
+    predict(Predict(model=run.result.model_directory, file=str(test), out=out, keep_columns="text", dtype="float32"))
     rows = [*map(json.loads, out.read_text(encoding="utf-8").splitlines())]
     assert sum(len(row["entities"]) for row in rows) > 20
     assert all(row["text"][one["start"] : one["end"]] == one["text"] for row in rows for one in row["entities"])
-    scores = evaluate.run(Evaluate(model=run.result.model, file=(out,), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=run.result.model_directory, file=(out,), dtype="float32"))
     assert (scores["f1"], scores["sentences"]) == (1.0, 37)
     gold = table([{**row, "entities": row["entities"][number % 2 :]} for number, row in enumerate(rows)], "gold.jsonl")
-    by_model = evaluate.run(Evaluate(model=run.result.model, file=(gold,), dtype="float32"))
+    by_model = evaluate.run(Evaluate(model=run.result.model_directory, file=(gold,), dtype="float32"))
     by_file = evaluate.run(Evaluate(model=gold, file=(), predictions=out))
     assert by_file["f1"] == pytest.approx(by_model["f1"]) and 0.5 < by_file["f1"] < 1
     settings = replace(run.settings, train=out, dev=None, test=None, folds=2, epochs=1.0, out=tmp_path / "again")
@@ -71,19 +71,19 @@ def test_tasks_of_label_studio_are_predicted(run, tmp_path):
     rows = annotated_rows(9, 5)
     tasks, out = tmp_path / "tasks.json", tmp_path / "predicted.jsonl"
     tasks.write_text(json.dumps([{"id": 5, "data": {"text": row["text"]}} for row in rows]), encoding="utf-8")
-    predict(Predict(model=run.result.model, file=str(tasks), out=out, keep_columns="text,id", dtype="float32"))
+    predict(Predict(model=run.result.model_directory, file=str(tasks), out=out, keep_columns="text,id", dtype="float32"))
     predicted = [*map(json.loads, out.read_text(encoding="utf-8").splitlines())]
     assert [(row["id"], row["text"]) for row in predicted] == [(5, row["text"]) for row in rows]
     tasks.write_text("[5]", encoding="utf-8")
     with pytest.raises(InputError, match=r"tasks\.json: row 0: .*int"):
-        predict(Predict(model=run.result.model, file=str(tasks), out=tmp_path / "other.jsonl"))
+        predict(Predict(model=run.result.model_directory, file=str(tasks), out=tmp_path / "other.jsonl"))
 
 
 def test_tables_in_memory_score_like_their_file(run):
     rows = annotated_rows(2, 37)
     by_column = {name: [row[name] for row in rows] for name in ("text", "entities")}
     by_column["entities"] = [[tuple(one.values()) for one in entities] for entities in by_column["entities"]]
-    model = run.result.model
+    model = run.result.model_directory
     scores = [
         bothways.evaluate(Evaluate(model=model, file=source, dtype="float32"))
         for source in (run.settings.test, rows, by_column)

@@ -61,12 +61,12 @@ def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(
         evaluations_per_epoch=2.0,
     )
     result = run_task(changed)
-    metadata = json.loads((result.model / "bothways.json").read_text())
+    metadata = json.loads((result.model_directory / "bothways.json").read_text())
     figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
     assert figures["test"]["no_answer_threshold"] == figures["dev"]["no_answer_threshold"]
     assert figures["dev"]["no_answer_threshold"] == metadata["no_answer_threshold"]
     assert [*figures] == ["dev", "test"]
-    scores = evaluate.run(Evaluate(model=result.model, file=(changed.test,), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=result.model_directory, file=(changed.test,), dtype="float32"))
     assert scores["f1"] == pytest.approx(100 * result.mean)
     with (result.directory / "predictions.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = [*csv.DictReader(file)]
@@ -129,7 +129,7 @@ def test_answers_are_learned(result):
 
 def test_the_page_shows_the_answers_that_are_wrong(result, settings):
     task = answer.Answering.build(settings, checkpoint.load(settings.model))
-    model = bothways.load(result.model, dtype="float32")
+    model = bothways.load(result.model_directory, dtype="float32")
     (mistakes,) = task.view.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
     questions = task.questions["test"]
     answers = model.answer([one.question for one in questions], [one.context for one in questions])
@@ -142,13 +142,13 @@ def test_the_page_shows_the_answers_that_are_wrong(result, settings):
 
 def test_the_model_points_at_a_slice_of_the_passage(result):
     passage = "on a b the CAT  ran and b the"
-    predictions = bothways.load(result.model, dtype="float32").answer("the cat", passage)[0]
+    predictions = bothways.load(result.model_directory, dtype="float32").answer("the cat", passage)[0]
     assert predictions.text == "ran" == passage[predictions.start : predictions.end]
 
 
 def test_a_model_that_always_had_an_answer_gives_one(result):
-    assert "no_answer_threshold" not in json.loads((result.model / "bothways.json").read_text())
-    assert bothways.load(result.model, dtype="float32").answer("the dog", "the and b")[0].text
+    assert "no_answer_threshold" not in json.loads((result.model_directory / "bothways.json").read_text())
+    assert bothways.load(result.model_directory, dtype="float32").answer("the dog", "the and b")[0].text
 
 
 def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path):
@@ -159,11 +159,11 @@ def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path)
     with messages_to(messages.append):
         result = run_task(replace(settings, **files, epochs=5.0, out=tmp_path / "run"))
     assert result.mean > 0.85 and "without an answer" in messages[0]
-    metadata = json.loads((result.model / "bothways.json").read_text())
+    metadata = json.loads((result.model_directory / "bothways.json").read_text())
     figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
     assert metadata["no_answer_threshold"] == figures["dev"]["no_answer_threshold"]
     assert figures["test"]["baseline"] == pytest.approx(0.4, abs=0.2)
-    model = bothways.load(result.model, dtype="float32")
+    model = bothways.load(result.model_directory, dtype="float32")
     paragraphs = json.loads(files["test"].read_text())["data"][0]["paragraphs"]
     questions = [paragraph["qas"][0] for paragraph in paragraphs]
     contexts = [paragraph["context"] for paragraph in paragraphs]
@@ -242,5 +242,5 @@ def test_one_file_is_divided_by_passages(settings):
 
 def test_transformers_loads_the_model(result):
     transformers.logging.disable_progress_bar()
-    _, report = transformers.BertForQuestionAnswering.from_pretrained(result.model, output_loading_info=True)
+    _, report = transformers.BertForQuestionAnswering.from_pretrained(result.model_directory, output_loading_info=True)
     assert not any(report.values())

@@ -311,7 +311,7 @@ def test_the_better_model_is_saved_and_read_like_any_other(settings, files, caps
     main.main(["finetune", "classify", *arguments(replace(settings, linear_start=False))])
     printed = capsys.readouterr().out
     result = run_task(replace(settings, linear_start=False, resume=True))
-    saved = result.model
+    saved = result.model_directory
     assert result.delivered == TFIDF and f"delivered: {TFIDF}" in result.verdict
     assert result.baselines[TFIDF] == result.mean > result.encoder["mean"] and not (settings.out / "tfidf").exists()
     assert printed.startswith(f"test accuracy {result.mean:.2%}") and f"{result.encoder['mean']:.2%}" in printed
@@ -610,7 +610,7 @@ def test_without_training_the_model_is_a_linear_head_on_the_frozen_encoder(setti
     """The way that the verdict names."""
     result = run_task(replace(settings, learning_rate=0.0, pooling="mean", epochs=0.1))
     assert result.frozen
-    before, after = (checkpoint.load(path).model.encoder.state_dict() for path in (settings.model, result.model))
+    before, after = (checkpoint.load(path).model.encoder.state_dict() for path in (settings.model, result.model_directory))
     assert all(after[name].equal(value) for name, value in before.items())
 
 

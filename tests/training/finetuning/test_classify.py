@@ -170,22 +170,22 @@ def test_evaluation_agrees_with_prediction(result, settings):
     predictor = bothways.load(result.directory, dtype="float32")
     predicted = [scores.label for scores in predictor.classify([row["text"] for row in rows])]
     right = sum(label == row["label"] for label, row in zip(predicted, rows, strict=True))
-    scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=result.model_directory, file=(settings.test,), dtype="float32"))
     assert scores["accuracy"] == pytest.approx(right / 61)
-    twice = evaluate.run(Evaluate(model=result.model, file=(settings.test, settings.dev), dtype="float32"))
+    twice = evaluate.run(Evaluate(model=result.model_directory, file=(settings.test, settings.dev), dtype="float32"))
     assert twice["texts"] == 106
 
 
 def test_transformers_loads_the_classifier_and_gives_the_same_scores(result):
     transformers.logging.disable_progress_bar()
-    peer, report = transformers.BertForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
+    peer, report = transformers.BertForSequenceClassification.from_pretrained(result.model_directory, output_loading_info=True)
     assert not any(report.values())
-    theirs = transformers.AutoTokenizer.from_pretrained(result.model)
+    theirs = transformers.AutoTokenizer.from_pretrained(result.model_directory)
     assert [peer.config.id2label[index] for index in range(3)] == ["canine", "feline", "none"]
     texts = [row["text"] for row in rows_of(5, 9)]
     with torch.no_grad():
         logits = peer.eval()(**theirs(texts, padding=True, return_tensors="pt")).logits
-    predictions = bothways.load(result.model, dtype="float32").classify(texts)
+    predictions = bothways.load(result.model_directory, dtype="float32").classify(texts)
     for prediction, row in zip(predictions, logits.softmax(-1), strict=True):
         assert [*prediction.scores] == ["canine", "feline", "none"]
         assert [*prediction.scores.values()] == pytest.approx(row.tolist(), abs=1e-5)
@@ -227,8 +227,8 @@ def test_unused_splits_of_a_saved_dictionary_are_reported_and_evaluate_needs_one
         run_task(replace(short, dev=saved / "validation", test=saved / "other", out=tmp_path / "again"))
     assert not [line for line in messages if line.startswith(f"{saved}:")]
     with pytest.raises(InputError, match=r"saved/other"):
-        evaluate.run(Evaluate(model=result.model, file=(saved,)))
-    assert evaluate.run(Evaluate(model=result.model, file=(saved / "validation",)))["texts"] == 30
+        evaluate.run(Evaluate(model=result.model_directory, file=(saved,)))
+    assert evaluate.run(Evaluate(model=result.model_directory, file=(saved / "validation",)))["texts"] == 30
 
 
 @pytest.mark.slow
@@ -345,7 +345,7 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
 
 
 def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, settings):
-    predictor = bothways.load(result.model, dtype="float32")
+    predictor = bothways.load(result.model_directory, dtype="float32")
     words = [row["text"] for row in rows_of(3, 5, words=(90, 170))] + ["the cat"]
     window = predictor.module.config.max_position_embeddings
     examples = texts_of(words, [0] * 6, predictor, replace(settings, window=window))
@@ -387,7 +387,7 @@ def test_pairs_are_distinguished_by_their_second_text(settings, tmp_path, table)
     changed = replace(settings, train=train, dev=None, test=None, seeds=1, linear_start=False, out=tmp_path / "run")
     result = run_task(changed)
     assert result.mean > 0.9
-    model = bothways.load(result.model, dtype="float32")
+    model = bothways.load(result.model_directory, dtype="float32")
     assert [one.label for one in model.classify(["the dog", "the cat"], ["a cat sat", "a dog sat"])] == ["cat", "dog"]
 
 
@@ -428,7 +428,7 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
         seeds=1, epochs=1.0, out=tmp_path / "run",
     )  # fmt: skip
     result = run_task(changed)
-    predictor = bothways.load(result.model, dtype="float32")
+    predictor = bothways.load(result.model_directory, dtype="float32")
     policy, whole = (
         text_reader(changed.windows, predictor.checkpoint)[1],
         read_table(changed.train, need_labels=True),
@@ -437,7 +437,7 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
     pairs = [[row[name] for row in rows] for name in ("text", "pair")]
     windows = predictor.split(predictor.tokenizer.encode_many(*pairs))
     assert [[one.ids for one in parts] for parts in windows] == [[one.ids for one in parts] for parts in seen.windows]
-    assert "accuracy" in evaluate.run(Evaluate(model=result.model, file=(changed.train,)))
+    assert "accuracy" in evaluate.run(Evaluate(model=result.model_directory, file=(changed.train,)))
 
 
 @pytest.mark.slow
@@ -503,9 +503,9 @@ def test_every_family_learns_and_transformers_gives_its_scores(family, make_mode
     result = run_task(changed)
     assert result.mean > 0.6  # the commonest class: 0.47
     texts = [row["text"] for row in rows_of(3, 7)]
-    ours = bothways.load(result.model, dtype="float32", device="cpu").classify(texts)
+    ours = bothways.load(result.model_directory, dtype="float32", device="cpu").classify(texts)
     peer, loading = transformers.AutoModelForSequenceClassification.from_pretrained(
-        result.model, output_loading_info=True
+        result.model_directory, output_loading_info=True
     )
     unread = {"bert.pooler.weight", "bert.pooler.bias"} if family == "big_bird" else set()  # beside the classes' own
     assert not any({*names} - unread for kind, names in loading.items() if kind != "error_msgs")
@@ -593,7 +593,7 @@ def test_the_loss_weighs_classes_by_how_rare_they_are(several, settings, tmp_pat
 def test_the_page_agrees_with_evaluate(result, settings, several):
     """Confusions, labels and mistakes of the weights kept, and of several labels each by itself."""
     task = classify.Classification.build(settings, checkpoint.load(settings.model), tables.read_tables(settings))
-    model = bothways.load(result.model, dtype="float32")
+    model = bothways.load(result.model_directory, dtype="float32")
     confusion, labels, _, mistakes = task.view.sections(
         task.scoring.predictions("test", task.scoring.outputs(model.module, "test"))
     )
@@ -605,7 +605,7 @@ def test_the_page_agrees_with_evaluate(result, settings, several):
     assert sum(confusion.counts.values()) == 61
     wrong = [(text, a, b) for text, a, b in zip(task.tables["test"].texts, gold, predicted, strict=True) if a != b]
     assert [(case.text, case.gold, case.predicted) for case in mistakes.cases] == wrong
-    scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=result.model_directory, file=(settings.test,), dtype="float32"))
     assert sum(one.f1 for one in labels.scores) / 3 == pytest.approx(scores["f1_macro"])
     assert [one.support for one in labels.scores] == [gold.count(label) for label in confusion.labels]
     for run, headings in ((result, ("Confusion matrix", "Worst mistakes", "reliab")), (several, ("Labels",))):
@@ -644,7 +644,7 @@ def test_a_score_on_data_of_the_training_is_marked(result, settings, caplog):
     for split, selected_on in (("train", "train"), ("dev", "dev"), ("test", None)):
         caplog.clear()
         file = getattr(settings, split)
-        scores = evaluate.run(Evaluate(model=result.model, file=(file,), dtype="float32"))
+        scores = evaluate.run(Evaluate(model=result.model_directory, file=(file,), dtype="float32"))
         assert scores.get("selected_on") == selected_on
         warned = any("this file" in record.message for record in caplog.records)
         assert warned == (selected_on is not None)

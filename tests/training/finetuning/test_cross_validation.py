@@ -120,12 +120,12 @@ def test_the_model_that_is_kept_has_learned_from_all_folds(settings, result, mes
     (data,) = (line for line in messages if line.startswith("train: "))
     train, dev = (int(line.split()[1]) for line in data.splitlines() if line.startswith(("train:", "dev:")))
     assert train + dev == 129 and dev < 15
-    model = bothways.load(result.model)
+    model = bothways.load(result.model_directory)
     assert [one.label for one in model.classify(["the cat ran", "a dog on the mat"])] == ["feline", "canine"]
 
 
 def test_the_calibration_is_that_of_all_folds_and_says_what_it_guarantees(settings, result):
-    calibration = stored_calibration(bothways.load(result.model).description.metadata)
+    calibration = stored_calibration(bothways.load(result.model_directory).description.metadata)
     assert calibration.is_cross and calibration.rows == 129
     assert "about 90%" in calibration.guarantee(0.9) and "80% are guaranteed" in calibration.guarantee(0.9)
     names, gold = ("canine", "feline"), []
@@ -270,7 +270,7 @@ def test_what_no_fold_can_score_gets_no_score_and_the_reason(case, start, rows, 
     result = run.result
     assert np.isnan(result.mean) and result.interval is None and result.scores == [] and result.baselines == {}
     assert result.verdict.startswith("no score: ") and result.verdict in run.log and result.verdict in run.report
-    assert bothways.load(result.model) is not None
+    assert bothways.load(result.model_directory) is not None
     output.finetune(run.settings, result)
     printed = capsys.readouterr().out
     assert result.verdict in printed and "%" not in printed.replace(result.verdict, "")

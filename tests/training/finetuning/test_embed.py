@@ -155,7 +155,7 @@ def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, 
     ids_2N = task_of(pairs).data["test"].ids
     scores = {}
     for name, run in (("trained", trained), ("not", result)):
-        model = bothways.load(run.model, dtype="float32")
+        model = bothways.load(run.model_directory, dtype="float32")
         vectors = np.stack([model.embed([row[part] for row in rows]) for part in ("text", "pair")])
         scores[name] = metrics.ranking_scores(*embed.rank_pairs(vectors[..., :2], ids_2N))["mrr@10"]
     assert scores["trained"] > scores["not"] + 0.1
@@ -175,15 +175,15 @@ def test_sentence_transformers_loads_the_model_and_gives_the_same_vectors(poolin
     if pooling == "max":
         run = run_task(replace(pairs, pooling="max", epochs=0.1, out=tmp_path / "run"))
     texts = [row["text"] for row in rows_of(5, 9)] + ["cat " * 30, ""]
-    ours = bothways.load(run.model, dtype="float32")
+    ours = bothways.load(run.model_directory, dtype="float32")
     assert ours.checkpoint.pooling == pooling
-    theirs = SentenceTransformer(str(run.model), device="cpu").encode(texts, show_progress_bar=False)
+    theirs = SentenceTransformer(str(run.model_directory), device="cpu").encode(texts, show_progress_bar=False)
     assert np.abs(ours.embed(texts) - theirs).max() < 1e-5
 
 
 def test_transformers_finds_the_encoder_complete_with_the_pooler_it_had(start, result):
     transformers.logging.disable_progress_bar()
-    peer, report = transformers.BertModel.from_pretrained(result.model, output_loading_info=True)
+    peer, report = transformers.BertModel.from_pretrained(result.model_directory, output_loading_info=True)
     assert not any(report.values())
     before = checkpoint.load(start).model
     assert torch.equal(peer.pooler.dense.weight, before.pooler.dense.weight)

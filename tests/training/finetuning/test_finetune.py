@@ -317,7 +317,7 @@ def test_a_killed_run_resumes_to_the_same_numbers(settings, undisturbed, rows, m
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
     assert result.scores == undisturbed.scores
     for name, value in checkpoint.load(undisturbed.model).model.state_dict().items():
-        assert torch.equal(value, checkpoint.load(result.model).model.state_dict()[name]), name
+        assert torch.equal(value, checkpoint.load(result.model_directory).model.state_dict()[name]), name
     assert any("resuming from" in line for line in messages) == (rows != 2)
     assert sorted(path.name for path in result.directory.iterdir()) == sorted(
         path.name for path in undisturbed.directory.iterdir()
@@ -428,7 +428,7 @@ def test_a_run_whose_end_failed_is_not_done(settings, monkeypatch):
         run_task(changed)
     assert not (changed.out / "model").exists()
     result = run_task(replace(changed, resume=True))
-    assert checkpoint.load(result.model).labels == ("canine", "feline")
+    assert checkpoint.load(result.model_directory).labels == ("canine", "feline")
     assert not (changed.out / "seeds").exists()
 
 

@@ -119,7 +119,7 @@ def test_steps_of_few_texts_are_smaller_and_not_those_of_pairs_with_negatives(se
 @pytest.mark.slow
 def test_windows_are_pooled_in_prediction_as_in_training(settings, folder):
     result = run_task(settings)
-    predictor = bothways.load(result.model, dtype="float32")
+    predictor = bothways.load(result.model_directory, dtype="float32")
     task = task_of(settings)
     windows = task.data["dev"].windows
     row = max(range(len(windows)), key=lambda row: len(windows[row]))
@@ -131,7 +131,7 @@ def test_windows_are_pooled_in_prediction_as_in_training(settings, folder):
     (prediction,) = predictor.classify([task.tables["dev"].texts[row]])
     assert [*prediction.scores.values()] == pytest.approx(expected, abs=1e-5)
     assert trained == pytest.approx(expected, abs=1e-5)
-    scores = evaluate.run(Evaluate(model=result.model, file=(folder / "train.jsonl",), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=result.model_directory, file=(folder / "train.jsonl",), dtype="float32"))
     assert scores["accuracy"] > 0.8
 
 
@@ -156,9 +156,9 @@ def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypat
         run_task(changed)
     again = run_task(replace(changed, resume=True))
     assert losses_of(again) == losses_of(whole) and len(losses_of(whole)) > 9
-    state = checkpoint.load(again.model).model.state_dict()
+    state = checkpoint.load(again.model_directory).model.state_dict()
     assert all(
-        torch.equal(value, state[name]) for name, value in checkpoint.load(whole.model).model.state_dict().items()
+        torch.equal(value, state[name]) for name, value in checkpoint.load(whole.model_directory).model.state_dict().items()
     )
 
 

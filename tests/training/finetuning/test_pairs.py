@@ -85,17 +85,17 @@ def test_the_saved_model_is_loaded_measured_and_refused_by_name(run, rows, start
     assert [
         one.scores for one in bothways.load(tmp_path / "again", dtype="float32").classify(first, second)
     ] == expected
-    scores = evaluate.run(Evaluate(model=run.result.model, file=(table(rows[120:]),), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=run.result.model_directory, file=(table(rows[120:]),), dtype="float32"))
     assert scores["accuracy"] == run.result.mean
-    peer = sentence_transformers.SentenceTransformer(str(run.result.model), device="cpu")
+    peer = sentence_transformers.SentenceTransformer(str(run.result.model_directory), device="cpu")
     assert np.allclose(peer.encode(first[:2]), run.predictor.embed(first[:2]), atol=1e-5)
-    quantize.run(Quantize(model=run.result.model, texts=table(rows), out=tmp_path / "int8", max_drop=50.0))
+    quantize.run(Quantize(model=run.result.model_directory, texts=table(rows), out=tmp_path / "int8", max_drop=50.0))
     assert bothways.load(tmp_path / "int8").classify(first[:9], second[:9])[0].label in ("no", "yes")
     with pytest.raises(InputError, match="model: .*pair.* separately"):
-        export.run(Export(model=run.result.model, out=tmp_path / "onnx"))
+        export.run(Export(model=run.result.model_directory, out=tmp_path / "onnx"))
     with pytest.raises(InputError, match="compares pairs"):
         run.predictor.classify(first)
-    again = replace(run.settings, model=run.result.model, out=tmp_path / "next", epochs=0.1, baselines=False)
+    again = replace(run.settings, model=run.result.model_directory, out=tmp_path / "next", epochs=0.1, baselines=False)
     assert checkpoint.load(run_task(again).model).model.config.pooler_act == "pair"
 
 
@@ -125,7 +125,7 @@ def test_pairs_that_training_only_harms_keep_the_frozen_encoder(run, rows, finet
     assert harmed.result.mean == harmed.result.baselines["frozen vector pairs + logistic regression"]
     assert "(frozen, with a linear head)" in harmed.result.verdict
     before, after = (
-        checkpoint.load(path).model.encoder.state_dict() for path in (run.settings.model, harmed.result.model)
+        checkpoint.load(path).model.encoder.state_dict() for path in (run.settings.model, harmed.result.model_directory)
     )
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 

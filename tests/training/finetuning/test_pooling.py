@@ -81,7 +81,7 @@ def of_one_length(x_NH):
 
 def test_the_head_is_a_linear_layer_on_the_mean_of_all_tokens(result):
     assert result.mean > 0.9
-    model = bothways.load(result.model, dtype="float32")
+    model = bothways.load(result.model_directory, dtype="float32")
     head = model.module.heads["classes"].output
     expected = torch.softmax(means_of(model, TEXTS) @ head.weight.T + head.bias, -1)
     for prediction, shares in zip(model.classify(TEXTS), expected.tolist(), strict=True):
@@ -96,18 +96,18 @@ def test_the_head_is_a_linear_layer_on_the_mean_of_all_tokens(result):
 
 
 def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_name(result):
-    ours = bothways.load(result.model, dtype="float32")
+    ours = bothways.load(result.model_directory, dtype="float32")
     with torch.inference_mode():
         head = ours.module.heads["classes"].output
         expected = means_of(ours, TEXTS) @ head.weight.T + head.bias
-    peer = sentence_transformers.SentenceTransformer(str(result.model), device="cpu")
+    peer = sentence_transformers.SentenceTransformer(str(result.model_directory), device="cpu")
     scores = torch.from_numpy(peer.encode(TEXTS, show_progress_bar=False))
     assert torch.allclose(scores, expected, atol=1e-4)
     with pytest.raises(ValueError, match="bothways-linear"):
-        transformers.AutoModelForSequenceClassification.from_pretrained(result.model)
+        transformers.AutoModelForSequenceClassification.from_pretrained(result.model_directory)
     with pytest.raises(OSError, match="model.safetensors"):
-        transformers.BertForSequenceClassification.from_pretrained(result.model)
-    encoder = transformers.AutoModel.from_pretrained(result.model / TRANSFORMER)
+        transformers.BertForSequenceClassification.from_pretrained(result.model_directory)
+    encoder = transformers.AutoModel.from_pretrained(result.model_directory / TRANSFORMER)
     assert torch.equal(encoder.embeddings.word_embeddings.weight, ours.module.encoder.embeddings.words.weight)
 
 
@@ -127,7 +127,7 @@ def test_means_are_read_as_they_are_where_the_checkpoints_vectors_are(settings, 
 
 
 def test_a_pooler_of_another_name_is_refused(result, tmp_path):
-    checkpoint.save(checkpoint.load(result.model), tmp_path / "model")
+    checkpoint.save(checkpoint.load(result.model_directory), tmp_path / "model")
     file = tmp_path / "model" / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "pooler_act": "tanh"}))
     with pytest.raises(InputError, match=r"config\.json: pooler_act 'tanh'"):
@@ -135,21 +135,21 @@ def test_a_pooler_of_another_name_is_refused(result, tmp_path):
 
 
 def test_what_is_saved_comes_back_and_is_saved_again(result, tmp_path):
-    saved = checkpoint.load(result.model)
+    saved = checkpoint.load(result.model_directory)
     assert (saved.labels, saved.pooling, saved.normalized) == (("canine", "feline"), "mean", True)
     assert (saved.model.config.pooling, saved.model.config.pooler_act) == ("mean", "unit")
     assert "pooler.dense.weight" not in saved.model.state_dict()
     checkpoint.save(saved, tmp_path / "again")
     again = checkpoint.load(tmp_path / "again").model.state_dict()
     assert all(torch.equal(value, again[name]) for name, value in saved.model.state_dict().items())
-    assert "bothways-linear" not in str(info.describe(result.model)["model"])
+    assert "bothways-linear" not in str(info.describe(result.model_directory)["model"])
 
 
 @pytest.mark.slow
 def test_pooling_cls_reads_the_first_token(settings, tmp_path):
     result = run_task(replace(settings, pooling="cls", out=tmp_path / "run", epochs=0.5))
-    _, report = transformers.BertForSequenceClassification.from_pretrained(result.model, output_loading_info=True)
-    assert not any(report.values()) and checkpoint.load(result.model).model.config.pooling == "first"
+    _, report = transformers.BertForSequenceClassification.from_pretrained(result.model_directory, output_loading_info=True)
+    assert not any(report.values()) and checkpoint.load(result.model_directory).model.config.pooling == "first"
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_numbers_are_read_off_the_mean_too(folder, settings, tmp_path):
         dropout=0.0, dtype="float32", batch_tokens=256,
     )  # fmt: skip
     result = run_task(changed)
-    model = bothways.load(result.model, dtype="float32")
+    model = bothways.load(result.model_directory, dtype="float32")
     head = model.module.heads["classes"].output
     expected = means_of(model, TEXTS) @ head.weight.T + head.bias
     assert model.regress(TEXTS) == pytest.approx(expected[:, 0].detach().numpy(), abs=1e-3)
@@ -178,31 +178,31 @@ def test_numbers_are_read_off_the_mean_too(folder, settings, tmp_path):
 @pytest.mark.slow
 def test_it_is_measured_predicted_made_int8_and_exported(result, folder, tmp_path):
     file = folder / "classes.jsonl"
-    scores = evaluate.run(Evaluate(model=result.model, file=(file,), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=result.model_directory, file=(file,), dtype="float32"))
     assert scores["accuracy"] > 0.9
     texts, labels = ([row[name] for row in rows_of(0, 150)] for name in ("text", "label"))
-    quantize.run(Quantize(model=result.model, texts=file, out=tmp_path / "int8", max_drop=50.0))
+    quantize.run(Quantize(model=result.model_directory, texts=file, out=tmp_path / "int8", max_drop=50.0))
     int8 = bothways.load(tmp_path / "int8")
     assert int8.module.config.pooling == "mean"
     assert np.mean([one.label == label for one, label in zip(int8.classify(texts), labels, strict=True)]) > 0.8
-    export.run(Export(model=result.model, out=tmp_path / "onnx"))  # compares every score with ours
+    export.run(Export(model=result.model_directory, out=tmp_path / "onnx"))  # compares every score with ours
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "onnx")
-    assert theirs("the cat")["input_ids"] == bothways.load(result.model).tokenizer.encode("the cat").ids
+    assert theirs("the cat")["input_ids"] == bothways.load(result.model_directory).tokenizer.encode("the cat").ids
     assert sorted(path.name for path in (tmp_path / "onnx").iterdir() if path.is_dir()) == []
 
 
 @pytest.mark.slow
 def test_training_continues_from_it(result, settings, folder, tmp_path):
     again = run_task(replace(settings, model=result.directory, out=tmp_path / "classes", epochs=0.5))
-    assert checkpoint.load(again.model).model.config.pooling == "mean"
-    tagger = Tag(model=result.model, train=folder / "tags.jsonl", out=tmp_path / "tags", epochs=0.5, dtype="float32")
+    assert checkpoint.load(again.model_directory).model.config.pooling == "mean"
+    tagger = Tag(model=result.model_directory, train=folder / "tags.jsonl", out=tmp_path / "tags", epochs=0.5, dtype="float32")
     tagged = run_task(tagger)
     _, report = transformers.BertForTokenClassification.from_pretrained(tagged.model, output_loading_info=True)
     assert not any(report.values())
     text = tmp_path / "corpus.txt"
     text.write_text("\n\n".join(row["text"] + ". The cat sat." for row in rows_of(3, 80)), encoding="utf-8")
     changed = Pretrain(
-        corpus=(text,), out=tmp_path / "words", from_checkpoint=result.model, steps=2, max_length=32, batch_tokens=256,
+        corpus=(text,), out=tmp_path / "words", from_checkpoint=result.model_directory, steps=2, max_length=32, batch_tokens=256,
         dtype="float32",
     )  # fmt: skip
     assert checkpoint.load(pretrain.run(changed).model).model.config.pooling == "first"
@@ -235,7 +235,7 @@ def test_modernberts_own_layout_has_the_mean(make_model, tokenizer, tmp_path):
     "broken", [f"{DENSE}/model.safetensors", f"{TRANSFORMER}/model.safetensors", f"{TRANSFORMER}/config.json"]
 )
 def test_a_directory_that_lacks_a_part_is_refused_by_its_name(broken, result, tmp_path):
-    checkpoint.save(checkpoint.load(result.model), tmp_path / "model")
+    checkpoint.save(checkpoint.load(result.model_directory), tmp_path / "model")
     (tmp_path / "model" / broken).unlink()
     with pytest.raises((InputError, OSError), match=broken):
         checkpoint.load(tmp_path / "model")

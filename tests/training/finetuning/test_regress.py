@@ -83,27 +83,27 @@ def test_the_page_shows_the_table_s_own_numbers(settings, result, table):
     rows = [{**row, "score": row["score"] * 1000 + 1.25} for row in rows_of(1, 40)]
     settings = replace(settings, dev=table(rows))
     task = regress.Regression.build(settings, checkpoint.load(settings.model), read_tables(settings))
-    outputs = task.scoring.outputs(checkpoint.load(result.model).model, "dev")
+    outputs = task.scoring.outputs(checkpoint.load(result.model_directory).model, "dev")
     _, mistakes = task.view.sections(task.scoring.predictions("dev", outputs))
     assert [mistake.gold for mistake in mistakes.cases] == [row["score"] for row in rows]
 
 
 def test_transformers_loads_the_model_and_gives_the_same_numbers(result):
     transformers.logging.disable_progress_bar()
-    peer = transformers.BertForSequenceClassification.from_pretrained(result.model).eval()
-    theirs = transformers.AutoTokenizer.from_pretrained(result.model)
+    peer = transformers.BertForSequenceClassification.from_pretrained(result.model_directory).eval()
+    theirs = transformers.AutoTokenizer.from_pretrained(result.model_directory)
     texts = [row["text"] for row in rows_of(5, 9)]
     logits = peer(**theirs(texts, padding=True, return_tensors="pt")).logits[:, 0].detach()
-    assert bothways.load(result.model, dtype="float32").regress(texts) == pytest.approx(logits.numpy(), rel=1e-5)
+    assert bothways.load(result.model_directory, dtype="float32").regress(texts) == pytest.approx(logits.numpy(), rel=1e-5)
 
 
 def test_numbers_are_exact_to_the_unit_in_bf16_too(result):
     """Of 7,000 bf16 has every 32nd: what maps to the number itself stays as it is."""
     texts = [row["text"] for row in rows_of(3, 40)]
-    exact = bothways.load(result.model, dtype="float32").regress(texts)
+    exact = bothways.load(result.model_directory, dtype="float32").regress(texts)
     for model in (
-        bothways.load(result.model, dtype="bfloat16"),
-        Predictor(checkpoint.load(result.model), dtype="bfloat16", device="cpu"),
+        bothways.load(result.model_directory, dtype="bfloat16"),
+        Predictor(checkpoint.load(result.model_directory), dtype="bfloat16", device="cpu"),
     ):
         differences = model.regress(texts) - exact
         assert model.dtype is torch.bfloat16 and abs(differences.mean()) < 4

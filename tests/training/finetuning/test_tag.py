@@ -81,14 +81,14 @@ def test_entities_that_words_determine_are_learned(result, run):
 
 def test_the_model_finds_them_in_plain_text_at_exact_characters(result):
     text = "the CAT ran on a dog and b"
-    predictions = bothways.load(result.model, dtype="float32").tag([text])[0]
+    predictions = bothways.load(result.model_directory, dtype="float32").tag([text])[0]
     assert [(one.label, one.text) for one in predictions] == [("FELINE", "CAT"), ("CANINE", "a dog")]
     assert all(text[one.start : one.end] == one.text for one in predictions)
 
 
 def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settings):
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
-    model = checkpoint.load(result.model).model
+    model = checkpoint.load(result.model_directory).model
     scores = compute_outputs(model, task.data["test"], task.scoring.forward)
     predicted = list(task.scoring.decode("test", scores))
     gold = [labels for _, labels in sentences(2, 41)]
@@ -109,7 +109,7 @@ def test_evaluate_reads_the_sentences_as_the_run_did(result, settings, monkeypat
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
     read, tag_words = [], Predictor.tag_words
     monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *rest: tag_words(self, read.append(words) or words))
-    scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=result.model_directory, file=(settings.test,), dtype="float32"))
     assert read == [[tag_examples.all_words(text) for text in task.texts["test"].texts]]
     assert scores["f1"] == pytest.approx(result.scores[0]) and scores["sentences"] == 41
 
@@ -119,7 +119,7 @@ def test_sentences_of_two_files_are_not_read_together(result, tmp_path, monkeypa
         write(tmp_path / f"{name}.txt", sentences(seed, 3), every=99)
     read, tag_words = [], Predictor.tag_words
     monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *rest: tag_words(self, read.extend(words) or words))
-    evaluate.run(Evaluate(model=result.model, file=(tmp_path / "a.txt", tmp_path / "b.txt"), dtype="float32"))
+    evaluate.run(Evaluate(model=result.model_directory, file=(tmp_path / "a.txt", tmp_path / "b.txt"), dtype="float32"))
     ends = [[word for words, _ in sentences(seed, 3) for word in words] for seed in (5, 6)]
     assert [word for words in read for word in words] == [*ends[0], *ends[1]]
     assert len(ends[0]) in np.cumsum([*map(len, read)])
@@ -134,7 +134,7 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
         files[split] = tmp_path / f"{split}.txt"
         files[split].write_text("\n".join(line and f"{line} B-NN" for line in lines), encoding="utf-8")
     result = run_task(replace(settings, **files, tags_column="1", epochs=8.0, out=tmp_path / "run"))
-    scores = evaluate.run(Evaluate(model=result.model, file=(files["test"],), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=result.model_directory, file=(files["test"],), dtype="float32"))
     assert 0.1 < result.scores[0] == pytest.approx(scores["f1"])
     options = SimpleNamespace(words_column=None, tags_column="-1")
     learned = {"words_column": "tokens", "tags_column": "1"}
@@ -195,7 +195,7 @@ def test_a_tag_that_only_dev_has_is_reported_and_counts_as_missed(settings, tmp_
         result = run_task(replace(settings, dev=dev, test=None, out=tmp_path / "run"))
     assert re.search(r"\b1 words .* train \(B-THING\)", messages[0])
     assert result.mean == pytest.approx(2 / 3)  # one of two is found, and nothing else
-    assert evaluate.run(Evaluate(model=result.model, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
+    assert evaluate.run(Evaluate(model=result.model_directory, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
 
 
 def test_illegal_tags_of_dev_are_counted_and_reported(settings, result, tmp_path):
@@ -206,7 +206,7 @@ def test_illegal_tags_of_dev_are_counted_and_reported(settings, result, tmp_path
     task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag.read_splits(changed))
     (line,) = [line for line in task.summary.warnings if line.startswith("dev:")]
     assert "2 of 3 sentences" in line and "(line 4)" in line
-    scores = evaluate.run(Evaluate(model=result.model, file=(dev,), scheme="iob2", dtype="float32"))
+    scores = evaluate.run(Evaluate(model=result.model_directory, file=(dev,), scheme="iob2", dtype="float32"))
     assert scores["illegal_gold"] == 2 and scores["sentences"] == 3
 
 
@@ -228,9 +228,9 @@ def test_one_text_is_too_few_to_learn_from(settings, tmp_path):
 def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_path):
     """Entities by type with the sentences that went wrong; plain tags as a confusion."""
     task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
-    model = bothways.load(result.model, dtype="float32")
+    model = bothways.load(result.model_directory, dtype="float32")
     labels, mistakes = task.view.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
-    scores = evaluate.run(Evaluate(model=result.model, file=(settings.test,), dtype="float32"))
+    scores = evaluate.run(Evaluate(model=result.model_directory, file=(settings.test,), dtype="float32"))
     assert {one.label: one.f1 for one in labels.scores} == pytest.approx(
         {label: one["f1"] for label, one in scores["by_type"].items()}
     )
@@ -243,7 +243,7 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     plain = replace(settings, scheme="plain", epochs=1.0, out=tmp_path / "run")
     plain_result = run_task(plain)
     task = tag.Tagging.build(plain, checkpoint.load(settings.model), tag.read_splits(plain))
-    outputs = task.scoring.outputs(bothways.load(plain_result.model, dtype="float32").module, "test")
+    outputs = task.scoring.outputs(bothways.load(plain_result.model_directory, dtype="float32").module, "test")
     confusion, labels = task.view.sections(task.scoring.predictions("test", outputs))
     gold = [tag for one in sentences for tag in one.tags]
     right = sum(confusion.counts[place, place] for place in range(len(confusion.labels)))
@@ -264,7 +264,7 @@ def test_tags_without_entities_are_an_error(settings, tmp_path):
 def test_an_entity_model_is_not_measured_on_labels_of_words(result, tmp_path):
     (tmp_path / "pos.txt").write_text("the DET\ncat NOUN\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"pos\.txt: row 0 \(line 1\): tag 'DET' .*O, B-CANINE"):
-        evaluate.run(Evaluate(model=result.model, file=(tmp_path / "pos.txt",)))
+        evaluate.run(Evaluate(model=result.model_directory, file=(tmp_path / "pos.txt",)))
 
 
 @pytest.mark.slow
@@ -276,13 +276,13 @@ def test_plain_labels_are_one_a_word_and_never_merged(settings, tmp_path):
     assert result.metric == "accuracy" and result.mean > 0.95
     metadata = json.loads((result.directory / "model" / "bothways.json").read_text())
     assert metadata["scheme"] == "plain"
-    predictions = bothways.load(result.model, dtype="float32").tag(["cat dog ran"])[0]
+    predictions = bothways.load(result.model_directory, dtype="float32").tag(["cat dog ran"])[0]
     assert [(one.label, one.text) for one in predictions] == [("NOUN", "cat"), ("NOUN", "dog"), ("VERB", "ran")]
 
 
 def test_transformers_loads_the_tagger(result):
     transformers.logging.disable_progress_bar()
-    peer, report = transformers.BertForTokenClassification.from_pretrained(result.model, output_loading_info=True)
+    peer, report = transformers.BertForTokenClassification.from_pretrained(result.model_directory, output_loading_info=True)
     assert not any(report.values())
     assert list(peer.config.id2label.values()) == ["O", "B-CANINE", "I-CANINE", "B-FELINE", "I-FELINE"]
 

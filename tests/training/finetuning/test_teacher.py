@@ -275,7 +275,7 @@ def test_a_run_with_a_teacher_resumes_to_the_same_numbers(run, settings, tmp_pat
     resumed = bothways.train(replace(changed, resume=True))
     assert without_seconds(resumed.directory) == without_seconds(run[0].directory)
     assert {row.get("teacher") for row in read_metrics(resumed.directory)} > {None}
-    weights = [checkpoint.load(result.model).model.state_dict() for result in (resumed, run[0])]
+    weights = [checkpoint.load(result.model_directory).model.state_dict() for result in (resumed, run[0])]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
 
 

@@ -54,7 +54,7 @@ def test_an_adapter_is_one_entry(monkeypatch, table, checkpoint_of, finetuned):
     monkeypatch.setitem(plan.TRANSFORMS, "adapter", lambda settings, pretrained: LowRankOutputs())
     run = finetuned(Classify, **options)
     assert run.metadata["result"]["mean"] > 0.9
-    saved = checkpoint.load(run.result.model)
+    saved = checkpoint.load(run.result.model_directory)
     assert saved.metadata["adapter"] == {"rank": RANK}
     before, after = checkpoint.load(start).model.state_dict(), saved.model.state_dict()
     changes = {

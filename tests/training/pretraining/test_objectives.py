@@ -103,7 +103,7 @@ def test_every_objective_learns_and_leaves_a_model_of_its_family(case, trained):
     result = trained(case)
     _, model_type, loss = CASES[case]
     with messages_to(pytest.fail):
-        loaded = checkpoint.load(result.model)
+        loaded = checkpoint.load(result.model_directory)
     assert loaded.model_type == model_type
     curve = [row[loss] for row in read_metrics(result.directory) if row["split"] == "train"]
     assert np.mean(curve[-5:]) < 0.75 * np.mean(curve[:5])

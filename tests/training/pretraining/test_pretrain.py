@@ -102,7 +102,7 @@ def made(result):
 def test_a_run_leaves_a_model_its_metrics_its_curves_and_how_it_was_made(result):
     names = {entry.name for entry in result.directory.iterdir()}
     assert names == {"bothways.json", "checkpoints", "curves.svg", "metrics.jsonl", "model", "tokenizer"}
-    assert {entry.name for entry in result.model.iterdir()} == {
+    assert {entry.name for entry in result.model_directory.iterdir()} == {
         "bothways.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
     }  # fmt: skip
 
@@ -169,7 +169,7 @@ def test_the_metadata_records_settings_versions_and_data(made, result, settings)
     fingerprints = {made["data"][split]["fingerprint"] for split in ("train", "heldout")}
     assert len(fingerprints) == 2 and all(len(value) == 16 for value in fingerprints)
     assert made["heldout"] == json.loads(json.dumps(dict(result.figures)))
-    beside = json.loads((result.model / "bothways.json").read_text(encoding="utf-8"))
+    beside = json.loads((result.model_directory / "bothways.json").read_text(encoding="utf-8"))
     assert beside["heldout"] == made["heldout"] and beside["data"] == made["data"]
     assert "status" not in beside  # a model has none
 
@@ -202,14 +202,14 @@ def padded(batch):
 
 @pytest.fixture(scope="module")
 def held(result, settings):
-    loaded = checkpoint.load(result.model)
+    loaded = checkpoint.load(result.model_directory)
     unseen = build_in_memory(documents(settings.heldout), loaded.tokenizer)
     return heldout.HeldOut(unseen, np.arange(12), loaded.tokenizer, settings.max_length, pairs="next")
 
 
 def test_transformers_loads_the_model_and_agrees_on_the_held_out_losses(result, held):
     transformers.logging.disable_progress_bar()
-    peer, report = transformers.BertForPreTraining.from_pretrained(result.model, output_loading_info=True)
+    peer, report = transformers.BertForPreTraining.from_pretrained(result.model_directory, output_loading_info=True)
     assert not any(report.values())
     masked = sentences = 0.0
     num_masked = num_pairs = 0
@@ -229,8 +229,8 @@ def test_transformers_loads_the_model_and_agrees_on_the_held_out_losses(result, 
 
 
 def test_transformers_reads_the_text_as_the_model_did(result):
-    theirs = transformers.AutoTokenizer.from_pretrained(result.model)
-    ours = bothways.Tokenizer.load(result.model)
+    theirs = transformers.AutoTokenizer.from_pretrained(result.model_directory)
+    ours = bothways.Tokenizer.load(result.model_directory)
     one, pair = "The sailor of the harbour, unbelievably!", "was very brave."
     assert theirs(one, pair)["input_ids"] == ours.encode(one, pair).ids
     assert theirs.mask_token_id == ours.mask_id
@@ -250,12 +250,12 @@ def test_evaluating_on_the_held_out_text_gives_the_figures_of_the_run(result, te
     metrics = evaluate.run(Evaluate(model=result.directory, file=(texts / "new.txt",), max_length=48, dtype="float32"))
     for name in ("loss", "masked_lm", "next_sentence", "perplexity", "next_sentence_accuracy", "pairs"):
         assert metrics[name] == pytest.approx(result.figures[name], rel=1e-6), name
-    store = build_in_memory(documents([texts / "new.txt"]), bothways.Tokenizer.load(result.model))
+    store = build_in_memory(documents([texts / "new.txt"]), bothways.Tokenizer.load(result.model_directory))
     assert metrics["tokens"] == store.num_tokens
 
 
 def test_info_describes_a_run_its_model_and_a_model_without_a_tokenizer(result, tmp_path):
-    of_run, of_model = info.describe(result.directory), info.describe(result.model)
+    of_run, of_model = info.describe(result.directory), info.describe(result.model_directory)
     assert of_run["run"] == "pretrain" and of_run["status"] == "done" and of_run["steps"] == 85
     assert of_run["data"]["train"]["documents"] == 60
     assert of_run["trained"].startswith("85 steps")
@@ -264,7 +264,7 @@ def test_info_describes_a_run_its_model_and_a_model_without_a_tokenizer(result, 
     assert of_model["made with"] == "bothways pretrain" and of_model["heads"] == "masked_words, next_sentence"
     assert of_model["model"] == "bert, 2 layers x 128, 2 heads, up to 48 tokens"
     bare = tmp_path / "bare"
-    checkpoint.save(replace(checkpoint.load(result.model), tokenizer=None), bare)
+    checkpoint.save(replace(checkpoint.load(result.model_directory), tokenizer=None), bare)
     assert info.describe(bare)["vocabulary"] == of_model["vocabulary"]
 
 
@@ -278,7 +278,7 @@ def losses_of(directory):
 
 
 def test_the_same_seed_gives_the_same_losses_bit_for_bit_and_another_does_not(result, settings, tmp_path):
-    short = replace(settings, steps=6, dropout=0.1, tokenizer=result.model)
+    short = replace(settings, steps=6, dropout=0.1, tokenizer=result.model_directory)
     for name, seed in (("one", 7), ("same", 7), ("other", 8)):
         torch.manual_seed(len(name))
         np.random.seed(len(name))
@@ -290,20 +290,20 @@ def test_the_same_seed_gives_the_same_losses_bit_for_bit_and_another_does_not(re
 
 
 def test_without_pairs_only_masked_words_are_learned(result, settings, tmp_path):
-    short = replace(settings, steps=3, tokenizer=result.model, pairs="none", out=tmp_path / "run")
+    short = replace(settings, steps=3, tokenizer=result.model_directory, pairs="none", out=tmp_path / "run")
     run = pretrain.run(short)
     assert "next_sentence_accuracy" not in run.figures
     assert heldout.next_sentence_verdict(run.figures) == "not measured (no pairs)"
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(row["loss"] == row["masked_lm"] and "next_sentence" not in row for row in rows)
     transformers.logging.disable_progress_bar()
-    _, report = transformers.BertForMaskedLM.from_pretrained(run.model, output_loading_info=True)
+    _, report = transformers.BertForMaskedLM.from_pretrained(run.model_directory, output_loading_info=True)
     assert not report["missing_keys"] and not report["mismatched_keys"]
 
 
 def test_minutes_become_a_number_of_steps_before_the_run_counts(result, settings, tmp_path):
     messages = []
-    short = replace(settings, steps=None, minutes=0.02, tokenizer=result.model, out=tmp_path / "run")
+    short = replace(settings, steps=None, minutes=0.02, tokenizer=result.model_directory, out=tmp_path / "run")
     with messages_to(messages.append):
         pretrain.run(short)
     steps = json.loads((tmp_path / "run" / "bothways.json").read_text())["steps"]
@@ -318,7 +318,7 @@ def test_held_out_copies_of_training_documents_are_named(settings, result, tmp_p
     for file, documents_of_file in zip(files, (train, [*other, *train[3:6]]), strict=True):
         file.write_text("\n\n".join(documents_of_file), encoding="utf-8")
     messages = []
-    own = {"corpus": (files[0],), "heldout": (files[1],), "tokenizer": result.model, "out": tmp_path / "run"}
+    own = {"corpus": (files[0],), "heldout": (files[1],), "tokenizer": result.model_directory, "out": tmp_path / "run"}
     with messages_to(messages.append):
         pretrain.run(replace(settings, steps=1, **own))
     assert any("3 of 8 held-out documents" in line for line in messages)
@@ -327,7 +327,7 @@ def test_held_out_copies_of_training_documents_are_named(settings, result, tmp_p
 
 
 def test_steps_or_minutes_end_a_run_whichever_comes_first(result, settings, tmp_path):
-    pretrain.run(replace(settings, steps=2, minutes=9.0, tokenizer=result.model, out=tmp_path / "run"))
+    pretrain.run(replace(settings, steps=2, minutes=9.0, tokenizer=result.model_directory, out=tmp_path / "run"))
     assert len(losses_of(tmp_path / "run")) == 2
     run, alone = mock.Mock(metadata={}), SINGLE_PROCESS
     assert setup.Length(100, 1.0).num_steps(run, alone, lambda: 0.5) == 100
@@ -338,7 +338,7 @@ def test_steps_or_minutes_end_a_run_whichever_comes_first(result, settings, tmp_
 
 
 def test_a_run_that_its_minutes_ended_resumes_with_the_same_steps(result, settings, tmp_path):
-    both = replace(settings, steps=10**6, minutes=0.02, tokenizer=result.model, out=tmp_path / "run")
+    both = replace(settings, steps=10**6, minutes=0.02, tokenizer=result.model_directory, out=tmp_path / "run")
     steps = []
 
     def stop(row):
@@ -352,9 +352,9 @@ def test_a_run_that_its_minutes_ended_resumes_with_the_same_steps(result, settin
 
 
 def test_a_run_in_half_precision_saves_float32(result, settings, tmp_path):
-    short = replace(settings, steps=4, dtype="bfloat16", tokenizer=result.model, out=tmp_path / "run")
+    short = replace(settings, steps=4, dtype="bfloat16", tokenizer=result.model_directory, out=tmp_path / "run")
     run = pretrain.run(short)
-    weights = transformers.BertForPreTraining.from_pretrained(run.model).state_dict()
+    weights = transformers.BertForPreTraining.from_pretrained(run.model_directory).state_dict()
     assert all(value.dtype is torch.float32 for value in weights.values())
     assert math.isfinite(run.figures["loss"])
 
@@ -376,7 +376,7 @@ def initial_of(settings, data, start=None):
 
 
 def test_every_twentieth_document_is_held_out_and_of_few_the_last(settings, result, tmp_path):
-    tokenizer = bothways.Tokenizer.load(result.model)
+    tokenizer = bothways.Tokenizer.load(result.model_directory)
     for number, held_out in ((45, [19, 39]), (20, [19]), (7, [6]), (2, [1])):
         file = tmp_path / f"{number}.txt"
         file.write_text("\n\n".join("abcdefghijklmnopqrst"[: index + 1] for index in range(number)), encoding="utf-8")
@@ -390,7 +390,7 @@ def test_every_twentieth_document_is_held_out_and_of_few_the_last(settings, resu
 
 
 def test_of_many_files_whole_files_are_held_out(settings, result, tmp_path):
-    tokenizer, folder = bothways.Tokenizer.load(result.model), tmp_path / "texts"
+    tokenizer, folder = bothways.Tokenizer.load(result.model_directory), tmp_path / "texts"
     folder.mkdir()
     for number in range(21):
         (folder / f"{number:02}.txt").write_text(f"{'the king ' * (20 + number)}\n\n" * 30, encoding="utf-8")
@@ -414,7 +414,7 @@ def test_of_many_files_whole_files_are_held_out(settings, result, tmp_path):
 
 
 def test_few_large_documents_are_held_out_in_part(settings, result, tmp_path):
-    tokenizer = bothways.Tokenizer.load(result.model)
+    tokenizer = bothways.Tokenizer.load(result.model_directory)
     for number, size in enumerate((900, 800, 1200)):
         lines = (f"the {SUBJECTS[number]} was proud {'very ' * (line % 7)}\n" for line in range(size))
         (tmp_path / f"{number}.txt").write_text("".join(lines), encoding="utf-8")
@@ -429,7 +429,7 @@ def test_few_large_documents_are_held_out_in_part(settings, result, tmp_path):
 
 
 def test_held_out_files_are_not_trained_on_and_all_others_are(settings, result):
-    data = read_data(settings, bothways.Tokenizer.load(result.model))
+    data = read_data(settings, bothways.Tokenizer.load(result.model_directory))
     assert len(data.training) == data.store.num_documents == 60
     assert len(data.heldout) == data.unseen.num_documents == 12
     assert data.facts["data"]["heldout"]["measured_on"] == "the text that was named as held out"
@@ -446,7 +446,7 @@ def test_the_vocabulary_is_learned_without_held_out_documents(settings, tmp_path
 
 
 def test_text_is_read_once_and_again_when_something_changed(settings, result, tmp_path):
-    tokenizer = bothways.Tokenizer.load(result.model)
+    tokenizer = bothways.Tokenizer.load(result.model_directory)
     (tmp_path / "a.txt").write_text("the king\n\nthe queen\n\nthe king\n", encoding="utf-8")
     changed = replace(settings, corpus=(tmp_path / "a.txt",), heldout=(), token_store=tmp_path / "store")
     first, again = read_data(changed, tokenizer), read_data(changed, tokenizer)
@@ -462,7 +462,7 @@ def test_rows_that_cannot_be_read_are_skipped_and_counted(settings, result, tmp_
     rows = [json.dumps({"text": f"the {name}"}) for name in SUBJECTS]
     (tmp_path / "rows.jsonl").write_text("\n".join([*rows[:3], '{"text": 5}', "{", *rows[3:]]), encoding="utf-8")
     changed = replace(settings, corpus=(tmp_path / "rows.jsonl",), heldout=(), token_store=tmp_path / "store")
-    tokenizer = bothways.Tokenizer.load(result.model)
+    tokenizer = bothways.Tokenizer.load(result.model_directory)
     with pytest.raises(InputError, match=r"rows.jsonl: row \d+ \(line 4\): .*--on-error skip"):
         read_data(changed, tokenizer)
     messages = []
@@ -473,7 +473,7 @@ def test_rows_that_cannot_be_read_are_skipped_and_counted(settings, result, tmp_
 
 
 def test_guesses_begin_with_the_frequencies_of_the_words(settings, result):
-    data = read_data(settings, bothways.Tokenizer.load(result.model))
+    data = read_data(settings, bothways.Tokenizer.load(result.model_directory))
     model = initial_of(settings, data).model
     counts = np.bincount(data.store.ids, minlength=len(data.tokenizer))
     bias = model.heads["masked_words"].bias.detach().exp().numpy()
@@ -482,7 +482,7 @@ def test_guesses_begin_with_the_frequencies_of_the_words(settings, result):
 
 
 def test_the_baseline_guesses_by_frequency_in_the_training_text(held, settings, result):
-    tokenizer = bothways.Tokenizer.load(result.model)
+    tokenizer = bothways.Tokenizer.load(result.model_directory)
     seen = read_data(settings, tokenizer).store
     counts = np.bincount(seen.ids, minlength=len(tokenizer))
     shares = (counts + 1) / (len(seen.ids) + len(tokenizer))
@@ -502,7 +502,7 @@ def test_next_sentence_counts_as_learned_only_above_chance(accuracy, interval, c
 
 def test_train_is_the_function_however_the_package_was_imported(settings, result, tmp_path):
     # The package bothways.train has the function's name; importing it must not hide the function.
-    short = replace(settings, steps=1, tokenizer=result.model, out=tmp_path / "run")
+    short = replace(settings, steps=1, tokenizer=result.model_directory, out=tmp_path / "run")
     assert bothways.train(short).model == tmp_path / "run" / "model"
     with pytest.raises(InputError, match="dict"):
         bothways.train({})
@@ -522,7 +522,7 @@ def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(
     whole = replace(
         settings,
         steps=14,
-        tokenizer=result.model,
+        tokenizer=result.model_directory,
         dropout=0.1,
         checkpoint_every=4,
         evaluate_every=5,
@@ -556,13 +556,13 @@ def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(
 def test_resuming_without_a_checkpoint_starts_with_a_message(result, settings, tmp_path):
     messages = []
     with messages_to(messages.append):
-        pretrain.run(replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", resume=True))
+        pretrain.run(replace(settings, steps=2, tokenizer=result.model_directory, out=tmp_path / "run", resume=True))
     assert any("starting at step 0" in line for line in messages)
     assert len(losses_of(tmp_path / "run")) == 2
 
 
 def test_a_finished_run_can_be_resumed_for_more_steps(result, settings, tmp_path):
-    short = replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", schedule="constant")
+    short = replace(settings, steps=2, tokenizer=result.model_directory, out=tmp_path / "run", schedule="constant")
     pretrain.run(short)
     pretrain.run(replace(short, steps=5, resume=True))
     assert len(losses_of(tmp_path / "run")) == 5
@@ -571,7 +571,7 @@ def test_a_finished_run_can_be_resumed_for_more_steps(result, settings, tmp_path
 
 
 def test_micro_batches_change_no_loss(result, settings, tmp_path):
-    short = replace(settings, steps=5, tokenizer=result.model)
+    short = replace(settings, steps=5, tokenizer=result.model_directory)
     for parts in (1, 3):
         pretrain.run(replace(short, out=tmp_path / str(parts), gradient_accumulation=parts))
     assert losses_of(tmp_path / "1") == pytest.approx(losses_of(tmp_path / "3"), rel=1e-5)
@@ -581,13 +581,13 @@ def test_pre_training_continues_on_new_text_with_an_extended_vocabulary(result, 
     new = "\n\n".join(f"Every day the keeper of the island was very {word}." for word in FEELINGS * 4)
     (tmp_path / "new.txt").write_text(new, encoding="utf-8")
     further = replace(
-        settings, corpus=(tmp_path / "new.txt",), from_checkpoint=result.model, tokenizer=None, extend_vocab=2,
+        settings, corpus=(tmp_path / "new.txt",), from_checkpoint=result.model_directory, tokenizer=None, extend_vocab=2,
         steps=3, learning_rate=1e-4, **OLD,
     )  # fmt: skip
     messages = []
     with messages_to(messages.append):
         run = pretrain.run(replace(further, out=tmp_path / "longer"))
-    before, after = checkpoint.load(result.model), checkpoint.load(run.model)
+    before, after = checkpoint.load(result.model_directory), checkpoint.load(run.model_directory)
     assert after.tokenizer.tokens[: len(before.tokenizer)] == before.tokenizer.tokens
     assert set(after.tokenizer.tokens[len(before.tokenizer) :]) == {"keeper", "island"}
     assert after.model.config.vocab_size == before.model.config.vocab_size + 2
@@ -677,7 +677,7 @@ def test_rows_of_a_padded_vocabulary_are_kept(make_model, tokenizer, settings):
 
 def test_a_run_is_not_resumed_on_other_text_and_stays_as_it_is(result, settings, tmp_path):
     (tmp_path / "held.txt").write_text(settings.heldout[0].read_text(encoding="utf-8"), encoding="utf-8")
-    short = replace(settings, steps=2, tokenizer=result.model, out=tmp_path / "run", heldout=(tmp_path / "held.txt",))
+    short = replace(settings, steps=2, tokenizer=result.model_directory, out=tmp_path / "run", heldout=(tmp_path / "held.txt",))
     pretrain.run(short)
     before = (tmp_path / "run" / "bothways.json").read_bytes()
     (tmp_path / "held.txt").write_text("The king.\n\nThe queen of the castle was proud.\n", encoding="utf-8")
@@ -687,7 +687,7 @@ def test_a_run_is_not_resumed_on_other_text_and_stays_as_it_is(result, settings,
 
 
 def test_a_run_is_not_resumed_with_another_vocabulary(result, settings, tmp_path):
-    shutil.copytree(result.model, tmp_path / "own")
+    shutil.copytree(result.model_directory, tmp_path / "own")
     short = replace(settings, steps=2, tokenizer=tmp_path / "own" / "vocab.txt", out=tmp_path / "run")
     pretrain.run(short)
     newest = max((tmp_path / "run" / "checkpoints").glob("step-*")) / "state.json"
@@ -695,7 +695,7 @@ def test_a_run_is_not_resumed_with_another_vocabulary(result, settings, tmp_path
         file.write("unheard-of\n")
     with pytest.raises(InputError, match="vocabulary: '.*' -> '.*'; start a new run"):
         pretrain.run(replace(short, steps=4, resume=True))
-    shutil.copy(result.model / "vocab.txt", tmp_path / "own")
+    shutil.copy(result.model_directory / "vocab.txt", tmp_path / "own")
     state = json.loads(newest.read_text())
     del state["order"]["vocabulary"]  # as older runs have it
     newest.write_text(json.dumps(state))
@@ -726,7 +726,7 @@ def test_tensorboard_files_hold_the_losses(result, settings, tmp_path):
     pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    pretrain.run(replace(settings, steps=3, tokenizer=result.model, out=tmp_path / "run", tensorboard=True))
+    pretrain.run(replace(settings, steps=3, tokenizer=result.model_directory, out=tmp_path / "run", tensorboard=True))
     board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert [event.value for event in board.Scalars("loss/train")] == pytest.approx(
         losses_of(tmp_path / "run"), rel=1e-6

@@ -1,0 +1,268 @@
+"""The check of a labelled table without training: likely label errors, conflicts, duplicates, empty and odd rows.
+
+Labels are judged by linear models on the vectors of a frozen encoder, each fitted to the other folds. Letters: N rows,
+H hidden size, F features, C classes.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bothways.errors import InputError, format_count
+from bothways.inference.load import load
+from bothways.inference.predictor import Predictor
+from bothways.log import working
+from bothways.measure import report
+from bothways.measure.linear.regressions import Kind, out_of_fold_scores, random_order
+from bothways.measure.metrics.classification import indicators
+from bothways.measure.metrics.label_errors import doubtful_labels, find_outliers, label_set_errors
+from bothways.measure.report.page import write_predictions
+from bothways.settings.predict import Check
+from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks.arrays import sigmoid, softmax
+from bothways.tasks.linear_baselines import MAX_CHECKED, MAX_OUTPUTS
+from bothways.tasks.training_task import label_issue
+from bothways.text.data.columns import Table
+from bothways.text.data.examples import read_table
+from bothways.text.data.labels import label_sets, numeric_labels
+from bothways.text.data.near_duplicates import find_conflicts, spelling_variants
+from bothways.text.data.split_tables import FEW_NUMBERS, other_columns
+from bothways.training.results import as_table
+
+KINDS = ("label", "conflict", "duplicate", "empty", "odd")  # of remarks, as the page shows them
+HEADINGS = {"conflict": "Texts with several labels", "duplicate": "Duplicates", "empty": "Empty", "odd": "Odd rows"}
+SOURCE = "frozen vectors of the other folds"
+ODD_DEVIATIONS = 4.0  # robust standard deviations below the median of the cosine to the nearest other text
+BLOCK = 1000  # rows whose cosines are computed at once
+SHOWN = 5  # remarks of a kind that the command line prints
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Remarks on the rows of a table. num_examined: rows whose label was judged. notes: on all rows."""
+
+    source: TableSource
+    num_rows: int
+    num_examined: int
+    remarks: Sequence[report.LabelIssue]
+    notes: Sequence[str]
+    encoding: str | None = None
+
+    @cached_property
+    def columns(self) -> dict[str, list[Any]]:
+        columns = {"kind": [remark.kind for remark in self.remarks], **report.issue_columns(self.remarks)}
+        where = [remark.where for remark in self.remarks]
+        return columns | other_columns([self.source], where, columns, self.encoding)
+
+    @property
+    def table(self) -> Any:
+        """All remarks as a table: kind (label, conflict, duplicate, empty, odd), the row from 0, text, label, suggested
+        and their probabilities, why, and the other columns of the table. Label errors come first, ranked."""
+        return as_table(self.columns)
+
+    @property
+    def label_errors(self) -> Any:
+        """The rows whose label may be wrong, the most suspicious first."""
+        rows = [row for row, remark in enumerate(self.remarks) if remark.kind == "label"]
+        return as_table({name: [values[row] for row in rows] for name, values in self.columns.items()})
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of remarks by kind; of label errors, the likely ones."""
+        counts = Counter(remark.kind for remark in self.remarks if remark.is_likely)
+        return {kind: counts[kind] for kind in KINDS}
+
+    def to_json(self) -> dict[str, Any]:
+        rows = zip(*self.columns.values(), strict=True)
+        remarks = [dict(zip(self.columns, values, strict=True)) for values in rows]
+        counts = {"rows": self.num_rows, "examined": self.num_examined, **self.counts}
+        return {**counts, "notes": [*self.notes], "remarks": remarks}
+
+    def lines(self) -> Iterator[str]:
+        yield f"{format_count(self.num_rows, 'row')}, {self.num_examined:,} with a label that was judged"
+        for kind, count in self.counts.items():
+            yield f"{kind}: {count:,}"
+            shown = (remark for remark in self.remarks if remark.kind == kind and remark.is_likely)
+            for remark in islice(shown, SHOWN):
+                yield f"  {remark.where}: {remark.text[:60]!r}, labelled {remark.label!r}: {remark.why}"
+        yield from self.notes
+
+    def write(self, directory: Path) -> None:
+        """Write check.csv and check.html."""
+        likely = [remark for remark in self.remarks if remark.kind == "label" and remark.is_likely]
+        sections: list[report.Section] = [report.LabelIssues(likely, self.num_examined)]
+        for kind, heading in HEADINGS.items():
+            if cases := [remark for remark in self.remarks if remark.kind == kind]:
+                sections.append(report.RowRemarks(heading, cases))
+        files = [("check.csv", "all remarks, as a table")]
+        facts = [("rows", f"{self.num_rows:,}"), ("labels judged by", SOURCE)]
+        page = report.Page(f"Check of {self.source}", "", (), sections, self.notes, facts, "", "How", files)
+        directory.mkdir(parents=True, exist_ok=True)
+        write_predictions(self.columns, directory / "check.csv")
+        report.write(page, directory / "check.html")
+
+
+def run(settings: Check) -> CheckResult:
+    """Check a table. InputError if it cannot be read; rows without a text or label are left out, and named."""
+    table = read(settings)
+    filled = [row for row in range(len(table)) if not _is_empty(table, row)]
+    remarks = [*duplicates(table), *empty_rows(table)]
+    notes, judged = [*table.notes], np.zeros(0, np.int64)
+    if len(filled) > 1:
+        judged = np.sort(np.array(filled)[random_order(len(filled))[:MAX_CHECKED]])
+        sample = table.take(judged.tolist())
+        with working("check"):
+            vectors = embed(load(settings.model, dtype=settings.dtype, device=settings.device), sample)
+            label_remarks, note = check_labels(sample, pair_features(vectors), settings.multi_label)
+            remarks = [*label_remarks, *conflicts(table), *remarks, *odd_rows(sample, vectors[0])]
+        notes += [note] if note else []
+        if len(judged) < len(filled):
+            notes.append(f"{len(judged):,} random rows of {len(filled):,} were embedded and judged")
+    notes += spellings(table)
+    examined = 0 if table.labels is None else len(judged)
+    result = CheckResult(settings.file, len(table), examined, remarks, notes, settings.encoding)
+    if settings.out:
+        result.write(settings.out)
+    return result
+
+
+def read(settings: Check) -> Table:
+    """The table, without labels if it has none."""
+    options: dict[str, Any] = {**settings.columns, "encoding": settings.encoding, "on_error": "skip"}
+    try:
+        return read_table(settings.file, **options, need_labels=True)
+    except InputError:
+        if settings.label_column is not None:
+            raise
+        return read_table(settings.file, **options, need_labels=False)
+
+
+def embed(model: Predictor, table: Table) -> list[np.ndarray]:
+    """The vectors of the texts, and of the second texts of pairs, each [N, H]."""
+    return [model.embed(texts) for texts in (table.texts, table.pairs) if texts is not None]
+
+
+def pair_features(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """The vectors of single texts [N, H], or |u - v| and u * v for pairs [N, 2H]."""
+    first, *second = vectors
+    return np.concatenate([abs(first - second[0]), first * second[0]], 1) if second else first
+
+
+def check_labels(table: Table, x_NF: np.ndarray, multi_label: bool) -> tuple[list[report.LabelIssue], str]:
+    """Rows whose label may be wrong, the most suspicious first; or a note on why labels cannot be judged."""
+    labels = table.labels
+    if labels is None:
+        return [], "no column with labels, so none is judged"
+    numbers = None if multi_label else _numbers(table)
+    if numbers is not None:
+        deviation = numbers.std() or 1.0
+        scores_N = out_of_fold_scores(x_NF, (numbers - numbers.mean()) / deviation, "number", 1, groups=table.units)[:, 0]
+        predicted = scores_N * deviation + numbers.mean()
+        rows = find_outliers(numbers.tolist(), predicted.tolist())
+        return [_issue(table, row, labels[row], f"{predicted[row]:.4g}") for row in rows], ""
+    sets = label_sets(table) if multi_label else [frozenset([label]) for label in labels]
+    names = sorted(frozenset().union(*sets))
+    if not 2 <= len(names) <= MAX_OUTPUTS:
+        return [], f"{len(names):,} different labels, so none is judged: that takes 2 to {MAX_OUTPUTS}"
+    kind: Kind = "labels" if multi_label else "classes"
+    targets = indicators(sets, names) if multi_label else [names.index(label) for label in labels]
+    scores_NC = out_of_fold_scores(x_NF, np.array(targets, np.int64), kind, len(names), groups=table.units)
+    probabilities_NC = (sigmoid if multi_label else softmax)(scores_NC.astype(np.float32))
+    rows = [dict(zip(names, row, strict=True)) for row in probabilities_NC.tolist()]
+    errors = label_set_errors(sets, rows) if multi_label else doubtful_labels(labels, rows)
+    issues = [
+        label_issue(error, table.where[error.row], table.texts[error.row], pair=_pair(table, error.row), source=SOURCE)
+        for error in errors
+    ]
+    return issues, ""
+
+
+def _numbers(table: Table) -> np.ndarray | None:
+    """The labels as numbers, if they are more different numbers than classes have, or have fractions."""
+    try:
+        numbers = np.array(numeric_labels(table))
+    except InputError:
+        return None
+    return numbers if len({*numbers.tolist()}) > FEW_NUMBERS or (numbers % 1).any() else None
+
+
+def conflicts(table: Table) -> list[report.LabelIssue]:
+    """Of each text with several labels, a row for each label."""
+    labels = table.labels or []
+    return [
+        _issue(table, row, labels[row], source=f"labelled {labels[other]!r} at {table.where[other]}", kind="conflict")
+        for rows in find_conflicts(table.keys, labels or [""] * len(table))
+        for row, other in zip(rows, [*rows[1:], rows[0]], strict=True)
+    ]
+
+
+def duplicates(table: Table) -> list[report.LabelIssue]:
+    """Each row whose text is that of an earlier row, apart from case, spaces and punctuation."""
+    first: dict[tuple[str, ...], int] = {}
+    rows = ((row, first.setdefault(key, row)) for row, key in enumerate(table.keys) if any(key))
+    return [
+        _issue(table, row, _label(table, row), source=f"the text of {table.where[earlier]}", kind="duplicate")
+        for row, earlier in rows
+        if row != earlier
+    ]
+
+
+def empty_rows(table: Table) -> list[report.LabelIssue]:
+    rows = filter(lambda row: _is_empty(table, row), range(len(table)))
+    return [_issue(table, row, _label(table, row), source="text or label is empty", kind="empty") for row in rows]
+
+
+def odd_rows(table: Table, vectors_NH: np.ndarray) -> list[report.LabelIssue]:
+    """Rows that are unlike all others: a text far from the nearest other text, or with damaged characters."""
+    cosines_N = nearest_cosines(vectors_NH)
+    median = float(np.median(cosines_N))
+    deviation = 1.4826 * float(np.median(abs(cosines_N - median)))
+    reasons = {
+        row: f"unlike all other texts: the cosine to the nearest is {cosines_N[row]:.2f}, the median {median:.2f}"
+        for row in np.argsort(cosines_N, kind="stable").tolist()
+        if median - cosines_N[row] > ODD_DEVIATIONS * deviation > 0
+    }
+    reasons |= {row: "has damaged characters" for row, text in enumerate(table.texts) if "\ufffd" in text}
+    return [_issue(table, row, _label(table, row), source=reason, kind="odd") for row, reason in reasons.items()]
+
+
+def nearest_cosines(vectors_NH: np.ndarray) -> np.ndarray:
+    """The cosine of each unit vector to the nearest other one, [N]."""
+    parts = []
+    for start in range(0, len(vectors_NH), BLOCK):
+        block = vectors_NH[start : start + BLOCK]
+        cosines = block @ vectors_NH.T
+        cosines[np.arange(len(block)), np.arange(start, start + len(block))] = -1.0
+        parts.append(cosines.max(1))
+    return np.concatenate(parts)
+
+
+def spellings(table: Table) -> list[str]:
+    """A note on labels that differ only in case or spaces."""
+    variants: Sequence[Mapping[str, int]] = spelling_variants(table.labels or ())
+    shown = "; ".join(", ".join(f"{name!r} ({count:,})" for name, count in one.items()) for one in variants)
+    return [f"labels that differ only in case or spaces: {shown}"] if variants else []
+
+
+def _issue(table: Table, row: int, label: str, suggested: str = "", source: str = SOURCE, **more: Any) -> Any:
+    where, text = table.where[row], table.texts[row]
+    return report.LabelIssue(where, text, label, suggested, pair=_pair(table, row), source=source, **more)
+
+
+def _pair(table: Table, row: int) -> str | None:
+    return table.pairs[row] if table.pairs else None
+
+
+def _label(table: Table, row: int) -> str:
+    return table.labels[row] if table.labels else ""
+
+
+def _is_empty(table: Table, row: int) -> bool:
+    values = (table.texts[row], _pair(table, row), table.labels and table.labels[row])
+    return any(value is not None and not value.strip() for value in values)

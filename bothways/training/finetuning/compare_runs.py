@@ -1,0 +1,82 @@
+"""Two fine-tuning runs side by side, paired on the rows that both predict."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bothways.errors import format_count
+from bothways.tasks import TASKS
+from bothways.tasks.scores import Scores
+from bothways.tasks.text_rows import TextModelTask
+from bothways.text.data.near_duplicates import first_locations, text_key
+from bothways.training.finetuning.baselines import BaselineScore, Resamples
+from bothways.training.results import PREDICTIONS, RunComparison, RunResult, numbers_of, read_columns, side_by_side
+
+if TYPE_CHECKING:
+    from bothways.training.finetuning.deliver import FineTuneResult
+
+Predicted = Mapping[tuple[str, ...], Any]  # prediction by text, second text and gold label
+
+
+def compare_runs(first: "FineTuneResult", second: RunResult) -> RunComparison:
+    """The scores of both runs: on the rows that both predict, with 95 % intervals of the differences if there are any,
+    else the scores that each run reports."""
+    runs, theirs = (str(first.directory), str(second.directory)), getattr(second, "metric", None)
+    if getattr(second, "task", None) != first.task or theirs != first.metric:
+        scores = side_by_side(_reported(first), _reported(second), comparable=False)
+        return RunComparison(runs, scores, "the tasks or metrics differ: no differences")
+    by_row, other = predicted(first), predicted(second)
+    common = [row for row in by_row if row in other]
+    if not common:
+        reason = "the runs predict other rows" if by_row and other else f"no pairs of rows for {first.task}"
+        scores = side_by_side(_reported(first), _reported(second), comparable=False)
+        return RunComparison(runs, scores, f"{reason}: no differences")
+    left, right = (score(first, common, [rows[row] for row in common]) for rows in (by_row, other))
+    scores = side_by_side(numbers_of(left.by_name), numbers_of(right.by_name), comparable=True)
+    for one in scores:
+        one |= _interval(one["metric"], left, right)
+    left_out = ", ".join(f"{len(rows) - len(common):,} of {run}" for rows, run in zip((by_row, other), runs, strict=True))
+    is_same = len(common) == len(by_row) == len(other)
+    note = f"on the same {format_count(len(common), 'row')}" + ("" if is_same else f"; left out: {left_out}")
+    return RunComparison(runs, scores, note)
+
+
+def _reported(run: Any) -> dict[str, float]:
+    return {run.metric: run.mean} if hasattr(run, "metric") else numbers_of(run.figures)
+
+
+def predicted(run: RunResult) -> Predicted:
+    """The predictions of a run; of equal rows, the last. Nothing for tasks whose rows have no label or number."""
+    file, task = run.directory / PREDICTIONS, TASKS[getattr(run, "task", "embed")].load()
+    if not isinstance(task, TextModelTask) or not file.exists():
+        return {}
+    columns = read_columns(file)
+    texts = [columns[name] for name in ("text", "pair") if name in columns]
+    keys = zip(*texts, map(str, columns["gold"]), strict=True)
+    return dict(zip(keys, columns["predicted"], strict=True))
+
+
+def score(run: "FineTuneResult", rows: Sequence[tuple[str, ...]], predictions: Sequence[Any]) -> Scores:
+    """The scores of some rows' predictions, with resamples that depend on the rows only."""
+    keys = [tuple(map(text_key, texts)) for *texts, _ in rows]
+    units = first_locations(keys, [str(row) for row in range(len(rows))])
+    task, gold = TASKS[run.task].load(), [label for *_, label in rows]
+    assert isinstance(task, TextModelTask)
+    read = label_reader(run)
+    return task.evaluator(run.model, None).compare([*map(read, gold)], [*map(read, predictions)], units)
+
+
+def label_reader(run: "FineTuneResult") -> Callable[[str], Any]:
+    """How a label of predictions.csv is read: a list of labels, a number or a text."""
+    if run.model.description.multi_label:
+        return lambda value: frozenset(json.loads(value))
+    return str if run.model.labels else float
+
+
+def _interval(metric: str, first: Scores, second: Scores) -> dict[str, float]:
+    """The 95 % interval of the difference of a metric, if it has resamples."""
+    if first.intervals is None or second.intervals is None or metric not in first.intervals.resamples:
+        return {}
+    one, other = (Resamples.of(scores, metric) for scores in (first, second))
+    low, high = BaselineScore("first", first[metric], None, one).difference(second[metric], other)
+    return {"low": low, "high": high}

@@ -1,0 +1,25 @@
+"""A run that is done, opened by its directory."""
+
+from pathlib import Path
+
+from bothways.errors import InputError, MissingFile
+from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
+from bothways.settings.fields import AnyPath
+from bothways.training.finetuning.deliver import result_of
+from bothways.training.pretraining.result import PretrainingResult
+from bothways.training.results import RunResult
+
+
+def open_run(directory: AnyPath) -> RunResult:
+    """The result of a run of `finetune`, `pretrain` or `distill` as `bothways.finetune` and `bothways.train` return it:
+    with its model, its tables and its report. InputError if the directory has no run, or one that is not done."""
+    path = Path(directory)
+    metadata = read_metadata(path / METADATA_FILE)
+    if not metadata.get("verb") or not path.exists():
+        raise MissingFile(f"{path}: not a run; name the directory that was its output")
+    verb, _, task = metadata["verb"].partition(" ")
+    if verb == "finetune" and "result" in metadata:
+        return result_of(path, metadata["result"], task)
+    if "heldout" in metadata:
+        return PretrainingResult(path, path / "model", metadata["heldout"], metadata.get("cost", {}))
+    raise InputError(f"{path}: the run is not done; continue it with resume, or name another")

@@ -1,0 +1,165 @@
+"""A run that is done, as an object: the model, tables for the next line of code, the report, and the comparison with
+another run.
+"""
+
+import csv
+import webbrowser
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bothways.errors import MissingFile
+from bothways.measure.report.page import write_predictions
+
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
+
+PREDICTIONS, LABEL_ERRORS, REPORT = "predictions.csv", "label_errors.csv", "report.html"  # files of a run
+TEXTS = "file id text pair gold predicted label suggested why".split()  # columns that are texts even if they hold digits
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: `row["label"]` or `row.label`."""
+
+    values: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "values" or name not in self.values:  # "values" is missing while a row is unpickled
+            raise AttributeError(f"no column {name!r}")
+        return self.values[name]
+
+
+class Rows(list[Row]):
+    """A table without pandas: a list of rows."""
+
+    def to_csv(self, path: str | Path, **_: Any) -> None:
+        """Write a CSV file with a header."""
+        names = [*self[0].values] if self else []
+        write_predictions({name: [row[name] for row in self] for name in names}, Path(path))
+
+
+def as_table(columns: Mapping[str, Sequence[Any]]) -> Any:
+    """Columns as a pandas.DataFrame, or as `Rows` if pandas is not installed. Both have `to_csv`."""
+    try:
+        from pandas import DataFrame
+    except ImportError:
+        return Rows(Row(dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True))
+    return DataFrame(dict(columns))
+
+
+def read_columns(file: Path, texts: Sequence[str] = TEXTS) -> dict[str, list[Any]]:
+    """The columns of a CSV file of a run. Columns of numbers become numbers, except for those that hold texts."""
+    with file.open(encoding="utf-8-sig", newline="") as opened:
+        head, *rows = csv.reader(opened)
+    columns = zip(*rows, strict=True) if rows else ([] for _ in head)
+    return {
+        name: [*values] if name in texts else _numbers([*values]) for name, values in zip(head, columns, strict=True)
+    }
+
+
+def _numbers(values: list[str]) -> list[Any]:
+    """The values as numbers, missing ones as None, if none of them loses a digit that way, such as 007."""
+    for kind in (int, float):
+        try:
+            numbers = [None if value == "" else kind(value) for value in values]
+        except ValueError:
+            continue
+        if all(value in ("", str(number)) for value, number in zip(values, numbers, strict=True)):
+            return numbers if any(values) else [*values]
+    return values
+
+
+@dataclass(frozen=True)
+class RunResult(ABC):
+    """A run that is done: its directory, and that of the model which it delivers."""
+
+    directory: Path
+    model_directory: Path
+
+    @cached_property
+    def model(self) -> "Predictor":
+        """The model that the run delivers, loaded once."""
+        loaded: Predictor = import_module("bothways").load(self.model_directory)
+        return loaded
+
+    @property
+    @abstractmethod
+    def metrics(self) -> Any:
+        """The scores as a table."""
+
+    @abstractmethod
+    def compare(self, other: "RunResult") -> "RunComparison":
+        """This run beside another."""
+
+    def report(self, *, open_page: bool = True) -> Path:
+        """Open the report of the run in a browser, and return its path."""
+        file = self.directory / REPORT
+        if not file.exists():
+            raise MissingFile(f"{file}: this run has no report; `plot()` draws its curves")
+        if open_page:
+            webbrowser.open(file.resolve().as_uri())
+        return file
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Two runs side by side. scores: metric, the score of each run, and where both were measured on the same rows the
+    difference (second minus first), with its 95 % interval if the rows are known. note: what the scores are of."""
+
+    runs: tuple[str, str]
+    scores: Sequence[Mapping[str, Any]]
+    note: str
+
+    @property
+    def table(self) -> Any:
+        """The scores as a table."""
+        names = ("metric", "first", "second", "difference", "low", "high")
+        return as_table({name: [score.get(name) for score in self.scores] for name in names})
+
+    def to_json(self) -> dict[str, Any]:
+        return {"runs": [*self.runs], "scores": [*map(dict, self.scores)], "note": self.note}
+
+    def lines(self) -> list[str]:
+        width = max((len(score["metric"]) for score in self.scores), default=0)
+        rows = [f"{score['metric']:{width}}  {_shown(score)}" for score in self.scores]
+        return [f"first:  {self.runs[0]}", f"second: {self.runs[1]}", *rows, self.note]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
+
+
+def _shown(score: Mapping[str, Any]) -> str:
+    first, second = (f"{score[name]:9.4f}" if name in score else " " * 9 for name in ("first", "second"))
+    if "difference" not in score:
+        return f"{first} {second}"
+    interval = f" (95 % interval {score['low']:+.4f} to {score['high']:+.4f})" if "low" in score else ""
+    return f"{first} {second}  difference {score['difference']:+.4f}{interval}"
+
+
+def side_by_side(first: Mapping[str, Any], second: Mapping[str, Any], *, comparable: bool) -> list[dict[str, Any]]:
+    """The numbers of two runs by metric. comparable: whether their differences mean anything."""
+    scores = []
+    for metric in dict.fromkeys([*first, *second]):
+        values = {name: one[metric] for name, one in (("first", first), ("second", second)) if metric in one}
+        difference = {"difference": values["second"] - values["first"]} if comparable and len(values) == 2 else {}
+        scores.append({"metric": metric, **values, **difference})
+    return scores
+
+
+def numbers_of(figures: Mapping[str, Any]) -> dict[str, float]:
+    """The figures that are numbers."""
+    return {
+        name: value for name, value in figures.items() if isinstance(value, int | float) and not isinstance(value, bool)
+    }
