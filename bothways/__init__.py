@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
     from bothways.training.callbacks import Callback
     from bothways.training.finetuning.deliver import FineTuneResult
+    from bothways.training.finetuning.estimator import TextClassifier
     from bothways.training.finetuning.open_run import open_run
     from bothways.training.pretraining.result import PretrainingResult
     from bothways.verbs import check, evaluate, finetune, train
@@ -39,6 +40,7 @@ __all__ = [
     "PretrainingResult",
     "Scores",
     "Store",
+    "TextClassifier",
     "Tokenizer",
     "check",
     "evaluate",
@@ -62,6 +64,7 @@ _MODULES = {
     "PretrainingResult": "training.pretraining.result",
     "Scores": "tasks.scores",
     "Store": "search.store",
+    "TextClassifier": "training.finetuning.estimator",
     "Tokenizer": "text.tokenizer.tokenizer",
     "check": "verbs",
     "evaluate": "verbs",
