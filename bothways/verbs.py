@@ -401,7 +401,7 @@ def evaluate(settings: Any, file: Any = None, **options: Any) -> "Scores":
 def check(file: "Table", **options: Any) -> "CheckResult":
     """Check a labelled table without training, like the command `bothways check`: `bothways.check(frame).table`.
 
-    file: a path or an in-memory table. options: other settings of bothways.settings.Check by name, such as label_column.
+    file: a path or an in-memory table. options: other settings of bothways.settings.Check, such as label_column.
     """
     verb = VERBS["check"]
     _check_names(options, verb.settings_class, "check")

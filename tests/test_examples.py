@@ -21,6 +21,14 @@ def check_classify_dataframe(output):
     assert len(labels) == 2 and {*labels} <= {row["label"] for row in read_sample("support.jsonl")}
 
 
+def check_labels_to_model(output):
+    first = re.search(r"^0 +(\d+) ", output, re.MULTILINE)
+    assert first[1] == "3" and "praise" in output  # the wrong label comes first
+    assert re.search(r"^to label next: \['.+'\]$", output, re.MULTILINE)
+    assert re.search(r"^accuracy +0\.\d+ +0\.\d+  difference [+-]0\.\d+ \(95 % interval", output, re.MULTILINE)
+    assert output.endswith("delivery\n")
+
+
 def check_tag_entities(output):
     assert re.search(r"^F1 of entities \d\.\d\d on 3 sentences; .+", output)
     entities = re.findall(r"^(?:PER|LOC) (.+) \(\d\.\d\d\)$", output, re.MULTILINE)

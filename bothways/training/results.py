@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
 PREDICTIONS, LABEL_ERRORS, REPORT = "predictions.csv", "label_errors.csv", "report.html"  # files of a run
-TEXTS = "file id text pair gold predicted label suggested why".split()  # columns that are texts even if they hold digits
+TEXTS = (
+    "file id text pair gold predicted label suggested why".split()
+)  # columns that are texts even if they hold digits
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,9 @@ def check_labels(table: Table, x_NF: np.ndarray, multi_label: bool) -> tuple[lis
     numbers = None if multi_label else _numbers(table)
     if numbers is not None:
         deviation = numbers.std() or 1.0
-        scores_N = out_of_fold_scores(x_NF, (numbers - numbers.mean()) / deviation, "number", 1, groups=table.units)[:, 0]
+        scores_N = out_of_fold_scores(x_NF, (numbers - numbers.mean()) / deviation, "number", 1, groups=table.units)[
+            :, 0
+        ]
         predicted = scores_N * deviation + numbers.mean()
         rows = find_outliers(numbers.tolist(), predicted.tolist())
         return [_issue(table, row, labels[row], f"{predicted[row]:.4g}") for row in rows], ""
@@ -174,8 +176,8 @@ def check_labels(table: Table, x_NF: np.ndarray, multi_label: bool) -> tuple[lis
     targets = indicators(sets, names) if multi_label else [names.index(label) for label in labels]
     scores_NC = out_of_fold_scores(x_NF, np.array(targets, np.int64), kind, len(names), groups=table.units)
     probabilities_NC = (sigmoid if multi_label else softmax)(scores_NC.astype(np.float32))
-    rows = [dict(zip(names, row, strict=True)) for row in probabilities_NC.tolist()]
-    errors = label_set_errors(sets, rows) if multi_label else doubtful_labels(labels, rows)
+    by_row = [dict(zip(names, row, strict=True)) for row in probabilities_NC.tolist()]
+    errors = label_set_errors(sets, by_row) if multi_label else doubtful_labels(labels, by_row)
     issues = [
         label_issue(error, table.where[error.row], table.texts[error.row], pair=_pair(table, error.row), source=SOURCE)
         for error in errors
@@ -264,5 +266,5 @@ def _label(table: Table, row: int) -> str:
 
 
 def _is_empty(table: Table, row: int) -> bool:
-    values = (table.texts[row], _pair(table, row), table.labels and table.labels[row])
-    return any(value is not None and not value.strip() for value in values)
+    columns = filter(None, (table.texts, table.pairs, table.labels))
+    return any(not column[row].strip() for column in columns)

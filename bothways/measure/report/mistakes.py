@@ -135,6 +135,13 @@ class LabelIssue:
     kind: str = "label"
 
     @property
+    def order(self) -> float:
+        """Smaller for more suspicious rows: the probability of the label, or minus the error of a number."""
+        if self.label_probability is None:
+            return -abs(float(self.label) - float(self.suggested))
+        return self.label_probability
+
+    @property
     def why(self) -> str:
         """The reason for the suggestion, in one line."""
         if self.label_probability is None or self.suggested_probability is None:

@@ -25,9 +25,9 @@ BYTE_ORDER_MARK = "\ufeff"  # without it Excel reads UTF-8 as another encoding
 
 @dataclass(frozen=True)
 class Page:
-    """The content of a report. The metric of the first score is the headline, if there are scores. facts: (name, value) pairs about the run,
-    such as model, data files, settings and versions; origin: their heading. files: (name, description) of files next to
-    the page."""
+    """The content of a report. The metric of the first score is the headline, if there are scores. facts: (name, value)
+    pairs about the run, such as model, data files, settings and versions; origin: their heading. files: (name,
+    description) of files next to the page."""
 
     title: str
     subtitle: str

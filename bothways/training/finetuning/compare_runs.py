@@ -1,6 +1,7 @@
 """Two fine-tuning runs side by side, paired on the rows that both predict."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ from bothways.training.results import PREDICTIONS, RunComparison, RunResult, num
 if TYPE_CHECKING:
     from bothways.training.finetuning.deliver import FineTuneResult
 
-Predicted = Mapping[tuple[str, ...], Any]  # prediction by text, second text and gold label
+RowKey = tuple[tuple[str, ...], str, int]  # texts, gold label, and the number of earlier rows that are equal
+Predicted = Mapping[RowKey, Any]
 
 
 def compare_runs(first: "FineTuneResult", second: RunResult) -> RunComparison:
@@ -35,7 +37,9 @@ def compare_runs(first: "FineTuneResult", second: RunResult) -> RunComparison:
     scores = side_by_side(numbers_of(left.by_name), numbers_of(right.by_name), comparable=True)
     for one in scores:
         one |= _interval(one["metric"], left, right)
-    left_out = ", ".join(f"{len(rows) - len(common):,} of {run}" for rows, run in zip((by_row, other), runs, strict=True))
+    left_out = ", ".join(
+        f"{len(rows) - len(common):,} of {run}" for rows, run in zip((by_row, other), runs, strict=True)
+    )
     is_same = len(common) == len(by_row) == len(other)
     note = f"on the same {format_count(len(common), 'row')}" + ("" if is_same else f"; left out: {left_out}")
     return RunComparison(runs, scores, note)
@@ -46,21 +50,26 @@ def _reported(run: Any) -> dict[str, float]:
 
 
 def predicted(run: RunResult) -> Predicted:
-    """The predictions of a run; of equal rows, the last. Nothing for tasks whose rows have no label or number."""
+    """The predictions of a run. Nothing for tasks whose rows have no label or number."""
     file, task = run.directory / PREDICTIONS, TASKS[getattr(run, "task", "embed")].load()
     if not isinstance(task, TextModelTask) or not file.exists():
         return {}
     columns = read_columns(file)
-    texts = [columns[name] for name in ("text", "pair") if name in columns]
-    keys = zip(*texts, map(str, columns["gold"]), strict=True)
+    texts = zip(*(columns[name] for name in ("text", "pair") if name in columns), strict=True)
+    rows = [*zip(texts, map(str, columns["gold"]), strict=True)]
+    numbers, seen = list[int](), Counter[Any]()
+    for row in rows:
+        numbers.append(seen[row])
+        seen[row] += 1
+    keys = [(*row, number) for row, number in zip(rows, numbers, strict=True)]
     return dict(zip(keys, columns["predicted"], strict=True))
 
 
-def score(run: "FineTuneResult", rows: Sequence[tuple[str, ...]], predictions: Sequence[Any]) -> Scores:
+def score(run: "FineTuneResult", rows: Sequence[RowKey], predictions: Sequence[Any]) -> Scores:
     """The scores of some rows' predictions, with resamples that depend on the rows only."""
-    keys = [tuple(map(text_key, texts)) for *texts, _ in rows]
+    keys = [tuple(map(text_key, texts)) for texts, *_ in rows]
     units = first_locations(keys, [str(row) for row in range(len(rows))])
-    task, gold = TASKS[run.task].load(), [label for *_, label in rows]
+    task, gold = TASKS[run.task].load(), [label for _, label, _ in rows]
     assert isinstance(task, TextModelTask)
     read = label_reader(run)
     return task.evaluator(run.model, None).compare([*map(read, gold)], [*map(read, predictions)], units)

@@ -58,7 +58,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.dtype = dtype
         self.out = out
 
-    def fit(self, X: Iterable[str], y: Iterable[Any]) -> Self:  # noqa: N803
+    def fit(self, X: Iterable[str], y: Iterable[Any]) -> Self:
         """Fine-tune on texts X and a label for each."""
         texts, labels = read_texts(X), np.asarray([*y])
         check_consistent_length(texts, labels)
@@ -83,7 +83,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.__dict__.pop("_predictor", None)
         return self
 
-    def predict_proba(self, X: Iterable[str]) -> np.ndarray:  # noqa: N803
+    def predict_proba(self, X: Iterable[str]) -> np.ndarray:
         """The probability of each class for each text, float64 [texts, classes], in the order of classes_."""
         check_is_fitted(self)
         names = [str(index) for index in range(len(self.classes_))]
@@ -92,9 +92,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         probabilities_NC = np.array(scores, np.float64).reshape(-1, len(names))
         return probabilities_NC / probabilities_NC.sum(1, keepdims=True)
 
-    def predict(self, X: Iterable[str]) -> np.ndarray:  # noqa: N803
+    def predict(self, X: Iterable[str]) -> np.ndarray:
         """The most probable class of each text."""
-        best: np.ndarray = self.classes_[self.predict_proba(X).argmax(1)]
+        probabilities_NC = self.predict_proba(X)
+        best: np.ndarray = self.classes_[probabilities_NC.argmax(1)]
         return best
 
     def _loaded(self) -> Predictor:
@@ -104,7 +105,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 for name, content in self.files_.items():
                     Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
                     Path(folder, name).write_bytes(content)
-                self._predictor = load(folder, device=self.device, dtype=self.dtype)  # type: ignore[arg-type]
+                self._predictor = load(folder, device=self.device, dtype=self.dtype)
         return self._predictor
 
     def __getstate__(self) -> dict[str, Any]:

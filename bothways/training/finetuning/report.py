@@ -100,7 +100,7 @@ def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue]
             others = [case for case in plan.task.view.label_issues(rest) if case.where not in examined]
             issues += [replace(case, source="frozen vectors of the other folds") for case in others]
             examined |= {*rest.where}
-    return sorted(issues, key=lambda case: case.label_probability or 0.0), len(examined)
+    return sorted(issues, key=lambda case: case.order), len(examined)
 
 
 def log_label_issues(issues: page.LabelIssues) -> None:

@@ -152,7 +152,9 @@ def test_a_run_saves_only_the_adapter_and_the_head(run, start, tokenizer):
 
 def test_the_weights_of_the_model_stay_as_they_are(run, start):
     before = checkpoint.load(start).model.encoder.state_dict()
-    attached = bothways.load(start, adapter={"x": run.result.model_directory}, dtype="float32").adapter("x").module.encoder
+    attached = (
+        bothways.load(start, adapter={"x": run.result.model_directory}, dtype="float32").adapter("x").module.encoder
+    )
     state = attached.state_dict()
     trained = [name for name in state if name not in before] or [name for name in state if name.endswith("bias")]
     assert any(float((state[name] - before.get(name, 0)).abs().max()) > 1e-3 for name in trained if "down" not in name)
@@ -230,7 +232,9 @@ def two(start, table, finetuned):
 
 
 def test_several_adapters_share_the_weights_of_their_model(two, start):
-    model = bothways.load(start, adapter={name: run.result.model_directory for name, run in two.items()}, dtype="float32")
+    model = bothways.load(
+        start, adapter={name: run.result.model_directory for name, run in two.items()}, dtype="float32"
+    )
     assert model.adapters == ("first", "second") and model.task == "fill"
     name = "encoder.layers.0.attention.qkv.weight"
     addresses = {one.module.get_parameter(name).data_ptr() for one in (model, *map(model.adapter, model.adapters))}

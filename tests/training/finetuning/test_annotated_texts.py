@@ -71,7 +71,9 @@ def test_tasks_of_label_studio_are_predicted(run, tmp_path):
     rows = annotated_rows(9, 5)
     tasks, out = tmp_path / "tasks.json", tmp_path / "predicted.jsonl"
     tasks.write_text(json.dumps([{"id": 5, "data": {"text": row["text"]}} for row in rows]), encoding="utf-8")
-    predict(Predict(model=run.result.model_directory, file=str(tasks), out=out, keep_columns="text,id", dtype="float32"))
+    predict(
+        Predict(model=run.result.model_directory, file=str(tasks), out=out, keep_columns="text,id", dtype="float32")
+    )
     predicted = [*map(json.loads, out.read_text(encoding="utf-8").splitlines())]
     assert [(row["id"], row["text"]) for row in predicted] == [(5, row["text"]) for row in rows]
     tasks.write_text("[5]", encoding="utf-8")

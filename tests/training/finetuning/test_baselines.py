@@ -610,7 +610,9 @@ def test_without_training_the_model_is_a_linear_head_on_the_frozen_encoder(setti
     """The way that the verdict names."""
     result = run_task(replace(settings, learning_rate=0.0, pooling="mean", epochs=0.1))
     assert result.frozen
-    before, after = (checkpoint.load(path).model.encoder.state_dict() for path in (settings.model, result.model_directory))
+    before, after = (
+        checkpoint.load(path).model.encoder.state_dict() for path in (settings.model, result.model_directory)
+    )
     assert all(after[name].equal(value) for name, value in before.items())
 
 

@@ -112,7 +112,19 @@ def test_the_saved_model_has_scores_divided_by_the_temperature(
     assert all(one[0] == best.label for one, best in zip(sets, run.predictor.classify(texts), strict=True))
     file, out = tmp_path / "texts.txt", tmp_path / "out.csv"
     file.write_text("\n".join(texts), encoding="utf-8")
-    main(["predict", str(run.result.model_directory), str(file), "--coverage", "0.8", "--out", str(out), "--dtype", "float32"])
+    main(
+        [
+            "predict",
+            str(run.result.model_directory),
+            str(file),
+            "--coverage",
+            "0.8",
+            "--out",
+            str(out),
+            "--dtype",
+            "float32",
+        ]
+    )
     capsys.readouterr()
     lines = out.read_text(encoding="utf-8").splitlines()
     written = [json.loads(row["labels"]) for row in csv.DictReader(lines)]

@@ -178,7 +178,9 @@ def test_evaluation_agrees_with_prediction(result, settings):
 
 def test_transformers_loads_the_classifier_and_gives_the_same_scores(result):
     transformers.logging.disable_progress_bar()
-    peer, report = transformers.BertForSequenceClassification.from_pretrained(result.model_directory, output_loading_info=True)
+    peer, report = transformers.BertForSequenceClassification.from_pretrained(
+        result.model_directory, output_loading_info=True
+    )
     assert not any(report.values())
     theirs = transformers.AutoTokenizer.from_pretrained(result.model_directory)
     assert [peer.config.id2label[index] for index in range(3)] == ["canine", "feline", "none"]

@@ -147,7 +147,9 @@ def test_a_run_from_memory_resumes_only_with_the_same_rows(start, tmp_path, caps
     assert json.loads((tmp_path / "run" / "bothways.json").read_bytes()) == json.loads(before)
     result = bothways.train(replace(settings, dev=classes(12, 1), resume=True))
     whole = bothways.train(replace(settings, out=tmp_path / "whole"))
-    assert (result.model_directory / "model.safetensors").read_bytes() == (whole.model_directory / "model.safetensors").read_bytes()
+    assert (result.model_directory / "model.safetensors").read_bytes() == (
+        whole.model_directory / "model.safetensors"
+    ).read_bytes()
     scores = bothways.evaluate(Evaluate(model=result.model_directory, file=classes(12, 1)[:-1]))
     assert scores["texts"] == 13 and "selected_on" not in scores  # other rows than dev's: one is missing
     scored = replace(settings, dev=classes(12, 1)[:-1], out=tmp_path / "scored")
@@ -181,7 +183,9 @@ def test_texts_in_memory_pretrain_as_those_of_a_file(tmp_path):
     assert metadata["settings"]["heldout"][0]["kind"] == "pyarrow.Table"
     again = replace(memory, corpus=[{"text": text} for text in train])
     assert Corpus(memory.corpus).fingerprint() == Corpus(again.corpus).fingerprint()
-    measured = [bothways.evaluate(Evaluate(model=results[1].model_directory, file=one)) for one in (files[1], memory.heldout)]
+    measured = [
+        bothways.evaluate(Evaluate(model=results[1].model_directory, file=one)) for one in (files[1], memory.heldout)
+    ]
     assert measured[0] == measured[1]
     with pytest.raises(InputError, match="heldout: .*training"):
         bothways.train(replace(memory, heldout={"text": train}, out=tmp_path / "o"))

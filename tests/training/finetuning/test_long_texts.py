@@ -158,7 +158,8 @@ def test_a_killed_run_draws_the_same_windows_again(settings, tmp_path, monkeypat
     assert losses_of(again) == losses_of(whole) and len(losses_of(whole)) > 9
     state = checkpoint.load(again.model_directory).model.state_dict()
     assert all(
-        torch.equal(value, state[name]) for name, value in checkpoint.load(whole.model_directory).model.state_dict().items()
+        torch.equal(value, state[name])
+        for name, value in checkpoint.load(whole.model_directory).model.state_dict().items()
     )
 
 

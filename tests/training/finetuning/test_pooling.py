@@ -148,7 +148,9 @@ def test_what_is_saved_comes_back_and_is_saved_again(result, tmp_path):
 @pytest.mark.slow
 def test_pooling_cls_reads_the_first_token(settings, tmp_path):
     result = run_task(replace(settings, pooling="cls", out=tmp_path / "run", epochs=0.5))
-    _, report = transformers.BertForSequenceClassification.from_pretrained(result.model_directory, output_loading_info=True)
+    _, report = transformers.BertForSequenceClassification.from_pretrained(
+        result.model_directory, output_loading_info=True
+    )
     assert not any(report.values()) and checkpoint.load(result.model_directory).model.config.pooling == "first"
 
 
@@ -195,15 +197,17 @@ def test_it_is_measured_predicted_made_int8_and_exported(result, folder, tmp_pat
 def test_training_continues_from_it(result, settings, folder, tmp_path):
     again = run_task(replace(settings, model=result.directory, out=tmp_path / "classes", epochs=0.5))
     assert checkpoint.load(again.model_directory).model.config.pooling == "mean"
-    tagger = Tag(model=result.model_directory, train=folder / "tags.jsonl", out=tmp_path / "tags", epochs=0.5, dtype="float32")
+    tagger = Tag(
+        model=result.model_directory, train=folder / "tags.jsonl", out=tmp_path / "tags", epochs=0.5, dtype="float32"
+    )
     tagged = run_task(tagger)
     _, report = transformers.BertForTokenClassification.from_pretrained(tagged.model, output_loading_info=True)
     assert not any(report.values())
     text = tmp_path / "corpus.txt"
     text.write_text("\n\n".join(row["text"] + ". The cat sat." for row in rows_of(3, 80)), encoding="utf-8")
     changed = Pretrain(
-        corpus=(text,), out=tmp_path / "words", from_checkpoint=result.model_directory, steps=2, max_length=32, batch_tokens=256,
-        dtype="float32",
+        corpus=(text,), out=tmp_path / "words", from_checkpoint=result.model_directory, steps=2, max_length=32,
+        batch_tokens=256, dtype="float32",
     )  # fmt: skip
     assert checkpoint.load(pretrain.run(changed).model).model.config.pooling == "first"
 

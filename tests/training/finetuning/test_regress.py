@@ -94,7 +94,9 @@ def test_transformers_loads_the_model_and_gives_the_same_numbers(result):
     theirs = transformers.AutoTokenizer.from_pretrained(result.model_directory)
     texts = [row["text"] for row in rows_of(5, 9)]
     logits = peer(**theirs(texts, padding=True, return_tensors="pt")).logits[:, 0].detach()
-    assert bothways.load(result.model_directory, dtype="float32").regress(texts) == pytest.approx(logits.numpy(), rel=1e-5)
+    assert bothways.load(result.model_directory, dtype="float32").regress(texts) == pytest.approx(
+        logits.numpy(), rel=1e-5
+    )
 
 
 def test_numbers_are_exact_to_the_unit_in_bf16_too(result):

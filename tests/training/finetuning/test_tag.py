@@ -195,7 +195,9 @@ def test_a_tag_that_only_dev_has_is_reported_and_counts_as_missed(settings, tmp_
         result = run_task(replace(settings, dev=dev, test=None, out=tmp_path / "run"))
     assert re.search(r"\b1 words .* train \(B-THING\)", messages[0])
     assert result.mean == pytest.approx(2 / 3)  # one of two is found, and nothing else
-    assert evaluate.run(Evaluate(model=result.model_directory, file=(dev,), dtype="float32"))["f1"] == pytest.approx(result.mean)
+    assert evaluate.run(Evaluate(model=result.model_directory, file=(dev,), dtype="float32"))["f1"] == pytest.approx(
+        result.mean
+    )
 
 
 def test_illegal_tags_of_dev_are_counted_and_reported(settings, result, tmp_path):
@@ -282,7 +284,9 @@ def test_plain_labels_are_one_a_word_and_never_merged(settings, tmp_path):
 
 def test_transformers_loads_the_tagger(result):
     transformers.logging.disable_progress_bar()
-    peer, report = transformers.BertForTokenClassification.from_pretrained(result.model_directory, output_loading_info=True)
+    peer, report = transformers.BertForTokenClassification.from_pretrained(
+        result.model_directory, output_loading_info=True
+    )
     assert not any(report.values())
     assert list(peer.config.id2label.values()) == ["O", "B-CANINE", "I-CANINE", "B-FELINE", "I-FELINE"]
 

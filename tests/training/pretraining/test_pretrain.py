@@ -581,8 +581,8 @@ def test_pre_training_continues_on_new_text_with_an_extended_vocabulary(result, 
     new = "\n\n".join(f"Every day the keeper of the island was very {word}." for word in FEELINGS * 4)
     (tmp_path / "new.txt").write_text(new, encoding="utf-8")
     further = replace(
-        settings, corpus=(tmp_path / "new.txt",), from_checkpoint=result.model_directory, tokenizer=None, extend_vocab=2,
-        steps=3, learning_rate=1e-4, **OLD,
+        settings, corpus=(tmp_path / "new.txt",), from_checkpoint=result.model_directory, tokenizer=None,
+        extend_vocab=2, steps=3, learning_rate=1e-4, **OLD,
     )  # fmt: skip
     messages = []
     with messages_to(messages.append):
@@ -677,7 +677,9 @@ def test_rows_of_a_padded_vocabulary_are_kept(make_model, tokenizer, settings):
 
 def test_a_run_is_not_resumed_on_other_text_and_stays_as_it_is(result, settings, tmp_path):
     (tmp_path / "held.txt").write_text(settings.heldout[0].read_text(encoding="utf-8"), encoding="utf-8")
-    short = replace(settings, steps=2, tokenizer=result.model_directory, out=tmp_path / "run", heldout=(tmp_path / "held.txt",))
+    short = replace(
+        settings, steps=2, tokenizer=result.model_directory, out=tmp_path / "run", heldout=(tmp_path / "held.txt",)
+    )
     pretrain.run(short)
     before = (tmp_path / "run" / "bothways.json").read_bytes()
     (tmp_path / "held.txt").write_text("The king.\n\nThe queen of the castle was proud.\n", encoding="utf-8")

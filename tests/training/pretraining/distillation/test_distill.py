@@ -113,7 +113,9 @@ def test_a_run_makes_a_smaller_bert_that_fills_embeds_and_loads_elsewhere(result
     config = made.model.config
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (2, 32, 4)
     assert config.vocab_size == len(made.tokenizer) == 60 and made.pooling == "mean" and made.normalized
-    peer, loading_info = transformers.AutoModelForMaskedLM.from_pretrained(result.model_directory, output_loading_info=True)
+    peer, loading_info = transformers.AutoModelForMaskedLM.from_pretrained(
+        result.model_directory, output_loading_info=True
+    )
     assert type(peer).__name__ == "BertForMaskedLM" and not any(loading_info.values())
     predictor = Predictor(made, dtype="float32", device="cpu")
     ids = made.tokenizer.encode("The king of the castle.", "Every day.").ids
@@ -152,7 +154,9 @@ def test_a_run_resumes_bit_for_bit(result, settings, tmp_path):
     rows, again = (read_metrics(run.directory) for run in (result, resumed))
     timeless = [[{**row, "seconds": 0} for row in measured] for measured in (rows, again)]
     assert timeless[0] == timeless[1]
-    assert (resumed.model_directory / "model.safetensors").read_bytes() == (result.model_directory / "model.safetensors").read_bytes()
+    assert (resumed.model_directory / "model.safetensors").read_bytes() == (
+        result.model_directory / "model.safetensors"
+    ).read_bytes()
 
 
 @pytest.mark.slow

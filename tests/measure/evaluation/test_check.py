@@ -1,0 +1,101 @@
+"""`check` names wrong labels, conflicts, duplicates, empty and odd rows of a table, without training."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+import bothways
+from bothways.cli.demo import read_sample
+from bothways.cli.main import main
+from bothways.errors import RowLocation
+from bothways.measure.evaluation.check import nearest_cosines, odd_rows
+from bothways.text.data.columns import Table
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def messages():
+    return [{"message": row["text"], "kind": row["label"]} for row in read_sample("support.jsonl")]
+
+
+def checked(rows, **options):
+    return bothways.check(rows, dtype="float32", device="cpu", **{"text_column": "message", **options})
+
+
+def of_kind(result, kind):
+    table = result.table
+    return table[table.kind == kind]
+
+
+def test_most_planted_errors_are_among_the_first_forty(messages):
+    rng = random.Random(0)
+    rows, names = rng.sample(messages, 400), sorted({row["kind"] for row in messages})
+    wrong = {*rng.sample(range(400), 24)}
+    planted = [
+        {**row, "kind": rng.choice([name for name in names if name != row["kind"]])} if number in wrong else row
+        for number, row in enumerate(rows)
+    ]
+    errors = checked(planted, label_column="kind").label_errors
+    assert len({*errors.row[:40]} & wrong) >= 17
+    right = [rows[row]["kind"] == name for row, name in zip(errors.row[:10], errors.suggested[:10], strict=True)]
+    assert sum(right) >= 5
+    assert errors.label_probability.is_monotonic_increasing
+
+
+def test_each_kind_of_remark_names_its_row(messages, tmp_path):
+    rows = messages[:60] + messages[-60:]
+    rows += [
+        {"message": rows[3]["message"].upper() + "!", "kind": rows[3]["kind"]},
+        {"message": rows[4]["message"], "kind": "praise"},
+        {"message": " ", "kind": "praise"},
+        {"message": "The lid is broken, it w\ufffds like that.", "kind": "Praise"},
+    ]
+    rows = [{**row, "customer": f"{number:03}"} for number, row in enumerate(rows)]
+    result = checked(rows, label_column="kind", out=tmp_path / "checked")
+    assert [*of_kind(result, "duplicate").row] == [120, 121]
+    assert {*of_kind(result, "conflict").row} == {4, 121}
+    assert [*of_kind(result, "empty").row] == [122]
+    odd = of_kind(result, "odd")
+    assert 123 in {*odd.row} and len(odd) < 8
+    assert [*of_kind(result, "empty").customer] == ["122"] and "'Praise' (1)" in result.notes[-1]
+    page = (tmp_path / "checked" / "check.html").read_text(encoding="utf-8")
+    assert "Texts with several labels" in page and "damaged characters" in page
+    written = (tmp_path / "checked" / "check.csv").read_text(encoding="utf-8-sig").splitlines()
+    assert len(written) == 1 + len(result.remarks) and written[0].startswith("kind,file,row,text,label,suggested")
+
+
+def test_a_text_far_from_all_others_is_odd():
+    rng = np.random.default_rng(0)
+    vectors = np.ones((60, 8)) + 0.2 * rng.normal(size=(60, 8))
+    vectors[41] = [1, -1] * 4
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    table = Table([f"text {row}" for row in range(60)], None, None, [RowLocation("a.csv", row) for row in range(60)])
+    assert [remark.where.row for remark in odd_rows(table, vectors)] == [41]
+    expected = np.sort(vectors @ vectors.T)[:, -2]
+    assert nearest_cosines(vectors) == pytest.approx(expected)
+
+
+def test_numbers_and_sets_of_labels_are_judged(messages):
+    numbers = [{"message": row["message"], "label": 0.5 * (number % 3)} for number, row in enumerate(messages[:90])]
+    numbers[7]["label"] = 90.0
+    assert checked(numbers).label_errors.row[0] == 7
+    sets = [{"message": row["message"], "label": [row["kind"], "x"]} for row in messages[::5]]
+    sets[9]["label"] = [sets[9]["label"][0]]
+    errors = checked(sets, multi_label=True).label_errors
+    assert (errors.row[0], errors.suggested[0]) == (9, "x")
+
+
+def test_a_table_without_labels_is_checked_for_the_rest(messages, tmp_path, capsys):
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join([*(row["message"] for row in messages[:9]), messages[2]["message"]]), encoding="utf-8")
+    main(["check", str(file), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rows"], found["examined"], found["label"], found["duplicate"]) == (10, 0, 0, 1)
+    assert [remark["row"] for remark in found["remarks"] if remark["kind"] == "duplicate"] == [9]
+    main(["check", str(file)])
+    assert "duplicate: 1\n" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["check", str(file), "--label-column", "kind"])
