@@ -41,7 +41,7 @@ PACKAGE = {
     "hybrid": ("cosine", "bm25 share", "word share"),
 }
 BASELINES = {"words": ("bm25", "score"), "vectors": ("cosine in index",), "hybrid": ("cosine", "bm25", "score")}
-THRESHOLDS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 Examples = dict[str, np.ndarray]  # by signal, float64 [Q, TOP]; of the queries of both sets
 
 
@@ -87,11 +87,21 @@ class Words:
         self.lists = {term: [one] for term, one in lists.items()}
 
 
+WORDS_OF: dict[str, Words] = {}
+
+
+def indexed(name: str, data: BeirDataset) -> Words:
+    if name not in WORDS_OF:
+        WORDS_OF[name] = Words(data)
+    return WORDS_OF[name]
+
+
 def examples(
     sets: Mapping[str, BeirDataset], vectors: Mapping[tuple[str, str, str], np.ndarray], name: str, how: str, space: str
 ) -> Examples:
     """The signals of the best hits in the documents of a set, for the queries of all sets."""
-    data, words = sets[name], Words(sets[name])
+    data = sets[name]
+    words, documents = indexed(name, data), [*data.documents]
     of_queries, of_documents = SPACES[space]
     documents_DH = vectors[name, of_documents, "documents"]
     rows: dict[str, list[np.ndarray]] = {}
@@ -104,7 +114,7 @@ def examples(
             slots, fused = fuse(scores, np.ones(len(cosines), bool), TOP, above=above)
             greatest, shares = word_shares(terms, words.lists, words.bm25, slots)
             grades = data.qrels.get(query, {}) if other == name else {}
-            relevant = [grades.get(document, 0) > 0 for document in np.array([*data.documents])[slots]]
+            relevant = [grades.get(document, 0) > 0 for document in (documents[slot] for slot in slots)]
             found = {
                 "own": np.full(len(slots), other == name),
                 "relevant": np.array(relevant),
@@ -225,11 +235,13 @@ def weak_hits(scores: Mapping[str, np.ndarray], by_set: Mapping[str, Examples]) 
     return rows
 
 
-def coefficients(by_set: Mapping[str, Examples], how: str, space: str) -> tuple[float, ...]:
+def coefficients(
+    by_set: Mapping[str, Examples], how: str, space: str, backgrounds: Mapping[str, tuple[float, float]]
+) -> tuple[float, ...]:
     """Fitted to both sets, for cosines in standard deviations from the background."""
     both = {key: np.concatenate([one[key] for one in by_set.values()]) for key in next(iter(by_set.values()))}
     values = dict(zip(("", *PACKAGE[how]), fit(first_signals(both, PACKAGE[how]), both["relevant"][:, 0]), strict=True))
-    mean, deviation = backgrounds()[SPACES[space][1]]
+    mean, deviation = backgrounds[SPACES[space][1]]
     slope = values.pop("cosine", 0.0)
     return tuple(
         round(float(value), 3)
@@ -242,7 +254,7 @@ def coefficients(by_set: Mapping[str, Examples], how: str, space: str) -> tuple[
     )
 
 
-def backgrounds() -> dict[str, tuple[float, float]]:
+def measure_backgrounds() -> dict[str, tuple[float, float]]:
     models = {"static": open_vectors("static", "bothways-en-static"), "encoder": open_vectors("encoder", "bothways-en")}
     found = {space: background(model) for space, model in models.items()}
     return {space: (round(mean, 3), round(deviation, 3)) for space, (mean, deviation) in found.items()}
@@ -254,7 +266,8 @@ def main() -> None:
     options = parser.parse_args()
     sets = read_sets()
     vectors = embedded(sets, options.out)
-    figures: dict[str, Any] = {"backgrounds": backgrounds(), "coefficients": {}}
+    figures: dict[str, Any] = {"backgrounds": measure_backgrounds(), "coefficients": {}}
+    print("backgrounds", figures["backgrounds"])
     for how in PACKAGE:
         for space in SPACES if how != "words" else ["static"]:
             way = "words" if how == "words" else f"{how}, {space}"
@@ -265,9 +278,8 @@ def main() -> None:
             first = np.concatenate([one[:, 0] for one in scores.values()])
             relevant = np.concatenate([one["relevant"][:, 0] for one in by_set.values()])
             figures[way] |= {"reliability": reliability(first, relevant), "weak": weak_hits(scores, by_set)}
-            figures["coefficients"][way] = coefficients(by_set, how, space)
-    print("BACKGROUNDS", figures["backgrounds"])
-    print("COEFFICIENTS", *(f"{way}: {values}" for way, values in figures["coefficients"].items()), sep="\n  ")
+            figures["coefficients"][way] = coefficients(by_set, how, space, figures["backgrounds"])
+            print("  coefficients", figures["coefficients"][way])
     (options.out / "search_scores.json").write_text(json.dumps(figures, indent=1) + "\n")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from bothways.search.spaces import VectorModel
 from bothways.search.words import Bm25, InvertedList
 
-WEAK = 0.25  # a hit of a lower score is probably not relevant (docs/RESULTS.md, Search)
+WEAK = 0.15  # a hit of a lower score is probably not relevant (docs/RESULTS.md, Search)
 # Stems of English words that a question has for its form, so a passage need not contain them.
 QUESTION_TERMS = frozenset(
     "about ani can could did do doe from had has have he how i me might must my our should than we were what when "

@@ -109,7 +109,7 @@ class Search(SearchModels, Checked, Compute):
     filter: str | None = option("data", default=None, metavar="CONDITION", first=True)
     """Only rows whose columns (or Markdown front matter) match, such as "year > 2010 and author = 'Smith'"."""
     min_score: float | None = option("output", default=None, least=0, most=1)
-    """Leave out passages of a lower score. [none; those below 0.25 are marked as weak]"""
+    """Leave out passages of a lower score. [none; those below 0.15 are marked as weak]"""
     model: OptionalLocation = option("model", default=None, metavar="DIR", first=True)
     """Also index a folder with this embedding model. [static vectors only]"""
     answer: OptionalLocation = option("model", default=None, metavar="DIR", first=True)
