@@ -15,6 +15,7 @@ from bothways.search.words import Span, matching_sentence, matching_words
 
 # ANSI styles, with the colours of grep.
 PATH, LINE, DIM, SENTENCE, WORD = "35", "32", "2", "1", "1;31"
+NOTHING = "Nothing relevant was found."
 Segment = tuple[str, str]  # a text and its style
 
 
@@ -27,7 +28,7 @@ def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool
         print_lines(*dict.fromkeys(_name(hit.path) for hit in result.hits if not hit.weak))
         return
     if not result.relevant:
-        print_lines("Nothing relevant was found." + (" The nearest passages:\n" if result.hits else ""))
+        print_lines(*[f"{NOTHING} The nearest passages:", ""] if result.hits else [NOTHING])
     colors = {"always": True, "never": False}.get(color, sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
     for answer in result.answers or ():
         print_styled([(answer.text, SENTENCE), (f"  {answer.score:.2f}  ", DIM), *_place(answer.hit)], color=colors)
