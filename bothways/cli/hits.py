@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from bothways.log import print_json, print_lines, print_styled
 from bothways.search.commands import SearchResult
@@ -14,21 +15,20 @@ from bothways.search.words import Span, matching_sentence, matching_words
 
 # ANSI styles, with the colours of grep.
 PATH, LINE, DIM, SENTENCE, WORD = "35", "32", "2", "1", "1;31"
+NOTHING = "Nothing relevant was found."
 Segment = tuple[str, str]  # a text and its style
 
 
 def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool, color: str) -> None:
     """Print the hits as JSON, as the names of their files, or as text. color: always, never, or auto."""
     if json:
-        print_json(*(hit_json(hit) | {"match": [*_sentence(result, hit, query)]} for hit in result.hits))
-        if result.answers is not None:
-            print_json(
-                {"answers": [{**vars(answer), "hit": result.hits.index(answer.hit)} for answer in result.answers]}
-            )
+        print_json(*(_json(result, hit, query) for hit in result.hits))
         return
     if only_files:
-        print_lines(*dict.fromkeys(_name(hit.path) for hit in result.hits))
+        print_lines(*dict.fromkeys(_name(hit.path) for hit in result.hits if not hit.weak))
         return
+    if not result.relevant:
+        print_lines(*[f"{NOTHING} The nearest passages:", ""] if result.hits else [NOTHING])
     colors = {"always": True, "never": False}.get(color, sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
     for answer in result.answers or ():
         print_styled([(answer.text, SENTENCE), (f"  {answer.score:.2f}  ", DIM), *_place(answer.hit)], color=colors)
@@ -37,10 +37,17 @@ def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool
     for number, hit in enumerate(result.hits):
         before, after = result.around[number] if result.around else ([], [])
         heading = f"  {hit.heading}" if hit.heading else ""
-        print_styled([*_place(hit), (heading, ""), (f"  {hit.score:.3f}", DIM)], color=colors)
+        score = f"  {hit.score:.3f}{' weak' if hit.weak else ''}"
+        print_styled([*_place(hit), (heading, ""), (score, DIM)], color=colors)
         for lines in (*map(_plain, before), _marked(result, hit, query), *map(_plain, after)):
             print_styled(*lines, color=colors)
         print_lines("")
+
+
+def _json(result: SearchResult, hit: Hit, query: str) -> dict[str, Any]:
+    answers = [vars(answer) for answer in result.answers or () if answer.hit is hit]
+    answer = {key: value for key, value in answers[0].items() if key != "hit"} if answers else None
+    return hit_json(hit) | {"match": [*_sentence(result, hit, query)], "answer": answer}
 
 
 def _name(path: Path) -> str:

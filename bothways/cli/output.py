@@ -264,7 +264,7 @@ def search(settings: "Search", result: "SearchResult") -> None:
 
     only_files = settings.files_with_matches
     print_hits(result, settings.query, json=settings.json, only_files=only_files, color=settings.color)
-    if not result.hits:
+    if not result.relevant:
         sys.exit(1)  # as grep
 
 

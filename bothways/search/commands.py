@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourcedAnswer:
-    """An exact answer in a passage: hit.text[start:end] == text."""
+    """An exact answer in a passage: hit.text[start:end] == text. score: of the hit (its part in 0..1) times the
+    probability of the model."""
 
     text: str
     start: int
@@ -47,6 +48,11 @@ class SearchResult:
     hits: list[Hit]
     around: list[tuple[list[Hit], list[Hit]]] = field(default_factory=list)
     answers: list[SourcedAnswer] | None = None
+
+    @property
+    def relevant(self) -> bool:
+        """Whether a passage is not weak."""
+        return not all(hit.weak for hit in self.hits)
 
 
 def run_index(settings: Index) -> Indexed:
@@ -77,6 +83,7 @@ def run_search(settings: Search) -> SearchResult:
         fast=settings.fast,
         globs=settings.glob,
         condition=settings.filter,
+        min_score=settings.min_score,
     )
     if settings.rerank and hits:
         hits = rerank(settings.query, hits, load_model(settings, settings.rerank))[: settings.top]
@@ -172,10 +179,10 @@ def rerank(query: str, hits: Sequence[Hit], model: "Predictor") -> list[Hit]:
 
 
 def find_answers(question: str, hits: Sequence[Hit], model: "Predictor") -> list[SourcedAnswer]:
-    """The best answer in each passage that has one, best first."""
+    """The best answer in each passage that has one, by the product of both scores, best first."""
     results = model.answer([question] * len(hits), [hit.text for hit in hits])
     answers = [
-        SourcedAnswer(answer.text, answer.start, answer.end, answer.score, hit)
+        SourcedAnswer(answer.text, answer.start, answer.end, answer.score * min(max(hit.score, 0.0), 1.0), hit)
         for (answer, *_), hit in zip(results, hits, strict=True)
         if answer.text
     ]

@@ -251,7 +251,7 @@ class _Batch:
 
 def _index_vectors(writer: StoreWriter, encoder: EncoderVectors, state: str) -> None:
     """Compute the vectors of the encoder that are missing."""
-    writer.use_encoder(encoder.model, encoder.fingerprint, state)
+    writer.use_encoder(encoder.model, encoder, state)
     first, slots = int(writer.database.get("encoder_rows", 0)), writer.slots
     with _Progress("vectors", "passages", slots, done=first) as progress:
         while texts := writer.missing_vectors(ENCODER_PASSAGES):

@@ -22,7 +22,8 @@ MOST_HITS, LARGEST = 100, (1 << 53) - 1
 SEARCH_TOOL: dict[str, Any] = {
     "name": "search",
     "description": "Search the indexed documents by words and by meaning. Returns the best passages with their file, "
-    "line and score.",
+    "line and score: the estimated probability that it is relevant. Those with weak: true probably are not; "
+    "relevant: false means that nothing relevant was found.",
     "inputSchema": {
         "type": "object",
         "properties": {
@@ -31,6 +32,12 @@ SEARCH_TOOL: dict[str, Any] = {
             "how": {"type": "string", "enum": ["hybrid", "words", "vectors"], "default": "hybrid"},
             "glob": {"type": "string", "description": "Only files whose path matches, such as *.md"},
             "filter": {"type": "string", "description": "A condition on metadata, such as year > 2010"},
+            "min_score": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": 1,
+                "description": "Leave out passages of a lower score.",
+            },
         },
         "required": ["query"],
     },
@@ -171,6 +178,10 @@ def _value(name: str, value: Any, expected: Mapping[str, Any]) -> Any:
         wanted = f"one of {', '.join(options)}" if options else "a string"
     else:
         least, most = expected["minimum"], expected["maximum"]
+        if expected["type"] == "number":
+            if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
+                return value
+            raise _Refused(INVALID_PARAMS, f"argument {name} ({shorten(value)}) must be from {least} to {most}")
         value = int(value) if isinstance(value, float) and value.is_integer() else value  # 2.0 is an integer in JSON
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return value
@@ -185,11 +196,13 @@ def _search(
     how: Any = "hybrid",
     glob: str | None = None,
     filter: str | None = None,
+    min_score: float | None = None,
     *,
     vectors: Callable[..., VectorModel],
 ) -> dict[str, Any]:
-    hits = store.search(query, top=top, how=how, vectors=vectors, globs=[glob] if glob else [], condition=filter)
-    return {"hits": [hit_json(hit) for hit in hits]}
+    globs = [glob] if glob else []
+    hits = store.search(query, top=top, how=how, vectors=vectors, globs=globs, condition=filter, min_score=min_score)
+    return {"relevant": not all(hit.weak for hit in hits), "hits": [hit_json(hit) for hit in hits]}
 
 
 def _read(store: Store, path: str, line: int | None = None, passages: int = 3, **place: int) -> dict[str, Any]:

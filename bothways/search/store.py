@@ -29,6 +29,7 @@ from bothways.search.database import Database
 from bothways.search.filters import parse_filter
 from bothways.search.ignore_files import matches
 from bothways.search.ranking import fuse
+from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, word_shares
 from bothways.search.spaces import Space, VectorModel
 from bothways.search.words import WORDS_VERSION, Analyzer, Bm25
 from bothways.settings.base import How
@@ -45,7 +46,9 @@ class Hit:
     path: the file. line: of its first character, from 1; in a table, the line of the row; None for
     formats without lines. page: of a PDF. start, end:
     its characters in the text of the file (or page, or row). heading: the one above it. metadata: other columns of the
-    row, or front matter. score: comparable within one search only.
+    row, or front matter. score: the estimated probability that it is relevant, 0..1, comparable between searches (of
+    `rerank`: the score of its model); 0 if it was not searched for. weak: whether it is probably not relevant. Hits are
+    in the order of a search, which is not always that of their scores.
     """
 
     path: Path
@@ -57,6 +60,7 @@ class Hit:
     text: str
     score: float
     metadata: dict[str, Any] = field(default_factory=dict)
+    weak: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,34 +131,51 @@ class Store:
         fast: bool = False,
         globs: Sequence[str] = (),
         condition: str | None = None,
+        min_score: float | None = None,
     ) -> list[Hit]:
         """The best passages for a query, best first.
 
         how: by words (BM25), by vectors (cosine), or by both. vectors: opens the model of a space by its name; None: as
         when indexing. fast: search the encoder's vectors by a static vector of the query, without the encoder. globs:
         only files whose path, relative to the indexed folder, matches one; with ! in front: none that matches.
-        condition: a filter of metadata, such as "year > 2010". InputError if the index was made with another model.
+        condition: a filter of metadata, such as "year > 2010". min_score: of the best passages, leave out those of a
+        lower score, 0..1; the others then are not weak. None: keep all, those below `relevance.WEAK` are weak.
+        InputError if the index was made with another model.
         """
-        if how not in ("hybrid", "words", "vectors"):
-            raise InputError(f"how ({how!r}) must be hybrid, words or vectors")
-        if top < 1:
-            raise InputError(f"top ({top}) must be at least 1")
+        _check(how, top, min_score)
         with self._lock, self._snapshot_of_store() as snapshot:
             if not snapshot.bm25.number:
                 return []
             allowed_N = self._allowed(globs, condition, snapshot.bm25.alive_N)
             # A passage without a word of the query is no hit for words; every vector is near others to some degree.
-            by_words = (self._bm25_scores(query, snapshot), 0.0) if how != "vectors" else None
+            terms = self.analyzer.terms(query) if how != "vectors" else []
+            lists = self.database.inverted_lists(terms)
+            by_words = (snapshot.bm25.scores(terms, lists), 0.0) if how != "vectors" else None
             by_vectors = (self._cosines(query, snapshot, vectors, fast), -np.inf) if how != "words" else None
             # Without a known word there is nothing to rank by.
             scores = [pair for pair in (by_words, by_vectors) if pair is not None and pair[0].any()]
             if not scores:
                 return []
             rows, above = zip(*scores, strict=True)
-            slots, fused = fuse(rows, allowed_N, top, above=above)
-            if len(scores) == 1:
-                fused = rows[0][slots]
-            return [self._hit(slot, score) for slot, score in zip(slots.tolist(), fused.tolist(), strict=True)]
+            slots, _ = fuse(rows, allowed_N, top, above=above)
+            signals_KF = np.zeros((len(slots), 3))
+            ((space, _),) = snapshot.vectors_NH.items()
+            if by_vectors is not None:
+                mean, deviation = self.database.get(f"{space}_background") or BACKGROUNDS[space]
+                signals_KF[:, 0] = (by_vectors[0][slots] - mean) / (deviation or 1.0)
+            if by_words is not None:
+                greatest, signals_KF[:, 2] = word_shares(terms, lists, snapshot.bm25, slots)
+                signals_KF[:, 1] = by_words[0][slots] / (greatest or 1.0)
+            way = how if how == "words" else f"{how}, {'fast' if fast and space == 'encoder' else space}"
+            return self._marked(slots, relevance(way, signals_KF), min_score)
+
+    def _marked(self, slots_K: np.ndarray, scores_K: np.ndarray, min_score: float | None) -> list[Hit]:
+        least = WEAK if min_score is None else min_score
+        return [
+            self._hit(slot, score, weak=score < least)
+            for slot, score in zip(slots_K.tolist(), scores_K.tolist(), strict=True)
+            if min_score is None or score >= least
+        ]
 
     @contextmanager
     def _snapshot_of_store(self) -> Iterator[Snapshot]:
@@ -198,10 +219,6 @@ class Store:
         allowed_N = np.zeros(len(alive_N), bool)
         allowed_N[[slot for slot, _ in rows]] = True
         return allowed_N
-
-    def _bm25_scores(self, query: str, snapshot: Snapshot) -> np.ndarray:
-        terms = self.analyzer.terms(query)
-        return snapshot.bm25.scores(terms, self.database.inverted_lists(terms))
 
     def _cosines(
         self, query: str, snapshot: Snapshot, open_vectors: Callable[[Space, str], VectorModel] | None, fast: bool
@@ -268,14 +285,23 @@ class Store:
             ).fetchall()
             return [self._hit(slot) for (slot,) in slots]
 
-    def _hit(self, slot: int, score: float = 0.0) -> Hit:
+    def _hit(self, slot: int, score: float = 0.0, *, weak: bool = False) -> Hit:
         path, line, page, first, last, heading, text, metadata = self.database.execute(
             f"SELECT {LOCATED}, line, page, first, last, heading, text, metadata FROM passages "
             f"JOIN ({FILES}) ON files.id = passages.file WHERE slot = ?",
             (slot,),
         ).fetchone()
         known = json.loads(metadata) if metadata else {}
-        return Hit(as_path(path), line, page, first, last, heading, text, score, known)
+        return Hit(as_path(path), line, page, first, last, heading, text, score, known, weak)
+
+
+def _check(how: str, top: int, min_score: float | None) -> None:
+    if how not in ("hybrid", "words", "vectors"):
+        raise InputError(f"how ({how!r}) must be hybrid, words or vectors")
+    if top < 1:
+        raise InputError(f"top ({top}) must be at least 1")
+    if min_score is not None and not 0 <= min_score <= 1:
+        raise InputError(f"min_score ({min_score}) must be from 0 to 1")
 
 
 def append_vectors(path: Path, first: int, vectors_nH: np.ndarray) -> None:

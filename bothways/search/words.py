@@ -143,19 +143,24 @@ class Bm25:
         passages."""
         scores_N = np.zeros(len(self.norm_N), np.float32)
         for term, repeats in Counter(terms).items():
-            parts = [self._living(part) for part in lists.get(term, ())]
-            frequency = sum(len(part.slots) for part in parts)
-            weight = np.float32(repeats * math.log(1 + (self.number - frequency + 0.5) / (frequency + 0.5)))
+            parts = self.living(lists.get(term, ()))
+            weight = np.float32(repeats * self.idf(parts))
             for part in parts:
                 counts = part.counts.astype(np.float32)
                 scores_N[part.slots] += weight * counts / (counts + self.norm_N[part.slots])
         return scores_N
 
-    def _living(self, part: InvertedList) -> InvertedList:
+    def idf(self, living: Sequence[InvertedList]) -> float:
+        """The weight of a term: the rarer it is, the greater. living: its inverted lists, of passages that exist."""
+        frequency = sum(len(part.slots) for part in living)
+        return math.log(1 + (self.number - frequency + 0.5) / (frequency + 0.5))
+
+    def living(self, parts: Sequence[InvertedList]) -> Sequence[InvertedList]:
+        """Inverted lists without the passages that do not exist any more."""
         if self.all_alive:
-            return part
-        keep = self.alive_N[part.slots]
-        return InvertedList(part.slots[keep], part.counts[keep])
+            return parts
+        keep = [self.alive_N[part.slots] for part in parts]
+        return [InvertedList(part.slots[one], part.counts[one]) for part, one in zip(parts, keep, strict=True)]
 
 
 def matching_sentence(text: str, query: str, analyzer: Analyzer, static: VectorModel) -> Span:

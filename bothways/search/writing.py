@@ -13,8 +13,10 @@ import numpy as np
 from bothways.cloud import as_path
 from bothways.errors import InputError, flag, join_names
 from bothways.log import logger
+from bothways.pretrained import locate
 from bothways.search.database import Database
 from bothways.search.passages import Passage
+from bothways.search.relevance import background
 from bothways.search.spaces import Space, VectorModel
 from bothways.search.store import append_vectors, map_vectors
 from bothways.search.words import WORDS_VERSION, Analyzer, invert
@@ -98,6 +100,7 @@ class StoreWriter:
         self.analyzer = Analyzer(self._fixed("language", language))
         self._fixed("static_fingerprint", static.fingerprint)
         self.database.put(static_model=static_model)
+        self._measure_background("static", static_model, static)
         if not self.slots:
             self.database.put(words=WORDS_VERSION)
         elif self.has_old_words():  # whose version read these otherwise, too; "" may be one of them
@@ -218,22 +221,28 @@ class StoreWriter:
 
     # --- vectors of the encoder ---------------------------------------------------------------------------------------
 
-    def use_encoder(self, name: str, fingerprint: str, state: str) -> None:
+    def use_encoder(self, name: str, model: VectorModel, state: str) -> None:
         """Choose the encoder whose vectors the store shall have. InputError if it has those of another; those of the
         same name, trained anew, are dropped. state: of its files."""
+        fingerprint = model.fingerprint
         known = self.database.get("encoder_fingerprint")
         if known not in (None, fingerprint) and name == self.database.get("encoder_model"):
             logger.warning(f"{name}: changed since it was indexed; computing all vectors again")
             self._drop_vectors(fingerprint)
         self._fixed("encoder_fingerprint", fingerprint)
         self.database.put(encoder_model=name, encoder_state=state)
+        self._measure_background("encoder", name, model)
+
+    def _measure_background(self, space: Space, name: str, model: VectorModel) -> None:
+        if locate(name) is None and self.database.get(f"{space}_background") is None:
+            self.database.put(**{f"{space}_background": background(model)})
 
     def _drop_vectors(self, fingerprint: str) -> None:
         old = self.database.get("encoder_file")
         with self.database.transaction():
             if old is not None:
                 self.database.put(encoder_file=_next_name(old), encoder_rows=0)
-            self.database.put(encoder_fingerprint=fingerprint)
+            self.database.put(encoder_fingerprint=fingerprint, encoder_background=None)
             self._changed()
         if old is not None:
             with suppress(OSError):  # it is only of use to searches that began before

@@ -52,6 +52,13 @@ def read_integer(body: Body, field: str, default: int | None, least: int, most: 
     return value
 
 
+def read_share(body: Body, field: str) -> float | None:
+    value = body.get(field)
+    if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1):
+        raise wrong(field, value, "a number from 0 to 1")
+    return value
+
+
 def read_text(body: Body, field: str) -> str:
     value = body.get(field)
     if not isinstance(value, str):

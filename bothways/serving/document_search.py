@@ -13,7 +13,7 @@ from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store, hit_json
 from bothways.search.words import matching_sentence
 from bothways.serving import calls
-from bothways.serving.bodies import read_choice, read_integer, read_text, wrong
+from bothways.serving.bodies import read_choice, read_integer, read_share, read_text, wrong
 from bothways.serving.exchange import Exchange, Record, answered, json_response, read_body
 from bothways.serving.inference_queue import Limits
 from bothways.serving.served_model import ServedModel
@@ -55,6 +55,7 @@ class DocumentSearch:
                 raise wrong("query", query, f"a text of at most {LONGEST_QUERY:,} characters")
             how = read_choice(body, "how", WAYS)
             globs, condition = _optional_text(body, "glob"), _optional_text(body, "filter")
+            min_score = read_share(body, "min_score")
             record.texts, started = 1, time.monotonic()
             vectors, fast = await self._vectors(request, query, record) if how != "words" else (open_vectors, False)
 
@@ -67,12 +68,14 @@ class DocumentSearch:
                     fast=fast,
                     globs=[globs] if globs else [],
                     condition=condition,
+                    min_score=min_score,
                 )
                 return [self._shown(hit, query) for hit in hits]
 
             hits = await asyncio.to_thread(find)
             seconds = time.monotonic() - started
-            return json_response({"hits": hits, "passages": self.store.passages, "seconds": round(seconds, 4)})
+            facts = {"passages": self.store.passages, "seconds": round(seconds, 4)}
+            return json_response({"relevant": not all(hit["weak"] for hit in hits), "hits": hits, **facts})
 
         return await answered(handle, request)
 

@@ -71,7 +71,7 @@ POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
 SEARCH: tuple[str, dict[str, Schema], Schema] = (
     "Passages of the index, the best first",
     {"query*": TEXT, "top": NUMBER, "how": {"type": "string", "enum": ["hybrid", "words", "vectors"]}}
-    | {"glob": TEXT, "filter": TEXT},
+    | {"glob": TEXT, "filter": TEXT, "min_score": NUMBER},
     OBJECT,
 )
 GETS = {

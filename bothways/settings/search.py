@@ -93,7 +93,8 @@ class Mcp(Checked, Compute):
 
 @settings
 class Search(SearchModels, Checked, Compute):
-    """Search a folder, or an index of `bothways index`, by words and by meaning. Exit status 1: nothing was found."""
+    """Search a folder, or an index of `bothways index`, by words and by meaning. Exit status 1: nothing relevant was
+    found."""
 
     query: str = argument("QUERY")
     """What to search for: words, a question, a sentence."""
@@ -107,6 +108,8 @@ class Search(SearchModels, Checked, Compute):
     """Search an encoder's vectors by a static vector of the query, which takes no time and finds a little less."""
     filter: str | None = option("data", default=None, metavar="CONDITION", first=True)
     """Only rows whose columns (or Markdown front matter) match, such as "year > 2010 and author = 'Smith'"."""
+    min_score: float | None = option("output", default=None, least=0, most=1)
+    """Leave out passages of a lower score. [none; those below 0.15 are marked as weak]"""
     model: OptionalLocation = option("model", default=None, metavar="DIR", first=True)
     """Also index a folder with this embedding model. [static vectors only]"""
     answer: OptionalLocation = option("model", default=None, metavar="DIR", first=True)

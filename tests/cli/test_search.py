@@ -76,7 +76,7 @@ def test_indexes_in_the_cache_are_listed_and_deleted(folder, output_of, tmp_path
 def test_json_lines_have_the_same_keys_always(folder, output_of):
     lines = output_of("search", "late payment", folder, "--json", "--top", 3).splitlines()
     hits = [json.loads(line) for line in lines]
-    keys = {"path", "line", "page", "start", "end", "heading", "text", "score", "metadata", "match"}
+    keys = {"path", "line", "page", "start", "end", "heading", "text", "score", "metadata", "weak", "match", "answer"}
     assert all(hit.keys() == keys for hit in hits)
     hit = hits[0]
     assert (hit["line"], hit["heading"]) == (1, "Late fees")
@@ -92,7 +92,28 @@ def test_files_only_filter_and_glob(folder, output_of):
 
 def test_nothing_found_is_status_1(folder, output_of):
     output_of("search", "fee", folder)  # which indexes, and reports it
-    assert output_of("search", "xylophone", folder, "--how", "words", status=1) == ""
+    assert output_of("search", "xylophone", folder, "--how", "words", "--json", status=1) == ""
+    assert output_of("search", "xylophone", folder, "--how", "words", status=1).startswith("Nothing relevant")
+
+
+def test_weak_passages_are_marked_and_no_files_of_matches(folder, output_of):
+    query = "boiling point of tungsten"
+    output_of("search", "fee", folder)
+    first, _, hit, *_ = output_of("search", query, folder, status=1).splitlines()
+    assert first.startswith("Nothing relevant")
+    assert hit.endswith(" weak")
+    assert output_of("search", query, folder, "-l", status=1) == ""
+    hits = [json.loads(line) for line in output_of("search", query, folder, "--json", status=1).splitlines()]
+    assert all(hit["weak"] for hit in hits)
+    least = hits[0]["score"] - 1e-6
+    (kept,) = [
+        json.loads(line) for line in output_of("search", query, folder, "--json", "--min-score", least).splitlines()
+    ]
+    assert kept == hits[0] | {"weak": False}
+    assert output_of("search", query, folder, "--json", "--min-score", 0.9, status=1) == ""
+    shown = output_of("search", "late payment", folder)
+    assert " weak" not in shown.splitlines()[0]
+    assert output_of("search", "late payment", folder, "-l") == "documents/fees.md\n"
 
 
 def test_the_matching_sentence_and_words_are_marked(folder, output_of):
@@ -144,11 +165,16 @@ def test_answers_are_exact_and_a_pair_model_orders_anew(folder, output_of, tmp_p
     checkpoint.save(
         Checkpoint(make_model("bert", {"classes": 1}, max_position_embeddings=512), tokenizer), tmp_path / "ranker"
     )
-    *lines, last = output_of("search", "fee", folder, "--answer", tmp_path / "reader", "--json").splitlines()
-    for answer in json.loads(last)["answers"]:
-        hit = json.loads(lines[answer["hit"]])
+    lines = output_of("search", "fee", folder, "--answer", tmp_path / "reader", "--json").splitlines()
+    answered = [json.loads(line) for line in lines]
+    answers = [(hit, answer) for hit in answered if (answer := hit["answer"])]
+    for hit, answer in answers:
         assert hit["text"][answer["start"] : answer["end"]] == answer["text"]
-    plain = {json.loads(line)["text"] for line in output_of("search", "fee", folder, "--json").splitlines()}
+        assert 0 < answer["score"] <= hit["score"] + 1e-6
+    assert answers
+    without = [json.loads(line) for line in output_of("search", "fee", folder, "--json").splitlines()]
+    assert [hit | {"answer": None} for hit in answered] == without
+    plain = {hit["text"] for hit in without}
     lines = output_of("search", "fee", folder, "--json", "--rerank", tmp_path / "ranker").splitlines()
     hits = [json.loads(line) for line in lines]
     assert {hit["text"] for hit in hits} == plain

@@ -69,6 +69,9 @@ def test_search_and_read(ask):
     assert (hit["heading"], hit["line"]) == ("Late fees", 1)
     (row,) = call(ask, "search", query="report", how="words", filter="year < 2010")["structuredContent"]["hits"]
     assert row["metadata"]["year"] == 2009
+    missed = call(ask, "search", query="boiling point of tungsten")["structuredContent"]
+    assert (missed["relevant"], hit["weak"], result["structuredContent"]["relevant"]) == (False, False, True)
+    assert call(ask, "search", query="boiling point", min_score=0.9)["structuredContent"]["hits"] == []
     passages = call(ask, "read", path=hit["path"], line=1, passages=5)["structuredContent"]["passages"]
     assert [one["heading"] for one in passages] == ["Late fees", "Cats"]
 
@@ -92,6 +95,8 @@ def test_mistakes_in_the_input_are_results_that_say_so(ask):
         ("tools/call", {"name": "search", "arguments": {"query": None}}, -32602),
         ("tools/call", {"name": "search", "arguments": {"query": "x", "top": 2.5}}, -32602),
         ("tools/call", {"name": "search", "arguments": {"query": "x", "top": True}}, -32602),
+        ("tools/call", {"name": "search", "arguments": {"query": "x", "min_score": 2}}, -32602),
+        ("tools/call", {"name": "search", "arguments": {"query": "x", "min_score": "1"}}, -32602),
         ("tools/call", {"name": ["search"]}, -32602),
         ("tools/call", [1], -32602),
         ("tools/call", "search", -32602),

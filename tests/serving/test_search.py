@@ -1,11 +1,13 @@
 """POST /search: passages of an index over HTTP, their limits, and the vectors of the query."""
 
+import numpy as np
 import pytest
 
 from bothways.errors import InputError
 from bothways.inference.fingerprint import vector_space
 from bothways.search import indexing
 from bothways.search.indexing import index
+from bothways.search.relevance import relevance
 from bothways.search.store import Store
 from bothways.serving import document_search, openapi
 from bothways.serving.server import prepare
@@ -58,11 +60,19 @@ def test_options(client):
     assert names(how="words", top=1) == ["the cat report"]
 
 
+def test_that_nothing_is_relevant_is_a_field(client):
+    found = client.post("/search", {"query": "cat report"}).json()
+    assert (found["relevant"], found["hits"][0]["weak"]) == (True, False)
+    missed = client.post("/search", {"query": "boiling point of tungsten"}).json()
+    assert (missed["relevant"], {hit["weak"] for hit in missed["hits"]}) == (False, {True})
+    assert client.post("/search", {"query": "boiling point", "min_score": 0.9}).json()["hits"] == []
+
+
 @pytest.mark.parametrize(
     "body",
     [{}, {"query": 3}, {"query": " "}, {"query": "x" * 3000}, {"query": "x", "top": 0}, {"query": "x", "top": 1000},
      {"query": "x", "how": "magic"}, {"query": "x", "filter": "year >"}, {"query": "x", "filter": 3},
-     {"query": "x", "glob": []}],
+     {"query": "x", "glob": []}, {"query": "x", "min_score": 2}, {"query": "x", "min_score": True}],
 )  # fmt: skip
 def test_wrong_bodies_are_one_line(client, body):
     reply = client.post("/search", body)
@@ -115,7 +125,10 @@ def test_a_model_of_the_server_reads_the_query_if_it_has_the_vectors_of_the_inde
         hits = client.post("/search", {"query": "a cat sat", "how": "vectors", "top": 4}).json()["hits"]
         texts = [hit["text"] for hit in hits]
         cosines = model.embed(texts) @ model.embed("a cat sat")
-        assert [hit["score"] for hit in hits] == pytest.approx(cosines.tolist(), abs=1e-4)
+        mean, deviation = store.database.get("encoder_background")  # of a model that is not packaged
+        signals_KF = np.stack([(cosines - mean) / deviation, 0 * cosines, 0 * cosines], axis=1)
+        expected = relevance("vectors, encoder", signals_KF)
+        assert [hit["score"] for hit in hits] == pytest.approx(expected.tolist(), abs=1e-4)
     assert "encoder" not in opened
 
 

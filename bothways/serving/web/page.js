@@ -295,19 +295,20 @@ function showRanking(similarities, { passages }) {
   return [[shown], `${counted(rows.length, "passage")}; first: ${ranked.length ? ranked[0].line : "none"}`];
 }
 
-function showHits({ hits, passages }) {
-  const nodes = hits.map(({ path, line, page, heading, text, match: [start, end], score }) => {
+function showHits({ hits, passages, relevant }) {
+  const nodes = hits.map(({ path, line, page, heading, text, match: [start, end], score, weak }) => {
     const points = codePoints(text);
     const parts = [points.slice(0, start), points.slice(start, end), points.slice(end)].map((part) => part.join(""));
     const place = `${path}${page == null ? "" : `, page ${page}`}${line == null ? "" : `:${line}`}`;
     const head = element("p", { className: "place" }, place);
     if (heading) head.append(element("span", { className: "note" }, `  ${heading}`));
-    head.append(element("span", { className: "note" }, `  ${decimal(score)}`));
+    head.append(element("span", { className: "note" }, `  ${decimal(score)}${weak ? " weak" : ""}`));
     return element(
       "article", {}, head, element("p", { className: "text", dir: "auto" }, parts[0], element("mark", {}, parts[1]), parts[2]),
     );
   });
-  return [nodes, hits.length ? `${counted(hits.length, "passage")} of ${passages}` : "No passage found"];
+  const found = hits.length ? `${counted(hits.length, "passage")} of ${passages}` : "No passage found";
+  return [nodes, relevant || !hits.length ? found : `Nothing relevant found; the nearest ${found}`];
 }
 
 function showTokens([tokens]) {

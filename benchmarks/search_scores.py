@@ -1,0 +1,287 @@
+"""Scores of searches: a logistic model of relevance, fitted on SciFact or Cranfield, and its quality on the other.
+
+    python -m benchmarks.search_scores [--out DIR]
+
+The first hit of each query is an example: relevant or not by the judgements of its own set. The queries of the other
+set, searched in the same documents, are examples of questions that no document answers. Each set has 1,400 documents
+(the judged ones and random others), cut after 150 words, about the length of a passage.
+
+For words, vectors and both, in each space, and for signals that are compared: AUC (own queries against those of the
+other set), Brier score and expected calibration error (ten bins of equal size) of the set that was not fitted to; for
+the model of the package also the reliability, and the weak hits by threshold. Last come the coefficients that are
+fitted to both sets, and the backgrounds: those in bothways/search/relevance.py.
+
+Writes search_scores.json and keeps vectors in DIR. Data: $BOTHWAYS_DATA (default:
+../shared/data).
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.stats import rankdata
+
+import bothways
+from benchmarks.search import DATA, cranfield
+from bothways.search.ranking import fuse
+from bothways.search.relevance import background, word_shares
+from bothways.search.spaces import open_vectors
+from bothways.search.words import Analyzer, Bm25, invert
+from bothways.text.data.beir import BeirDataset
+
+DOCUMENTS, WORDS, TOP = 1400, 150, 10
+SPACES = {"static": ("static", "static"), "encoder": ("encoder", "encoder"), "fast": ("static", "encoder")}
+PACKAGE = {
+    "words": ("bm25 share", "word share"),
+    "vectors": ("cosine",),
+    "hybrid": ("cosine", "bm25 share", "word share"),
+}
+BASELINES = {"words": ("bm25", "score"), "vectors": ("cosine in index",), "hybrid": ("cosine", "bm25", "score")}
+THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
+Examples = dict[str, np.ndarray]  # by signal, float64 [Q, TOP]; of the queries of both sets
+
+
+def passages(data: BeirDataset) -> dict[str, str]:
+    """The judged documents and random others, DOCUMENTS in all, cut after WORDS words."""
+    judged = {document for grades in data.qrels.values() for document in grades if document in data.documents}
+    others = [document for document in data.documents if document not in judged]
+    number = min(len(others), max(0, DOCUMENTS - len(judged)))
+    chosen = judged.union(np.random.default_rng(0).choice(others, number, replace=False).tolist() if number else ())
+    return {name: " ".join(text.split()[:WORDS]) for name, text in data.documents.items() if name in chosen}
+
+
+def read_sets() -> dict[str, BeirDataset]:
+    """SciFact and Cranfield, each of DOCUMENTS documents."""
+    sets = {"SciFact": BeirDataset.read(DATA / "retrieval/beir-scifact"), "Cranfield": cranfield()}
+    return {name: BeirDataset(passages(data), data.queries, data.qrels) for name, data in sets.items()}
+
+
+def embedded(sets: Mapping[str, BeirDataset], folder: Path) -> dict[tuple[str, str, str], np.ndarray]:
+    """Vectors of {(set, space, "queries" or "documents")}, float32 [N, H]; kept in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vectors = {}
+    for space, model in {"static": "bothways-en-static", "encoder": "bothways-en"}.items():
+        for name, data in sets.items():
+            for part, texts in {"queries": data.queries, "documents": data.documents}.items():
+                file = folder / f"{name}-{space}-{part}.npy"
+                if not file.exists():
+                    np.save(file, bothways.load(model).embed([*texts.values()]))
+                vectors[name, space, part] = np.load(file)
+    return vectors
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+class Words:
+    """BM25 over the documents of a set."""
+
+    def __init__(self, data: BeirDataset) -> None:
+        self.analyzer = Analyzer("en")
+        lists, lengths = invert([self.analyzer.terms(text) for text in data.documents.values()])
+        self.bm25 = Bm25(lengths, np.ones(len(lengths), bool))
+        self.lists = {term: [one] for term, one in lists.items()}
+
+
+WORDS_OF: dict[str, Words] = {}
+
+
+def indexed(name: str, data: BeirDataset) -> Words:
+    if name not in WORDS_OF:
+        WORDS_OF[name] = Words(data)
+    return WORDS_OF[name]
+
+
+def examples(
+    sets: Mapping[str, BeirDataset], vectors: Mapping[tuple[str, str, str], np.ndarray], name: str, how: str, space: str
+) -> Examples:
+    """The signals of the best hits in the documents of a set, for the queries of all sets."""
+    data = sets[name]
+    words, documents = indexed(name, data), [*data.documents]
+    of_queries, of_documents = SPACES[space]
+    documents_DH = vectors[name, of_documents, "documents"]
+    rows: dict[str, list[np.ndarray]] = {}
+    for other, asked in sets.items():
+        for (query, text), query_H in zip(asked.queries.items(), vectors[other, of_queries, "queries"], strict=True):
+            terms = words.analyzer.terms(text)
+            by_words, cosines = words.bm25.scores(terms, words.lists), documents_DH @ query_H
+            rankings = {"words": [(by_words, 0.0)], "vectors": [(cosines, -np.inf)]}
+            scores, above = zip(*rankings.get(how, [*rankings["words"], *rankings["vectors"]]), strict=True)
+            slots, fused = fuse(scores, np.ones(len(cosines), bool), TOP, above=above)
+            greatest, shares = word_shares(terms, words.lists, words.bm25, slots)
+            grades = data.qrels.get(query, {}) if other == name else {}
+            relevant = [grades.get(document, 0) > 0 for document in (documents[slot] for slot in slots)]
+            found = {
+                "own": np.full(len(slots), other == name),
+                "relevant": np.array(relevant),
+                "score": fused if len(scores) == 2 else scores[0][slots],
+                "cosine": cosines[slots],
+                "cosine in index": (cosines[slots] - cosines.mean()) / cosines.std(),
+                "bm25": by_words[slots],
+                "bm25 share": by_words[slots] / (greatest or 1.0),
+                "word share": shares,
+            }
+            for key, values in found.items():
+                rows.setdefault(key, []).append(np.pad(values.astype(np.float64), (0, TOP - len(slots))))
+    return {key: np.stack(values) for key, values in rows.items()}
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+def first_signals(one: Examples, names: Sequence[str], place: int = 0) -> np.ndarray:
+    return np.stack([one[name][:, place] for name in names], axis=1)
+
+
+def fit(signals_QF: np.ndarray, relevant_Q: np.ndarray) -> np.ndarray:
+    """Intercept and coefficients (at least 0) of a logistic model, float64 [1 + F]; a little L2 on scaled signals."""
+    mean_F, deviation_F = signals_QF.mean(0), signals_QF.std(0) + 1e-9
+    scaled = np.concatenate([np.ones((len(signals_QF), 1)), (signals_QF - mean_F) / deviation_F], axis=1)
+
+    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+        logits = scaled @ values
+        penalty = 1e-3 * np.concatenate([[0.0], values[1:]])
+        gradient = scaled.T @ (1 / (1 + np.exp(-logits)) - relevant_Q) / len(relevant_Q) + 2 * penalty
+        return float(np.mean(np.logaddexp(0, logits) - relevant_Q * logits) + penalty @ values), gradient
+
+    bounds = [(None, None)] + [(0.0, None)] * len(mean_F)
+    values = minimize(loss, np.zeros(scaled.shape[1]), jac=True, bounds=bounds).x
+    slopes = values[1:] / deviation_F
+    return np.concatenate([[values[0] - slopes @ mean_F], slopes])
+
+
+def predict(values: np.ndarray, signals_QF: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-(values[0] + signals_QF @ values[1:]))))
+
+
+def area(positive: np.ndarray, negative: np.ndarray) -> float:
+    """Area under the curve of receiver operating characteristic: how often a positive has the greater score."""
+    ranks = rankdata(np.concatenate([positive, negative]))[: len(positive)]
+    return float((ranks.sum() - len(positive) * (len(positive) + 1) / 2) / len(positive) / len(negative))
+
+
+def calibration_error(predicted: np.ndarray, observed: np.ndarray, bins: int = 10) -> float:
+    parts = np.array_split(np.argsort(predicted), bins)
+    return float(sum(len(part) * abs(predicted[part].mean() - observed[part].mean()) for part in parts) / len(observed))
+
+
+def quality(predicted: np.ndarray, one: Examples) -> dict[str, float]:
+    relevant, own = one["relevant"][:, 0], one["own"][:, 0] > 0
+    return {
+        "auc": area(predicted[own], predicted[~own]),
+        "auc of relevant": area(predicted[own & (relevant > 0)], predicted[own & (relevant == 0)]),
+        "brier": float(((predicted - relevant) ** 2).mean()),
+        "ece": calibration_error(predicted, relevant),
+    }
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+def compare(by_set: Mapping[str, Examples], how: str) -> list[dict[str, Any]]:
+    """A row for each choice of signals and each set that is tested, after a fit on the other."""
+    rows = []
+    for names in dict.fromkeys([PACKAGE[how], *((name,) for name in BASELINES[how])]):
+        for tested, one in by_set.items():
+            (other,) = (values for name, values in by_set.items() if name != tested)
+            values = fit(first_signals(other, names), other["relevant"][:, 0])
+            figures = quality(predict(values, first_signals(one, names)), one)
+            rows.append({"signals": names, "tested": tested, **figures})
+            print(f"  {', '.join(names):36} {tested:10}", *(f"{key} {value:.3f}" for key, value in figures.items()))
+    return rows
+
+
+def held_out(by_set: Mapping[str, Examples], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The scores of all hits of a set by the model of the other one, float64 [Q, TOP]."""
+    scores = {}
+    for tested, one in by_set.items():
+        (other,) = (values for name, values in by_set.items() if name != tested)
+        values = fit(first_signals(other, names), other["relevant"][:, 0])
+        scores[tested] = np.stack([predict(values, first_signals(one, names, place)) for place in range(TOP)], axis=1)
+    return scores
+
+
+def reliability(scores: np.ndarray, relevant: np.ndarray) -> list[dict[str, float]]:
+    """Predicted and observed shares of relevant first hits, in tenths of the score that have hits."""
+    tenths = np.minimum((scores * 10).astype(int), 9)
+    rows = []
+    for tenth in range(10):
+        part = tenths == tenth
+        if part.any():
+            predicted, observed = float(scores[part].mean()), float(relevant[part].mean())
+            rows.append({"from": tenth / 10, "hits": int(part.sum()), "predicted": predicted, "observed": observed})
+            print(f"  {tenth / 10:.1f}  {int(part.sum()):4} hits, predicted {predicted:.2f}, observed {observed:.2f}")
+    return rows
+
+
+def weak_hits(scores: Mapping[str, np.ndarray], by_set: Mapping[str, Examples]) -> list[dict[str, Any]]:
+    """For each threshold and set: relevant first hits, own queries and foreign ones that are below it."""
+    rows = []
+    for tested, one in by_set.items():
+        own, best = one["own"][:, 0] > 0, scores[tested].max(1)
+        relevant = own & (one["relevant"][:, 0] > 0)
+        for threshold in THRESHOLDS:
+            row = {
+                "relevant first hits": float((scores[tested][relevant, 0] < threshold).mean()),
+                "own queries": float((best[own] < threshold).mean()),
+                "foreign queries": float((best[~own] < threshold).mean()),
+            }
+            rows.append({"tested": tested, "threshold": threshold, **row})
+            print(f"  {tested:10} {threshold:.2f}", *(f"{key} {value:.3f}" for key, value in row.items()))
+    return rows
+
+
+def coefficients(
+    by_set: Mapping[str, Examples], how: str, space: str, backgrounds: Mapping[str, tuple[float, float]]
+) -> tuple[float, ...]:
+    """Fitted to both sets, for cosines in standard deviations from the background."""
+    both = {key: np.concatenate([one[key] for one in by_set.values()]) for key in next(iter(by_set.values()))}
+    values = dict(zip(("", *PACKAGE[how]), fit(first_signals(both, PACKAGE[how]), both["relevant"][:, 0]), strict=True))
+    mean, deviation = backgrounds[SPACES[space][1]]
+    slope = values.pop("cosine", 0.0)
+    return tuple(
+        round(float(value), 3)
+        for value in (
+            values[""] + slope * mean,
+            slope * deviation,
+            values.get("bm25 share", 0.0),
+            values.get("word share", 0.0),
+        )
+    )
+
+
+def measure_backgrounds() -> dict[str, tuple[float, float]]:
+    models = {"static": open_vectors("static", "bothways-en-static"), "encoder": open_vectors("encoder", "bothways-en")}
+    found = {space: background(model) for space, model in models.items()}
+    return {space: (round(mean, 3), round(deviation, 3)) for space, (mean, deviation) in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("build/search-scores"))
+    options = parser.parse_args()
+    sets = read_sets()
+    vectors = embedded(sets, options.out)
+    figures: dict[str, Any] = {"backgrounds": measure_backgrounds(), "coefficients": {}}
+    print("backgrounds", figures["backgrounds"])
+    for how in PACKAGE:
+        for space in SPACES if how != "words" else ["static"]:
+            way = "words" if how == "words" else f"{how}, {space}"
+            print(way)
+            by_set = {name: examples(sets, vectors, name, how, space) for name in sets}
+            figures[way] = {"signals": compare(by_set, how)}
+            scores = held_out(by_set, PACKAGE[how])
+            first = np.concatenate([one[:, 0] for one in scores.values()])
+            relevant = np.concatenate([one["relevant"][:, 0] for one in by_set.values()])
+            figures[way] |= {"reliability": reliability(first, relevant), "weak": weak_hits(scores, by_set)}
+            figures["coefficients"][way] = coefficients(by_set, how, space, figures["backgrounds"])
+            print("  coefficients", figures["coefficients"][way])
+    (options.out / "search_scores.json").write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Relevance: the score of a hit, an estimated probability in 0..1, from its cosine and its words.
+
+It does not depend on the other hits, so scores of different queries can be compared. `benchmarks/search_scores.py` fits
+the coefficients on SciFact and Cranfield. A cosine counts by its distance from those of other texts in
+bothways/sample/passages.jsonl, so that indexes of all sizes have the same scale. Letters: K hits, F signals.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+
+import numpy as np
+
+from bothways.search.spaces import VectorModel
+from bothways.search.words import Bm25, InvertedList
+
+WEAK = 0.15  # a hit of a lower score is probably not relevant (docs/RESULTS.md, Search)
+# Stems of English words that a question has for its form, so a passage need not contain them.
+QUESTION_TERMS = frozenset(
+    "about ani can could did do doe from had has have he how i me might must my our should than we were what when "
+    "where which who whi whom would you your".split()
+)
+# Of the packaged models: mean and standard deviation of the cosines of different texts in passages.jsonl.
+BACKGROUNDS = {"static": (0.164, 0.09), "encoder": (0.164, 0.11)}
+# {way of searching: the intercept, and the coefficients of: the cosine in standard deviations above the background's
+# mean, the BM25 score as a share of the greatest possible one, the share of the query's words in the passage}
+COEFFICIENTS = {
+    "words": (-4.621, 0.0, 10.621, 3.587),
+    "vectors, static": (-4.816, 1.022, 0.0, 0.0),
+    "vectors, encoder": (-4.426, 1.119, 0.0, 0.0),
+    "vectors, fast": (-3.928, 1.232, 0.0, 0.0),
+    "hybrid, static": (-4.553, 0.587, 1.84, 3.916),
+    "hybrid, encoder": (-4.392, 0.828, 1.755, 2.762),
+    "hybrid, fast": (-4.051, 0.733, 3.125, 2.976),
+}
+
+
+def relevance(way: str, signals_KF: np.ndarray) -> np.ndarray:
+    """The scores of hits, float64 [K]. way: a key of COEFFICIENTS. signals_KF: as they are named there."""
+    intercept, *slopes = COEFFICIENTS[way]
+    return np.asarray(1 / (1 + np.exp(-(intercept + signals_KF @ np.array(slopes)))))
+
+
+def word_shares(
+    terms: Sequence[str], lists: Mapping[str, Sequence[InvertedList]], bm25: Bm25, slots_K: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """The greatest possible BM25 score of a query, and the share of its words in each passage, float64 [K].
+
+    Both weigh a word by its idf; a word that no passage has weighs most. terms: of the query. lists: the
+    inverted lists of each.
+    """
+    content = set(terms) - QUESTION_TERMS or set(terms)
+    greatest = total = 0.0
+    wanted_K, shared_K = slots_K.astype(np.uint32), np.zeros(len(slots_K))
+    for term, repeats in Counter(terms).items():
+        parts = bm25.living(lists.get(term, ()))
+        idf = bm25.idf(parts)
+        greatest += repeats * idf
+        if term in content:
+            total += idf
+            for part in parts:  # whose slots ascend
+                shared_K += idf * (part.slots.searchsorted(wanted_K, "right") > part.slots.searchsorted(wanted_K))
+    return greatest, shared_K / (total or 1.0)
+
+
+def background(model: VectorModel) -> tuple[float, float]:
+    """Mean and standard deviation of the cosines of different texts in passages.jsonl."""
+    lines = files("bothways").joinpath("sample", "passages.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    vectors_NH = model.embed([row.get("text") or row["question"] for row in rows])
+    cosines = (vectors_NH @ vectors_NH.T)[np.triu_indices(len(rows), 1)]
+    return float(cosines.mean()), float(cosines.std())
