@@ -5,7 +5,7 @@ hand: the protocol's own package would bring a web server and 20 more packages.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,10 @@ SEARCH_TOOL: dict[str, Any] = {
             "top": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "default": 5},
             "how": {"type": "string", "enum": ["hybrid", "words", "vectors"], "default": "hybrid"},
             "glob": {"type": "string", "description": "Only files whose path matches, such as *.md"},
-            "filter": {"type": "string", "description": "A condition on metadata, such as year > 2010"},
+            "filter": {
+                "type": "string",
+                "description": "A condition on metadata, such as year > 2010 and by = 'Smith'",
+            },
         },
         "required": ["query"],
     },
@@ -71,6 +74,7 @@ class _Session:
     """Answers to one client. version: of the protocol, once it is agreed on."""
 
     def __init__(self, store: Store, vectors: Callable[[Space, str], VectorModel]) -> None:
+        self.store = store
         self.tools: dict[Any, Callable[..., dict[str, Any]]] = {
             "search": partial(_search, store, vectors=vectors),
             "read": partial(_read, store),
@@ -116,7 +120,7 @@ class _Session:
         if method == "ping":
             return {}
         if method == "tools/list":
-            return {"tools": [SEARCH_TOOL, READ_TOOL]}
+            return {"tools": [_with_columns(SEARCH_TOOL, self.store.columns()), READ_TOOL]}
         if method == "tools/call":
             return self._call(params)
         raise _Refused(NO_METHOD, f"no method {shorten(method)}")
@@ -176,6 +180,14 @@ def _value(name: str, value: Any, expected: Mapping[str, Any]) -> Any:
             return value
         wanted = f"an integer from {least} to {most}"
     raise _Refused(INVALID_PARAMS, f"argument {name} ({shorten(value)}) must be {wanted}")
+
+
+def _with_columns(tool: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """The tool of search with the names that `filter` may have in its description."""
+    schema, properties = tool["inputSchema"], tool["inputSchema"]["properties"]
+    described = f"{properties['filter']['description']}; the columns of this index: {', '.join(columns)}"
+    condition = {**properties["filter"], "description": described}
+    return {**tool, "inputSchema": {**schema, "properties": {**properties, "filter": condition}}}
 
 
 def _search(

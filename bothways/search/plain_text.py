@@ -3,6 +3,7 @@
 import re
 import stat
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 from bothways.errors import InputError, MissingFile, flag
@@ -19,7 +20,12 @@ LARGEST_FILE = 1 << 26  # bytes of a file that is read whole, decompressed
 LONGEST_FRONT_MATTER = 200  # lines
 NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 
+MOST_VALUES = 100  # of a list in metadata
+LIST_ITEM = re.compile("""'[^']*'|"[^"]*"|[^\\s,'"\\[\\]{}&*|>#](?:(?!: )[^,\\[\\]{}])*(?<!\\s)""")
+FLOW_LIST = re.compile(rf"\[\s*(?:{LIST_ITEM.pattern})\s*(?:,\s*(?:{LIST_ITEM.pattern})\s*)*,?\s*\]")
+
 Scalar = str | int | float | bool
+Value = Scalar | list[Scalar]
 
 
 def check_regular_file(path: Path) -> None:
@@ -84,7 +90,7 @@ def read_text_file(path: Path, encoding: str | None) -> str:
     return "\n".join(lines)
 
 
-def split_front_matter(text: str) -> tuple[dict[str, Scalar], str, int]:
+def split_front_matter(text: str) -> tuple[dict[str, Value], str, int]:
     """The `key: value` lines between `---` at the start of a Markdown text, the text after them, and its first line."""
     lines = text.split("\n", LONGEST_FRONT_MATTER)
     if lines[0].rstrip() != "---":
@@ -95,12 +101,22 @@ def split_front_matter(text: str) -> tuple[dict[str, Scalar], str, int]:
     return dict(_simple_values(lines[1:last])), "\n".join(lines[last + 1 :]), last + 2
 
 
-def _simple_values(lines: list[str]) -> Iterator[tuple[str, Scalar]]:
-    """Keys and values of one line each; nested ones and lists are left out."""
-    for line in lines:
+def _simple_values(lines: list[str]) -> Iterator[tuple[str, Value]]:
+    """Keys with their values of one line, or lists of such values; nested ones are left out."""
+    lines = [line.rstrip() for line in lines]
+    for index, line in enumerate(lines, 1):
         key, colon, value = line.partition(":")
         value = value.strip()
-        if colon and value and key.strip() and key[0] not in " \t#-" and value[0] not in "[{|>&*":
+        if not (colon and key.strip()) or key[0] in " \t#-":
+            continue
+        if not value:
+            marked = takewhile(lambda line: line.lstrip().startswith("- "), lines[index:])
+            items = [line.lstrip()[2:].strip() for line in marked]
+        else:
+            items = LIST_ITEM.findall(value[1:-1]) if FLOW_LIST.fullmatch(value) else []
+        if items and all(map(LIST_ITEM.fullmatch, items)) and len(items) <= MOST_VALUES:
+            yield key.strip(), [*map(read_scalar, items)]
+        elif value and value[0] not in "[{|>&*":
             yield key.strip(), read_scalar(value)
 
 

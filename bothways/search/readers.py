@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from bothways.errors import InputError, MissingFile, flag, needs_package
 from bothways.io import SURROGATES
 from bothways.search.plain_text import (
     LARGEST_FILE,
-    Scalar,
+    Value,
     check_regular_file,
     check_size,
     read_text_file,
@@ -62,7 +62,7 @@ class DocumentPart:
     is_markdown: bool = False
     page: int | None = None
     first_line: int | None = 1
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    metadata: Mapping[str, Value] = field(default_factory=dict)
     offset: int = 0
     is_row: bool = False
 
@@ -98,14 +98,14 @@ def read_parts(path: Path, *, encoding: str | None = None) -> Iterator[DocumentP
 
 def _encodable(part: DocumentPart) -> DocumentPart:
     """The part with U+FFFD in place of lone surrogates, as JSON may hold, which no database or output can."""
-    metadata = {
-        _sound(name): _sound(value) if isinstance(value, str) else value for name, value in part.metadata.items()
-    }
+    metadata = {_sound(name): _sound(value) for name, value in part.metadata.items()}
     return replace(part, text=_sound(part.text), metadata=metadata)
 
 
-def _sound(text: str) -> str:
-    return text if text.isascii() else SURROGATES.sub("\ufffd", text)
+def _sound(value: Any) -> Any:
+    if isinstance(value, list):
+        return [*map(_sound, value)]
+    return SURROGATES.sub("\ufffd", value) if isinstance(value, str) and not value.isascii() else value
 
 
 def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[DocumentPart]:

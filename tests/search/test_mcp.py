@@ -60,6 +60,8 @@ def test_handshake_and_tools(ask):
     tools = ask("tools/list")["result"]["tools"]
     assert [tool["name"] for tool in tools] == ["search", "read"]
     assert all(tool["inputSchema"]["type"] == "object" for tool in tools)
+    described = tools[0]["inputSchema"]["properties"]["filter"]["description"]
+    assert described.endswith("path, page, heading, row, year")
 
 
 def test_search_and_read(ask):
@@ -75,6 +77,8 @@ def test_search_and_read(ask):
 
 def test_mistakes_in_the_input_are_results_that_say_so(ask):
     assert call(ask, "search", query="x", filter="year >")["isError"]
+    result = call(ask, "search", query="x", filter="yeer > 2010")
+    assert result["isError"] and "did you mean 'year'" in result["content"][0]["text"]
     assert call(ask, "read", path="missing.md")["isError"]
 
 

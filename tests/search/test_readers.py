@@ -83,11 +83,29 @@ def test_compressed_text_is_decompressed(tmp_path):
 def test_front_matter_is_metadata_and_lines_are_those_of_the_file(tmp_path):
     matter = "---\ntitle: 'On Foxes'\nyear: 1999\ndraft: false\ntags: [a, b]\nnested:\n  key: 1\nby: nan\n---\n"
     (part,) = read(write(tmp_path / "a.md", f"{matter}# One\n\ntext"))
-    assert part == DocumentPart(
-        "# One\n\ntext", True, None, 10, {"title": "On Foxes", "year": 1999, "draft": False, "by": "nan"}, len(matter)
-    )
+    metadata = {"title": "On Foxes", "year": 1999, "draft": False, "tags": ["a", "b"], "by": "nan"}
+    assert part == DocumentPart("# One\n\ntext", True, None, 10, metadata, len(matter))
     (passage,) = split_passages(part.text, len, is_markdown=part.is_markdown, first_line=part.first_line)
     assert (passage.line, passage.heading) == (10, "One")
+
+
+@pytest.mark.parametrize(
+    ("lines", "tags"),
+    [
+        (" [bert, 'a, b', \"c]\", 7, 007, C#]", ["bert", "a, b", "c]", 7, "007", "C#"]),
+        ("\n  - bert\n  - 'a: b'\n  - http://x", ["bert", "a: b", "http://x"]),
+        ("\n- bert\n- 2.5", ["bert", 2.5]),
+        (" [ one word , ]", ["one word"]),
+        (" [a, [b]]", None),
+        (" []", None),
+        (" [a", None),
+        ("\n- name: x\n- b", None),
+        (f" [{'a, ' * 101}]", None),
+    ],
+)
+def test_lists_of_front_matter_are_metadata(tmp_path, lines, tags):
+    (part,) = read(write(tmp_path / "a.md", f"---\ntags:{lines}\nyear: 1\n---\ntext"))
+    assert part.metadata == ({"year": 1} if tags is None else {"tags": tags, "year": 1})
 
 
 @pytest.mark.parametrize("text", ["---\n\ntext", "---\nno colon\n---\ntext", "text\n---\na: b\n---"])
@@ -236,11 +254,10 @@ def test_a_broken_word_document_is_refused(tmp_path):
 
 
 def test_rows_are_parts_with_metadata(tmp_path):
-    rows = (
-        '{"id": 7, "title": "A", "text": "one", "tags": ["x"], "none": null}\n\n{"text": "two", "ok": true, "f": 0.5}'
-    )
+    rows = '{"id": 7, "title": "A", "text": "one", "tags": ["x", 5, null, {}], "none": null, "empty": []}\n\n'
+    rows += '{"text": "two", "ok": true, "f": 0.5}'
     first, second = read(write(tmp_path / "a.jsonl", rows))
-    assert first == DocumentPart("A\n\none", first_line=1, metadata={"row": 0, "id": 7}, is_row=True)
+    assert first == DocumentPart("A\n\none", first_line=1, metadata={"row": 0, "id": 7, "tags": ["x", 5]}, is_row=True)
     assert second == DocumentPart("two", first_line=3, metadata={"row": 1, "ok": True, "f": 0.5}, is_row=True)
 
 
