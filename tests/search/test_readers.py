@@ -152,6 +152,48 @@ def test_elements_that_are_not_closed_hide_only_themselves(tmp_path):
     assert text_of(write(tmp_path / "a.html", "<div><span hidden>no</div><p>yes</b></i><svg><title>no")) == "yes"
 
 
+BLOG = """<!doctype html><html lang=en><head><title>Late fees | Acme</title></head><body>
+  <a href="#content" aria-hidden=true>skip</a>
+  <div role="dialog" aria-label="Cookies"><h2>We value your privacy</h2><button>Accept</button></div>
+  <section aria-label="Cookie-Banner"><p>More cookies</section>
+  <header><a href=/>Acme</a><nav><ul><li>Home<li>Prices</ul></nav></header>
+  <div class=row><nav><ul><li>Docs<li>Blog</ul></nav>
+  <main id=content><p>{}</p><article><header><h1>Late fees</h1><p>By Ann</p></header>
+    <p>Two per cent <aside>Popular: rates</aside> a month.</p>
+    <div role=navigation><a>Previous</a> <a>Next</a></div><ul role=menu><li>Share</ul>
+    <blockquote>Pay in time.<footer>A bank</footer></blockquote><aside role=note><p>Since 2015.</aside>
+    <footer>Tags: money</footer></article></main></div>
+  <div role=" ContentInfo ">Imprint</div><footer><p>&copy; Acme</p></footer></body></html>"""
+
+
+def test_menus_headers_and_footers_are_no_text():
+    text, title = html_to_markdown(BLOG.format("Intro"))
+    assert title == "Late fees | Acme"
+    assert text.split("\n\n") == [
+        *("# Late fees | Acme", "Intro", "# Late fees", "By Ann", "Two per cent", "a month.", "Pay in time.", "A bank"),
+        "Since 2015.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<main></main><nav><p>Menu</nav><div><p>All is here.</div>", "All is here."),
+        ("<header><h1>Acme</h1></header><main> </main><article></article><footer>Made of tin.</footer>",
+         "# Acme\n\nMade of tin."),
+        ("<header>a menu<h1>Rates</h1></header><main><p>Low.</main>", "# Rates\n\nLow."),
+        ("<header><h1>Acme</h1></header><h1>Rates</h1><p>Low.", "# Rates\n\nLow."),
+        ("<p>One.<nav>Menu<p hidden>x</nav>two", "One.\n\ntwo"),
+        ("<table><tr><td>a<div role=navigation>b</div>c</td></tr></table>", "a\n\nc"),
+        ("<section><header><h2>Part</h2></header>x</section>", "## Part\n\nx"),
+        ("<nav>Menu</nav>words <span role=search>find</span> more<nav>Menu", "words\n\nmore"),
+        ("<nav hidden>Menu</nav>", ""),
+    ],
+)  # fmt: skip
+def test_a_page_without_other_text_or_title_is_not_lost(page, text):
+    assert html_to_markdown(page)[0] == text
+
+
 PIECES = [f"<{mark}{tag}>" for tag in ("p", "td", "pre", "h2", "svg", "head") for mark in ("", "/")]
 PIECES += ["<![", "<![x]>", "<![endif-]>", "<!--", "-->", "<", "&#x110000;", "<p hidden>", "\n", "# a"]
 
