@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 
+from bothways.search.plain_text import fenced
 from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding
 
 CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
@@ -130,10 +131,7 @@ class _PageParser(HTMLParser):
         if self.level:
             lines = [f"{'#' * self.level} {' '.join(filter(None, lines))}"]
         elif self.num_open["pre"]:
-            fence = "```"
-            while any(line.lstrip().startswith(fence) for line in lines):
-                fence += "`"
-            lines = [fence, *lines, fence]
+            lines = fenced(lines)
         else:
             lines = [f"\\{line}" if MARKDOWN_MARK.match(line) else line for line in lines if line]
         self.blocks.append(("\n".join(lines), self.around_from >= 0))

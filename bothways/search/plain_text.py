@@ -1,10 +1,12 @@
-"""Plain text and Markdown: a file read whole, without binary files, and the front matter of Markdown."""
+"""Plain text, Markdown and notebooks: a file read whole, without binary files, and the front matter of Markdown."""
 
+import json
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from bothways.errors import InputError, MissingFile, flag
 from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding, guess_utf16, has_ascii_newlines
@@ -118,6 +120,30 @@ def _simple_values(lines: list[str]) -> Iterator[tuple[str, Value]]:
             yield key.strip(), [*map(read_scalar, items)]
         elif value and value[0] not in "[{|>&*":
             yield key.strip(), read_scalar(value)
+
+
+def fenced(lines: Sequence[str]) -> list[str]:
+    """Lines of code between fences of Markdown, longer than those in the code."""
+    fence = "```"
+    while any(line.lstrip().startswith(fence) for line in lines):
+        fence += "`"
+    return [fence, *lines, fence]
+
+
+def notebook_to_markdown(path: Path) -> str:
+    """The cells of a Jupyter notebook, code between fences, without outputs. InputError if it is not one."""
+    try:
+        notebook = json.loads(read_whole(path))
+        blocks = [*map(_cell, notebook["cells"])]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise InputError(f"{path}: not a notebook of version 4 (JSON with cells); save it again in Jupyter") from None
+    return "\n\n".join(filter(str.strip, blocks))
+
+
+def _cell(cell: dict[str, Any]) -> str:
+    source = cell["source"]
+    text = (source if isinstance(source, str) else "".join(source)).strip("\n")
+    return "\n".join(fenced(text.split("\n"))) if text and cell["cell_type"] == "code" else text
 
 
 def read_scalar(value: str) -> Scalar:

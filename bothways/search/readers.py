@@ -1,4 +1,4 @@
-"""Readers of files for search: text, Markdown, HTML, PDF, Word documents and tables, as parts with their text."""
+"""Readers of files for search: text, Markdown, HTML, documents, slides, e-mail and tables, as parts with their text."""
 
 import codecs
 import re
@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.errors import InputError, MissingFile, flag, needs_package
+from bothways.errors import InputError, MissingFile, flag, needs_package, shorten
 from bothways.io import SURROGATES
 from bothways.search.plain_text import (
     LARGEST_FILE,
     Value,
     check_regular_file,
     check_size,
+    notebook_to_markdown,
     read_text_file,
     read_whole,
     split_front_matter,
@@ -22,10 +23,12 @@ from bothways.text.data.text_files import file_type
 
 __all__ = ["LARGEST_FILE", "DocumentKind", "DocumentPart", "document_kind", "read_parts"]
 
-DocumentKind = Literal["text", "markdown", "html", "pdf", "word", "table"]
+DocumentKind = Literal[
+    "text", "markdown", "html", "pdf", "word", "opendocument", "presentation", "rtf", "email", "notebook", "table"
+]
 TEXT_SUFFIXES = (
-    "txt text rst log tex adoc org srt vtt eml "
-    "py pyi ipynb c h cc cpp hpp cs java kt scala go rs swift js jsx mjs ts tsx vue php pl rb lua r jl m sh bash zsh "
+    "txt text rst log tex adoc org srt vtt "
+    "py pyi c h cc cpp hpp cs java kt scala go rs swift js jsx mjs ts tsx vue php pl rb lua r jl m sh bash zsh "
     "fish ps1 bat sql css scss toml yaml yml json ini cfg conf env properties xml gradle cmake mk proto graphql tf"
 ).split()
 KINDS: dict[str, DocumentKind] = {
@@ -37,11 +40,20 @@ KINDS: dict[str, DocumentKind] = {
     ".xhtml": "html",
     ".pdf": "pdf",
     ".docx": "word",
+    ".odt": "opendocument",
+    ".pptx": "presentation",
+    ".rtf": "rtf",
+    ".eml": "email",
+    ".ipynb": "notebook",
     ".csv": "table",
     ".tsv": "table",
     ".jsonl": "table",
     ".parquet": "table",
 }
+UNREAD_DOCUMENTS = frozenset(
+    ".doc .dot .xls .xlsx .xlsm .xlsb .ppt .pps .key .pages .numbers .ods .odp .msg .pst .mbox .epub .mobi .djvu .ps "
+    ".wpd .wps .pub .one .vsd .vsdx .xps".split()
+)  # types of binary documents without a reader
 TEXT_NAMES = frozenset(
     "readme license licence copying notice authors contributors contributing changelog changes news todo install "
     "makefile dockerfile".split()
@@ -51,10 +63,11 @@ HYPHEN_AT_LINE_END = re.compile("[\ufffe\x02](?:\r?\n)?")  # as marked by PDFium
 
 @dataclass(frozen=True, slots=True)
 class DocumentPart:
-    """A readable unit of a file: a whole text, a page of a PDF, a row of a table.
+    """A readable unit of a file: a whole text, a page of a PDF, a slide, a row of a table.
 
-    page: from 1, of a PDF. first_line: where the text starts in the file (in Parquet: the number of the row); None if
-    the file has other lines than the text: HTML, PDF, Word. metadata: front matter, title, or other columns.
+    page: from 1, of a PDF; the number of a slide. first_line: where the text starts in the file (in Parquet: the number
+    of the row); None if the file has other lines than the text: HTML, PDF, Word and the like. metadata: front matter,
+    title, fields of e-mail, or other columns.
     offset: number of characters of the file before the text (front matter). is_row: of a table, all on its line.
     """
 
@@ -126,6 +139,23 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
         from bothways.search.word_documents import word_to_markdown
 
         parts = [DocumentPart(word_to_markdown(path), is_markdown=True, first_line=None)]
+    elif kind == "opendocument":
+        from bothways.search.open_documents import open_document_to_markdown
+
+        parts = [DocumentPart(open_document_to_markdown(path), is_markdown=True, first_line=None)]
+    elif kind == "email":
+        from bothways.search.email_messages import email_to_markdown
+
+        text, metadata = email_to_markdown(read_whole(path))
+        parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata=metadata)]
+    elif kind == "notebook":
+        parts = [DocumentPart(notebook_to_markdown(path), is_markdown=True, first_line=None)]
+    elif kind == "rtf":
+        parts = [DocumentPart(_rtf_text(path), first_line=None)]
+    elif kind == "presentation":
+        from bothways.search.open_documents import slides
+
+        parts = [DocumentPart(text, is_markdown=True, page=page, first_line=None) for page, text in slides(path)]
     elif kind == "pdf":
         yield from (DocumentPart(text, page=page, first_line=None) for page, text in pdf_pages(path))
         return
@@ -138,6 +168,20 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
         )
         return
     yield from (part for part in parts if part.text and not part.text.isspace())
+
+
+def _rtf_text(path: Path) -> str:
+    try:
+        from striprtf.striprtf import rtf_to_text
+    except ImportError:
+        raise needs_package(path, "striprtf", "documents") from None
+    content = read_whole(path).decode("latin-1")
+    if not content.lstrip().startswith("{\\rtf"):
+        raise InputError(f"{path}: not RTF, which starts with {{\\rtf; save it again, or as .txt")
+    try:
+        return str(rtf_to_text(content, errors="replace"))
+    except (ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{path}: not readable RTF ({shorten(error)}); save it again, or as .txt") from None
 
 
 def pdf_pages(path: Path) -> Iterator[tuple[int, str]]:

@@ -6,7 +6,9 @@ Deleted and moved text, comments, headers and footers are left out.
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from xml.etree.ElementTree import ParseError, XMLParser
 from zipfile import BadZipFile, ZipFile
 
@@ -28,23 +30,36 @@ MARKDOWN_MARK = re.compile(r"#{1,6}(?:\s|$)|```|~~~")
 
 def word_to_markdown(path: Path) -> str:
     """The text of a .docx. InputError if it is not one, declares a DTD, or is too large once decompressed."""
-    check_size(path)
-    try:
-        with ZipFile(path) as archive:
-            styles, notes, names = _Styles(), _Notes(), archive.namelist()
-            for name, target in (("styles", styles), *((f"{note}s", notes) for note in NOTES)):
-                if f"word/{name}.xml" in names:
-                    _parse(path, archive, f"word/{name}.xml", target)
-            body = _Body(styles.levels(), notes.text_by_note)
-            _parse(path, archive, "word/document.xml", body)
-    except KeyError:
-        raise InputError(f"{path}: not a Word document (no word/document.xml); save it again as .docx") from None
-    except (BadZipFile, ParseError, NotImplementedError, EOFError, zlib.error, RuntimeError) as error:
-        raise InputError(f"{path}: not a readable Word document ({error}); save it again as .docx") from None
+    with document_archive(path, "Word document", "word/document.xml") as archive:
+        styles, notes, names = _Styles(), _Notes(), archive.namelist()
+        for name, target in (("styles", styles), *((f"{note}s", notes) for note in NOTES)):
+            if f"word/{name}.xml" in names:
+                parse_member(path, archive, f"word/{name}.xml", target)
+        body = _Body(styles.levels(), notes.text_by_note)
+        parse_member(path, archive, "word/document.xml", body)
     return "\n\n".join(body.blocks)
 
 
-def _parse(path: Path, archive: ZipFile, name: str, target: "_Target") -> None:
+@contextmanager
+def document_archive(path: Path, kind: str, main: str) -> Iterator[ZipFile]:
+    """The archive that a document is. kind: its name in errors. main: the member with the text. InputError, also for
+    errors of reading the members inside the block."""
+    check_size(path)
+    try:
+        with ZipFile(path) as archive:
+            archive.getinfo(main)
+            yield archive
+    except KeyError:
+        raise InputError(
+            f"{path}: not a {kind} (no {main}, or a member that it names); save it again as {path.suffix}"
+        ) from None
+    except (BadZipFile, ParseError, NotImplementedError, EOFError, zlib.error, RuntimeError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InputError(f"{path}: not a readable {kind} ({reason}); save it again as {path.suffix}") from None
+
+
+def parse_member(path: Path, archive: ZipFile, name: str, target: "XmlTarget") -> Any:
+    """The result of a target for a member of a document. InputError if it is too large, or declares a DTD."""
     member = archive.getinfo(name)
     if member.file_size > LARGEST_MEMBER or member.file_size > (1 << 20) + LARGEST_RATIO * member.compress_size:
         raise InputError(
@@ -56,27 +71,27 @@ def _parse(path: Path, archive: ZipFile, name: str, target: "_Target") -> None:
     with archive.open(member) as file:  # yields at most `file_size` bytes, whatever the compressed data holds
         while block := file.read(BLOCK):
             parser.feed(block)
-    parser.close()
+    return parser.close()
 
 
-class _Target:
+class XmlTarget:
     """Callbacks of the XML parser. A DTD is refused, as its entities may grow without bound."""
 
     path: Path
 
-    def start(self, tag: str, attributes: dict[str, str]) -> None: ...
+    def start(self, tag: str, attributes: dict[str, str]) -> Any: ...
 
-    def end(self, tag: str) -> None: ...
+    def end(self, tag: str) -> Any: ...
 
-    def data(self, text: str) -> None: ...
+    def data(self, text: str) -> Any: ...
 
     def doctype(self, name: str, public_id: str | None, system_id: str | None) -> None:
-        raise InputError(f"{self.path}: declares a document type, which a Word document does not; save it again")
+        raise InputError(f"{self.path}: declares a document type, which such a document does not; save it again")
 
-    def close(self) -> None: ...
+    def close(self) -> Any: ...
 
 
-class _Styles(_Target):
+class _Styles(XmlTarget):
     """The styles of paragraphs: which are headings, by name, outline level, or the style they are based on."""
 
     def __init__(self) -> None:
@@ -108,7 +123,7 @@ class _Styles(_Target):
         return 0
 
 
-class _Body(_Target):
+class _Body(XmlTarget):
     """The blocks of a document. Paragraphs and tables may be nested, as in text boxes."""
 
     def __init__(self, level_by_style: dict[str, int], text_by_note: dict[tuple[str, str], str]) -> None:
@@ -180,7 +195,7 @@ class _Body(_Target):
         elif text and self.level:
             self.blocks.append(f"{'#' * self.level} {' '.join(text.split())}")
         elif text:
-            self.blocks.append("\n".join(_lines(text)))
+            self.blocks.append("\n".join(escaped_lines(text)))
         if not self.cells:
             self.blocks += self.notes
             self.notes = []
@@ -204,7 +219,8 @@ class _Notes(_Body):
             self.text_by_note[self.note] = "\n".join(self.blocks)
 
 
-def _lines(text: str) -> Iterator[str]:
+def escaped_lines(text: str) -> Iterator[str]:
+    """The lines that are not empty, which no reader of Markdown takes for a heading or a fence."""
     return (f"\\{line}" if MARKDOWN_MARK.match(line) else line for line in text.split("\n") if line.strip())
 
 

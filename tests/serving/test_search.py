@@ -61,8 +61,8 @@ def test_options(client):
 @pytest.mark.parametrize(
     "body",
     [{}, {"query": 3}, {"query": " "}, {"query": "x" * 3000}, {"query": "x", "top": 0}, {"query": "x", "top": 1000},
-     {"query": "x", "how": "magic"}, {"query": "x", "filter": "year >"}, {"query": "x", "filter": 3}, {"query": "x", "filter": "yer > 3"},
-     {"query": "x", "glob": []}],
+     {"query": "x", "how": "magic"}, {"query": "x", "filter": "year >"}, {"query": "x", "filter": 3},
+     {"query": "x", "filter": "yer > 3"}, {"query": "x", "glob": []}],
 )  # fmt: skip
 def test_wrong_bodies_are_one_line(client, body):
     reply = client.post("/search", body)
