@@ -5,8 +5,7 @@ from email.message import EmailMessage
 from typing import Any
 
 from bothways.search.html_pages import decode_html, html_to_markdown
-from bothways.search.plain_text import Value
-from bothways.search.word_documents import MARKDOWN_MARK
+from bothways.search.plain_text import Value, escaped
 
 FIELDS = ("subject", "from", "to", "date")
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)  # what the parser of headers raises
@@ -21,10 +20,7 @@ def email_to_markdown(content: bytes) -> tuple[str, dict[str, Value]]:
     text = ""
     if body is not None and isinstance(payload := body.get_payload(decode=True), bytes):
         text = decode_html(payload, body.get_content_charset()).replace("\r\n", "\n")
-        if body.get_content_subtype() == "html":
-            text, _ = html_to_markdown(text)
-        else:
-            text = "\n".join(f"\\{line}" if MARKDOWN_MARK.match(line) else line for line in text.split("\n"))
+        text = html_to_markdown(text)[0] if body.get_content_subtype() == "html" else escaped(text)
     subject = f"# {fields['subject']}" if "subject" in fields else ""
     return "\n\n".join(filter(None, (subject, text.strip()))), {**fields}
 

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 
-from bothways.search.plain_text import fenced
+from bothways.search.plain_text import escaped, fenced
 from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding
 
 CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
@@ -32,7 +32,6 @@ WRONG_SECTION = re.compile(
     r"<!\[(?!(?:CDATA|if|else|endif)(?![-_.a-z0-9]))", re.IGNORECASE
 )  # on which html.parser fails
 COMMENT_END = "<hr>-->"
-MARKDOWN_MARK = re.compile(r"#{1,6}(?:\s|$)|```|~~~")
 
 
 def decode_html(content: bytes, encoding: str | None = None) -> str:
@@ -59,7 +58,7 @@ def html_to_markdown(page: str) -> tuple[str, str]:
         parser.feed(COMMENT_END)
     parser.close()
     parser.end_block()
-    if parser.blocks[-1:] == [("-->", False)]:  # it was no comment, but in a script
+    if parser.blocks and parser.blocks[-1][0] == "-->":  # it was no comment, but in a script
         parser.blocks.pop()
     every = [block for block, _ in parser.blocks]
     blocks = [block for block, is_around in parser.blocks if not is_around] or every
@@ -133,7 +132,7 @@ class _PageParser(HTMLParser):
         elif self.num_open["pre"]:
             lines = fenced(lines)
         else:
-            lines = [f"\\{line}" if MARKDOWN_MARK.match(line) else line for line in lines if line]
+            lines = [escaped(line) for line in lines if line]
         self.blocks.append(("\n".join(lines), self.around_from >= 0))
 
     def _is_around(self, tag: str, attributes: dict[str, str | None]) -> bool:

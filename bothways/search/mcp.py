@@ -6,6 +6,7 @@ hand: the protocol's own package would bring a web server and 20 more packages.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -120,7 +121,7 @@ class _Session:
         if method == "ping":
             return {}
         if method == "tools/list":
-            return {"tools": [_with_columns(SEARCH_TOOL, self.store.columns()), READ_TOOL]}
+            return {"tools": [_search_tool(self.store.columns()), READ_TOOL]}
         if method == "tools/call":
             return self._call(params)
         raise _Refused(NO_METHOD, f"no method {shorten(method)}")
@@ -182,12 +183,11 @@ def _value(name: str, value: Any, expected: Mapping[str, Any]) -> Any:
     raise _Refused(INVALID_PARAMS, f"argument {name} ({shorten(value)}) must be {wanted}")
 
 
-def _with_columns(tool: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    """The tool of search with the names that `filter` may have in its description."""
-    schema, properties = tool["inputSchema"], tool["inputSchema"]["properties"]
-    described = f"{properties['filter']['description']}; the columns of this index: {', '.join(columns)}"
-    condition = {**properties["filter"], "description": described}
-    return {**tool, "inputSchema": {**schema, "properties": {**properties, "filter": condition}}}
+def _search_tool(columns: Sequence[str]) -> dict[str, Any]:
+    """The tool of search, whose description has the names that `filter` may have."""
+    tool = deepcopy(SEARCH_TOOL)
+    tool["inputSchema"]["properties"]["filter"]["description"] += f"; the columns of this index: {', '.join(columns)}"
+    return tool
 
 
 def _search(

@@ -20,6 +20,7 @@ from bothways.text.data.text_files import (
 
 LARGEST_FILE = 1 << 26  # bytes of a file that is read whole, decompressed
 LONGEST_FRONT_MATTER = 200  # lines
+MARKDOWN_MARK = re.compile(r"#{1,6}(?:\s|$)|```|~~~")
 NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 
 MOST_VALUES = 100  # of a list in metadata
@@ -120,6 +121,11 @@ def _simple_values(lines: list[str]) -> Iterator[tuple[str, Value]]:
             yield key.strip(), [*map(read_scalar, items)]
         elif value and value[0] not in "[{|>&*":
             yield key.strip(), read_scalar(value)
+
+
+def escaped(text: str) -> str:
+    """Text whose lines Markdown does not take for headings and fences."""
+    return "\n".join(f"\\{line}" if MARKDOWN_MARK.match(line) else line for line in text.split("\n"))
 
 
 def fenced(lines: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import codecs
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,9 +23,7 @@ from bothways.text.data.text_files import file_type
 
 __all__ = ["LARGEST_FILE", "DocumentKind", "DocumentPart", "document_kind", "read_parts"]
 
-DocumentKind = Literal[
-    "text", "markdown", "html", "pdf", "word", "opendocument", "presentation", "rtf", "email", "notebook", "table"
-]
+DocumentKind = Literal["text", "markdown", "html", "pdf", "office", "rtf", "email", "notebook", "table"]
 TEXT_SUFFIXES = (
     "txt text rst log tex adoc org srt vtt "
     "py pyi c h cc cpp hpp cs java kt scala go rs swift js jsx mjs ts tsx vue php pl rb lua r jl m sh bash zsh "
@@ -39,9 +37,9 @@ KINDS: dict[str, DocumentKind] = {
     ".htm": "html",
     ".xhtml": "html",
     ".pdf": "pdf",
-    ".docx": "word",
-    ".odt": "opendocument",
-    ".pptx": "presentation",
+    ".docx": "office",
+    ".odt": "office",
+    ".pptx": "office",
     ".rtf": "rtf",
     ".eml": "email",
     ".ipynb": "notebook",
@@ -122,6 +120,7 @@ def _sound(value: Any) -> Any:
 
 
 def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[DocumentPart]:
+    parts: Iterable[DocumentPart]
     # Each reader is imported when a file of its kind is read: those of tables take 0.1 s.
     if kind == "text":
         parts = [DocumentPart(read_text_file(path, encoding))]
@@ -135,14 +134,10 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
 
         text, title = html_to_markdown(decode_html(read_whole(path), encoding))
         parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata={"title": title} if title else {})]
-    elif kind == "word":
-        from bothways.search.word_documents import word_to_markdown
+    elif kind == "office":
+        from bothways.search.office_documents import office_pages
 
-        parts = [DocumentPart(word_to_markdown(path), is_markdown=True, first_line=None)]
-    elif kind == "opendocument":
-        from bothways.search.open_documents import open_document_to_markdown
-
-        parts = [DocumentPart(open_document_to_markdown(path), is_markdown=True, first_line=None)]
+        parts = [DocumentPart(text, is_markdown=True, page=page, first_line=None) for page, text in office_pages(path)]
     elif kind == "email":
         from bothways.search.email_messages import email_to_markdown
 
@@ -152,21 +147,13 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
         parts = [DocumentPart(notebook_to_markdown(path), is_markdown=True, first_line=None)]
     elif kind == "rtf":
         parts = [DocumentPart(_rtf_text(path), first_line=None)]
-    elif kind == "presentation":
-        from bothways.search.open_documents import slides
-
-        parts = [DocumentPart(text, is_markdown=True, page=page, first_line=None) for page, text in slides(path)]
     elif kind == "pdf":
-        yield from (DocumentPart(text, page=page, first_line=None) for page, text in pdf_pages(path))
-        return
+        parts = (DocumentPart(text, page=page, first_line=None) for page, text in pdf_pages(path))
     else:
         from bothways.search.table_rows import table_rows
 
         rows = table_rows(path, encoding)
-        yield from (
-            DocumentPart(text, first_line=line, metadata=metadata, is_row=True) for text, line, metadata in rows
-        )
-        return
+        parts = (DocumentPart(text, first_line=line, metadata=values, is_row=True) for text, line, values in rows)
     yield from (part for part in parts if part.text and not part.text.isspace())
 
 
