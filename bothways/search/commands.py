@@ -158,10 +158,8 @@ def updated_index(settings: Search) -> Path:
 def summary(result: Indexed) -> str:
     """The result of indexing in one line."""
     counts = {"new": result.new, "changed": result.changed, "deleted": result.deleted, "skipped": len(result.skipped)}
-    changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    done = (
-        f"{result.passages:,} passages of {result.files:,} files in {result.seconds:.1f} s ({changes or 'no changes'})"
-    )
+    changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "no changes"
+    done = f"{result.passages:,} passages of {result.files:,} files in {result.seconds:.1f} s ({changes})"
     return done + unread_summary(result.unread)
 
 

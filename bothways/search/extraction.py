@@ -78,8 +78,7 @@ def extract(
     compute = partial(compute_facts, [*models.open()])
     if workers:
         compute = partial(_compute_in_worker, models, max(1, num_cores() // workers))
-    database = open_state(state, models.fingerprint())
-    skipped = Counter[str]()
+    database, skipped = open_state(state, models.fingerprint()), Counter[str]()
     try:
         files = [document for folder in folders for document in find_documents([folder], glob=glob, skipped=skipped)]
         files = [*{document.path.resolve(): document for document in files}.values()]

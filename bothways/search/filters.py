@@ -88,7 +88,7 @@ class _Parser:
             return self.comparison(column, operator, value)
         self.names.append(name)
         self.values.append(name)
-        is_negative = (operator == "IS NOT") != (value is None and operator in ("IS", "IS NOT"))
+        is_negative = operator == ("IS" if value is None else "IS NOT")
         sign = "IS NOT" if value is None else "IS"
         compared = self.comparison(column, sign if operator in ("IS", "IS NOT") else operator, value)
         return f"{'NOT ' * is_negative}EXISTS ({VALUES} AND {compared})"

@@ -32,8 +32,7 @@ SETTLED = 2e9  # nanoseconds after which a file that changes surely has another 
 @dataclass
 class Indexed:
     """Result of indexing. new, changed, deleted, unchanged: numbers of files. skipped: {file: reason} of files that
-    cannot be read. unread: {type: number} of documents of types without a reader. passages, files: of the whole store.
-    """
+    cannot be read. unread: {type: number} of documents of types without a reader. passages, files: in all."""
 
     store: Path
     new: int = 0

@@ -31,10 +31,7 @@ SEARCH_TOOL: dict[str, Any] = {
             "top": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "default": 5},
             "how": {"type": "string", "enum": ["hybrid", "words", "vectors"], "default": "hybrid"},
             "glob": {"type": "string", "description": "Only files whose path matches, such as *.md"},
-            "filter": {
-                "type": "string",
-                "description": "A condition on metadata, such as year > 2010 and by = 'Smith'",
-            },
+            "filter": {"type": "string", "description": "A condition on metadata, such as year > 2010"},
         },
         "required": ["query"],
     },

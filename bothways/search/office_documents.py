@@ -32,7 +32,7 @@ SIGNS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"
 NOTES = ("footnote", "endnote")
 BESIDE = {"p", "tbl", "note", "frame", "custom-shape"}  # within a paragraph, after which they are read
 TABLES, ROWS, CELLS = {"table", "tbl"}, {"table-row", "tr"}, {"table-cell", "tc"}
-NO_TEXT = {"dt", "ftr", "hdr", "sldNum", "sldImg"}  # placeholders of a slide
+NO_TEXT, TITLES = {"dt", "ftr", "hdr", "sldNum", "sldImg"}, {"title", "ctrTitle"}  # placeholders of a slide
 HEADING_STYLE = re.compile(r"heading ([1-6])$", re.IGNORECASE)
 WHITE_SPACE = re.compile("[ \t\r\n]+")
 
@@ -123,8 +123,7 @@ def _relations(path: Path, archive: ZipFile, name: str) -> list[tuple[str, str, 
 
 def _heading_levels(styles: Element) -> dict[str, int]:
     """The level of each style of headings, by name, outline level, or the style it is based on."""
-    level_by_style: dict[str, int] = {}
-    base_by_style: dict[str, str] = {}
+    level_by_style, base_by_style = dict[str, int](), dict[str, str]()
     for style in _named(styles, "style"):
         key = _attribute(style, "styleId")
         for one in style.iter():
@@ -180,15 +179,11 @@ class _Reader:
     def paragraph(self, element: Element) -> Iterator[str]:
         beside: list[Element] = []
         text = "".join(self.words(element, beside)).strip()
-        level = self.level(element)
-        if text and self.num_tables:
-            yield " ".join(text.split())
+        level = 0 if self.num_tables else self.level(element)
+        if text and (level or self.num_tables):
+            yield " ".join(["#" * level, *text.split()] if level else text.split())
         elif text:
-            yield (
-                f"{'#' * level} {' '.join(text.split())}"
-                if level
-                else escaped("\n".join(filter(str.strip, text.split("\n"))))
-            )
+            yield escaped("\n".join(filter(str.strip, text.split("\n"))))
         yield from self.blocks(beside)
 
     def words(self, element: Element, beside: list[Element]) -> Iterator[str]:
@@ -227,7 +222,7 @@ class _Reader:
         """The text of a shape of a slide; that of its title is a heading."""
         kind = next((one.get("type", "") for one in _named(shape, "ph")), "")
         blocks = [] if kind in NO_TEXT else [*self.blocks(shape)]
-        yield from [f"# {' '.join(' '.join(blocks).split())}"] if blocks and "itle" in kind[-5:] else blocks
+        yield from [f"# {' '.join(' '.join(blocks).split())}"] if blocks and kind in TITLES else blocks
 
 
 def _nearest(element: Element, names: set[str]) -> Iterator[Element]:
@@ -237,7 +232,7 @@ def _nearest(element: Element, names: set[str]) -> Iterator[Element]:
 
 
 def _is_hidden(run: Element) -> bool:
-    marks = [one for one in _properties(run, "rPr") if _local(one) == "vanish"] if _local(run) == "r" else []
+    marks = (one for one in _properties(run, "rPr") if _local(one) == "vanish")
     return any(_attribute(one, "val") not in ("0", "false", "off") for one in marks)
 
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from bothways.errors import InputError, MissingFile, flag, needs_package, shorten
 from bothways.io import SURROGATES
 from bothways.search.plain_text import (
-    LARGEST_FILE,
     Value,
     check_regular_file,
     check_size,
@@ -21,13 +20,13 @@ from bothways.search.plain_text import (
 )
 from bothways.text.data.text_files import file_type
 
-__all__ = ["LARGEST_FILE", "DocumentKind", "DocumentPart", "document_kind", "read_parts"]
+__all__ = ["DocumentKind", "DocumentPart", "document_kind", "read_parts"]
 
 DocumentKind = Literal["text", "markdown", "html", "pdf", "office", "rtf", "email", "notebook", "table"]
 TEXT_SUFFIXES = (
-    "txt text rst log tex adoc org srt vtt "
-    "py pyi c h cc cpp hpp cs java kt scala go rs swift js jsx mjs ts tsx vue php pl rb lua r jl m sh bash zsh "
-    "fish ps1 bat sql css scss toml yaml yml json ini cfg conf env properties xml gradle cmake mk proto graphql tf"
+    "txt text rst log tex adoc org srt vtt py pyi c h cc cpp hpp cs java kt scala go rs swift js jsx mjs ts tsx vue "
+    "php pl rb lua r jl m sh bash zsh fish ps1 bat sql css scss toml yaml yml json ini cfg conf env properties xml "
+    "gradle cmake mk proto graphql tf"
 ).split()
 KINDS: dict[str, DocumentKind] = {
     **{f".{suffix}": "text" for suffix in TEXT_SUFFIXES},

@@ -37,7 +37,6 @@ FILES = "files JOIN roots ON roots.id = files.root"
 METADATA = "passages, json_each(passages.metadata)"
 LOCATED = "CASE files.path WHEN '' THEN roots.path ELSE rtrim(roots.path, '/') || '/' || files.path END"
 VALUE = np.dtype("<f4")
-MOST_COLUMNS = 100  # names of columns that are listed
 
 
 @dataclass(frozen=True)
@@ -135,8 +134,7 @@ class Store:
         how: by words (BM25), by vectors (cosine), or by both. vectors: opens the model of a space by its name; None: as
         when indexing. fast: search the encoder's vectors by a static vector of the query, without the encoder. globs:
         only files whose path, relative to the indexed folder, matches one; with ! in front: none that matches.
-        condition: a filter of metadata, such as "year > 2010". InputError if the index was made with another model, or
-        no file has a column of the condition.
+        condition: a filter of metadata, such as "year > 2010". InputError for another model, or a column in no file.
         """
         if how not in ("hybrid", "words", "vectors"):
             raise InputError(f"how ({how!r}) must be hybrid, words or vectors")
@@ -209,7 +207,7 @@ class Store:
             return self._columns()
 
     def _columns(self) -> list[str]:
-        rows = self.database.execute(f"SELECT DISTINCT key FROM {METADATA} LIMIT {MOST_COLUMNS}")
+        rows = self.database.execute(f"SELECT DISTINCT key FROM {METADATA} LIMIT 100")
         return [*COLUMNS, *sorted(name for (name,) in rows)]
 
     def _check_columns(self, names: Sequence[str], where: str) -> None:
