@@ -12,6 +12,7 @@ import pytest
 from bothways.search.indexing import index
 from bothways.search.mcp import answer_messages
 from bothways.search.store import Store
+from tests.search.test_documents import odt, pptx, shape
 from tests.search.test_readers import docx, pdf
 
 
@@ -203,6 +204,8 @@ def files_of_all_readers(tmp_path_factory):
         "code.py": "\n".join(WORDS.split()),
         "front.md": f"---\ntitle: fees\n---\n\n# Fees\n\n{WORDS}\n\n{WORDS}",
         "page.html": f"<h1>Fees</h1><p>{WORDS}</p><p>{WORDS}</p>",
+        "mail.eml": f"Subject: fee\n\n{WORDS}",
+        "notebook.ipynb": json.dumps({"cells": [{"cell_type": "code", "source": WORDS}] * 2}),
         "rows.csv": f'title,text\n"A\nfee","{WORDS}"\nB,{WORDS}\n',
         "rows.tsv": f"text\tyear\n{WORDS}\t1\nfee\t2\n",
         "rows.jsonl": f"{LONG_ROW}\n" * 5,
@@ -210,6 +213,8 @@ def files_of_all_readers(tmp_path_factory):
     for name, content in contents.items():
         (folder / name).write_text(content)
     (folder / "pages.pdf").write_bytes(pdf(WORDS, WORDS))
+    odt(folder / "text.odt", f"<text:p>{WORDS}</text:p>" * 2)
+    pptx(folder / "slides.pptx", shape(WORDS), shape(WORDS))
     docx(folder / "word.docx", f"<w:p><w:r><w:t>{WORDS}</w:t></w:r></w:p>" * 2)
     pyarrow.parquet.write_table(pyarrow.table({"title": ["a", "b"], "text": [WORDS, WORDS]}), folder / "rows.parquet")
     index([folder], folder / "store", static_model="bothways-en-static", encoder=None)
