@@ -47,12 +47,12 @@ def office_pages(path: Path) -> Iterator[tuple[int | None, str]]:
         if kind == ".pptx":
             yield from _slides(path, archive)
             return
-        reader = _Blocks(is_mixed=kind == ".odt")
+        reader = _BlockReader(is_mixed=kind == ".odt")
         if kind == ".docx":
             reader.level_by_style = _heading_levels(_tree(path, archive, "word/styles.xml"))
             for note in NOTES:
                 for one in _named(_tree(path, archive, f"word/{note}s.xml"), note):
-                    reader.text_by_note[note, _attribute(one, "id")] = "\n".join(_Blocks().blocks(one))
+                    reader.text_by_note[note, _attribute(one, "id")] = "\n".join(_BlockReader().blocks(one))
         body = _named(_tree(path, archive, KINDS[kind][1]), "body")
         yield None, "\n\n".join(reader.blocks(body))
 
@@ -63,7 +63,7 @@ def _slides(path: Path, archive: ZipFile) -> Iterator[tuple[int, str]]:
     for number, slide in enumerate(_named(_tree(path, archive, main), "sldId"), 1):
         name = names.get(next((value for key, value in slide.items() if key.endswith("}id")), ""), "")
         notes = [target for _, kind, target in _relations(path, archive, name) if kind.endswith("/notesSlide")]
-        yield number, "\n\n".join(_Blocks().blocks(_tree(path, archive, one) for one in (name, *notes)))
+        yield number, "\n\n".join(_BlockReader().blocks(_tree(path, archive, one) for one in (name, *notes)))
 
 
 # --- archives and their XML -------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def _heading_levels(styles: Element) -> dict[str, int]:
 
 
 @dataclass
-class _Blocks:
+class _BlockReader:
     """Reads blocks from elements. is_mixed: text stands in any element, as in OpenDocument, not only in `t`."""
 
     is_mixed: bool = False
