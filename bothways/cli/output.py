@@ -246,12 +246,14 @@ def index(settings: "Index", result: "Indexed") -> None:
 
 
 def extract(settings: "Extract", result: "Extracted") -> None:
+    from bothways.search.commands import unread_summary
+
     if settings.json:
         print_json({**vars(result), "out": str(result.out)})
         return
     skipped = f"; {format_count(len(result.skipped), 'file')} skipped" if result.skipped else ""
     files, facts = format_count(result.files, "file"), format_count(result.facts, "fact")
-    print_lines(f"{facts} of {files} in {result.out}{skipped}")
+    print_lines(f"{facts} of {files} in {result.out}{skipped}{unread_summary(result.unread)}")
     print_lines(*(f"{count:8,}  {name:12} {group}" for name, group, count in result.common))
 
 

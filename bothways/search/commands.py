@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from hashlib import blake2b
@@ -165,10 +165,14 @@ def updated_index(settings: Search) -> Path:
 def summary(result: Indexed) -> str:
     """The result of indexing in one line."""
     counts = {"new": result.new, "changed": result.changed, "deleted": result.deleted, "skipped": len(result.skipped)}
-    changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    return (
-        f"{result.passages:,} passages of {result.files:,} files in {result.seconds:.1f} s ({changes or 'no changes'})"
-    )
+    changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "no changes"
+    done = f"{result.passages:,} passages of {result.files:,} files in {result.seconds:.1f} s ({changes})"
+    return done + unread_summary(result.unread)
+
+
+def unread_summary(unread: Mapping[str, int]) -> str:
+    """The end of a line on the documents without a reader."""
+    return f"; not read: {', '.join(f'{count:,} {kind}' for kind, count in unread.items())}" if unread else ""
 
 
 def rerank(query: str, hits: Sequence[Hit], model: "Predictor") -> list[Hit]:

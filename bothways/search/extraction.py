@@ -13,7 +13,7 @@ import sqlite3
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain, islice
@@ -26,7 +26,7 @@ from bothways.io import SURROGATES, fsync, full_disk_named, to_json
 from bothways.log import ProgressBar, escape_controls, logger
 from bothways.model.checkpoint import hub
 from bothways.search.database import from_stored, to_stored
-from bothways.search.folder import FoundFile, find_documents
+from bothways.search.folder import FoundFile, find_documents, unread_documents
 from bothways.search.indexing import file_digest
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
@@ -50,13 +50,14 @@ Fact = dict[str, Any]
 
 @dataclass(frozen=True)
 class Extracted:
-    """Result of an extraction. facts: number of rows. skipped: {file: reason}. common: the most frequent groups of
-    entities, as (name, group, count)."""
+    """Result of an extraction. facts: number of rows. skipped: {file: reason}. unread: {type: number} of documents
+    without a reader. common: the most frequent groups of entities, as (name, group, count)."""
 
     out: Path
     files: int
     facts: int
     skipped: dict[str, str] = field(default_factory=dict)
+    unread: dict[str, int] = field(default_factory=dict)
     common: list[tuple[str, str, int]] = field(default_factory=list)
 
 
@@ -77,9 +78,9 @@ def extract(
     compute = partial(compute_facts, [*models.open()])
     if workers:
         compute = partial(_compute_in_worker, models, max(1, num_cores() // workers))
-    database = open_state(state, models.fingerprint())
+    database, skipped = open_state(state, models.fingerprint()), Counter[str]()
     try:
-        files = [document for folder in folders for document in find_documents([folder], glob=glob)]
+        files = [document for folder in folders for document in find_documents([folder], glob=glob, skipped=skipped)]
         files = [*{document.path.resolve(): document for document in files}.values()]
         with Readers() as readers, ProgressBar("extracting", len(files)) as bar:
             done, read = 0, (read_batch(batch, readers, database) for batch in batches(files))
@@ -91,7 +92,7 @@ def extract(
     finally:
         database.close()
     state.unlink()
-    return result
+    return replace(result, unread=unread_documents(skipped))
 
 
 def check_target(out: Path, state: Path, *, resume: bool) -> None:
@@ -291,7 +292,7 @@ def write_table(out: Path, files: Sequence[FoundFile], database: sqlite3.Connect
         os.replace(temporary, out)
     counts = Counter((row["name"], row["group"]) for row in rows if row["kind"] == "entity")
     common = [(name, group, count) for (name, group), count in counts.most_common(COMMON)]
-    return Extracted(out, len(files) - len(skipped), len(rows), skipped, common)
+    return Extracted(out, len(files) - len(skipped), len(rows), skipped, common=common)
 
 
 def write_rows(rows: Sequence[Fact], path: Path, kind: str) -> None:

@@ -2,7 +2,8 @@
 
 Names are columns of tables and keys of front matter, in quotes if they are not one word; `path`, `page` and `heading`
 are those of the passage. A value is compared with a number if it reads as one ("01234", "1.10" too), and with a text as
-it is written. Names and values are never part of the SQL, so a filter from a stranger can only compare.
+it is written. Of a list one value has to match; != is true if none is equal. Names and values are never part of the
+SQL, so a filter from a stranger can only compare.
 """
 
 import re
@@ -17,7 +18,11 @@ TOKEN = re.compile(
     r"\s*(?:(?P<number>-?\d+(?:\.\d+)?(?![\w.-]))|(?P<text>'(?:[^']|'')*'|\"[^\"]*\")|"
     r"(?P<operator><=|>=|!=|<>|==|=|<|>|\(|\))|(?P<name>[^\W\d][\w.-]*))"
 )
-METADATA = "(SELECT value FROM json_each(passages.metadata) WHERE key = ?)"
+VALUE = "CASE field.type WHEN 'array' THEN one.value ELSE field.value END"
+VALUES = (  # those of a name in the metadata, each of a list; '[0]' makes one row of what is no list
+    "SELECT 1 FROM json_each(passages.metadata) AS field JOIN json_each(CASE field.type WHEN 'array' THEN field.value "
+    "ELSE '[0]' END) AS one WHERE field.key = ?"
+)
 OPERATORS = {"=": "IS", "==": "IS", "!=": "IS NOT", "<>": "IS NOT", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 FILE_NAME = "replace(roots.path, rtrim(roots.path, replace(roots.path, '/', '')), '')"
 PATH = f"CASE files.path WHEN '' THEN {FILE_NAME} ELSE files.path END"  # "": the root is the file
@@ -37,6 +42,7 @@ class _Parser:
     text: str
     tokens: list[tuple[str, str]] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     depth: int = 0
 
     def parse(self) -> str:
@@ -75,16 +81,25 @@ class _Parser:
             if not self.take(")"):
                 raise self.error("a closing parenthesis is missing")
             return sql
-        column, names = self.column()
+        column, name = self.column()
         operator = "LIKE" if self.take("like") else self.operator()
         value = self.value()
+        if name is None:
+            return self.comparison(column, operator, value)
+        self.names.append(name)
+        self.values.append(name)
+        is_negative = operator == ("IS" if value is None else "IS NOT")
+        sign = "IS NOT" if value is None else "IS"
+        compared = self.comparison(column, sign if operator in ("IS", "IS NOT") else operator, value)
+        return f"{'NOT ' * is_negative}EXISTS ({VALUES} AND {compared})"
+
+    def comparison(self, column: str, operator: str, value: Any) -> str:
+        """The SQL that compares an expression with a value, which becomes a parameter."""
+        self.values.append(value)
         if isinstance(value, str):
-            self.values += [*names, value]
             return f"CAST({column} AS TEXT) {operator} ?"
         if operator in ("IS", "IS NOT") or value is None:
-            self.values += [*names, value]
             return f"{column} {operator} {'?' if value is None else NUMBER}"
-        self.values += [*names, value, *names]
         return f"({column} {operator} {NUMBER} AND {column} <= {LARGEST})"
 
     @contextmanager
@@ -95,14 +110,14 @@ class _Parser:
         yield
         self.depth -= 1
 
-    def column(self) -> tuple[str, list[str]]:
-        """The SQL expression for a name, and its parameters."""
+    def column(self) -> tuple[str, str | None]:
+        """The SQL expression for a name, and the name if it is one of the metadata."""
         kind, name = self.next("a name")
         if kind == "name" and name in COLUMNS:
-            return COLUMNS[name], []
+            return COLUMNS[name], None
         if kind not in ("name", "text"):
             raise self.error(f"expected a name before a comparison, not {name}")
-        return METADATA, [name if kind == "name" else self.unquoted(name)]
+        return VALUE, name if kind == "name" else self.unquoted(name)
 
     def operator(self) -> str:
         _, sign = self.next("a comparison")
@@ -141,7 +156,8 @@ class _Parser:
         return InputError(f"filter ({shorten(self.text)}): {reason}; write it as {EXAMPLE}")
 
 
-def parse_filter(text: str) -> tuple[str, list[Any]]:
-    """The SQL condition on `passages` and `files` of a filter, and its parameters. InputError if it is malformed."""
+def parse_filter(text: str) -> tuple[str, list[Any], list[str]]:
+    """The SQL condition on `passages` and `files` of a filter, its parameters, and the names of metadata in it.
+    InputError if it is malformed."""
     parser = _Parser(text)
-    return parser.parse(), parser.values
+    return parser.parse(), parser.values, parser.names

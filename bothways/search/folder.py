@@ -18,7 +18,7 @@ from bothways.search.ignore_files import (
     ignore_files_above,
     is_ignored,
 )
-from bothways.search.readers import document_kind
+from bothways.search.readers import UNREAD_DOCUMENTS, document_kind
 from bothways.text.data.text_files import is_compressed
 
 Identity = tuple[int, int] | str  # device and inode, or a URL
@@ -68,6 +68,12 @@ def find_documents(
             logger.warning(f"{root}: no document (left out: {counts}); name a file or another folder")
     for root_files in files:
         yield from sorted(root_files, key=lambda file: file.relative.split("/"))
+
+
+def unread_documents(skipped: Counter[str]) -> dict[str, int]:
+    """The numbers of skipped files by type, of documents of types without a reader."""
+    types = {reason.removeprefix("of type "): count for reason, count in sorted(skipped.items())}
+    return {suffix: count for suffix, count in types.items() if suffix in UNREAD_DOCUMENTS}
 
 
 @dataclass(frozen=True)

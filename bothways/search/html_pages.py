@@ -1,10 +1,14 @@
-"""HTML pages as Markdown: title, headings and blocks, without scripts, styles and hidden content."""
+"""HTML pages as Markdown: title, headings and blocks, without scripts, hidden content, menus, headers and footers.
+
+These are found by their elements and their role (WAI-ARIA 1.2). A page that has no other text is read whole.
+"""
 
 import codecs
 import re
 from collections import Counter
 from html.parser import HTMLParser
 
+from bothways.search.plain_text import escaped, fenced
 from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding
 
 CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
@@ -19,12 +23,15 @@ PARAGRAPHS = set(
     "hr html legend main nav ol p pre section summary table ul".split()
 )
 REPEATED = {"p", "li", "dd", "dt", "td", "th", "tr", "option"}  # the next one ends it, without an end tag
+ROLES = {"nav": "navigation", "aside": "complementary", "footer": "contentinfo", "dialog": "dialog", "search": "search"}
+SURROUNDINGS = {*ROLES.values(), "banner", "alertdialog", "menu", "menubar", "toolbar"}  # roles of what is not the text
+CONTENT = ("article", "main", "section", "blockquote")  # whose headers are part of the text
+COOKIE_BANNER = re.compile(r"(cookies?|consent|privacy) (banner|bar|consent|notice|dialog)", re.IGNORECASE)
 HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 WRONG_SECTION = re.compile(
     r"<!\[(?!(?:CDATA|if|else|endif)(?![-_.a-z0-9]))", re.IGNORECASE
 )  # on which html.parser fails
 COMMENT_END = "<hr>-->"
-MARKDOWN_MARK = re.compile(r"#{1,6}(?:\s|$)|```|~~~")
 
 
 def decode_html(content: bytes, encoding: str | None = None) -> str:
@@ -51,10 +58,13 @@ def html_to_markdown(page: str) -> tuple[str, str]:
         parser.feed(COMMENT_END)
     parser.close()
     parser.end_block()
-    if parser.blocks[-1:] == ["-->"]:  # it was no comment, but in a script
+    if parser.blocks and parser.blocks[-1][0] == "-->":  # it was no comment, but in a script
         parser.blocks.pop()
+    every = [block for block, _ in parser.blocks]
+    blocks = [block for block, is_around in parser.blocks if not is_around] or every
+    first_heading = next((block[2:] for block in every if block.startswith("# ")), "")  # perhaps in the header
     title = " ".join("".join(parser.title).split())
-    blocks = parser.blocks
+    title = title or ("" if any(block.startswith("# ") for block in blocks) else first_heading)
     if title and f"# {title}" not in blocks:
         blocks = [f"# {title}", *blocks]
     return "\n\n".join(blocks), title
@@ -65,13 +75,14 @@ class _PageParser(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.blocks: list[str] = []
+        self.blocks: list[tuple[str, bool]] = []  # with whether the block is around the text
         self.title: list[str] = []
         self.lines: list[str] = []  # finished lines of the current block
         self.words: list[str] = []  # parts of the current line
         self.open: list[str] = []  # elements
         self.num_open = Counter[str]()
         self.hidden_from = -1  # the depth of the element that hides the text; -1: it is shown
+        self.around_from = -1  # likewise of one that is around the text
         self.level = 0  # of the heading
         self.in_title = False
 
@@ -89,6 +100,9 @@ class _PageParser(HTMLParser):
             self._break(tag)
             if tag in DROPPED or _is_hidden(dict(attributes)):
                 self.hidden_from = len(self.open)
+            elif self.around_from < 0 and self._is_around(tag, dict(attributes)):
+                self.end_block()
+                self.around_from = len(self.open)
         self.in_title = self.in_title or (tag == "title" and not self.num_open["svg"])
         self.level = HEADINGS.get(tag, self.level)
 
@@ -116,13 +130,19 @@ class _PageParser(HTMLParser):
         if self.level:
             lines = [f"{'#' * self.level} {' '.join(filter(None, lines))}"]
         elif self.num_open["pre"]:
-            fence = "```"
-            while any(line.lstrip().startswith(fence) for line in lines):
-                fence += "`"
-            lines = [fence, *lines, fence]
+            lines = fenced(lines)
         else:
-            lines = [f"\\{line}" if MARKDOWN_MARK.match(line) else line for line in lines if line]
-        self.blocks.append("\n".join(lines))
+            lines = [escaped(line) for line in lines if line]
+        self.blocks.append(("\n".join(lines), self.around_from >= 0))
+
+    def _is_around(self, tag: str, attributes: dict[str, str | None]) -> bool:
+        """Whether an element is a menu, a header, a footer or the like."""
+        is_header = tag == "header" and not any(self.num_open[name] for name in CONTENT)
+        role = attributes.get("role") or ("banner" if is_header else ROLES.get(tag, ""))
+        if tag == "footer" and self.num_open["blockquote"]:  # its source
+            return False
+        label = (attributes.get("aria-label") or "").replace("-", " ")
+        return role.lower().strip() in SURROUNDINGS or bool(COOKIE_BANNER.search(label))
 
     def _pop_to(self, tag: str) -> None:
         while self.num_open[tag]:
@@ -135,6 +155,9 @@ class _PageParser(HTMLParser):
             self._break(tag, is_end=True)
         if self.hidden_from == len(self.open):
             self.hidden_from = -1
+        if self.around_from == len(self.open):
+            self.end_block()
+            self.around_from = -1
         self.open.pop()
         self.num_open[tag] -= 1
         self.in_title = self.in_title and tag != "title"

@@ -5,6 +5,7 @@ Words and static vectors come first, so that one can search soon; the vectors of
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -14,7 +15,7 @@ from bothways.cloud import local_file
 from bothways.errors import InputError, flag
 from bothways.log import LINE_EVERY, ProgressBar, logger, show_progress, working
 from bothways.search.database import DATABASE, check_is_store
-from bothways.search.folder import FoundFile, find_documents
+from bothways.search.folder import FoundFile, find_documents, unread_documents
 from bothways.search.passages import split_passages
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
@@ -31,7 +32,7 @@ SETTLED = 2e9  # nanoseconds after which a file that changes surely has another 
 @dataclass
 class Indexed:
     """Result of indexing. new, changed, deleted, unchanged: numbers of files. skipped: {file: reason} of files that
-    cannot be read. passages, files: of the whole store."""
+    cannot be read. unread: {type: number} of documents of types without a reader. passages, files: in all."""
 
     store: Path
     new: int = 0
@@ -39,6 +40,7 @@ class Indexed:
     deleted: int = 0
     unchanged: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
+    unread: dict[str, int] = field(default_factory=dict)
     files: int = 0
     passages: int = 0
     seconds: float = 0.0
@@ -124,9 +126,9 @@ def _find_changes(
     """The files that are new or may have changed: (root, file, its state in the store).
 
     Moves those that belong to another root, and has the batch remove those that are gone."""
-    writer, todo = batch.writer, []
+    writer, todo, skipped = batch.writer, [], Counter[str]()
     roots, known = {folder: writer.root(folder) for folder in folders}, writer.known_files()
-    for document in find_documents(folders, glob=globs, skip=writer.directory):
+    for document in find_documents(folders, glob=globs, skip=writer.directory, skipped=skipped):
         relative = "" if document.path == document.root else document.relative
         root, others = roots[document.root], known.pop(document.path, [])
         same = [one for one in others if one[:2] == (root, relative)] or others[:1]
@@ -142,6 +144,7 @@ def _find_changes(
         result.unchanged += 1
         if state.error:
             result.skipped[str(document.path)] = state.error
+    result.unread = unread_documents(skipped)
     tops = tuple(os.path.join(str(folder), "") for folder in folders)
     for path, gone in known.items():  # files of all other folders too, so not by `path.parents`, which is slow
         is_inside = str(path).startswith(tops)

@@ -5,7 +5,8 @@ hand: the protocol's own package would bring a web server and 20 more packages.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -78,6 +79,7 @@ class _Session:
     """Answers to one client. version: of the protocol, once it is agreed on."""
 
     def __init__(self, store: Store, vectors: Callable[[Space, str], VectorModel]) -> None:
+        self.store = store
         self.tools: dict[Any, Callable[..., dict[str, Any]]] = {
             "search": partial(_search, store, vectors=vectors),
             "read": partial(_read, store),
@@ -123,7 +125,7 @@ class _Session:
         if method == "ping":
             return {}
         if method == "tools/list":
-            return {"tools": [SEARCH_TOOL, READ_TOOL]}
+            return {"tools": [_search_tool(self.store.columns()), READ_TOOL]}
         if method == "tools/call":
             return self._call(params)
         raise _Refused(NO_METHOD, f"no method {shorten(method)}")
@@ -187,6 +189,13 @@ def _value(name: str, value: Any, expected: Mapping[str, Any]) -> Any:
             return value
         wanted = f"an integer from {least} to {most}"
     raise _Refused(INVALID_PARAMS, f"argument {name} ({shorten(value)}) must be {wanted}")
+
+
+def _search_tool(columns: Sequence[str]) -> dict[str, Any]:
+    """The tool of search, whose description has the names that `filter` may have."""
+    tool = deepcopy(SEARCH_TOOL)
+    tool["inputSchema"]["properties"]["filter"]["description"] += f"; the columns of this index: {', '.join(columns)}"
+    return tool
 
 
 def _search(

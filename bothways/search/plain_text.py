@@ -1,9 +1,12 @@
-"""Plain text and Markdown: a file read whole, without binary files, and the front matter of Markdown."""
+"""Plain text, Markdown and notebooks: a file read whole, without binary files, and the front matter of Markdown."""
 
+import json
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from bothways.errors import InputError, MissingFile, flag
 from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding, guess_utf16, has_ascii_newlines
@@ -17,9 +20,15 @@ from bothways.text.data.text_files import (
 
 LARGEST_FILE = 1 << 26  # bytes of a file that is read whole, decompressed
 LONGEST_FRONT_MATTER = 200  # lines
+MARKDOWN_MARK = re.compile(r"#{1,6}(?:\s|$)|```|~~~")
 NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 
+MOST_VALUES = 100  # of a list in metadata
+LIST_ITEM = re.compile("""'[^']*'|"[^"]*"|[^\\s,'"\\[\\]{}&*|>#](?:(?!: )[^,\\[\\]{}])*(?<!\\s)""")
+FLOW_LIST = re.compile(rf"\[\s*(?:{LIST_ITEM.pattern})\s*(?:,\s*(?:{LIST_ITEM.pattern})\s*)*,?\s*\]")
+
 Scalar = str | int | float | bool
+Value = Scalar | list[Scalar]
 
 
 def check_regular_file(path: Path) -> None:
@@ -84,7 +93,7 @@ def read_text_file(path: Path, encoding: str | None) -> str:
     return "\n".join(lines)
 
 
-def split_front_matter(text: str) -> tuple[dict[str, Scalar], str, int]:
+def split_front_matter(text: str) -> tuple[dict[str, Value], str, int]:
     """The `key: value` lines between `---` at the start of a Markdown text, the text after them, and its first line."""
     lines = text.split("\n", LONGEST_FRONT_MATTER)
     if lines[0].rstrip() != "---":
@@ -95,13 +104,52 @@ def split_front_matter(text: str) -> tuple[dict[str, Scalar], str, int]:
     return dict(_simple_values(lines[1:last])), "\n".join(lines[last + 1 :]), last + 2
 
 
-def _simple_values(lines: list[str]) -> Iterator[tuple[str, Scalar]]:
-    """Keys and values of one line each; nested ones and lists are left out."""
-    for line in lines:
+def _simple_values(lines: list[str]) -> Iterator[tuple[str, Value]]:
+    """Keys with their values of one line, or lists of such values; nested ones are left out."""
+    lines = [line.rstrip() for line in lines]
+    for index, line in enumerate(lines, 1):
         key, colon, value = line.partition(":")
         value = value.strip()
-        if colon and value and key.strip() and key[0] not in " \t#-" and value[0] not in "[{|>&*":
+        if not (colon and key.strip()) or key[0] in " \t#-":
+            continue
+        if not value:
+            marked = takewhile(lambda line: line.lstrip().startswith("- "), lines[index:])
+            items = [line.lstrip()[2:].strip() for line in marked]
+        else:
+            items = LIST_ITEM.findall(value[1:-1]) if FLOW_LIST.fullmatch(value) else []
+        if items and all(map(LIST_ITEM.fullmatch, items)) and len(items) <= MOST_VALUES:
+            yield key.strip(), [*map(read_scalar, items)]
+        elif value and value[0] not in "[{|>&*":
             yield key.strip(), read_scalar(value)
+
+
+def escaped(text: str) -> str:
+    """Text whose lines Markdown does not take for headings and fences."""
+    return "\n".join(f"\\{line}" if MARKDOWN_MARK.match(line) else line for line in text.split("\n"))
+
+
+def fenced(lines: Sequence[str]) -> list[str]:
+    """Lines of code between fences of Markdown, longer than those in the code."""
+    fence = "```"
+    while any(line.lstrip().startswith(fence) for line in lines):
+        fence += "`"
+    return [fence, *lines, fence]
+
+
+def notebook_to_markdown(path: Path) -> str:
+    """The cells of a Jupyter notebook, code between fences, without outputs. InputError if it is not one."""
+    try:
+        notebook = json.loads(read_whole(path))
+        blocks = [*map(_cell, notebook["cells"])]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise InputError(f"{path}: not a notebook of version 4 (JSON with cells); save it again in Jupyter") from None
+    return "\n\n".join(filter(str.strip, blocks))
+
+
+def _cell(cell: dict[str, Any]) -> str:
+    source = cell["source"]
+    text = (source if isinstance(source, str) else "".join(source)).strip("\n")
+    return "\n".join(fenced(text.split("\n"))) if text and cell["cell_type"] == "code" else text
 
 
 def read_scalar(value: str) -> Scalar:

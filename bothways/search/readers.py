@@ -1,32 +1,32 @@
-"""Readers of files for search: text, Markdown, HTML, PDF, Word documents and tables, as parts with their text."""
+"""Readers of files for search: text, Markdown, HTML, documents, slides, e-mail and tables, as parts with their text."""
 
 import codecs
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from bothways.errors import InputError, MissingFile, flag, needs_package
+from bothways.errors import InputError, MissingFile, flag, needs_package, shorten
 from bothways.io import SURROGATES
 from bothways.search.plain_text import (
-    LARGEST_FILE,
-    Scalar,
+    Value,
     check_regular_file,
     check_size,
+    notebook_to_markdown,
     read_text_file,
     read_whole,
     split_front_matter,
 )
 from bothways.text.data.text_files import file_type
 
-__all__ = ["LARGEST_FILE", "DocumentKind", "DocumentPart", "document_kind", "read_parts"]
+__all__ = ["DocumentKind", "DocumentPart", "document_kind", "read_parts"]
 
-DocumentKind = Literal["text", "markdown", "html", "pdf", "word", "table"]
+DocumentKind = Literal["text", "markdown", "html", "pdf", "office", "rtf", "email", "notebook", "table"]
 TEXT_SUFFIXES = (
-    "txt text rst log tex adoc org srt vtt eml "
-    "py pyi ipynb c h cc cpp hpp cs java kt scala go rs swift js jsx mjs ts tsx vue php pl rb lua r jl m sh bash zsh "
-    "fish ps1 bat sql css scss toml yaml yml json ini cfg conf env properties xml gradle cmake mk proto graphql tf"
+    "txt text rst log tex adoc org srt vtt py pyi c h cc cpp hpp cs java kt scala go rs swift js jsx mjs ts tsx vue "
+    "php pl rb lua r jl m sh bash zsh fish ps1 bat sql css scss toml yaml yml json ini cfg conf env properties xml "
+    "gradle cmake mk proto graphql tf"
 ).split()
 KINDS: dict[str, DocumentKind] = {
     **{f".{suffix}": "text" for suffix in TEXT_SUFFIXES},
@@ -36,12 +36,21 @@ KINDS: dict[str, DocumentKind] = {
     ".htm": "html",
     ".xhtml": "html",
     ".pdf": "pdf",
-    ".docx": "word",
+    ".docx": "office",
+    ".odt": "office",
+    ".pptx": "office",
+    ".rtf": "rtf",
+    ".eml": "email",
+    ".ipynb": "notebook",
     ".csv": "table",
     ".tsv": "table",
     ".jsonl": "table",
     ".parquet": "table",
 }
+UNREAD_DOCUMENTS = frozenset(
+    ".doc .dot .xls .xlsx .xlsm .xlsb .ppt .pps .key .pages .numbers .ods .odp .msg .pst .mbox .epub .mobi .djvu .ps "
+    ".wpd .wps .pub .one .vsd .vsdx .xps".split()
+)  # types of binary documents without a reader
 TEXT_NAMES = frozenset(
     "readme license licence copying notice authors contributors contributing changelog changes news todo install "
     "makefile dockerfile".split()
@@ -51,10 +60,11 @@ HYPHEN_AT_LINE_END = re.compile("[\ufffe\x02](?:\r?\n)?")  # as marked by PDFium
 
 @dataclass(frozen=True, slots=True)
 class DocumentPart:
-    """A readable unit of a file: a whole text, a page of a PDF, a row of a table.
+    """A readable unit of a file: a whole text, a page of a PDF, a slide, a row of a table.
 
-    page: from 1, of a PDF. first_line: where the text starts in the file (in Parquet: the number of the row); None if
-    the file has other lines than the text: HTML, PDF, Word. metadata: front matter, title, or other columns.
+    page: from 1, of a PDF; the number of a slide. first_line: where the text starts in the file (in Parquet: the number
+    of the row); None if the file has other lines than the text: HTML, PDF, Word and the like. metadata: front matter,
+    title, fields of e-mail, or other columns.
     offset: number of characters of the file before the text (front matter). is_row: of a table, all on its line.
     """
 
@@ -62,7 +72,7 @@ class DocumentPart:
     is_markdown: bool = False
     page: int | None = None
     first_line: int | None = 1
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    metadata: Mapping[str, Value] = field(default_factory=dict)
     offset: int = 0
     is_row: bool = False
 
@@ -98,17 +108,18 @@ def read_parts(path: Path, *, encoding: str | None = None) -> Iterator[DocumentP
 
 def _encodable(part: DocumentPart) -> DocumentPart:
     """The part with U+FFFD in place of lone surrogates, as JSON may hold, which no database or output can."""
-    metadata = {
-        _sound(name): _sound(value) if isinstance(value, str) else value for name, value in part.metadata.items()
-    }
+    metadata = {_sound(name): _sound(value) for name, value in part.metadata.items()}
     return replace(part, text=_sound(part.text), metadata=metadata)
 
 
-def _sound(text: str) -> str:
-    return text if text.isascii() else SURROGATES.sub("\ufffd", text)
+def _sound(value: Any) -> Any:
+    if isinstance(value, list):
+        return [*map(_sound, value)]
+    return SURROGATES.sub("\ufffd", value) if isinstance(value, str) and not value.isascii() else value
 
 
 def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[DocumentPart]:
+    parts: Iterable[DocumentPart]
     # Each reader is imported when a file of its kind is read: those of tables take 0.1 s.
     if kind == "text":
         parts = [DocumentPart(read_text_file(path, encoding))]
@@ -122,22 +133,41 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
 
         text, title = html_to_markdown(decode_html(read_whole(path), encoding))
         parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata={"title": title} if title else {})]
-    elif kind == "word":
-        from bothways.search.word_documents import word_to_markdown
+    elif kind == "office":
+        from bothways.search.office_documents import office_pages
 
-        parts = [DocumentPart(word_to_markdown(path), is_markdown=True, first_line=None)]
+        parts = [DocumentPart(text, is_markdown=True, page=page, first_line=None) for page, text in office_pages(path)]
+    elif kind == "email":
+        from bothways.search.email_messages import email_to_markdown
+
+        text, metadata = email_to_markdown(read_whole(path))
+        parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata=metadata)]
+    elif kind == "notebook":
+        parts = [DocumentPart(notebook_to_markdown(path), is_markdown=True, first_line=None)]
+    elif kind == "rtf":
+        parts = [DocumentPart(_rtf_text(path), first_line=None)]
     elif kind == "pdf":
-        yield from (DocumentPart(text, page=page, first_line=None) for page, text in pdf_pages(path))
-        return
+        parts = (DocumentPart(text, page=page, first_line=None) for page, text in pdf_pages(path))
     else:
         from bothways.search.table_rows import table_rows
 
         rows = table_rows(path, encoding)
-        yield from (
-            DocumentPart(text, first_line=line, metadata=metadata, is_row=True) for text, line, metadata in rows
-        )
-        return
+        parts = (DocumentPart(text, first_line=line, metadata=values, is_row=True) for text, line, values in rows)
     yield from (part for part in parts if part.text and not part.text.isspace())
+
+
+def _rtf_text(path: Path) -> str:
+    try:
+        from striprtf.striprtf import rtf_to_text
+    except ImportError:
+        raise needs_package(path, "striprtf", "documents") from None
+    content = read_whole(path).decode("latin-1")
+    if not content.lstrip().startswith("{\\rtf"):
+        raise InputError(f"{path}: not RTF, which starts with {{\\rtf; save it again, or as .txt")
+    try:
+        return str(rtf_to_text(content, errors="replace"))
+    except (ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{path}: not readable RTF ({shorten(error)}); save it again, or as .txt") from None
 
 
 def pdf_pages(path: Path) -> Iterator[tuple[int, str]]:

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from bothways.cloud import as_path
-from bothways.errors import InputError, flag
+from bothways.errors import InputError, flag, no_such_column, shorten
 from bothways.log import logger
 from bothways.search import spaces
 from bothways.search.database import Database
-from bothways.search.filters import parse_filter
+from bothways.search.filters import COLUMNS, parse_filter
 from bothways.search.ignore_files import matches
 from bothways.search.ranking import fuse
 from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, word_shares
@@ -35,6 +35,7 @@ from bothways.search.words import WORDS_VERSION, Analyzer, Bm25
 from bothways.settings.base import How
 
 FILES = "files JOIN roots ON roots.id = files.root"
+METADATA = "passages, json_each(passages.metadata)"
 LOCATED = "CASE files.path WHEN '' THEN roots.path ELSE rtrim(roots.path, '/') || '/' || files.path END"
 VALUE = np.dtype("<f4")
 
@@ -140,7 +141,8 @@ class Store:
         only files whose path, relative to the indexed folder, matches one; with ! in front: none that matches.
         condition: a filter of metadata, such as "year > 2010". min_score: of the best passages, leave out those of a
         lower score, 0..1; the others then are not weak. None: keep all, those below `relevance.WEAK` are weak.
-        InputError if the index was made with another model.
+        InputError if the index was made with another model, and for a
+        column that no file has.
         """
         _check(how, top, min_score)
         with self._lock, self._snapshot_of_store() as snapshot:
@@ -207,7 +209,8 @@ class Store:
         """Which slots may be found, bool [N]."""
         if not globs and condition is None:
             return alive_N
-        sql, values = parse_filter(condition) if condition is not None else ("1", [])
+        sql, values, columns = ("1", [], []) if condition is None else parse_filter(condition)
+        self._check_columns(columns, f"filter ({shorten(condition)})")
         rows = self.database.execute(
             f"SELECT passages.slot, passages.file FROM passages JOIN ({FILES}) ON files.id = passages.file WHERE {sql}",
             values,
@@ -219,6 +222,21 @@ class Store:
         allowed_N = np.zeros(len(alive_N), bool)
         allowed_N[[slot for slot, _ in rows]] = True
         return allowed_N
+
+    def columns(self) -> list[str]:
+        """The names that a condition of `search` may have: of the passage, and those of metadata, at most 100."""
+        with self._lock, self.database.snapshot():
+            return self._columns()
+
+    def _columns(self) -> list[str]:
+        rows = self.database.execute(f"SELECT DISTINCT key FROM {METADATA} LIMIT 100")
+        return [*COLUMNS, *sorted(name for (name,) in rows)]
+
+    def _check_columns(self, names: Sequence[str], where: str) -> None:
+        """InputError for a name that the metadata of no passage has."""
+        for name in dict.fromkeys(names):
+            if not self.database.execute(f"SELECT 1 FROM {METADATA} WHERE key = ? LIMIT 1", (name,)).fetchone():
+                raise no_such_column(where, name, self._columns(), "use one of these, or index files that have it")
 
     def _cosines(
         self, query: str, snapshot: Snapshot, open_vectors: Callable[[Space, str], VectorModel] | None, fast: bool

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.search.plain_text import Scalar, check_is_text, read_scalar
+from bothways.search.plain_text import MOST_VALUES, Scalar, Value, check_is_text, read_scalar
 from bothways.text.data.columns import PAIR_NAMES, TEXT_NAMES
 from bothways.text.data.tables import iter_rows
 from bothways.text.data.text_files import BLOCK, DECOMPRESSION_ERRORS, decompression_error, file_type, open_file
@@ -20,12 +20,12 @@ TITLES = ("title", "headline", "heading", "name", "subject")
 TEXTS = {"text", "body", "description", "passage", *TEXT_NAMES, *chain.from_iterable(PAIR_NAMES)} - {*TITLES}
 
 
-def table_rows(path: Path, encoding: str | None) -> Iterator[tuple[str, int, dict[str, Scalar]]]:
+def table_rows(path: Path, encoding: str | None) -> Iterator[tuple[str, int, dict[str, Value]]]:
     """(text, line, metadata) of every row with text. line: in the file, from 1; Parquet counts as a line a row.
 
     The text is that of the columns named like text, after that of a title; without such columns it is `name: value` of
-    every column of strings. metadata: the other strings, numbers, truth values and times (in ISO format), or
-    of all columns without such ones; and `row`, the number of the row from 0, unless a column has this name.
+    every column of strings. metadata: the other strings, numbers, truth values and times (in ISO format), and lists of
+    them, or of all columns without such ones; and `row`, the number of the row from 0, unless a column has this name.
     """
     kind = file_type(path)
     if kind != ".parquet":
@@ -76,10 +76,17 @@ def _row_text(row: Any, columns_of: Callable[[tuple[str, ...]], tuple[str, ...]]
     return "\n".join(f"{name}: {value}" for name, value in row.items() if isinstance(value, str) and value.strip())
 
 
-def _metadata(row: Any, text_columns: tuple[str, ...], is_typed: bool) -> dict[str, Scalar]:
+def _metadata(row: Any, text_columns: tuple[str, ...], is_typed: bool) -> dict[str, Value]:
     """The values of all columns but those of the text. is_typed: whether a number is not a text, as in CSV."""
-    values = {name: _scalar(value, is_typed) for name, value in row.items() if name not in text_columns}
+    values = {name: _value(value, is_typed) for name, value in row.items() if name not in text_columns}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _value(value: Any, is_typed: bool) -> Value | None:
+    if not isinstance(value, list):
+        return _scalar(value, is_typed)
+    values = [_scalar(one, is_typed) for one in value[:MOST_VALUES]]
+    return [one for one in values if one is not None] or None if len(value) <= MOST_VALUES else None
 
 
 def _scalar(value: Any, is_typed: bool) -> Scalar | None:

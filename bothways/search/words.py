@@ -18,7 +18,7 @@ from sentencex import get_sentence_boundaries
 from bothways.search.spaces import VectorModel
 from bothways.settings.base import LANGUAGES
 
-WORDS_VERSION = 2  # of how a text becomes terms; an index of another one is made anew
+WORDS_VERSION = 3  # of how files are read and become terms; an index of another one is made anew
 # Where the marks that belong to a letter are: vowels of Hindi, Tamil or Thai, accents in the names of macOS.
 MARK_BLOCKS = ((0x300, 0x3100), (0xA600, 0xAC00), (0xFB00, 0xFE30), (0x10000, 0x12000), (0x13000, 0x13500),
                (0x16000, 0x17000), (0x1B000, 0x1F000), (0xE0100, 0xE01F0))  # fmt: skip

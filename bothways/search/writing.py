@@ -22,7 +22,7 @@ from bothways.search.store import append_vectors, map_vectors
 from bothways.search.words import WORDS_VERSION, Analyzer, invert
 
 LOCK = "lock"
-REREAD = ("md", "markdown", "docx", "csv", "tsv", "csv.%", "tsv.%")  # numbers are kept as written, notes are read
+REREAD = "md markdown docx csv tsv csv.% tsv.% html htm jsonl jsonl.% parquet eml ipynb".split()  # read in another way
 COMPACT_PASSAGES = 16_384  # passages that are read at a time
 
 

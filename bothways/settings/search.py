@@ -28,7 +28,7 @@ class Index(SearchModels, Checked, Compute, Printed):
     changed and deleted files are read; an interrupted index continues where it was."""
 
     folders: Locations = argument("FOLDER")
-    """Folders (or files): text, Markdown, HTML, PDF, .docx, .csv, .tsv, .jsonl, .parquet."""
+    """Folders (or files): text, HTML, PDF, .docx, .odt, .pptx, .rtf, .eml, .ipynb, .csv, .tsv, .jsonl, .parquet."""
     out: Location = option("output", aliases=("-o",))
     """Directory of the index."""
     model: Location = option("model", default=Path(DEFAULT), metavar="DIR", first=True)
@@ -50,7 +50,7 @@ class Extract(Checked, Compute, Printed):
     and score. Forms of one value are grouped."""
 
     folders: Locations = argument("FOLDER")
-    """Folders (or files): text, Markdown, HTML, PDF, .docx, .csv, .tsv, .jsonl, .parquet."""
+    """Folders (or files): text, HTML, PDF, .docx, .odt, .pptx, .rtf, .eml, .ipynb, .csv, .tsv, .jsonl, .parquet."""
     out: Location = option("output", aliases=("-o",))
     """Table to write: .parquet, .csv or .jsonl."""
     tag: OptionalLocation = option("model", default=None, metavar="DIR")

@@ -138,6 +138,15 @@ def test_an_index_of_its_own(folder, output_of, tmp_path):
     assert "Rossini" in output_of("search", "barber opera", tmp_path / "index")
 
 
+def test_documents_of_types_without_a_reader_are_counted(folder, output_of, tmp_path):
+    for name in ("a.DOC", "b.doc", "c.xls", "d.png", "e.exe"):
+        (folder / name).write_bytes(b"\0")
+    index = ("index", folder, "-o", tmp_path / "index", "--no-encoder")
+    assert json.loads(output_of(*index, "--json"))["unread"] == {".doc": 2, ".xls": 1}
+    assert "not read: 2 .doc, 1 .xls" in output_of(*index)
+    assert "not read: 1 .xls," in output_of(*index, "-g", "!*.doc", "-g", "!*.DOC")
+
+
 def test_a_folder_that_is_gone_is_removed_from_an_index(folder, output_of, tmp_path):
     index = ("index", "-o", tmp_path / "index", "--no-encoder", "--json")
     output_of(*index, folder)

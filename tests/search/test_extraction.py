@@ -20,6 +20,7 @@ from bothways.search import commands, extraction
 from bothways.search.extraction import group_document, normal_form
 from bothways.settings import Extract
 from bothways.text.tokenizer.worker_processes import num_cores
+from tests.search.test_documents import pptx, shape
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -135,6 +136,22 @@ def test_files_that_cannot_be_read_are_named_and_skipped(models, folder, tmp_pat
     result = run(capsys, folder, "-o", tmp_path / "facts.jsonl", "--tag", models / "tagger")
     assert [Path(name).name for name in result["skipped"]] == ["bad.docx"]
     assert result["files"] == 3
+
+
+def test_slides_and_mail_are_read_and_documents_without_a_reader_are_counted(models, folder, tmp_path, capsys):
+    for path in folder.iterdir():
+        path.unlink()
+    pptx(folder / "a.pptx", shape("nothing"), shape("Ada Lovelace lived in London."))
+    (folder / "b.eml").write_text("Subject: Ada Lovelace\n\nShe lived in London.")
+    (folder / "old.ppt").write_bytes(b"\0")
+    out = tmp_path / "facts.jsonl"
+    result = run(capsys, folder, "-o", out, "--classify", models / "sorter")
+    assert (result["files"], result["unread"], result["skipped"]) == (2, {".ppt": 1}, {})
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(Path(row["path"]).name, row["page"], row["line"]) for row in rows] == [
+        *(("a.pptx", page, None) for page in (1, 2)),
+        ("b.eml", None, None),
+    ]
 
 
 def test_wrong_use_is_refused_and_nothing_is_written(models, folder, tmp_path):

@@ -24,7 +24,7 @@ CELLS = {
 
 
 def select(text: str, rows=ROWS) -> list[str]:
-    sql, values = parse_filter(text)
+    sql, values, _ = parse_filter(text)
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT, root INTEGER DEFAULT 1)")
     connection.execute("CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT)")
@@ -70,9 +70,10 @@ def test_malformed_filters_are_refused(text):
 
 
 def test_values_never_become_sql():
-    sql, values = parse_filter("""author = "x' OR '1'='1" and a.b = 'y'""")
+    sql, values, names = parse_filter("""author = "x' OR '1'='1" and a.b = 'y' and page = 2""")
     assert "x'" not in sql
-    assert values == ["author", "x' OR '1'='1", "a.b", "y"]
+    assert values == ["author", "x' OR '1'='1", "a.b", "y", 2]
+    assert names == ["author", "a.b"]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,29 @@ def test_values_never_become_sql():
 def test_numbers_are_compared_with_what_reads_as_a_number_and_texts_as_they_are_written(text, rows):
     cells = [json.dumps({name: values[row] for name, values in CELLS.items()}) for row in range(4)]
     assert "".join(select(text, [(str(row), None, one) for row, one in enumerate(cells)])) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("tags = 'bert'", "02"),
+        ("tags != 'bert'", "13"),
+        ("not tags = 'bert'", "13"),
+        ("not tags != 'bert' or not (tags != 7 or not tags = 7)", "012"),
+        ("tags = 'be'", ""),
+        ("tags like 'b%'", "02"),
+        ("tags = 7", "1"),
+        ("tags = '7'", "1"),
+        ("tags > 5 and tags < 8", "1"),
+        ("tags = null", "3"),
+        ("tags != null", "012"),
+        ("tags = true", "1"),
+        ('tags = "[1]"', ""),
+    ],
+)
+def test_of_a_list_one_value_has_to_match(text, rows):
+    lists = ['{"tags": ["bert", "a"]}', '{"tags": ["x", "7", true], "more": 1}', '{"tags": "bert"}', '{"more": 2}']
+    assert "".join(select(text, [(str(row), None, one) for row, one in enumerate(lists)])) == rows
 
 
 def test_the_path_of_a_single_file_is_its_name():

@@ -12,6 +12,7 @@ import pytest
 from bothways.search.indexing import index
 from bothways.search.mcp import answer_messages
 from bothways.search.store import Store
+from tests.search.test_documents import odt, pptx, shape
 from tests.search.test_readers import docx, pdf
 
 
@@ -60,6 +61,8 @@ def test_handshake_and_tools(ask):
     tools = ask("tools/list")["result"]["tools"]
     assert [tool["name"] for tool in tools] == ["search", "read"]
     assert all(tool["inputSchema"]["type"] == "object" for tool in tools)
+    described = tools[0]["inputSchema"]["properties"]["filter"]["description"]
+    assert described.endswith("path, page, heading, row, year")
 
 
 def test_search_and_read(ask):
@@ -78,6 +81,8 @@ def test_search_and_read(ask):
 
 def test_mistakes_in_the_input_are_results_that_say_so(ask):
     assert call(ask, "search", query="x", filter="year >")["isError"]
+    result = call(ask, "search", query="x", filter="yeer > 2010")
+    assert result["isError"] and "did you mean 'year'" in result["content"][0]["text"]
     assert call(ask, "read", path="missing.md")["isError"]
 
 
@@ -204,6 +209,8 @@ def files_of_all_readers(tmp_path_factory):
         "code.py": "\n".join(WORDS.split()),
         "front.md": f"---\ntitle: fees\n---\n\n# Fees\n\n{WORDS}\n\n{WORDS}",
         "page.html": f"<h1>Fees</h1><p>{WORDS}</p><p>{WORDS}</p>",
+        "mail.eml": f"Subject: fee\n\n{WORDS}",
+        "notebook.ipynb": json.dumps({"cells": [{"cell_type": "code", "source": WORDS}] * 2}),
         "rows.csv": f'title,text\n"A\nfee","{WORDS}"\nB,{WORDS}\n',
         "rows.tsv": f"text\tyear\n{WORDS}\t1\nfee\t2\n",
         "rows.jsonl": f"{LONG_ROW}\n" * 5,
@@ -211,6 +218,8 @@ def files_of_all_readers(tmp_path_factory):
     for name, content in contents.items():
         (folder / name).write_text(content)
     (folder / "pages.pdf").write_bytes(pdf(WORDS, WORDS))
+    odt(folder / "text.odt", f"<text:p>{WORDS}</text:p>" * 2)
+    pptx(folder / "slides.pptx", shape(WORDS), shape(WORDS))
     docx(folder / "word.docx", f"<w:p><w:r><w:t>{WORDS}</w:t></w:r></w:p>" * 2)
     pyarrow.parquet.write_table(pyarrow.table({"title": ["a", "b"], "text": [WORDS, WORDS]}), folder / "rows.parquet")
     index([folder], folder / "store", static_model="bothways-en-static", encoder=None)

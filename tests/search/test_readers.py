@@ -83,11 +83,29 @@ def test_compressed_text_is_decompressed(tmp_path):
 def test_front_matter_is_metadata_and_lines_are_those_of_the_file(tmp_path):
     matter = "---\ntitle: 'On Foxes'\nyear: 1999\ndraft: false\ntags: [a, b]\nnested:\n  key: 1\nby: nan\n---\n"
     (part,) = read(write(tmp_path / "a.md", f"{matter}# One\n\ntext"))
-    assert part == DocumentPart(
-        "# One\n\ntext", True, None, 10, {"title": "On Foxes", "year": 1999, "draft": False, "by": "nan"}, len(matter)
-    )
+    metadata = {"title": "On Foxes", "year": 1999, "draft": False, "tags": ["a", "b"], "by": "nan"}
+    assert part == DocumentPart("# One\n\ntext", True, None, 10, metadata, len(matter))
     (passage,) = split_passages(part.text, len, is_markdown=part.is_markdown, first_line=part.first_line)
     assert (passage.line, passage.heading) == (10, "One")
+
+
+@pytest.mark.parametrize(
+    ("lines", "tags"),
+    [
+        (" [bert, 'a, b', \"c]\", 7, 007, C#]", ["bert", "a, b", "c]", 7, "007", "C#"]),
+        ("\n  - bert\n  - 'a: b'\n  - http://x", ["bert", "a: b", "http://x"]),
+        ("\n- bert\n- 2.5", ["bert", 2.5]),
+        (" [ one word , ]", ["one word"]),
+        (" [a, [b]]", None),
+        (" []", None),
+        (" [a", None),
+        ("\n- name: x\n- b", None),
+        (f" [{'a, ' * 101}]", None),
+    ],
+)
+def test_lists_of_front_matter_are_metadata(tmp_path, lines, tags):
+    (part,) = read(write(tmp_path / "a.md", f"---\ntags:{lines}\nyear: 1\n---\ntext"))
+    assert part.metadata == ({"year": 1} if tags is None else {"tags": tags, "year": 1})
 
 
 @pytest.mark.parametrize("text", ["---\n\ntext", "---\nno colon\n---\ntext", "text\n---\na: b\n---"])
@@ -132,6 +150,48 @@ def test_the_encoding_of_html_is_found(tmp_path, page):
 
 def test_elements_that_are_not_closed_hide_only_themselves(tmp_path):
     assert text_of(write(tmp_path / "a.html", "<div><span hidden>no</div><p>yes</b></i><svg><title>no")) == "yes"
+
+
+BLOG = """<!doctype html><html lang=en><head><title>Late fees | Acme</title></head><body>
+  <a href="#content" aria-hidden=true>skip</a>
+  <div role="dialog" aria-label="Cookies"><h2>We value your privacy</h2><button>Accept</button></div>
+  <section aria-label="Cookie-Banner"><p>More cookies</section>
+  <header><a href=/>Acme</a><nav><ul><li>Home<li>Prices</ul></nav></header>
+  <div class=row><nav><ul><li>Docs<li>Blog</ul></nav>
+  <main id=content><p>{}</p><article><header><h1>Late fees</h1><p>By Ann</p></header>
+    <p>Two per cent <aside>Popular: rates</aside> a month.</p>
+    <div role=navigation><a>Previous</a> <a>Next</a></div><ul role=menu><li>Share</ul>
+    <blockquote>Pay in time.<footer>A bank</footer></blockquote><aside role=note><p>Since 2015.</aside>
+    <footer>Tags: money</footer></article></main></div>
+  <div role=" ContentInfo ">Imprint</div><footer><p>&copy; Acme</p></footer></body></html>"""
+
+
+def test_menus_headers_and_footers_are_no_text():
+    text, title = html_to_markdown(BLOG.format("Intro"))
+    assert title == "Late fees | Acme"
+    assert text.split("\n\n") == [
+        *("# Late fees | Acme", "Intro", "# Late fees", "By Ann", "Two per cent", "a month.", "Pay in time.", "A bank"),
+        "Since 2015.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<main></main><nav><p>Menu</nav><div><p>All is here.</div>", "All is here."),
+        ("<header><h1>Acme</h1></header><main> </main><article></article><footer>Made of tin.</footer>",
+         "# Acme\n\nMade of tin."),
+        ("<header>a menu<h1>Rates</h1></header><main><p>Low.</main>", "# Rates\n\nLow."),
+        ("<header><h1>Acme</h1></header><h1>Rates</h1><p>Low.", "# Rates\n\nLow."),
+        ("<p>One.<nav>Menu<p hidden>x</nav>two", "One.\n\ntwo"),
+        ("<table><tr><td>a<div role=navigation>b</div>c</td></tr></table>", "a\n\nc"),
+        ("<section><header><h2>Part</h2></header>x</section>", "## Part\n\nx"),
+        ("<nav>Menu</nav>words <span role=search>find</span> more<nav>Menu", "words\n\nmore"),
+        ("<nav hidden>Menu</nav>", ""),
+    ],
+)  # fmt: skip
+def test_a_page_without_other_text_or_title_is_not_lost(page, text):
+    assert html_to_markdown(page)[0] == text
 
 
 PIECES = [f"<{mark}{tag}>" for tag in ("p", "td", "pre", "h2", "svg", "head") for mark in ("", "/")]
@@ -236,11 +296,10 @@ def test_a_broken_word_document_is_refused(tmp_path):
 
 
 def test_rows_are_parts_with_metadata(tmp_path):
-    rows = (
-        '{"id": 7, "title": "A", "text": "one", "tags": ["x"], "none": null}\n\n{"text": "two", "ok": true, "f": 0.5}'
-    )
+    rows = '{"id": 7, "title": "A", "text": "one", "tags": ["x", 5, null, {}], "none": null, "empty": []}\n\n'
+    rows += '{"text": "two", "ok": true, "f": 0.5}'
     first, second = read(write(tmp_path / "a.jsonl", rows))
-    assert first == DocumentPart("A\n\none", first_line=1, metadata={"row": 0, "id": 7}, is_row=True)
+    assert first == DocumentPart("A\n\none", first_line=1, metadata={"row": 0, "id": 7, "tags": ["x", 5]}, is_row=True)
     assert second == DocumentPart("two", first_line=3, metadata={"row": 1, "ok": True, "f": 0.5}, is_row=True)
 
 

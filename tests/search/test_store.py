@@ -165,6 +165,8 @@ def test_filters_and_globs(models, folder, tmp_path):
         assert texts(store, "cat", condition="year > 3000") == []
         with pytest.raises(InputError, match="filter"):
             store.search("cat", condition="year >")
+        with pytest.raises(InputError, match=r"'yer'.*path, page, heading, row, year.*did you mean 'year'"):
+            store.search("cat", condition="year > 3000 and yer = 1")
 
 
 def test_only_changes_are_read(models, folder, tmp_path):
