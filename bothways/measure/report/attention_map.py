@@ -31,7 +31,7 @@ class AttentionWeights:
     """
 
     tokens: list[str]
-    weights: Weights = field(repr=False)
+    weights: NDArray[np.float32] = field(repr=False)
 
     def of_head(self, layer: int, head: int) -> Weights:
         """The weights of one head, float32 [S, S]: a row for each token that reads. InputError if there is no such
