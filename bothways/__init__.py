@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bothways.errors import InputError
     from bothways.inference.load import load
     from bothways.inference.predictor import Predictor
+    from bothways.measure.report.attention_map import AttentionWeights
     from bothways.search.store import Hit, Store
     from bothways.tasks.answer_decoding import Answer
     from bothways.tasks.class_decoding import Prediction
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Answer",
+    "AttentionWeights",
     "Callback",
     "Encoding",
     "Entity",
@@ -52,6 +54,7 @@ __all__ = [
 ]
 _MODULES = {
     "Answer": "tasks.answer_decoding",
+    "AttentionWeights": "measure.report.attention_map",
     "Callback": "training.callbacks",
     "Encoding": "text.tokenizer.tokenizer",
     "Entity": "tasks.tag_decoding",

@@ -1,5 +1,6 @@
 """The documentation works: Python snippets run, commands parse, links resolve, the site builds without a warning."""
 
+import ast
 import dataclasses
 import os
 import re
@@ -225,3 +226,18 @@ def test_files_that_a_page_names_exist(page):
     text = page.read_text(encoding="utf-8").replace("/NAME.py", "/__init__.py")
     named = set(re.findall(r"`([\w/]+\.py)`", text))
     assert named and not [name for name in named if not any((top / name).exists() for top in (ROOT / "bothways", ROOT))]
+
+
+def test_the_code_to_read_in_an_hour_exists_and_has_about_300_lines():
+    """Rows of the table: part, `room/file.py`: `Class.method`, ..."""
+    table = (DOCS / "understand.md").read_text(encoding="utf-8").split("code in an hour -->")[1]
+    lines, parts = 0, []
+    for part, file, names in re.findall(r"^\| (\w+) \| `([\w/]+\.py)`: (.*?) \|", table, re.MULTILINE):
+        parts += [part] * (part not in parts)
+        for name in re.findall(r"`([\w.]+)`", names):
+            node = ast.parse((ROOT / "bothways" / file).read_text(encoding="utf-8"))
+            for inner in name.split("."):
+                node = next(one for one in node.body if getattr(one, "name", None) == inner)
+            lines += node.end_lineno - node.lineno + 1
+    assert parts == ["batch", "embeddings", "attention", "layer", "encoder", "heads", "masking", "losses"]
+    assert 250 <= lines <= 320

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bothways.inference.active_learning import UnlabelledTexts
     from bothways.inference.backends.backend import Backend
     from bothways.inference.backends.encoder import EncoderBackend
+    from bothways.measure.report.attention_map import AttentionWeights
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.checkpoint.description import Description
     from bothways.model.model import Model
@@ -231,6 +232,24 @@ class Predictor:
         rows = self.encoder.run_rows(windows, options, lambda hidden_TH: hidden_TH)
         merged = [merge_rows(parts, part_rows) for parts, part_rows in zip(windows, rows, strict=True)]
         return merged[0] if is_single else merged
+
+    @overload
+    def attention(self, texts: str, pairs: str | None = None) -> AttentionWeights: ...  # type: ignore[overload-overlap]
+    @overload
+    def attention(self, texts: Texts, pairs: Texts | None = None) -> list[AttentionWeights]: ...
+    def attention(self, texts: Texts, pairs: Texts | None = None) -> AttentionWeights | list[AttentionWeights]:
+        """How much each token of a text (or pair) reads from each other token, in every layer and head.
+
+            model.attention("The bank of the river was wet.").plot("attention.svg", layer=0, head=4)
+
+        InputError if a text has more than 512 tokens, or if the model's attention is sparse (Longformer, BigBird).
+        """
+        from bothways.measure.report.attention_map import AttentionWeights
+
+        firsts, seconds, is_single = read_one_or_many(texts, pairs)
+        encodings = self.tokenizer.encode_many(firsts, seconds)
+        found = [AttentionWeights(one.tokens, self.encoder.attention_weights(one)) for one in encodings]
+        return found[0] if is_single else found
 
     def embed(
         self, texts: Texts, *, pooling: Pooling = "auto", normalize: bool = True, **options: Unpack[ReadOptions]

@@ -1,6 +1,6 @@
-"""Hidden states of every layer, and queries, keys and values of a layer.
+"""Hidden states and attention weights of every layer, and queries, keys and values of a layer.
 
-Letters: T tokens, H hidden size.
+Letters: L layers, T tokens, S tokens of one text, N heads, D head size, H hidden size.
 """
 
 from typing import NamedTuple
@@ -10,15 +10,17 @@ from torch import Tensor
 
 from bothways.errors import InputError
 from bothways.model.disentangled import DisentangledAttention
-from bothways.model.encoder import Encoder
+from bothways.model.encoder import Encoder, Halves
 from bothways.model.kernels import append_dummy_text
 from bothways.model.layer import Layer
+from bothways.model.layout import Bias, Bucketed, Sides, window_mask
 from bothways.model.model import Model
 from bothways.text.batch import Batch
 
 
 class States(NamedTuple):
-    """layers: output of the embeddings and of each layer, [T, H] each. last_TH: the model's output."""
+    """layers: output of the embeddings and of each layer, [T, H] each, so layers[i] is the input of layer i, counted
+    from 0. last_TH: the model's output."""
 
     layers: list[Tensor]
     last_TH: Tensor
@@ -50,6 +52,37 @@ def queries_keys_values(model: Model, layer: int, input_TH: Tensor) -> Tensor:
 
 def plain_encoder(model: Model) -> Encoder:
     """The encoder. InputError for models of two one-way stacks, whose layers are not in one sequence."""
-    if not isinstance(model.encoder, Encoder):
+    if isinstance(model.encoder, Halves):
         raise InputError("a model of two one-way halves cannot be distilled; use one with direction both")
     return model.encoder
+
+
+class RecordingLayout(Bucketed):
+    """Bucketed, for one text; keeps the weights [N, S, S] of each call of `attend`."""
+
+    def __init__(self, lengths: Tensor, device: torch.device) -> None:
+        super().__init__(lengths, device)
+        self.weights_NSS: list[Tensor] = []
+
+    def attend(
+        self, q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, *, sides: Sides, dropout: float, bias: Bias | None = None
+    ) -> Tensor:
+        q_NSD, k_NSD = q_TND.transpose(0, 1), k_TND.transpose(0, 1)
+        scores_NSS = (q_NSD @ k_NSD.mT).float() / q_NSD.shape[-1] ** 0.5
+        if bias is not None:
+            scores_NSS = scores_NSS + bias(q_NSD[:, None], k_NSD[:, None])[:, 0]
+        mask_SS = window_mask(len(q_TND), sides, q_TND.device)
+        self.weights_NSS.append(scores_NSS.masked_fill(~mask_SS, -torch.inf).softmax(-1))
+        return super().attend(q_TND, k_TND, v_TND, sides=sides, dropout=dropout, bias=bias)
+
+
+def attention_weights(model: Model, batch: Batch) -> Tensor:
+    """softmax(q k^T / sqrt(D) + bias) of each layer and head for a single text, float32 [L, N, S, S].
+
+    The heads of two one-way halves are side by side, those of the forward half first. Attention of sparse models does
+    not go through the layout, so they have no weights here.
+    """
+    layout = RecordingLayout(batch.lengths, batch.input_ids.device)
+    model.encoder(batch, model.encoder.build_context(batch, layout))
+    weights_LNSS = torch.stack(layout.weights_NSS)
+    return weights_LNSS.view(model.config.num_hidden_layers, -1, *weights_LNSS.shape[-2:])

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import ReadOptions
-from bothways.serving.attention_weights import attention_weights
 from bothways.tasks.task import Item, firsts
 from bothways.tasks.windows import Long
+
+ATTENTION_TOKENS = 64  # of a text at most
 
 
 @dataclass(frozen=True)
@@ -36,4 +38,11 @@ def embed_all(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> 
 
 
 def attention(model: Predictor, items: Sequence[Item], reading: ReadOptions, *, layer: int, head: int) -> Sequence[Any]:
-    return [attention_weights(model, text, layer=layer, head=head) for text, _ in items]
+    """The tokens of each text, and the weights of a layer and head. InputError if there is none, or too many tokens."""
+    results = []
+    for text in firsts(items):
+        if (count := len(model.tokenizer.encode(text))) > ATTENTION_TOKENS:
+            raise InputError(f"the text has {count} tokens; attention is for at most {ATTENTION_TOKENS}, shorten it")
+        found = model.attention(text)
+        results.append({"tokens": found.tokens, "weights": found.of_head(layer, head).tolist()})
+    return results

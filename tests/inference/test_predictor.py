@@ -421,6 +421,33 @@ def test_tags_and_answers_need_their_heads(tagger, reader):
 # --- inputs and options ---------------------------------------------------------------------------------------------
 
 
+def test_attention_is_a_distribution_over_the_tokens_of_a_text_or_pair(make_predictor):
+    model = make_predictor("bert")
+    one, two = model.attention(["the cat sat", "a dog"], ["a dog ran", "the mat"])
+    assert one.tokens == ["[CLS]", "the", "cat", "sat", "[SEP]", "a", "dog", "ran", "[SEP]"]
+    assert one.weights.dtype == np.float32 and one.weights.shape == (3, 3, 9, 9) and two.weights.shape == (3, 3, 7, 7)
+    assert np.abs(one.weights.sum(-1) - 1).max() < 1e-5 and one.weights.min() >= 0
+    alone = model.attention("the cat sat", "a dog ran")
+    assert alone.tokens == one.tokens and np.array_equal(alone.weights, one.weights)
+    hidden = model.hidden_states("the cat sat on the mat")
+    model.attention("the cat sat on the mat")
+    assert np.array_equal(model.hidden_states("the cat sat on the mat"), hidden)
+
+
+def test_one_way_halves_attend_to_one_side_each(make_predictor):
+    model = make_predictor("bert", direction="halves", num_attention_heads=4, embedding_size=12)
+    forward, backward = np.split(model.attention("the cat sat").weights, 2, axis=1)
+    assert forward.shape == (3, 2, 5, 5) and not np.triu(forward, 1).any() and not np.tril(backward, -1).any()
+
+
+def test_attention_needs_a_short_text_and_a_softmax_over_all_tokens(make_predictor):
+    with pytest.raises(InputError, match="66 tokens; attention is for at most 64"):
+        make_predictor("bert").attention("cat " * 64)
+    for family in ("longformer", "big_bird"):
+        with pytest.raises(InputError, match=family):
+            make_predictor(family).attention("a cat")
+
+
 def test_errors_for_invalid_choices_list_the_valid_ones(make_predictor):
     predictor = make_predictor("bert", {"classes": 5}, labels=LABELS)
     with pytest.raises(InputError, match=r"'windows'|windows, error, truncate"):

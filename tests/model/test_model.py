@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from bothways.errors import InputError
 from bothways.model.attention import Positions, Rotary
 from bothways.model.config import EncoderConfig
 from bothways.model.encoder import build_positions
 from bothways.model.model import Model, initialize
+from bothways.model.states import compute_states
 from bothways.text.batch import Batch
 
 CONFIG = EncoderConfig(
@@ -207,3 +209,18 @@ def test_heads_score_in_float32_if_the_encoder_computes_in_half_precision(make_m
     assert scores.dtype == torch.float32
     assert torch.equal(scores, torch.nn.functional.linear(x_TH.float(), output.weight.float(), output.bias.float()))
     assert not torch.equal(scores, scores.bfloat16().float())
+
+
+def test_states_of_layers_are_refused_for_two_one_way_halves(make_model):
+    model = make_model("bert", direction="halves", num_attention_heads=4, embedding_size=12).eval()
+    with pytest.raises(InputError, match="two one-way halves"):
+        compute_states(model, batch_of([5]))
+
+
+def test_the_state_of_a_number_is_the_input_of_that_layer(make_model):
+    model, batch = make_model("bert").eval(), batch_of([5, 3])
+    with torch.inference_mode():
+        states, context = compute_states(model, batch), model.encoder.build_context(batch)
+        for number, layer in enumerate(model.encoder.layers):
+            assert torch.allclose(layer(states.layers[number], context), states.layers[number + 1], atol=1e-6)
+        assert torch.equal(states.layers[0], model.encoder.embeddings(batch)) and len(states.layers) == 4

@@ -18,6 +18,7 @@ from bothways.model.checkpoint.formats.hugging_face import hf_state_dict
 from bothways.model.families import FAMILIES
 from bothways.model.layout import Bucketed, Padded
 from bothways.model.model import Model, initialize
+from bothways.model.states import attention_weights
 from bothways.text.batch import Batch
 from bothways.training.losses import classification_loss, masked_lm_loss, mse_loss
 
@@ -135,6 +136,17 @@ def test_hidden_states_equal_theirs(architecture, make_peer, ours_of):
     with torch.no_grad():
         ours = model(ragged(rows))
     assert_close(ours, torch.cat([output.last_hidden_state[0] for output in theirs_alone(peer, rows)]))
+
+
+@pytest.mark.parametrize("architecture", [name for name in ENCODERS if name not in ("LongformerModel", "BigBirdModel")])
+def test_attention_weights_equal_theirs(architecture, make_peer, ours_of):
+    peer = make_peer(architecture, attn_implementation="eager")
+    model = ours_of(peer).model
+    for row in texts(model.config)[:2]:
+        inputs = {"token_type_ids": row[1][None]} if model.config.type_vocab_size > 1 else {}
+        with torch.no_grad():
+            theirs = torch.cat(peer(row[0][None], **inputs, output_attentions=True).attentions)
+            assert_close(attention_weights(model, ragged([row])), theirs)
 
 
 @pytest.mark.parametrize("activation", ["gelu_new", "gelu_pytorch_tanh", "relu", "silu"])

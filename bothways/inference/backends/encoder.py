@@ -1,6 +1,6 @@
 """Encoders: hidden states of tokens, heads on them, and vectors and scores of texts of any length.
 
-Letters: N texts, W windows of them, T tokens, H hidden size, C outputs of a head.
+Letters: N texts, W windows of them, T tokens, S tokens of one text, L layers, H hidden size, C outputs of a head.
 """
 
 import math
@@ -41,6 +41,7 @@ from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 from bothways.text.tokenizer.worker_processes import num_cores
 
 Words = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
+ATTENTION_TOKENS = 512  # of a text at most: the weights of 12 layers with 12 heads then take 151 MB
 TEXTS_PER_PART = 16_000  # texts that are sorted by length together, if more are tokenized meanwhile
 TEXTS_AHEAD = {"cuda": 20_000}  # number of texts from which processes tokenize ahead of the device
 
@@ -232,6 +233,24 @@ class EncoderBackend(Backend):
         flat = [part for parts in windows for part in parts]
         rows = iter(self.runner.run(flat, split, **run_options(options)))
         return [[next(rows).numpy() for _ in parts] for parts in windows]
+
+    def attention_weights(self, encoding: Encoding) -> NDArray[np.float32]:
+        """The attention weights of every layer and head for one text (or pair), float32 [L, N, S, S] with N heads.
+
+        InputError if the text is too long, or if the attention is not one softmax over all tokens."""
+        from bothways.model.states import attention_weights
+
+        config = self.module.config
+        if len(encoding) > (limit := min(ATTENTION_TOKENS, config.max_position_embeddings)):
+            raise InputError(f"the text has {len(encoding)} tokens; attention is for at most {limit}, shorten it")
+        if config.sparse_attention is not None:
+            raise InputError(
+                f"the attention of a model of type {self.description.model_type} is sparse, without a weight for every "
+                "pair of tokens; use a model of another family, such as bert"
+            )
+        with torch.inference_mode():
+            weights_LNSS = attention_weights(self.model, Batch.from_encodings([encoding]).to(self.device))
+        return weights_LNSS.cpu().numpy()
 
     def token_scores(self, head: str, windows: Sequence[Sequence[Encoding]], options: ReadOptions) -> list[list[Rows]]:
         """The scores of a head for each token of each window of each text."""

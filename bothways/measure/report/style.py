@@ -136,6 +136,9 @@ svg text.title { fill: var(--ink); font-size: 14px; }
 svg polyline.train { stroke: var(--soft); stroke-opacity: 0.4; stroke-width: 1; }
 svg polyline.heldout { stroke: var(--series1); stroke-width: 1.25; } svg circle.heldout { fill: var(--series1); }
 svg polyline.level { stroke: var(--series2); stroke-dasharray: 5 4; }
+svg .weight { fill: var(--series0); }
+svg text.number { fill: var(--ink); font-size: 10px; } svg text.light { fill: var(--ground); }
+svg rect.frame { fill: none; stroke: var(--rule); } svg rect.chosen { fill: none; stroke: var(--series1); }
 svg circle.form { fill-opacity: 0.85; } svg circle.kept { stroke: var(--ink); stroke-width: 2.5; }
 """
 # For a picture in a separate file: many viewers of SVG know no variables, and a notebook may hold other pictures.

@@ -53,9 +53,8 @@ def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, example_ids: np.ndar
     texts_N = make_keys(seed, Purpose.MASK, *example_ids.T)
     keys_T = fold_in(np.repeat(texts_N, batch.lengths.numpy()), positions_T)
     ordinary_P = np.flatnonzero(rule.is_ordinary[ids_T])
-    begins_run_P = (np.diff(ordinary_P, prepend=-2) > 1) | (
-        positions_T[ordinary_P] == 0
-    )  # special tokens separate words
+    # Special tokens separate words.
+    begins_run_P = (np.diff(ordinary_P, prepend=-2) > 1) | (positions_T[ordinary_P] == 0)
     begins_word_P = begins_run_P | ~rule.continues_word[ids_T[ordinary_P]] | (rule.kind == "tokens")
     first_W, word_P = ordinary_P[begins_word_P], begins_word_P.cumsum() - 1
     if rule.kind == "spans":
