@@ -74,7 +74,7 @@ def train_bothways(keep: tuple[int, ...], minutes: float, rate: float, out: Path
         heldout=tuple(WIKIPEDIA.glob("validation-*.parquet")), out=out, purpose="vectors", keep_layers=keep,
         minutes=minutes, learning_rate=rate, evaluate_every=200,
     )  # fmt: skip
-    return bothways.train(settings).model
+    return bothways.train(settings).model_directory
 
 
 def train_peer(keep: tuple[int, ...], minutes: float, out: Path) -> Path:

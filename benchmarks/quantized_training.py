@@ -46,10 +46,10 @@ def main() -> None:
     test = later[: arguments.test_rows]
     options = {"model": minilm(), "train": train, "baselines": False}
     out = arguments.out / "int8"
-    trained = bothways.train(Classify(out=out, quantize="int8", resume=out.exists(), **options)).model
+    trained = bothways.train(Classify(out=out, quantize="int8", resume=out.exists(), **options)).model_directory
     plain = arguments.model
     if plain is None:
-        plain = bothways.train(Classify(out=arguments.out / "float", **options)).model
+        plain = bothways.train(Classify(out=arguments.out / "float", **options)).model_directory
     loaded = checkpoint.load(plain)
     exact = Predictor(loaded, dtype="float32", device="cpu")
     texts = [train[row]["text"] for row in spread_evenly(range(len(train)), CALIBRATION_TEXTS)]

@@ -63,7 +63,7 @@ def test_every_output_names_a_row_as_pandas_does(table, make_model, tokenizer, t
         assert row["gold"] == frame.loc[number, "label"] and row.get("text") in (None, frame.loc[number, "text"])
     shown = re.findall(r"t\.csv: row (\d+) \(line (\d+)\), id n(\d+)", report)
     assert shown and all(row == id and int(line) == line_of(int(row)) for row, line, id in shown)
-    settings = {"model": run.model, "file": str(table)}
+    settings = {"model": run.model_directory, "file": str(table)}
     predict(Predict(**settings, out=tmp_path / "p.jsonl"))
     write_rows_to_label(Predict(**settings, out=tmp_path / "l.csv", label_next=9))
     for row in pd.read_json(tmp_path / "p.jsonl", lines=True).itertuples():

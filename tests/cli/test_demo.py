@@ -70,7 +70,9 @@ def test_following_sentences_and_passages_are_found(shortened):
     _, printed, figures = shortened
     assert figures["next"] == {"right": len(demo.read_texts()["next"]), "pairs": len(demo.read_texts()["next"])}
     found = figures["search"]
-    assert found["questions"] == 7 and found["first"] <= found["among three"] and found["among three"] > found["by words"]
+    assert (
+        found["questions"] == 7 and found["first"] <= found["among three"] and found["among three"] > found["by words"]
+    )
     assert len(re.findall(r"^      \* \S", printed, re.MULTILINE)) == found["among three"]
 
 

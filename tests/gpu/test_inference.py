@@ -69,7 +69,7 @@ def classifier(gpu, rows, make_model, tokenizer, tmp_path_factory):
         evaluations_per_epoch=0.25, batch_tokens=256, learning_rate=1e-2, baselines=False, linear_start=False,
         dtype="float32", device=str(gpu),
     )  # fmt: skip
-    return bothways.train(settings).model
+    return bothways.train(settings).model_directory
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------

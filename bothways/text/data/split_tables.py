@@ -147,8 +147,16 @@ def other_columns(
                 rows |= {location: row for location, row in located if location in wanted}
     names = dict.fromkeys(name for row in rows.values() for name in row)
     other = {name: [rows.get(one, {}).get(name) for one in where] for name in names if name not in columns}
-    shown = [[*map(str, values)] for values in columns.values()]
-    return {name: values for name, values in other.items() if [*map(str, values)] not in shown}
+    shown = [[*map(_comparable, values)] for values in columns.values()]
+    return {name: values for name, values in other.items() if [*map(_comparable, values)] not in shown}
+
+
+def _comparable(value: Any) -> float | str:
+    """A value as a number if it reads as one: 7000 in a table is 7000.0 among the predictions."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return str(value)
 
 
 def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:

@@ -207,7 +207,7 @@ def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(sett
         epochs=0.1, dtype="float32",
     )  # fmt: skip
     assert read_tables(options)["train"].texts[0].endswith("\na dog sat")
-    model = run_task(options).model
+    model = run_task(options).model_directory
     metrics = evaluate.run(Evaluate(model=model, file=(options.train,), dtype="float32"))
     assert metrics == evaluate.run(
         Evaluate(model=model, file=(options.train,), text_column="title,body", label_column="kind", dtype="float32")

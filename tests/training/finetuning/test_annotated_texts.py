@@ -163,7 +163,7 @@ def test_a_model_of_plain_labels_reads_its_predictions_again(run, tmp_path, tabl
     settings = replace(
         run.settings, train=table(rows), dev=None, test=None, epochs=1.0, scheme="plain", out=tmp_path / "plain"
     )
-    model = run_task(settings).model
+    model = run_task(settings).model_directory
     out = tmp_path / "predicted.jsonl"
     predict(Predict(model=model, file=str(run.settings.test), out=out, keep_columns="text", dtype="float32"))
     assert evaluate.run(Evaluate(model=model, file=(out,), dtype="float32"))["accuracy"] == 1.0

@@ -402,7 +402,7 @@ def test_evaluate_uses_the_fine_tuned_metric_and_label(settings, tmp_path, capsy
         settings, train=table(odd, "odd.csv"), dev=None, test=None, text_column="words", epochs=2.0,
         pair_column="other", label_column="kind", metric="f1", positive="canine", seeds=1, out=tmp_path / "run",
     )  # fmt: skip
-    model = run_task(changed).model
+    model = run_task(changed).model_directory
     evaluation = Evaluate(model=model, file=(changed.train,), dtype="float32")
     named = {"text_column": "words", "pair_column": "other", "label_column": "kind", "positive": "canine"}
     assert evaluate.run(evaluation) == evaluate.run(replace(evaluation, **named))
@@ -543,12 +543,14 @@ def several(settings, tmp_path_factory, table):
 
 def test_several_labels_at_once_are_learned(several):
     assert several.metric == "f1_micro" and several.mean > 0.9 and several.failed == 0
-    config = json.loads((several.model / "config.json").read_text())
+    config = json.loads((several.model_directory / "config.json").read_text())
     assert config["problem_type"] == "multi_label_classification"
 
 
 def test_prediction_gives_each_label_a_separate_probability(several):
-    both, none = bothways.load(several.model, dtype="float32").classify(["the cat ran on a dog", "the mat ran"])
+    both, none = bothways.load(several.model_directory, dtype="float32").classify(
+        ["the cat ran on a dog", "the mat ran"]
+    )
     assert both.labels == ("canine", "feline") and min(both.scores.values()) > 0.5
     assert none.labels == () and max(none.scores.values()) < 0.5 and none.label in none.scores
 

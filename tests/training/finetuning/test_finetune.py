@@ -455,7 +455,7 @@ def test_a_full_disk_is_reported_before_the_training_of_a_seed(settings, small_d
         run_task(changed)
     assert not (disk / "run").exists()
     resize("8m")
-    assert run_task(changed).model.exists()
+    assert run_task(changed).model_directory.exists()
 
 
 @pytest.mark.slow

@@ -112,8 +112,10 @@ def test_a_run_from_memory_is_the_run_from_a_file(task, start, tmp_path):
     )
     verdict = getattr(memory, "verdict", "").replace(str(memory.directory), str(file.directory))
     own = {"verdict": verdict} if verdict else {}
-    assert replace(memory, directory=file.directory, model=file.model, **own) == file
-    assert (memory.model / "model.safetensors").read_bytes() == (file.model / "model.safetensors").read_bytes()
+    assert replace(memory, directory=file.directory, model_directory=file.model_directory, **own) == file
+    assert (memory.model_directory / "model.safetensors").read_bytes() == (
+        file.model_directory / "model.safetensors"
+    ).read_bytes()
     assert metrics_of(memory.directory) == metrics_of(file.directory)
     of_file, of_memory = metadata_of(file.directory), metadata_of(memory.directory)
     assert of_memory["examples"] == of_file["examples"]
@@ -124,7 +126,9 @@ def test_a_run_from_memory_is_the_run_from_a_file(task, start, tmp_path):
     record = of_memory["settings"]["train"]
     assert record["rows"] == len(rows) and record["columns"] == [*rows[0]] and len(record["fingerprint"]) == 16
     scores = [
-        bothways.evaluate(Evaluate(model=memory.model, file=[source], on_error="skip" if task == "answer" else "stop"))
+        bothways.evaluate(
+            Evaluate(model=memory.model_directory, file=[source], on_error="skip" if task == "answer" else "stop")
+        )
         for source in (file_of(rows[:20], tmp_path / "new.jsonl"), make(rows[:20]))
     ]
     assert scores[0] == scores[1]
@@ -153,7 +157,7 @@ def test_a_run_from_memory_resumes_only_with_the_same_rows(start, tmp_path, caps
     scores = bothways.evaluate(Evaluate(model=result.model_directory, file=classes(12, 1)[:-1]))
     assert scores["texts"] == 13 and "selected_on" not in scores  # other rows than dev's: one is missing
     scored = replace(settings, dev=classes(12, 1)[:-1], out=tmp_path / "scored")
-    dev_scores = bothways.evaluate(Evaluate(model=bothways.train(scored).model, file=classes(12, 1)[:-1]))
+    dev_scores = bothways.evaluate(Evaluate(model=bothways.train(scored).model_directory, file=classes(12, 1)[:-1]))
     assert dev_scores["selected_on"] == "dev"
     capsys.readouterr()
     main.main(["info", str(tmp_path / "run")])

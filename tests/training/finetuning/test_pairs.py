@@ -96,7 +96,7 @@ def test_the_saved_model_is_loaded_measured_and_refused_by_name(run, rows, start
     with pytest.raises(InputError, match="compares pairs"):
         run.predictor.classify(first)
     again = replace(run.settings, model=run.result.model_directory, out=tmp_path / "next", epochs=0.1, baselines=False)
-    assert checkpoint.load(run_task(again).model).model.config.pooler_act == "pair"
+    assert checkpoint.load(run_task(again).model_directory).model.config.pooler_act == "pair"
 
 
 @pytest.mark.slow

@@ -115,7 +115,7 @@ def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_n
 def test_means_are_read_as_they_are_where_the_checkpoints_vectors_are(settings, folder, tmp_path):
     checkpoint.save(replace(checkpoint.load(folder / "start"), normalized=False), tmp_path / "start")
     changed = replace(settings, model=tmp_path / "start", out=tmp_path / "run", epochs=0.5)
-    model = bothways.load(run_task(changed).model, dtype="float32")
+    model = bothways.load(run_task(changed).model_directory, dtype="float32")
     assert model.module.config.pooler_act == "none" and not model.checkpoint.normalized
     head = model.module.heads["classes"].output
     expected = means_of(model, TEXTS) @ head.weight.T + head.bias
@@ -160,7 +160,9 @@ def test_without_word_of_a_pooling_auto_is_the_familys_own_head(pooling, setting
     saved = checkpoint.load(folder / "start")
     checkpoint.save(replace(saved, pooling=None), tmp_path / "plain")
     changed = replace(settings, model=tmp_path / "plain", pooling=pooling, out=tmp_path / "run", epochs=0.5)
-    assert checkpoint.load(run_task(changed).model).model.config.pooling == {"auto": "first"}.get(pooling, "mean")
+    assert checkpoint.load(run_task(changed).model_directory).model.config.pooling == {"auto": "first"}.get(
+        pooling, "mean"
+    )
 
 
 @pytest.mark.slow
@@ -201,7 +203,9 @@ def test_training_continues_from_it(result, settings, folder, tmp_path):
         model=result.model_directory, train=folder / "tags.jsonl", out=tmp_path / "tags", epochs=0.5, dtype="float32"
     )
     tagged = run_task(tagger)
-    _, report = transformers.BertForTokenClassification.from_pretrained(tagged.model, output_loading_info=True)
+    _, report = transformers.BertForTokenClassification.from_pretrained(
+        tagged.model_directory, output_loading_info=True
+    )
     assert not any(report.values())
     text = tmp_path / "corpus.txt"
     text.write_text("\n\n".join(row["text"] + ". The cat sat." for row in rows_of(3, 80)), encoding="utf-8")
@@ -209,7 +213,7 @@ def test_training_continues_from_it(result, settings, folder, tmp_path):
         corpus=(text,), out=tmp_path / "words", from_checkpoint=result.model_directory, steps=2, max_length=32,
         batch_tokens=256, dtype="float32",
     )  # fmt: skip
-    assert checkpoint.load(pretrain.run(changed).model).model.config.pooling == "first"
+    assert checkpoint.load(pretrain.run(changed).model_directory).model.config.pooling == "first"
 
 
 @pytest.mark.parametrize("family", ["albert", "roberta", "electra", "distilbert", "longformer", "big_bird", "deberta"])

@@ -32,7 +32,7 @@ def test_untrained_global_maps_are_copies_of_the_local_ones(start, make_model, t
             else {"from_checkpoint": tmp_path / "start"}
         ),
     )
-    made = checkpoint.load(pretrain.run(settings).model).model
+    made = checkpoint.load(pretrain.run(settings).model_directory).model
     assert global_projections_are_copies(made) == (start != "maps of their own")
     if start == "maps of their own":
         maps = [model.encoder.layers[0].attention.global_query.weight for model in (own, made)]

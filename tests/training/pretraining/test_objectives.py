@@ -134,7 +134,9 @@ def test_every_objective_learns_and_leaves_a_model_of_its_family(case, trained):
 )
 def test_transformers_loads_every_saved_model_without_unexpected_keys(case, architecture, trained):
     transformers.logging.disable_progress_bar()
-    _, loading_info = getattr(transformers, architecture).from_pretrained(trained(case).model, output_loading_info=True)
+    _, loading_info = getattr(transformers, architecture).from_pretrained(
+        trained(case).model_directory, output_loading_info=True
+    )
     unread = {"bert.pooler.weight", "bert.pooler.bias"} if case == "bigbird" else set()  # made, but not for words
     assert not {kind: names for kind, names in loading_info.items() if {*names} - unread}
 
@@ -143,11 +145,11 @@ def test_transformers_loads_every_saved_model_without_unexpected_keys(case, arch
 def test_transformers_reads_pairs_with_the_files_each_leaves(case, trained):
     """A family without a second segment gets none."""
     texts = "the king of the castle", "the queen"
-    inputs = transformers.AutoTokenizer.from_pretrained(trained(case).model)(*texts, return_tensors="pt")
-    peer = transformers.AutoModel.from_pretrained(trained(case).model).eval()
+    inputs = transformers.AutoTokenizer.from_pretrained(trained(case).model_directory)(*texts, return_tensors="pt")
+    peer = transformers.AutoModel.from_pretrained(trained(case).model_directory).eval()
     with torch.no_grad():
         theirs = peer(**inputs).last_hidden_state[0]
-    ours = Predictor(checkpoint.load(trained(case).model), dtype="float32", device="cpu")
+    ours = Predictor(checkpoint.load(trained(case).model_directory), dtype="float32", device="cpu")
     encoding = ours.tokenizer.encode(*texts)
     assert inputs["input_ids"][0].tolist() == encoding.ids
     with torch.no_grad():
@@ -157,14 +159,14 @@ def test_transformers_reads_pairs_with_the_files_each_leaves(case, trained):
 @pytest.mark.parametrize("case", ["forward", "halves"])
 def test_other_libraries_do_not_load_one_way_models(case, trained):
     with pytest.raises(ValueError, match="bothways-oneway"):
-        transformers.AutoModel.from_pretrained(trained(case).model)
+        transformers.AutoModel.from_pretrained(trained(case).model_directory)
 
 
 @pytest.mark.parametrize("case", ["forward", "halves"])
 def test_one_way_models_cannot_be_exported(case, trained, tmp_path):
     pytest.importorskip("onnx", reason="the extra onnx is not installed")
     with pytest.raises(InputError, match="one-directional"):
-        export.run(Export(model=trained(case).model, out=tmp_path / "onnx"))
+        export.run(Export(model=trained(case).model_directory, out=tmp_path / "onnx"))
     assert not (tmp_path / "onnx").exists()
 
 
@@ -424,7 +426,7 @@ def test_continued_pre_training_uses_the_familys_objective(trained, settings, tm
             settings,
             steps=2,
             tokenizer=None,
-            from_checkpoint=trained(case).model,
+            from_checkpoint=trained(case).model_directory,
             model=Pretrain.model,
             out=tmp_path / case,
         )
@@ -450,12 +452,12 @@ def test_a_classifier_whose_pooler_belongs_to_its_head_continues_without_it(make
         model=Pretrain.model,
         out=tmp_path / "run",
     )
-    assert checkpoint.load(pretrain.run(short).model).model.pooler is None
+    assert checkpoint.load(pretrain.run(short).model_directory).model.pooler is None
 
 
 @pytest.mark.parametrize("case", ["forward", "halves"])
 def test_one_way_models_do_not_fill_masks_or_pool_cls(case, trained):
-    model = Predictor(checkpoint.load(trained(case).model), dtype="float32", device="cpu")
+    model = Predictor(checkpoint.load(trained(case).model_directory), dtype="float32", device="cpu")
     with pytest.raises(InputError, match="cannot fill masks"):
         model.fill("the [MASK]")
     with pytest.raises(InputError, match="pooling .cls."):

@@ -503,7 +503,7 @@ def test_next_sentence_counts_as_learned_only_above_chance(accuracy, interval, c
 def test_train_is_the_function_however_the_package_was_imported(settings, result, tmp_path):
     # The package bothways.train has the function's name; importing it must not hide the function.
     short = replace(settings, steps=1, tokenizer=result.model_directory, out=tmp_path / "run")
-    assert bothways.train(short).model == tmp_path / "run" / "model"
+    assert bothways.train(short).model_directory == tmp_path / "run" / "model"
     with pytest.raises(InputError, match="dict"):
         bothways.train({})
 
@@ -597,7 +597,7 @@ def test_pre_training_continues_on_new_text_with_an_extended_vocabulary(result, 
     new_row = begun.encoder.embeddings.words.weight[after.tokenizer.vocab["keeper"]]
     assert len(pieces) > 1 and torch.allclose(new_row, table[pieces].mean(0))
     kept = pretrain.run(replace(further, extend_vocab=0, out=tmp_path / "kept"))
-    assert checkpoint.load(kept.model).tokenizer.tokens == before.tokenizer.tokens
+    assert checkpoint.load(kept.model_directory).tokenizer.tokens == before.tokenizer.tokens
     assert kept.figures["loss"] < 1.5 * result.figures["loss"]  # it continues, and does not start anew
 
 
