@@ -1,8 +1,8 @@
 """A run that is done, opened by its directory."""
 
-from pathlib import Path
-
+from bothways.cloud import CloudPath, as_path
 from bothways.errors import InputError, MissingFile
+from bothways.mirror import download
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.settings.fields import AnyPath
 from bothways.training.finetuning.deliver import result_of
@@ -13,7 +13,8 @@ from bothways.training.results import RunResult
 def open_run(directory: AnyPath) -> RunResult:
     """The result of a run of `finetune`, `pretrain` or `distill` as `bothways.finetune` and `bothways.train` return it:
     with its model, its tables and its report. InputError if the directory has no run, or one that is not done."""
-    path = Path(directory)
+    place = as_path(directory)
+    path = download(place) if isinstance(place, CloudPath) else place
     metadata = read_metadata(path / METADATA_FILE)
     if not metadata.get("verb") or not path.exists():
         raise MissingFile(f"{path}: not a run; name the directory that was its output")
