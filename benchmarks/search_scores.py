@@ -1,6 +1,6 @@
 """Scores of searches: a logistic model of relevance, fitted on SciFact or Cranfield, and its quality on the other.
 
-    python -m benchmarks.search_scores [--out DIR] [--answers]
+    python -m benchmarks.search_scores [--out DIR] [--answers READER]
 
 The first hit of each query is an example: relevant or not by the judgements of its own set. The queries of the other
 set, searched in the same documents, are examples of questions that no document answers. Each set has 1,400 documents
@@ -14,8 +14,8 @@ fitted to both sets, and the backgrounds: those in bothways/search/relevance.py.
 Writes search_scores.json and search_scores.svg, a picture of the reliability, and keeps vectors in DIR.
 
 --answers, instead: exact match and F1 of the first answer, by the score of the passage, by the probability of a reader
-and by their product, as `search --answer` has it. The folder is the passages of SQuAD's dev set, the reader
-bothways-en after seven minutes on questions of its training set. Keeps it in DIR and writes search_answers.json.
+and by their product, as `search --answer` has it. The folder is the 2,067 passages of SQuAD's dev set. Writes
+search_answers.json. A reader: bothways finetune answer --train ../shared/data/squad/train-v1.1.json -o READER
 
 Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
@@ -34,6 +34,7 @@ from scipy.stats import rankdata
 
 import bothways
 from benchmarks.search import DATA, cranfield
+from bothways.inference.predictor import Predictor
 from bothways.measure.metrics.answers import exact_match, f1
 from bothways.measure.report.chart import Axis, Picture, dot, draw_picture, legend, line, plot, polyline
 from bothways.measure.report.markup import join
@@ -43,8 +44,8 @@ from bothways.search.relevance import background, word_shares
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store
 from bothways.search.words import Analyzer, Bm25, invert
-from bothways.settings import Answer
 from bothways.text.data.beir import BeirDataset
+from bothways.text.data.squad import Question, read_squad
 
 DOCUMENTS, WORDS, TOP = 1400, 150, 10
 SPACES = {"static": ("static", "static"), "encoder": ("encoder", "encoder"), "fast": ("static", "encoder")}
@@ -57,7 +58,6 @@ BASELINES = {"words": ("bm25", "score"), "vectors": ("cosine in index",), "hybri
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 DRAWN = {"hybrid, encoder": "bothways-en", "hybrid, static": "static vectors"}
 QUESTIONS, PASSAGES = 150, 5  # that are asked; of each search, that are read
-SHORT = 400  # characters of the passages of SQuAD that the reader is trained on
 Examples = dict[str, np.ndarray]  # by signal, float64 [Q, TOP]; of the queries of both sets
 
 
@@ -299,50 +299,21 @@ def draw_reliability(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> Pictu
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def squad(name: str) -> list[list[dict[str, Any]]]:
-    """The questions of SQuAD 1.1 by article, as rows of `finetune answer`."""
-    articles = json.loads((DATA / f"squad/{name}-v1.1.json").read_text())["data"]
-    return [
-        [
-            {"id": question["id"], "question": question["question"], "context": paragraph["context"]}
-            | {"answers": {key: [one[key] for one in question["answers"]] for key in ("text", "answer_start")}}
-            for paragraph in article["paragraphs"]
-            for question in paragraph["qas"]
-        ]
-        for article in articles
-    ]
-
-
-def sample(articles: Sequence[Sequence[dict[str, Any]]], number: int, most: int | None = None) -> list[dict[str, Any]]:
-    """Random questions. most: characters of their passages."""
-    rows = [row for rows in articles for row in rows if most is None or len(row["context"]) <= most]
-    return random.Random(0).sample(rows, number)
-
-
-def trained_reader(folder: Path) -> Any:
-    """The reader in a folder; if there is none, it is trained on short passages, to see more questions in the time."""
-    if not folder.exists():
-        articles = squad("train")
-        train, dev = sample(articles[:-40], 3000, SHORT), sample(articles[-40:], 200, SHORT)
-        bothways.train(Answer(train=train, dev=dev, out=folder, minutes=7.0, baselines=False, evaluations_per_epoch=1))
-    return bothways.load(folder)
-
-
-def search_squad(questions: Sequence[str], encoder: str | None) -> list[list[Hit]]:
-    """The best of the 2,067 passages of SQuAD's dev set for each question, by words and vectors."""
+def search_squad(contexts: Sequence[str], questions: Sequence[str], encoder: str | None) -> list[list[Hit]]:
+    """The best passages for each question, by words and vectors."""
     with tempfile.TemporaryDirectory() as place:
         documents, store = Path(place, "documents"), Path(place, "store")
         documents.mkdir()
-        for number, context in enumerate(dict.fromkeys(row["context"] for rows in squad("dev") for row in rows)):
+        for number, context in enumerate(contexts):
             (documents / f"{number}.txt").write_text(context)
         index([documents], store, static_model="bothways-en-static", encoder=encoder)
         with Store(store) as opened:
             return [opened.search(question, top=PASSAGES) for question in questions]
 
 
-def score_answers(texts: Sequence[str], asked: Sequence[Mapping[str, Any]]) -> np.ndarray:
+def score_answers(texts: Sequence[str], asked: Sequence[Question]) -> np.ndarray:
     """Exact match and F1 of each answer, in percent, float64 [Q, 2]."""
-    golds = [row["answers"]["text"] for row in asked]
+    golds = [[gold for gold, _ in row.answers] for row in asked]
     return 100 * np.array(
         [
             (max(exact_match(gold, text) for gold in of_row), max(f1(gold, text, "1.1") for gold in of_row))
@@ -351,7 +322,7 @@ def score_answers(texts: Sequence[str], asked: Sequence[Mapping[str, Any]]) -> n
     )
 
 
-def first_answers(reader: Any, questions: Sequence[str], found: Sequence[Sequence[Hit]]) -> dict[str, list[str]]:
+def first_answers(reader: Predictor, questions: Sequence[str], found: Sequence[Sequence[Hit]]) -> dict[str, list[str]]:
     """The first answer to each question, by way of ordering the answers of the passages."""
     pairs = [(question, hit.text) for question, hits in zip(questions, found, strict=True) for hit in hits]
     read = iter(reader.answer(*map(list, zip(*pairs, strict=True))))
@@ -363,16 +334,17 @@ def first_answers(reader: Any, questions: Sequence[str], found: Sequence[Sequenc
     }
 
 
-def compare_answers(folder: Path) -> dict[str, Any]:
+def compare_answers(reader: Predictor) -> dict[str, Any]:
     """Exact match and F1 in percent by vectors and order of answers; 95 % intervals of the gain in F1 by product."""
-    reader, asked = trained_reader(folder), sample(squad("dev"), QUESTIONS)
-    questions, contexts = [row["question"] for row in asked], [row["context"] for row in asked]
+    rows = read_squad(DATA / "squad/dev-v1.1.json")
+    asked, passages = random.Random(0).sample(rows, QUESTIONS), [*dict.fromkeys(row.context for row in rows)]
+    questions, contexts = [row.question for row in asked], [row.context for row in asked]
     own = score_answers([best.text for best, *_ in reader.answer(questions, contexts)], asked).mean(0)
     print(f"own passage: exact match {own[0]:.1f}, F1 {own[1]:.1f}")
     figures: dict[str, Any] = {"own passage": own.tolist()}
     draws = np.random.default_rng(0).integers(0, QUESTIONS, (10_000, QUESTIONS))
     for name, encoder in {"static": None, "bothways-en": "bothways-en"}.items():
-        found = search_squad(questions, encoder)
+        found = search_squad(passages, questions, encoder)
         hits = [[hit.text in context for hit in one] for one, context in zip(found, contexts, strict=True)]
         figures[name] = {"first": 100 * np.mean([one[0] for one in hits]), "any": 100 * np.mean([*map(any, hits)])}
         print(f"{name}: own passage first {figures[name]['first']:.1f} %, in {PASSAGES} {figures[name]['any']:.1f} %")
@@ -410,11 +382,11 @@ def fit_scores(folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/search-scores"))
-    parser.add_argument("--answers", action="store_true")
+    parser.add_argument("--answers", metavar="READER")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.answers:
-        name, figures = "search_answers.json", compare_answers(options.out / "reader")
+        name, figures = "search_answers.json", compare_answers(bothways.load(options.answers))
     else:
         name, figures = "search_scores.json", fit_scores(options.out)
     (options.out / name).write_text(json.dumps(figures, indent=1) + "\n")

@@ -1,7 +1,6 @@
 """Settings of `index`, `search`, `extract` and `mcp`."""
 
 from pathlib import Path
-from typing import Literal
 
 from bothways.errors import InputError, flag
 from bothways.pretrained import DEFAULT, STATIC

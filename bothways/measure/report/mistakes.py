@@ -136,8 +136,7 @@ class LabelIssue:
 
     @property
     def order(self) -> float:
-        """Smaller for more suspicious rows: the probability of the label; minus that of an answer or the error of a
-        number."""
+        """Smaller for more suspicious rows: the label's probability; minus an answer's, or the error of a number."""
         if self.label_probability is not None:
             return self.label_probability
         if self.suggested_probability is not None:
