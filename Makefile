@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
-# Prints each package that is fetched or installed. Left out: packages that are there, and places pip looks in.
-SHOWN := 2>&1 | awk '!/^(WARNING: Location|Looking in|Requirement already|  (Downloading|Using cached|Preparing|Getting|Installing build|Checking|Building|Created|Stored))/ { print; fflush() }'
-INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --constraint constraints.txt
+# Prints errors and warnings only, except for places that pip has looked in.
+SHOWN := 2>&1 | awk '!/^WARNING: Location/ { print; fflush() }'
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= bothways-demo
 # Tests run in as many processes as there are cores, at most 8; `make test WORKERS=0` runs them in one.
 WORKERS ?= logical
@@ -18,8 +18,8 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else f"Bothways needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}: make PYTHON=/path/to/python3.11")'
-	@echo "Installing into $(VENV): PyTorch and what the package needs (1.3 GB)"
-	$(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV): PyTorch and what the package needs (1.3 GB, a minute or more)"
+	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) torch==2.13.0 $(SHOWN)
 	@$(INSTALL) --editable . $(SHOWN)
 	@touch $@
@@ -29,7 +29,11 @@ $(VENV)/installed-tests: $(VENV)/installed
 	@$(INSTALL) --editable '.[test,check]' $(SHOWN)
 	@touch $@
 
-demo: $(VENV)/installed
+$(VENV)/installed-demo: $(VENV)/installed
+	@$(INSTALL) --editable '.[serve]' $(SHOWN)
+	@touch $@
+
+demo: $(VENV)/installed-demo
 	@test ! -e $(DEMO) || { echo "$(DEMO) is there already: delete it, or make demo DEMO=another-directory"; exit 1; }
 	$(BIN)/bothways demo --out $(DEMO)
 

@@ -72,7 +72,7 @@ VERBS: dict[str, Verb] = {
     "demo": Verb(
         "tools:Demo",
         "cli.demo:run",
-        "what the packaged model does, and a BERT from scratch: 3 minutes",
+        "what the packaged model does, and a BERT from scratch: 2 minutes",
         TRY,
         example="--minutes 3",
         words="example quickstart try",
@@ -123,7 +123,7 @@ VERBS: dict[str, Verb] = {
         "cli.commands:fill",
         "fill each [MASK] in a text",
         USE,
-        example='my-bert "The [MASK] chased the cat."',
+        example='my-bert "He opened the [MASK] and went out."',
         words="fill-mask mask unmask",
     ),
     "embed": Verb(
@@ -403,7 +403,9 @@ def check(file: "Table", **options: Any) -> "CheckResult":
 
     file: a path or an in-memory table. options: other settings of bothways.settings.Check, such as label_column.
     """
+    from bothways.settings.tables_in_memory import as_source
+
     verb = VERBS["check"]
     _check_names(options, verb.settings_class, "check")
-    result: CheckResult = verb.load()(verb.settings_class(file=file, **options))
+    result: CheckResult = verb.load()(verb.settings_class(file=as_source("table", file), **options))
     return result

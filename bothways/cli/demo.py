@@ -1,8 +1,7 @@
-"""The demo: the packaged English model fills, compares, searches and learns; then a small BERT from scratch."""
+"""The demo in three acts: the packaged model is used, learns from labels, and a small BERT learns from scratch."""
 
 import json
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -16,37 +15,51 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from bothways.device import choose_device
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.log import command_name, messages_to, muted, print_lines
+from bothways.log import command_name, muted, print_lines
+from bothways.measure.evaluation import check
 from bothways.measure.report import Section, page
-from bothways.measure.report.demo_sections import DemoComparison, Gaps, NextSentences, SearchHits, SenseMap, WordSenses
+from bothways.measure.report.demo_sections import (
+    WAYS,
+    DemoComparison,
+    Gaps,
+    NextSentences,
+    PlantedErrors,
+    Remarks,
+    SearchHits,
+    SenseMap,
+    WordSenses,
+)
 from bothways.measure.report.score_tables import ScoreSummary
+from bothways.measure.report.training_curves import TrainingCurves
 from bothways.pretrained import DEFAULT
 from bothways.rng import Purpose, generator
 from bothways.settings.finetune import Classify
+from bothways.settings.predict import Check
 from bothways.settings.pretrain import Pretrain
 from bothways.settings.tables_in_memory import as_source
 from bothways.settings.tools import Demo
 from bothways.text.corpus.documents import sample
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.finetuning import finetune
-from bothways.training.finetuning.compare import WORSE
-from bothways.training.finetuning.deliver import FineTuneResult
 from bothways.training.pretraining import pretrain
-from bothways.training.run import Run
+from bothways.training.run import Run, read_metrics
 
-NUM_GAPS, NUM_SHOWN = 150, 4  # gaps in unread messages
-SHOTS = 8  # examples a class in the first fine-tuning
-PARAGRAPHS, TEST_PARAGRAPHS = 900, 450  # of novels
+NUM_GAPS, NUM_SHOWN = 150, 3  # gaps in unread messages
+NUM_HITS = 3  # passages of a question
+NUM_PLANTED, NUM_READ = 24, 40  # labels that are changed, and rows that are then looked through
+TRIVIAL = ("most frequent answer",)  # not among the figures at the top of the page
+AUTHORS = "docs/guide/classify.md#where-words-win"
+TEXT = "The postman says nobody was home."
 Rows = list[dict[str, Any]]
 
 
 @dataclass
 class Results:
-    """Results of the steps: for the page, and as figures for bothways.json."""
+    """Results of the steps: for the page, and as figures for bothways.json. failures: a line on each that is weak."""
 
     sections: list[Section] = field(default_factory=list)
-    comparison: list[tuple[str, str, float, tuple[float, float] | None]] = field(default_factory=list)
     scores: list[ScoreSummary] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
 
 
@@ -56,33 +69,47 @@ def run(settings: Demo) -> dict[str, Any]:
     run = Run(settings.out, "demo", settings, device=choose_device(settings.device))
     model = load(dtype=settings.dtype, device=settings.device)
     messages, results = read_sample("support.jsonl"), Results()
-    write(f"The English model that comes with Bothways ({DEFAULT}), without any training:\n")
-    for step in (fill_gaps, compare_senses, follow, search):
+    write(f"Act one: use the English model that comes with Bothways ({DEFAULT}, 17 MB), as it is\n")
+    for step in (compare_senses, fill_gaps, follow, search):
         step(model, messages, settings, results)
-    write("Training, on this machine:\n")
+    write("Act two: learn from labels, on this machine\n")
     learn_messages(messages, settings, results)
-    learn_authors(settings, results)
+    find_errors(messages, settings, results)
+    write("Act three: a BERT from scratch\n")
     pretrain_small(settings, results)
     seconds = time.perf_counter() - start
     figures = {**results.figures, "seconds": seconds}
-    write_page(settings, results, seconds)
-    parts = {"few": "classifier run, few examples", "all": "classifier run", "authors": "classifier run, novels"}
-    run.update_metadata(status="done", figures=figures, parts={**parts, "pretrain": "pre-training run"})
+    write("Where it fails\n   " + "\n   ".join(results.failures))
+    commands, python = go_on(settings)
+    write_page(settings, results, seconds, [*commands, "", *python])
+    parts = {"all": "classifier run", "pretrain": "pre-training run"}
+    run.update_metadata(status="done", figures=figures, parts=parts)
     run.close()
-    write(f"\nDone in {seconds:.0f} s. The results as a page: {settings.out / 'demo.html'}. Go on with:")
-    classifier = quote(str(settings.out / "all"))
-    write(f'   {command_name()} fill "She looked at the [MASK] and smiled."')
-    write(f'   {command_name()} predict {classifier} --text "The postman says nobody was home."')
-    write(f"   {command_name()} info {classifier}")
+    page_file = settings.out / "demo.html"
+    write(f"\nDone in {seconds:.0f} s. The results as a page: {page_file}. Go on with:")
+    write("\n".join(f"   {line}" for line in [*commands, "", "or in Python:", "", *python]))
     return figures
+
+
+def go_on(settings: Demo) -> tuple[list[str], list[str]]:
+    """Commands that use the trained classifier, the last a server with a page; and the same in Python."""
+    classifier, name = quote(str(settings.out / "all")), command_name()
+    commands = [
+        f'{name} predict {classifier} --text "{TEXT}"',
+        f"{name} check YOUR-TABLE.csv",
+        f"{name} serve {classifier}",
+    ]
+    directory = str(settings.out / "all")
+    python = [
+        "import bothways",
+        f"model = bothways.open_run({directory!r}).model",
+        f"print(model.classify({TEXT!r}).label)",
+    ]
+    return commands, python
 
 
 def write(text: str) -> None:
     print_lines(*text.split("\n"))
-
-
-def write_indented(text: str) -> None:
-    write("   " + text.replace("\n", "\n   "))
 
 
 def read_sample(name: str) -> Rows:
@@ -96,41 +123,12 @@ def read_texts() -> dict[str, Any]:
     return texts
 
 
-# --- without training -------------------------------------------------------------------------------------------------
-
-
-def fill_gaps(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
-    """Fill given sentences, and a word of each of some messages, which the model has not read."""
-    write("1. Fill masked words")
-    rows = []
-    for text in read_texts()["gaps"]:
-        guesses = [guess.token for guess in model.fill(text, top=5)[0]]
-        write(f"   {text}\n         {', '.join(guesses)}")
-        rows.append((text, ", ".join(guesses), ""))
-    rng, gaps = generator(settings.seed, Purpose.MASK), list[tuple[str, str]]()
-    for index in rng.permutation(len(messages)).tolist():
-        words = messages[index]["text"].split()
-        places = [place for place, word in enumerate(words[1:-1], 1) if word.isalpha() and word.islower()]
-        if places and len(gaps) < NUM_GAPS:
-            place = places[int(rng.integers(len(places)))]
-            gaps.append((" ".join([*words[:place], "[MASK]", *words[place + 1 :]]), words[place]))
-    tops = [[guess.token for guess in fills[0]] for fills in model.fill([text for text, _ in gaps], top=5)]
-    first, five = (
-        float(np.mean([word in guesses[:top] for (_, word), guesses in zip(gaps, tops, strict=True)])) for top in (1, 5)
-    )
-    for (text, word), guesses in [*zip(gaps, tops, strict=True)][:NUM_SHOWN]:
-        note = f"written: {word}"
-        write(f"   {text}\n         {', '.join(guesses)} ({note})")
-        rows.append((text, ", ".join(guesses), note))
-    summary = f"{len(gaps)} words of unread messages: {first:.0%} are the first guess, {five:.0%} among the first five"
-    write(f"   {summary}\n")
-    results.sections.append(Gaps(rows, summary + "."))
-    results.figures["gaps"] = {"number": len(gaps), "first": first, "five": five}
+# --- act one ----------------------------------------------------------------------------------------------------------
 
 
 def compare_senses(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
     """Vectors of one word in sentences with different senses."""
-    write("2. One word, several senses: mean cosine of its vectors in different sentences")
+    write("1. One word, several senses: how alike its vectors are in different sentences (cosine; 1: the same)")
     words = []
     for word, sentences_by_sense in read_texts()["senses"].items():
         senses = [sense for sense, sentences in sentences_by_sense.items() for _ in sentences]
@@ -153,6 +151,34 @@ def word_vector(model: Predictor, sentence: str, word: str) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
+def fill_gaps(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
+    """Fill given sentences, and a word of each of some messages, which the model has not read."""
+    write("2. Fill gaps")
+    rng, gaps = generator(settings.seed, Purpose.MASK), [(text, "") for text in read_texts()["gaps"]]
+    given = len(gaps)
+    for index in rng.permutation(len(messages)).tolist():
+        words = messages[index]["text"].split()
+        places = [place for place, word in enumerate(words[1:-1], 1) if word.isalpha() and word.islower()]
+        if places and len(gaps) < given + NUM_GAPS:
+            place = places[int(rng.integers(len(places)))]
+            gaps.append((" ".join([*words[:place], "[MASK]", *words[place + 1 :]]), words[place]))
+    tops = [[guess.token for guess in fills[0]] for fills in model.fill([text for text, _ in gaps], top=5)]
+    rows = []
+    for (text, word), guesses in [*zip(gaps, tops, strict=True)][: given + NUM_SHOWN]:
+        note = f"written: {word}" if word else ""
+        write(f"   {text}\n         {', '.join(guesses)}{f' ({note})' if note else ''}")
+        rows.append((text, ", ".join(guesses), note))
+    unread = [*zip(gaps, tops, strict=True)][given:]
+    first, five = (float(np.mean([word in guesses[:top] for (_, word), guesses in unread])) for top in (1, 5))
+    write("")
+    results.sections.append(Gaps(rows))
+    results.failures.append(
+        f"Gaps: of {len(unread)} words of messages that it has not read, {first:.0%} are its first guess, {five:.0%} "
+        "among the first five. It is small, and has no knowledge of the world."
+    )
+    results.figures["gaps"] = {"number": len(unread), "first": first, "five": five}
+
+
 def follow(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
     """The probability that each of two sentences follows a first one."""
     write("3. Which sentence follows? (probability that it does)")
@@ -163,12 +189,13 @@ def follow(model: Predictor, messages: Rows, settings: Demo, results: Results) -
         write(f"   {first}\n      {p:4.0%}  {right}\n      {q:4.0%}  {wrong}")
     write("")
     results.sections.append(NextSentences(rows))
-    results.figures["next"] = {"right": sum(p > q for p, q in zip(of_right, of_wrong, strict=True)), "pairs": len(rows)}
+    right = sum(p > q for p, q in zip(of_right, of_wrong, strict=True))
+    results.figures["next"] = {"right": right, "pairs": len(rows)}
 
 
 def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
     """Questions whose passages share no word with them, by vectors and by TF-IDF."""
-    write("4. Search by meaning: no question shares a word with the passage that answers it")
+    write("4. Search by meaning: no question shares a word with the passage that answers it (marked *)")
     rows = read_sample("passages.jsonl")
     passages, questions = ([row for row in rows if key in row] for key in ("text", "question"))
     texts, asked = [row["text"] for row in passages], [row["question"] for row in questions]
@@ -176,101 +203,97 @@ def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -
     words = TfidfVectorizer().fit(texts)
     words_QP = (words.transform(asked) @ words.transform(texts).T).toarray()
     hits: Rows = []
-    for question, row, word_row in zip(questions, cosines_QP, words_QP, strict=True):
-        best, by_words = passages[int(row.argmax())], passages[int(word_row.argmax())]
-        hits.append(
-            {
-                "question": question["question"],
-                "by_vectors": best["text"],
-                "by_words": by_words["text"],
-                "right": best["id"] == question["id"],
-                "words_right": by_words["id"] == question["id"],
-            }
-        )
-        write(f"   {question['question']}\n      {'right' if hits[-1]['right'] else 'WRONG'}: {best['text']}")
-    right, by_words_right = (sum(hit[key] for hit in hits) for key in ("right", "words_right"))
-    write(f"   first passage right: {right} of {len(hits)} by vectors, {by_words_right} by words (TF-IDF)\n")
+    for question, *rows_P in zip(questions, cosines_QP, words_QP, strict=True):
+        best = ([passages[place] for place in np.argsort(-row, kind="stable")[:NUM_HITS].tolist()] for row in rows_P)
+        found, by_words = ([(one["text"], one["id"] == question["id"]) for one in passages] for passages in best)
+        hits.append({"question": question["question"], "found": found, "by_words": by_words})
+        write(f"   {question['question']}")
+        write("\n".join(f"      {'*' if right else ' '} {text}" for text, right in found))
+    first, three = (
+        [sum(any(right for _, right in hit[by][:top]) for hit in hits) for by in WAYS] for top in (1, NUM_HITS)
+    )
+    of = f"of {len(hits)}"
+    write(f"   right passage among the first {NUM_HITS}: {three[0]} {of} by meaning, {three[1]} by words (TF-IDF)\n")
     results.sections.append(SearchHits(hits))
-    results.figures["search"] = {"right": right, "by words": by_words_right, "questions": len(hits)}
+    results.failures.append(
+        f"Search: the very first passage is right for {first[0]} {of} questions ({first[1]} by words)."
+    )
+    results.figures["search"] = {
+        "first": first[0], "among three": three[0], "by words": three[1], "questions": len(hits)
+    }  # fmt: skip
 
 
-# --- training ---------------------------------------------------------------------------------------------------------
+# --- act two ----------------------------------------------------------------------------------------------------------
 
 
 def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
-    """A classifier of support messages, from SHOTS examples a class and from all."""
+    """A classifier of support messages, beside simple models that learn from the same rows."""
     train, test = ([row for row in messages if row["split"] == split] for split in ("train", "test"))
-    few = take(train, SHOTS, settings.seed)
     kinds = len({row["label"] for row in train})
-    for number, name, rows in ((5, "few", few), (6, "all", train)):
-        size = f"{SHOTS} examples a class" if name == "few" else f"{len(rows)} examples"
-        write(f"{number}. Learn to sort support messages into {kinds} kinds, from {size}")
-        train_and_report(rows, test, f"messages, {size}", name, None, settings, results)
-        write("")
-
-
-def learn_authors(settings: Demo, results: Results) -> None:
-    """Authors of paragraphs: a case where words win."""
-    write("7. Where words win: who wrote this paragraph? Authors have favourite words, and books have names")
-    rows: dict[str, Rows] = {"train": [], "test": []}
-    for book in sample():
-        paragraphs = [part for part in book["text"].split("\n\n") if part]
-        rows[book["split"]] += [{"text": text, "label": book["author"]} for text in paragraphs]
-    authors = len({row["label"] for row in rows["train"]})
-    train, test = (
-        take(rows[split], number // authors, settings.seed)
-        for split, number in (("train", PARAGRAPHS), ("test", TEST_PARAGRAPHS))
-    )
-    result = train_and_report(train, test, f"novels, {authors} authors", "authors", 1.0, settings, results)
-    if result.verdict.startswith(WORSE):
-        write("   So for this task the simple model is the better choice, and the run says so.")
-    write("")
-
-
-def take(rows: Rows, number: int, seed: int) -> Rows:
-    """At most `number` rows of each label, in a random order that depends only on the seed."""
-    by_label = defaultdict[str, Rows](list)
-    for index in generator(seed, Purpose.ORDER).permutation(len(rows)).tolist():
-        if len(by_label[rows[index]["label"]]) < number:
-            by_label[rows[index]["label"]].append(rows[index])
-    return [row for label in sorted(by_label) for row in by_label[label]]
-
-
-def train_and_report(
-    train: Rows, test: Rows, task: str, name: str, epochs: float | None, settings: Demo, results: Results
-) -> FineTuneResult:
-    """Fine-tune the packaged model, and print its score beside simple models on the same rows."""
-    columns = ("text", "label")
-    with messages_to(write_indented):
+    write(f"5. Sort messages into {kinds} kinds, from {len(train)} examples (about a minute)")
+    with muted():
         result = finetune.run(
             Classify(
-                train=as_source("train", [{key: row[key] for key in columns} for row in train]),
-                test=as_source("test", [{key: row[key] for key in columns} for row in test]),
-                out=settings.out / name,
-                epochs=epochs,
+                train=as_source("train", labelled(train)),
+                test=as_source("test", labelled(test)),
+                out=settings.out / "all",
                 seed=settings.seed,
                 dtype=settings.dtype,
                 device=settings.device,
             )
         )
-    low, high = result.interval or (0.0, 1.0)
-    width = max(map(len, ("this model", *result.baselines)))
-    write(f"   {'this model':{width}} {result.mean:6.1%} (95 % interval {low:.1%} to {high:.1%}), {len(test)} texts")
-    results.comparison.append((task, "this model", result.mean, (low, high)))
-    for baseline, score in result.baselines.items():
-        write(f"   {baseline:{width}} {score:6.1%}")
-        results.comparison.append((task, baseline, score, None))
-    write(f"   {result.verdict}")
-    results.scores.append(
-        ScoreSummary("Accuracy", task, result.mean, 0.0, 1, interval=result.interval, rows=result.rows)
+    rows = [
+        ("this model", result.mean, result.interval),
+        *((*one, None) for one in result.baselines.items()),
+    ]
+    width = max(len(name) for name, *_ in rows)
+    for name, score, interval in rows:
+        bounds = f" (95 % interval {interval[0]:.1%} to {interval[1]:.1%})" if interval else ""
+        write(f"   {name:{width}} {score:6.1%}{bounds}")
+        results.scores.append(ScoreSummary("Right", name, score, 0.0, 1, interval=interval, over="folds"))
+    report = settings.out / "all" / "report.html"
+    write(f"   of {len(test)} messages that none of them has read; mistakes and more: {report}\n")
+    results.sections.append(DemoComparison(rows))
+    results.failures.append(
+        "Words: where labels depend on a few words and names, TF-IDF is better. With the authors of novels it is "
+        f"({AUTHORS}); `finetune` then names it, and saves it for you."
     )
-    results.figures[name] = {"accuracy": result.mean, "interval": result.interval, "baselines": result.baselines}
-    return result
+    results.figures["all"] = {"accuracy": result.mean, "interval": result.interval, "baselines": result.baselines}
+
+
+def labelled(rows: Rows) -> Rows:
+    return [{"text": row["text"], "label": row["label"]} for row in rows]
+
+
+def find_errors(messages: Rows, settings: Demo, results: Results) -> None:
+    """Labels that were changed on purpose, among those that the check of a table suspects."""
+    rng, rows = generator(settings.seed, Purpose.FOLDS), labelled(messages)
+    names, planted = sorted({row["label"] for row in rows}), min(NUM_PLANTED, len(rows) // 10)
+    changed = rng.permutation(len(rows))[:planted].tolist()
+    for row in changed:
+        others = [name for name in names if name != rows[row]["label"]]
+        rows[row]["label"] = others[int(rng.integers(len(others)))]
+    write(f"6. Find wrong labels, without training: {planted} of {len(rows)} were changed on purpose (marked *)")
+    with muted():
+        options = {"dtype": settings.dtype, "device": settings.device}
+        suspects = check.run(Check(file=as_source("messages", rows), **options)).remarks
+    suspects = [remark for remark in suspects if remark.kind == "label"][:NUM_READ]
+    shown = [(remark.text, remark.label, remark.suggested, remark.where.row in changed) for remark in suspects[:5]]
+    for text, label, suggested, is_changed in shown:
+        write(f"   {'*' if is_changed else ' '} {text}\n        labelled {label}, suggested {suggested}")
+    found = sum(remark.where.row in changed for remark in suspects)
+    summary = f"{found} of the {planted} are among the first {len(suspects)} rows that `bothways check` suspects"
+    write(f"   {summary}\n")
+    results.sections.append(PlantedErrors(shown, f"{summary}. The first five:"))
+    results.figures["label errors"] = {"planted": planted, "found": found, "read": len(suspects)}
+
+
+# --- act three --------------------------------------------------------------------------------------------------------
 
 
 def pretrain_small(settings: Demo, results: Results) -> None:
     """A two-layer BERT from scratch: its vocabulary, then masked words for some minutes."""
-    write(f"8. Pre-train a small BERT from scratch on the included novels (--minutes {settings.minutes:g})")
+    write(f"7. Read the included novels for {60 * settings.minutes:.0f} seconds (--minutes {settings.minutes:g})")
     novels = {split: [book["text"] for book in sample() if book["split"] == split] for split in ("train", "test")}
     texts = {split: settings.out / "text" / f"{split}_books.jsonl" for split in novels}
     texts["train"].parent.mkdir(parents=True, exist_ok=True)
@@ -281,7 +304,7 @@ def pretrain_small(settings: Demo, results: Results) -> None:
     tokenizer.save(settings.out / "tokenizer")
     write(f"   learned a vocabulary of {len(tokenizer):,} entries")
     # Small steps and short texts give more steps in a minute, and learn faster (docs/LOG.md).
-    with messages_to(write_indented):
+    with muted():
         result = pretrain.run(
             Pretrain(
                 corpus=(texts["train"],),
@@ -293,18 +316,23 @@ def pretrain_small(settings: Demo, results: Results) -> None:
                 minutes=settings.minutes,
                 batch_tokens=1024,
                 max_length=64,
-                evaluate_every=250,
+                evaluate_every=100,
                 seed=settings.seed,
                 dtype=settings.dtype,
                 device=settings.device,
             )
         )
-    figures, gap = result.figures, read_texts()["gaps"][0]
-    scratch = [guess.token for guess in load(result.model_directory, dtype=settings.dtype, device=settings.device).fill(gap)[0]]
-    write(
-        f"   masked words of the held-out novels: perplexity {figures['perplexity']:.0f} (word frequencies alone: "
-        f"{figures['unigram_perplexity']:.0f})\n   {gap}\n         {', '.join(scratch)}\n   It has learned frequent "
-        "words and some grammar, no more: a model worth using takes hours (docs/guide/pretraining.md)."
+    figures, gap = result.figures, read_texts()["gaps"][-1]
+    scratch = [guess.token for guess in result.model.fill(gap)[0]]
+    perplexity, unigram = figures["perplexity"], figures["unigram_perplexity"]
+    scores = f"{perplexity:.0f}; by word frequencies alone: {unigram:.0f}"
+    write(f"   gaps in other novels, number of words that it wavers between (perplexity): {scores}")
+    write(f"   {gap}\n         {', '.join(scratch)}\n")
+    rows = read_metrics(result.directory)
+    results.sections.append(TrainingCurves(rows, "perplexity", "Perplexity", "number", "other novels", "From scratch"))
+    results.failures.append(
+        f"From scratch: after {60 * settings.minutes:.0f} seconds it has frequent words and some grammar, no more. A "
+        "model worth using takes hours (docs/guide/pretraining.md)."
     )
     results.figures["pretrain"] = {key: figures[key] for key in ("perplexity", "unigram_perplexity")}
 
@@ -312,36 +340,25 @@ def pretrain_small(settings: Demo, results: Results) -> None:
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def write_page(settings: Demo, results: Results, seconds: float) -> None:
-    pretrained = results.figures["pretrain"]
+def write_page(settings: Demo, results: Results, seconds: float, commands: Sequence[str]) -> None:
     facts = (
         ("model", f"{DEFAULT}, packaged with Bothways; docs/model.md describes it"),
         ("messages", "written for this package; paraphrases of a test message are not in the training rows"),
-        (
-            "novels",
-            "18 books by 6 authors; the books of the test rows are not in the training rows, though the packaged model "
-            "has read most of them",
-        ),
-        (
-            "from scratch",
-            f"perplexity {pretrained['perplexity']:.0f} after {settings.minutes:g} minutes; word "
-            f"frequencies alone have {pretrained['unigram_perplexity']:.0f}",
-        ),
+        ("novels", "18 books by 6 authors; those that measure are not among those that were read"),
         ("seconds", f"{seconds:.0f} for all steps"),
     )
-    sections: Sequence[Section] = [
-        results.sections[1],
-        DemoComparison(results.comparison),
-        *results.sections[2:],
-        results.sections[0],
-    ]
     content = page.Page(
         "What a small BERT can do",
         "The demo of Bothways: one model of 17 MB, no download.",
-        results.scores,
-        sections,
+        [score for score in results.scores if score.split not in TRIVIAL],
+        [*results.sections, Remarks("Where it fails", results.failures), Remarks("Go on", commands, is_code=True)],
         facts=facts,
         command=f"{command_name()} demo --out {quote(str(settings.out))}",
         origin="How this was made",
+        has_score_table=False,
+        files=[
+            ("all/report.html", "the report of the classifier, with its mistakes"),
+            ("all/label_errors.csv", "labels of the messages that are worth a second look, as a table"),
+        ],
     )
     page.write(content, Path(settings.out / "demo.html"))

@@ -35,12 +35,12 @@ class Cache(Checked, Printed):
 
 @settings
 class Demo(Checked, Compute, Printed):
-    """Fill, compare, search and train with the packaged model, then pre-train a small BERT, in three minutes."""
+    """Use the packaged model, train it on labels, and pre-train a small BERT, in two minutes."""
 
     out: Location = option("output", default=Path("bothways-demo"), aliases=("-o",), first=True)
     """Output directory."""
-    minutes: float = option("training", default=1.0, least=0.001, first=True)
-    """Minutes of pre-training from scratch; the other steps together take about twice as long."""
+    minutes: float = option("training", default=0.67, least=0.001, first=True)
+    """Minutes of pre-training from scratch; the other steps together take about as long."""
     seed: int = option("training", default=0, least=0, most=2**63 - 1)
     """Random seed."""
 

@@ -1,4 +1,4 @@
-"""Sections of the demo's page: gaps, following sentences, search, scores beside simple models, and a map of senses."""
+"""Sections of the demo's page: a map of senses, gaps, following sentences, search, scores, wrong labels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from bothways.measure.report.chart import build_axis, dot, figure, label, plot
 from bothways.measure.report.markup import Html, Section, element, format_number, isolate, join, table
 
 WIDTH, HEIGHT = 520, 320
+WAYS = ("found", "by_words")  # of search: passages by vectors, and by TF-IDF
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,10 @@ class Gaps(Section):
     """Gaps with the first guesses. rows: (text, guesses, note)."""
 
     rows: Sequence[tuple[str, str, str]]
-    summary: str
-    heading = "Masked words"
+    heading = "Gaps"
 
     def body(self) -> Html:
-        return join((element("p", self.summary), table("First guesses.", ["Text", "Guesses", ""], self.rows, words=3)))
+        return table("The first five guesses for [MASK].", ["Text", "Guesses", ""], self.rows, words=3)
 
 
 @dataclass(frozen=True)
@@ -40,45 +40,70 @@ class NextSentences(Section):
 
 @dataclass(frozen=True)
 class SearchHits(Section):
-    """Questions with the best passage by vectors and by shared words. rows: dicts with question, by_vectors, by_words,
-    right and words_right."""
+    """Questions with the best passages by vectors and by shared words. rows: dicts with question, found (passages by
+    vectors) and by_words; a passage is its text and whether it is the right one."""
 
     rows: Sequence[Mapping[str, Any]]
     heading = "Search by meaning"
 
     def body(self) -> Html:
-        right, by_words = (sum(row[key] for row in self.rows) for key in ("right", "words_right"))
+        right, by_words = (sum(any(one for _, one in row[by]) for row in self.rows) for by in WAYS)
         note = element(
             "p",
-            f"No question shares a word with the passage that answers it. By vectors {right} of {len(self.rows)} are "
-            f"first, by words (TF-IDF) {by_words}.",
+            f"No question shares a word with the passage that answers it. It is among the first three for {right} of "
+            f"{len(self.rows)} by meaning, for {by_words} by words (TF-IDF).",
         )
         cells = [
-            [row["question"], _marked(row["by_vectors"], row["right"]), _marked(row["by_words"], row["words_right"])]
+            [row["question"], *(element("ol", *(element("li", _marked(*hit)) for hit in row[by])) for by in WAYS)]
             for row in self.rows
         ]
-        return join((note, table("The first passage.", ["Question", "By vectors", "By words"], cells, words=3)))
+        return join((note, table("Passages.", ["Question", "By meaning", "By words"], cells, words=3)))
 
 
 def _marked(text: str, right: bool) -> Html:
-    name = "kept" if right else "failed"
-    return join((isolate(text), " ", element(f"span.badge.{name}", "right" if right else "wrong")))
+    return join((isolate(text), *([" ", element("span.badge.kept", "right")] if right else [])))
+
+
+@dataclass(frozen=True)
+class PlantedErrors(Section):
+    """The first suspects among labels of which some were changed. rows: (text, label, suggestion, whether changed)."""
+
+    rows: Sequence[tuple[str, str, str, bool]]
+    summary: str
+    heading = "Wrong labels, found without training"
+
+    def body(self) -> Html:
+        cells = [[text, label, suggested, "yes" if changed else ""] for text, label, suggested, changed in self.rows]
+        return table(self.summary, ["Text", "Label", "Suggested", "Changed on purpose"], cells, words=4)
+
+
+@dataclass(frozen=True)
+class Remarks(Section):
+    """Lines as a list, or as code."""
+
+    heading: str
+    lines: Sequence[str]
+    is_code: bool = False
+
+    def body(self) -> Html:
+        if self.is_code:
+            return element("pre", element("code", "\n".join(self.lines)))
+        return element("ul", *(element("li", line) for line in self.lines))
 
 
 @dataclass(frozen=True)
 class DemoComparison(Section):
-    """Scores of fine-tuned models beside simple models. rows: (task, name of the model, score, interval or None)."""
+    """The score of a fine-tuned model beside simple models. rows: (name of the model, score, interval or None)."""
 
-    rows: Sequence[tuple[str, str, float, tuple[float, float] | None]]
-    heading = "Beside simple models"
+    rows: Sequence[tuple[str, float, tuple[float, float] | None]]
+    heading = "Learned from labels"
 
     def body(self) -> Html:
         cells = [
-            [task, name, format_number(score, "share"), _bar(score), _interval(interval)]
-            for task, name, score, interval in self.rows
+            [name, format_number(score, "share"), _bar(score), _interval(interval)]
+            for name, score, interval in self.rows
         ]
-        head = ["Task", "Model", "Accuracy", "", "95 % interval"]
-        return table("Accuracy on texts that no model was trained on.", head, cells, words=2)
+        return table("Right on messages that no model was trained on.", ["Model", "Right", "", "95 % interval"], cells)
 
 
 def _bar(score: float) -> Html:
@@ -127,7 +152,13 @@ class SenseMap(Section):
             "Each dot is the same word in another sentence: its vector in the last layer, in the two directions that "
             "differ most. A cosine of 1 means the same vector. A model with one vector for each word has 1 everywhere.",
         )
-        return join((note, element("div.pictures", *map(_draw, self.words)), _table(self.words)))
+        return join(
+            (
+                note,
+                element("div.pictures", *map(_draw, self.words)),
+                element("details", element("summary", "The sentences"), _table(self.words)),
+            )
+        )
 
 
 def _draw(word: WordSenses) -> Html:

@@ -38,6 +38,7 @@ class Page:
     command: str = ""
     origin: str = "How this model was trained"
     files: Sequence[tuple[str, str]] = ()
+    has_score_table: bool = True
 
 
 def write(page: Page, file: Path) -> None:
@@ -47,7 +48,8 @@ def write(page: Page, file: Path) -> None:
 
 def render(page: Page) -> str:
     origin = Provenance(page.facts, page.command, page.origin)
-    sections: list[Section] = [*([ScoreTable(page.scores)] if page.scores else []), *page.sections, origin]
+    scores = [ScoreTable(page.scores)] if page.scores and page.has_score_table else []
+    sections: list[Section] = [*scores, *page.sections, origin]
     head = element("head", META, element("title", page.title), element("style", Html(STYLE)))
     rendered = (_render_section(f"part{index}", section) for index, section in enumerate(sections))
     body = element("body", _render_header(page), _render_contents(sections), element("main", *rendered))

@@ -38,7 +38,7 @@ class TrainingCurves(Section):
     name: str
     unit: Unit = "share"
     heldout: str = "dev"
-    heading = "Training"
+    heading: str = "Training"
 
     def body(self) -> Html:
         panels: tuple[tuple[str, str, str, Unit], ...] = (
