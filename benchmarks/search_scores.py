@@ -1,6 +1,6 @@
 """Scores of searches: a logistic model of relevance, fitted on SciFact or Cranfield, and its quality on the other.
 
-    python -m benchmarks.search_scores [--out DIR]
+    python -m benchmarks.search_scores [--out DIR] [--answers READER]
 
 The first hit of each query is an example: relevant or not by the judgements of its own set. The queries of the other
 set, searched in the same documents, are examples of questions that no document answers. Each set has 1,400 documents
@@ -11,12 +11,19 @@ other set), Brier score and expected calibration error (ten bins of equal size) 
 the model of the package also the reliability, and the weak hits by threshold. Last come the coefficients that are
 fitted to both sets, and the backgrounds: those in bothways/search/relevance.py.
 
-Writes search_scores.json and keeps vectors in DIR. Data: $BOTHWAYS_DATA (default:
-../shared/data).
+Writes search_scores.json and search_scores.svg, a picture of the reliability, and keeps vectors in DIR.
+
+--answers, instead: exact match and F1 of the first answer, by the score of the passage, by the probability of a reader
+and by their product, as `search --answer` has it. The folder is the 2,067 passages of SQuAD's dev set. Writes
+search_answers.json. A reader: bothways finetune answer --train ../shared/data/squad/train-v1.1.json -o READER
+
+Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import argparse
 import json
+import random
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,11 +34,18 @@ from scipy.stats import rankdata
 
 import bothways
 from benchmarks.search import DATA, cranfield
+from bothways.inference.predictor import Predictor
+from bothways.measure.metrics.answers import exact_match, f1
+from bothways.measure.report.chart import Axis, Picture, dot, draw_picture, legend, line, plot, polyline
+from bothways.measure.report.markup import join
+from bothways.search.indexing import index
 from bothways.search.ranking import fuse
 from bothways.search.relevance import background, word_shares
 from bothways.search.spaces import open_vectors
+from bothways.search.store import Hit, Store
 from bothways.search.words import Analyzer, Bm25, invert
 from bothways.text.data.beir import BeirDataset
+from bothways.text.data.squad import Question, read_squad
 
 DOCUMENTS, WORDS, TOP = 1400, 150, 10
 SPACES = {"static": ("static", "static"), "encoder": ("encoder", "encoder"), "fast": ("static", "encoder")}
@@ -42,6 +56,8 @@ PACKAGE = {
 }
 BASELINES = {"words": ("bm25", "score"), "vectors": ("cosine in index",), "hybrid": ("cosine", "bm25", "score")}
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
+DRAWN = {"hybrid, encoder": "bothways-en", "hybrid, static": "static vectors"}
+QUESTIONS, PASSAGES = 150, 5  # that are asked; of each search, that are read
 Examples = dict[str, np.ndarray]  # by signal, float64 [Q, TOP]; of the queries of both sets
 
 
@@ -260,12 +276,91 @@ def measure_backgrounds() -> dict[str, tuple[float, float]]:
     return {space: (round(mean, 3), round(deviation, 3)) for space, (mean, deviation) in found.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("build/search-scores"))
-    options = parser.parse_args()
+def draw_reliability(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> Picture:
+    """Observed against predicted shares, for the ways of DRAWN. The area of a dot is the number of hits."""
+    x = Axis("score: predicted share of relevant hits", 0, 1, 0.2, 56, 376, "share")
+    y = Axis("observed share of relevant hits", 0, 1, 0.2, 346, 26, "share")
+    shapes, samples = [line((x.at(0), y.at(0)), (x.at(1), y.at(1)), "even")], []
+    for number, (way, name) in enumerate(DRAWN.items()):
+        style = f"series{number}"
+        places = [(x.at(row["predicted"]), y.at(row["observed"])) for row in rows[way]]
+        shapes.append(polyline(places, style))
+        for place, row in zip(places, rows[way], strict=True):
+            text = f"{name}: {row['hits']} hits, predicted {row['predicted']:.2f}, observed {row['observed']:.2f}"
+            shapes.append(dot(place, style, radius=0.4 * row["hits"] ** 0.5, tooltip=text))
+        samples.append((name, join([polyline([(0, 0), (20, 0)], style), dot((10, 0), style, radius=4)])))
+    description = "Observed against predicted shares of relevant first hits, in tenths of the score"
+    samples.append(("equal shares", line((0, 0), (20, 0), "even")))
+    shapes.append(legend((56, 400), samples))
+    chart = plot("Reliability of scores", description, x, y, *shapes, size=(400, 415), corner=(12, 34))
+    return draw_picture("Scores of first hits, by words and vectors", chart, size=(424, 456))
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def search_squad(contexts: Sequence[str], questions: Sequence[str], encoder: str | None) -> list[list[Hit]]:
+    """The best passages for each question, by words and vectors."""
+    with tempfile.TemporaryDirectory() as place:
+        documents, store = Path(place, "documents"), Path(place, "store")
+        documents.mkdir()
+        for number, context in enumerate(contexts):
+            (documents / f"{number}.txt").write_text(context)
+        index([documents], store, static_model="bothways-en-static", encoder=encoder)
+        with Store(store) as opened:
+            return [opened.search(question, top=PASSAGES) for question in questions]
+
+
+def score_answers(texts: Sequence[str], asked: Sequence[Question]) -> np.ndarray:
+    """Exact match and F1 of each answer, in percent, float64 [Q, 2]."""
+    golds = [[gold for gold, _ in row.answers] for row in asked]
+    return 100 * np.array(
+        [
+            (max(exact_match(gold, text) for gold in of_row), max(f1(gold, text, "1.1") for gold in of_row))
+            for text, of_row in zip(texts, golds, strict=True)
+        ]
+    )
+
+
+def first_answers(reader: Predictor, questions: Sequence[str], found: Sequence[Sequence[Hit]]) -> dict[str, list[str]]:
+    """The first answer to each question, by way of ordering the answers of the passages."""
+    pairs = [(question, hit.text) for question, hits in zip(questions, found, strict=True) for hit in hits]
+    read = iter(reader.answer(*map(list, zip(*pairs, strict=True))))
+    choices = [[(hit.score, *next(read)) for hit in hits] for hits in found]
+    return {
+        "best passage": [answers[0][1].text for answers in choices],
+        "probability of the reader": [max(some, key=lambda one: one[1].score)[1].text for some in choices],
+        "product": [max(some, key=lambda one: one[0] * one[1].score)[1].text for some in choices],
+    }
+
+
+def compare_answers(reader: Predictor) -> dict[str, Any]:
+    """Exact match and F1 in percent by vectors and order of answers; 95 % intervals of the gain in F1 by product."""
+    rows = read_squad(DATA / "squad/dev-v1.1.json")
+    asked, passages = random.Random(0).sample(rows, QUESTIONS), [*dict.fromkeys(row.context for row in rows)]
+    questions, contexts = [row.question for row in asked], [row.context for row in asked]
+    own = score_answers([best.text for best, *_ in reader.answer(questions, contexts)], asked).mean(0)
+    print(f"own passage: exact match {own[0]:.1f}, F1 {own[1]:.1f}")
+    figures: dict[str, Any] = {"own passage": own.tolist()}
+    draws = np.random.default_rng(0).integers(0, QUESTIONS, (10_000, QUESTIONS))
+    for name, encoder in {"static": None, "bothways-en": "bothways-en"}.items():
+        found = search_squad(passages, questions, encoder)
+        hits = [[hit.text in context for hit in one] for one, context in zip(found, contexts, strict=True)]
+        figures[name] = {"first": 100 * np.mean([one[0] for one in hits]), "any": 100 * np.mean([*map(any, hits)])}
+        print(f"{name}: own passage first {figures[name]['first']:.1f} %, in {PASSAGES} {figures[name]['any']:.1f} %")
+        scores = {way: score_answers(texts, asked) for way, texts in first_answers(reader, questions, found).items()}
+        for way, one in scores.items():
+            low, high = np.percentile((scores["product"] - one)[:, 1][draws].mean(1), (2.5, 97.5))
+            exact, by_f1 = one.mean(0)
+            figures[name][way] = {"exact match": exact, "f1": by_f1, "product better": [low, high]}
+            print(f"  {way:26} exact match {exact:.1f}, F1 {by_f1:.1f}; product better by {low:.1f} to {high:.1f}")
+    return figures
+
+
+def fit_scores(folder: Path) -> dict[str, Any]:
+    """All tables, printed; and the picture, in a folder."""
     sets = read_sets()
-    vectors = embedded(sets, options.out)
+    vectors = embedded(sets, folder)
     figures: dict[str, Any] = {"backgrounds": measure_backgrounds(), "coefficients": {}}
     print("backgrounds", figures["backgrounds"])
     for how in PACKAGE:
@@ -280,7 +375,21 @@ def main() -> None:
             figures[way] |= {"reliability": reliability(first, relevant), "weak": weak_hits(scores, by_set)}
             figures["coefficients"][way] = coefficients(by_set, how, space, figures["backgrounds"])
             print("  coefficients", figures["coefficients"][way])
-    (options.out / "search_scores.json").write_text(json.dumps(figures, indent=1) + "\n")
+    draw_reliability({way: figures[way]["reliability"] for way in DRAWN}).write(folder / "search_scores.svg")
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("build/search-scores"))
+    parser.add_argument("--answers", metavar="READER")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.answers:
+        name, figures = "search_answers.json", compare_answers(bothways.load(options.answers))
+    else:
+        name, figures = "search_scores.json", fit_scores(options.out)
+    (options.out / name).write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bothways.device import choose_device
+from bothways.errors import RowLocation
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import command_name, muted, print_lines
@@ -274,14 +275,14 @@ def find_errors(messages: Rows, settings: Demo, results: Results) -> None:
         others = [name for name in names if name != rows[row]["label"]]
         rows[row]["label"] = others[int(rng.integers(len(others)))]
     write(f"6. Find wrong labels, without training: {planted} of {len(rows)} were changed on purpose (marked *)")
+    source, wrong = as_source("messages", rows), {RowLocation("messages", row) for row in changed}
     with muted():
-        options = {"dtype": settings.dtype, "device": settings.device}
-        suspects = check.run(Check(file=as_source("messages", rows), **options)).remarks
-    suspects = [remark for remark in suspects if remark.kind == "label"][:NUM_READ]
-    shown = [(remark.text, remark.label, remark.suggested, remark.where.row in changed) for remark in suspects[:5]]
+        remarks = check.run(Check(file=source, dtype=settings.dtype, device=settings.device)).remarks
+    suspects = [remark for remark in remarks if remark.kind == "label"][:NUM_READ]
+    shown = [(remark.text, remark.label, remark.suggested, remark.where in wrong) for remark in suspects[:5]]
     for text, label, suggested, is_changed in shown:
         write(f"   {'*' if is_changed else ' '} {text}\n        labelled {label}, suggested {suggested}")
-    found = sum(remark.where.row in changed for remark in suspects)
+    found = sum(remark.where in wrong for remark in suspects)
     summary = f"{found} of the {planted} are among the first {len(suspects)} rows that `bothways check` suspects"
     write(f"   {summary}\n")
     results.sections.append(PlantedErrors(shown, f"{summary}. The first five:"))

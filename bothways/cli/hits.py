@@ -19,8 +19,8 @@ NOTHING = "Nothing relevant was found."
 Segment = tuple[str, str]  # a text and its style
 
 
-def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool, color: str) -> None:
-    """Print the hits as JSON, as the names of their files, or as text. color: always, never, or auto."""
+def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool) -> None:
+    """Print hits as JSON, names of files, or text; coloured in a terminal without $NO_COLOR, and with $FORCE_COLOR."""
     if json:
         print_json(*(_json(result, hit, query) for hit in result.hits))
         return
@@ -29,7 +29,7 @@ def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool
         return
     if not result.relevant:
         print_lines(*[f"{NOTHING} The nearest passages:", ""] if result.hits else [NOTHING])
-    colors = {"always": True, "never": False}.get(color, sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+    colors = bool(os.environ.get("FORCE_COLOR") or (sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
     for answer in result.answers or ():
         print_styled([(answer.text, SENTENCE), (f"  {answer.score:.2f}  ", DIM), *_place(answer.hit)], color=colors)
     if result.answers:

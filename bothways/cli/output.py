@@ -264,8 +264,7 @@ def mcp(settings: "Mcp", result: None) -> None:
 def search(settings: "Search", result: "SearchResult") -> None:
     from bothways.cli.hits import print_hits
 
-    only_files = settings.files_with_matches
-    print_hits(result, settings.query, json=settings.json, only_files=only_files, color=settings.color)
+    print_hits(result, settings.query, json=settings.json, only_files=settings.files_with_matches)
     if not result.relevant:
         sys.exit(1)  # as grep
 

@@ -1,7 +1,6 @@
 """Settings of `index`, `search`, `extract` and `mcp`."""
 
 from pathlib import Path
-from typing import Literal
 
 from bothways.errors import InputError, flag
 from bothways.pretrained import DEFAULT, STATIC
@@ -120,8 +119,6 @@ class Search(SearchModels, Checked, Compute):
     """Print only the names of the files."""
     context: int = option("model", default=0, least=0, aliases=("-C",), first=True)
     """Passages before and after each that are printed too."""
-    color: Literal["auto", "always", "never"] = option("output", default="auto")
-    """Colours; auto: on a terminal, unless $NO_COLOR is set."""
     json: bool = option("output", default=False)
     """Print a JSON object per passage."""
 

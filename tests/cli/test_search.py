@@ -116,9 +116,16 @@ def test_weak_passages_are_marked_and_no_files_of_matches(folder, output_of):
     assert output_of("search", "late payment", folder, "-l") == "documents/fees.md\n"
 
 
-def test_the_matching_sentence_and_words_are_marked(folder, output_of):
-    shown = output_of("search", "late payment", folder, "--color", "always", "--top", 1)
+def test_the_matching_sentence_and_words_are_marked(folder, output_of, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = output_of("search", "late payment", folder, "--top", 1)
     assert "\x1b[1mA fee of two per cent is charged for \x1b[0m\x1b[1;31mlate\x1b[0m" in shown
+    monkeypatch.delenv("FORCE_COLOR")
+    assert "\x1b" not in output_of("search", "late payment", folder, "--top", 1)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert "\x1b" in output_of("search", "late payment", folder, "--top", 1)
+    monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in output_of("search", "late payment", folder, "--top", 1)
 
 

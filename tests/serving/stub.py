@@ -138,7 +138,7 @@ def similar(asked: Any) -> Any:
 
 def searched(asked: Any) -> Any:
     if asked["query"] == "nothing":
-        return {"hits": [], "passages": 5, "seconds": 0.01}
+        return {"relevant": False, "hits": [], "passages": 5, "seconds": 0.01}
     first = {"path": "a<i>.md", "line": 14, "page": None, "heading": "Late <u>fees", "score": 0.75, "metadata": {}}
     text = "😀 Fees. It is <b>late</b>. Pay."
     place = text.index("It"), text.index(" Pay")
@@ -151,7 +151,8 @@ def searched(asked: Any) -> Any:
         "text": "Paid.",
         "match": [0, 5],
     }
-    return {"hits": [first | {"text": text, "match": place}, second], "passages": 5, "seconds": 0.01}
+    hits = [first | {"text": text, "match": place}, second]
+    return {"relevant": asked["query"] != "weak", "hits": hits, "passages": 5, "seconds": 0.01}
 
 
 ANSWERS = {

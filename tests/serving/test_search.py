@@ -72,8 +72,8 @@ def test_that_nothing_is_relevant_is_a_field(client):
     "body",
     [{}, {"query": 3}, {"query": " "}, {"query": "x" * 3000}, {"query": "x", "top": 0}, {"query": "x", "top": 1000},
      {"query": "x", "how": "magic"}, {"query": "x", "filter": "year >"}, {"query": "x", "filter": 3},
-     {"query": "x", "filter": "yer > 3"}, {"query": "x", "glob": []},
-     {"query": "x", "min_score": 2}, {"query": "x", "min_score": True}],
+     {"query": "x", "filter": "yer > 3"}, {"query": "x", "glob": []}, {"query": "x", "min_score": 2},
+     {"query": "x", "min_score": True}],
 )  # fmt: skip
 def test_wrong_bodies_are_one_line(client, body):
     reply = client.post("/search", body)

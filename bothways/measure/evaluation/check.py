@@ -23,6 +23,7 @@ from bothways.measure.linear.regressions import Kind, out_of_fold_scores, random
 from bothways.measure.metrics.classification import indicators
 from bothways.measure.metrics.label_errors import doubtful_labels, find_outliers, label_set_errors
 from bothways.measure.report.page import write_predictions
+from bothways.measure.report.result_tables import as_table
 from bothways.settings.predict import Check
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import sigmoid, softmax
@@ -33,7 +34,6 @@ from bothways.text.data.examples import read_table
 from bothways.text.data.labels import label_sets, numeric_labels
 from bothways.text.data.near_duplicates import find_conflicts, spelling_variants
 from bothways.text.data.split_tables import FEW_NUMBERS, other_columns
-from bothways.training.results import as_table
 
 KINDS = ("label", "conflict", "duplicate", "empty", "odd")  # of remarks, as the page shows them
 HEADINGS = {"conflict": "Texts with several labels", "duplicate": "Duplicates", "empty": "Empty", "odd": "Odd rows"}

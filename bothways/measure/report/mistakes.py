@@ -136,10 +136,12 @@ class LabelIssue:
 
     @property
     def order(self) -> float:
-        """Smaller for more suspicious rows: the probability of the label, or minus the error of a number."""
-        if self.label_probability is None:
-            return -abs(float(self.label) - float(self.suggested))
-        return self.label_probability
+        """Smaller for more suspicious rows: the label's probability; minus an answer's, or the error of a number."""
+        if self.label_probability is not None:
+            return self.label_probability
+        if self.suggested_probability is not None:
+            return -self.suggested_probability
+        return -abs(float(self.label) - float(self.suggested))
 
     @property
     def why(self) -> str:

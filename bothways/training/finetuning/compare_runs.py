@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import format_count
+from bothways.measure.report.result_tables import read_columns
 from bothways.tasks import TASKS
 from bothways.tasks.scores import Scores
 from bothways.tasks.text_rows import TextModelTask
 from bothways.text.data.near_duplicates import first_locations, text_key
 from bothways.training.finetuning.baselines import BaselineScore, Resamples
-from bothways.training.results import PREDICTIONS, RunComparison, RunResult, numbers_of, read_columns, side_by_side
+from bothways.training.results import PREDICTIONS, RunComparison, RunResult, numbers_of, side_by_side
 
 if TYPE_CHECKING:
     from bothways.training.finetuning.deliver import FineTuneResult

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.errors import MissingFile
 from bothways.measure.report.chart import Picture
+from bothways.measure.report.result_tables import TEXTS, as_table, read_columns
 from bothways.measure.report.training_curves import draw_curves
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
@@ -28,12 +29,9 @@ from bothways.training.finetuning.select import ModelScores, Selection
 from bothways.training.results import (
     LABEL_ERRORS,
     PREDICTIONS,
-    TEXTS,
     RunComparison,
     RunResult,
-    as_table,
     numbers_of,
-    read_columns,
 )
 from bothways.training.run import Run, read_metrics
 from bothways.training.transforms import DivideScores, finalize_all

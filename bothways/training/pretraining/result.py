@@ -10,6 +10,7 @@ import torch
 from bothways.errors import flag
 from bothways.log import logger
 from bothways.measure.report.chart import Picture
+from bothways.measure.report.result_tables import as_table
 from bothways.measure.report.training_curves import draw_curves
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
@@ -18,7 +19,7 @@ from bothways.training.pretraining.heldout import HeldOut, on_plateau
 from bothways.training.pretraining.initial_model import copy_to_global_projections
 from bothways.training.pretraining.modules import ReplacedTokenModel
 from bothways.training.pretraining.setup import PretrainingSetup
-from bothways.training.results import RunComparison, RunResult, as_table, numbers_of, side_by_side
+from bothways.training.results import RunComparison, RunResult, numbers_of, side_by_side
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_checkpoints import SavedCheckpoint
 from bothways.training.schedule import TrainingOptions

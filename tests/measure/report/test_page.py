@@ -622,3 +622,8 @@ def test_layout_in_a_browser_on_narrow_and_wide_screens(tmp_path):
 def test_label_issues_are_credible_only_if_they_are_few(num_issues, credible):
     issues = p.LabelIssues([p.LabelIssue(f"t.csv:{row}", "a text", "no", "yes") for row in range(num_issues)], 41)
     assert issues.are_credible is credible
+
+
+def test_suspicious_rows_are_ordered_by_probability_of_the_label_or_of_the_answer_or_by_the_error():
+    issues = [p.LabelIssue("", "", "a", "b", 0.25, 0.5), p.LabelIssue("", "", "a", "b", None, 0.75)]
+    assert [one.order for one in [*issues, p.LabelIssue("", "", "1.5", "4")]] == [0.25, -0.75, -2.5]

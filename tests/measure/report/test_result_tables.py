@@ -5,7 +5,7 @@ import sys
 import pandas
 import pytest
 
-from bothways.training.results import Rows, as_table, read_columns
+from bothways.measure.report.result_tables import RowList, as_table, read_columns
 
 COLUMNS = {"row": [3, 0], "text": ["a, b", "12"], "customer": ["007", "011"], "score": [0.5, None]}
 
@@ -24,7 +24,7 @@ def test_a_table_is_a_data_frame(tmp_path):
 
 def test_without_pandas_a_table_is_a_list_of_rows(without_pandas, tmp_path):
     table = as_table(COLUMNS)
-    assert isinstance(table, Rows) and len(table) == 2
+    assert isinstance(table, RowList) and len(table) == 2
     assert table[1].text == "12" and table[1]["customer"] == "011"
     with pytest.raises(AttributeError):
         _ = table[0].price
