@@ -300,7 +300,9 @@ def pretrain_small(settings: Demo, results: Results) -> None:
             )
         )
     figures, gap = result.figures, read_texts()["gaps"][0]
-    scratch = [guess.token for guess in load(result.model_directory, dtype=settings.dtype, device=settings.device).fill(gap)[0]]
+    scratch = [
+        guess.token for guess in load(result.model_directory, dtype=settings.dtype, device=settings.device).fill(gap)[0]
+    ]
     write(
         f"   masked words of the held-out novels: perplexity {figures['perplexity']:.0f} (word frequencies alone: "
         f"{figures['unigram_perplexity']:.0f})\n   {gap}\n         {', '.join(scratch)}\n   It has learned frequent "

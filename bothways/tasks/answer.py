@@ -458,9 +458,7 @@ def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None
 def read_windows(questions: Sequence[Question], tokenizer: Tokenizer, policy: WindowPolicy) -> list[list[Encoding]]:
     """The windows of each question with its passage."""
     encodings = answer_decoding.encode_pairs(
-        tokenizer,
-        [question.question for question in questions],
-        [question.context for question in questions],
+        tokenizer, [question.question for question in questions], [question.context for question in questions]
     )
     names = [question.where for question in questions]
     return policy.split(encodings, names)

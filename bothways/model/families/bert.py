@@ -139,10 +139,7 @@ ELECTRA = FamilySpec(
     new_config=lambda config: config.replace(
         embedding_size=min(128, config.hidden_size // 2), pooler_act="gelu", pooler_dropout=True
     ),
-    architectures={
-        **architectures("Electra"),
-        frozenset({"replaced_tokens"}): "ElectraForPreTraining",
-    },
+    architectures={**architectures("Electra"), frozenset({"replaced_tokens"}): "ElectraForPreTraining"},
 )
 
 

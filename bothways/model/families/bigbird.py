@@ -24,12 +24,7 @@ def write_config(config: EncoderConfig) -> dict[str, Any]:
 BIG_BIRD = replace(
     BERT,
     model_type="big_bird",
-    defaults={
-        "hidden_act": "gelu_tanh",
-        "pooler_dropout": True,
-        "deep_heads": True,
-        "max_position_embeddings": 4096,
-    },
+    defaults={"hidden_act": "gelu_tanh", "pooler_dropout": True, "deep_heads": True, "max_position_embeddings": 4096},
     supported_values={
         "attention_type": ("block_sparse", "original_full"),
         "rescale_embeddings": (False,),
@@ -47,10 +42,7 @@ BIG_BIRD = replace(
             "norm": "qa_classifier.output.LayerNorm",
         },
     },
-    architectures={
-        **architectures("BigBird"),
-        frozenset({"masked_words", "next_sentence"}): "BigBirdForPreTraining",
-    },
+    architectures={**architectures("BigBird"), frozenset({"masked_words", "next_sentence"}): "BigBirdForPreTraining"},
     read_config=read_config,
     write_config=write_config,
     pairs="none",

@@ -36,11 +36,7 @@ def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
 def write_config(config: EncoderConfig) -> dict[str, Any]:
     assert isinstance(config.sparse_attention, GlobalTokensConfig)
     windows = [2 * config.attention_window] * config.num_hidden_layers
-    return {
-        **write_roberta(config),
-        "attention_window": windows,
-        "sep_token_id": config.sparse_attention.separator,
-    }
+    return {**write_roberta(config), "attention_window": windows, "sep_token_id": config.sparse_attention.separator}
 
 
 LONGFORMER = replace(

@@ -320,11 +320,7 @@ def _template(vocab: Mapping[str, int], second_segment: int) -> dict[str, Any]:
 
 
 def _json(
-    tokens: Sequence[str],
-    splitter: Splitter,
-    max_word_length: int,
-    second_segment: int,
-    added: Sequence[AddedToken],
+    tokens: Sequence[str], splitter: Splitter, max_word_length: int, second_segment: int, added: Sequence[AddedToken]
 ) -> dict[str, Any]:
     vocab = {token: index for index, token in enumerate(tokens)}
     return {
