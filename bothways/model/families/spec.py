@@ -48,6 +48,11 @@ CLASS_SUFFIXES = {  # head -> the end of transformers' class name, after "For"
 ParameterNames = Mapping[str, str | tuple[str, ...]]
 
 
+def config_keys(words: str) -> dict[str, str]:
+    """Our config fields and Hugging Face's keys, from words such as `hidden_size=dim`; without `=`, both are equal."""
+    return {field: key or field for field, _, key in (word.partition("=") for word in words.split())}
+
+
 def architectures(name: str) -> dict[frozenset[str], str]:
     """The classes that transformers has for every family: heads -> class name."""
     classes = {frozenset({head}): f"{name}For{suffix}" for head, suffix in CLASS_SUFFIXES.items()}
