@@ -1,6 +1,6 @@
 """From labels to a model in use: train, look for label errors, choose what to label next, export, reload, compare.
 
-python examples/labels_to_model.py
+    python examples/labels_to_model.py
 """
 
 import json

@@ -3,28 +3,17 @@
 from typing import Literal
 
 from bothways.errors import InputError, flag
-from bothways.settings.base import (
-    DataList,
-    Device,
-    Family,
-    Optimization,
-    Printed,
-    ScheduleName,
-    Size,
-    TextFiles,
-    TrainingDtype,
-    settings,
-)
+from bothways.settings import base
 from bothways.settings.fields import Location, OptionalLocation, argument, option
 
 
-@settings
-class TextTraining(Optimization, TextFiles, Device, Printed):
+@base.settings
+class TextTraining(base.Optimization, base.TextFiles, base.Device, base.Printed):
     """Training on unlabelled text: data, steps, evaluation and checkpoints."""
 
     drop_duplicates: bool = option("data", default=False)
     """Drop documents that are identical to an earlier one, and count them."""
-    heldout: DataList = option("data", default=(), first=True)
+    heldout: base.DataList = option("data", default=(), first=True)
     """Held-out text to evaluate on. [about 5 % of the text: whole files of 20 or more, else every 20th document]"""
     heldout_examples: int = option("data", default=256, least=1)
     """Maximum number of held-out examples to evaluate on."""
@@ -34,7 +23,7 @@ class TextTraining(Optimization, TextFiles, Device, Printed):
     """Maximum tokens per example, special tokens included; also the longest input of a new model."""
     batch_tokens: int = option("training", default=4096, least=1)
     """Tokens per step, summed over all torchrun processes."""
-    schedule: ScheduleName = option("training", default="linear")
+    schedule: base.ScheduleName = option("training", default="linear")
     """Learning rate schedule after warm-up."""
     evaluate_every: int = option("evaluation", default=100, least=1)
     """Steps between evaluations."""
@@ -50,23 +39,23 @@ class TextTraining(Optimization, TextFiles, Device, Printed):
     """Also write TensorBoard files (extra `tensorboard`)."""
     deterministic: bool = option("machine", default=False)
     """On GPUs, use only deterministic kernels. CPUs are always deterministic."""
-    dtype: TrainingDtype = option("machine", default="auto")
+    dtype: base.TrainingDtype = option("machine", default="auto")
     """Number format. auto: bfloat16 where it is faster, else float32; float16, with loss scaling, for older GPUs."""
 
 
-@settings
+@base.settings
 class Pretrain(TextTraining):
     """Pre-train a BERT or a related encoder. For several processes: torchrun -m bothways pretrain ..."""
 
-    corpus: DataList = argument("TEXT")
+    corpus: base.DataList = argument("TEXT")
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
     out: Location = option("output", aliases=("-o",))
     """Run directory."""
     resume: bool = option("output", default=False, first=True)
     """Continue from the newest intact checkpoint in the run directory, if there is one."""
-    model: Size = option("model", default="mini", first=True)
+    model: base.Size = option("model", default="mini", first=True)
     """Size of a new model."""
-    family: Family | None = option("model", default=None, first=True)
+    family: base.Family | None = option("model", default=None, first=True)
     """Architecture of a new model. [modernbert; bert, electra or deberta if other options need it]"""
     recipe: Literal["measured", "paper"] = option("training", default="measured")
     """measured: the values in [brackets], the best in our trials. paper: the values of BERT (Devlin 2018)."""

@@ -119,9 +119,7 @@ def test_label_errors_of_words_have_their_characters(finetuned, start, tmp_path)
     result = finetuned(Tag, model=start, train=tmp_path / "train.conll", epochs=0.5).result
     with pytest.raises(InputError, match="no such table"):
         _ = replace(result, directory=tmp_path).predictions
-    assert {"row", "label", "suggested", "start", "end"} <= {*result.label_errors.columns} or not len(
-        result.label_errors
-    )
+    assert {"row", "label", "suggested", "start", "end"} <= {*result.label_errors.columns} or not len(result.label_errors)
 
 
 def test_of_two_numbers_one_too_far_off_is_a_label_error(finetuned, start, table):
