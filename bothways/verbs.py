@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bothways.measure.evaluation.check import CheckResult
-    from bothways.settings.distill import Distill
     from bothways.settings.fields import AnyPath
     from bothways.settings.finetune import FineTune
     from bothways.settings.finetune_options import FineTuneOptions
     from bothways.settings.predict import Evaluate
-    from bothways.settings.pretrain import Pretrain
+    from bothways.settings.pretrain import Distill, Pretrain
     from bothways.settings.tables_in_memory import Table
     from bothways.tasks.scores import Scores
     from bothways.training.callbacks import Callbacks
@@ -95,7 +94,7 @@ VERBS: dict[str, Verb] = {
         words="mlm pretraining pre-training",
     ),
     "distill": Verb(
-        "distill:Distill",
+        "pretrain:Distill",
         "training.pretraining.distillation.distill:run",
         "distill a smaller BERT from a teacher",
         TRAIN,
@@ -128,7 +127,7 @@ VERBS: dict[str, Verb] = {
     ),
     "embed": Verb(
         "predict:Embed",
-        "inference.jobs.commands:embed",
+        "inference.jobs.parts:embed",
         "write a vector for each text",
         USE,
         example="my-bert texts.jsonl -o vectors.npy",
@@ -192,7 +191,7 @@ VERBS: dict[str, Verb] = {
         words="quantise quantization int8",
     ),
     "shrink": Verb(
-        "compress:Shrink",
+        "deploy:Shrink",
         "shrink.prune:shrink",
         "the fastest model within a stated loss: cuts and int8",
         DEPLOY,
@@ -200,7 +199,7 @@ VERBS: dict[str, Verb] = {
         words="smaller faster optimize optimise compress",
     ),
     "prune": Verb(
-        "compress:Prune",
+        "deploy:Prune",
         "shrink.prune:run",
         "prune a fine-tuned model, with training between cuts",
         DEPLOY,

@@ -24,7 +24,7 @@ from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.config import EncoderConfig
 from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate, read_examples
 from bothways.model.parameters import inference_copy
-from bothways.settings.compress import Prune, Shrink
+from bothways.settings.deploy import Prune, Shrink
 from bothways.settings.finetune import FineTune
 from bothways.shrink import candidates
 from bothways.shrink.cutting import Importance, encoder_weights, measure_importance

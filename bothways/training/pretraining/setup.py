@@ -19,8 +19,7 @@ from bothways.model.checkpoint.changes.new_head import encoder_only
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.config import NO_POOLER, SIZES, EncoderConfig
 from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES
-from bothways.settings.distill import Distill
-from bothways.settings.pretrain import Pretrain
+from bothways.settings.pretrain import Distill, Pretrain
 from bothways.settings.tables_in_memory import TableSource
 from bothways.text.batch import Batch
 from bothways.text.batching import build_in_processes, prefetch
