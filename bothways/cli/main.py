@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from io import TextIOWrapper
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from bothways.log import is_main_process, messages_to, print_lines, print_messag
 from bothways.pretrained import DEFAULT
 from bothways.tasks import TASKS
 from bothways.training.signals import Stopped
-from bothways.verbs import VERBS
+from bothways.verbs import GROUPS, VERBS
 
 
 def entry() -> None:
@@ -146,10 +145,10 @@ def uses_default(settings: Any) -> bool:
 
 def overview(prefix: str = "") -> list[str]:
     """The text of `bothways --help`: the verbs in groups, one per line. prefix: list only verbs that start with it."""
-    verbs = {name: verb for name, verb in VERBS.items() if name.startswith(prefix)}
     lines = ["usage: bothways VERB ..."]
-    for group, names in groupby(verbs, key=lambda name: verbs[name].group):
-        lines += ["", f"{group}:", *(f"  {name:18} {verbs[name].help}" for name in names)]
+    for group, members in GROUPS.items():
+        verbs = [name for name in VERBS if name.split()[0] in members.split() and name.startswith(prefix)]
+        lines += ["", f"{group}:", *(f"  {name:18} {VERBS[name].help}" for name in verbs)] if verbs else []
     return [*lines, "", "See `bothways VERB --help` for all options."]
 
 
