@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from bothways.model.config import EncoderConfig
-from bothways.model.families.spec import FamilySpec, architectures, config_keys
+from bothways.model.families.spec import FamilySpec, architectures, name_table
 
-FIELDS = config_keys(
+FIELDS = name_table(
     "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings"
     " type_vocab_size hidden_act hidden_dropout_prob attention_probs_dropout_prob classifier_dropout"
     " initializer_range layer_norm_eps pad_token_id"
@@ -63,7 +63,7 @@ HALF_LAYER = "transformer.layer.{}."
 DISTILBERT = FamilySpec(
     model_type="distilbert",
     prefix="distilbert.",
-    config_keys=config_keys(
+    config_keys=name_table(
         "vocab_size hidden_size=dim num_hidden_layers=n_layers num_attention_heads=n_heads"
         " intermediate_size=hidden_dim max_position_embeddings hidden_act=activation hidden_dropout_prob=dropout"
         " attention_probs_dropout_prob=attention_dropout classifier_dropout=seq_classif_dropout initializer_range"

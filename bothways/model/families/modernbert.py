@@ -5,7 +5,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.model.config import EncoderConfig
-from bothways.model.families.spec import ACTIVATIONS, FamilySpec, architectures, config_keys
+from bothways.model.families.spec import ACTIVATIONS, FamilySpec, architectures, name_table
 
 DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
 LONG = 512  # tokens; shorter texts are as fast without windows
@@ -107,7 +107,7 @@ def new_config(config: EncoderConfig) -> EncoderConfig:
 MODERNBERT = FamilySpec(
     model_type="modernbert",
     prefix="model.",
-    config_keys=config_keys(
+    config_keys=name_table(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings"
         " hidden_act=hidden_activation hidden_dropout_prob=mlp_dropout"
         " attention_probs_dropout_prob=attention_dropout initializer_range layer_norm_eps=norm_eps norm_bias"
