@@ -29,7 +29,7 @@ def route_handler(route: Route) -> Callable[[Exchange], Awaitable[Any]]:
         flags = {name: bodies.read_bool(body, name, False) for name in route.flags}
         if route.reads == "sequences":
             _check_pairs(exchange, has_pairs=items[0][1] is not None)
-            is_single = is_single and not _is_pipeline(exchange)
+            is_single = is_single and not isinstance(exchange.body.get("parameters"), dict)
         results = await exchange.run(route.compute, items, **options)
         shaped = [route.shape(exchange.served.model, result, options | flags) for result in results]
         return shaped[0] if is_single else shaped
@@ -129,11 +129,6 @@ async def embed_texts(exchange: Exchange, texts: Sequence[str], *, normalize: bo
 async def _cosines(exchange: Exchange, source: str, *others: str) -> list[float]:
     first, *rest = await embed_texts(exchange, [source, *others])
     return [float(first @ other) for other in rest]
-
-
-def _is_pipeline(exchange: Exchange) -> bool:
-    """Whether the client, as InferenceClient of huggingface_hub, expects the lists of a hosted pipeline."""
-    return isinstance(exchange.body.get("parameters"), dict)
 
 
 def _singles(texts: Sequence[str]) -> list[Item]:

@@ -40,8 +40,6 @@ from bothways.training.pretraining.objectives import Predictions, PretrainingObj
 COSINES = {"vectors": "vector_cosine", "passage_vectors": "passage_cosine"}  # figures by loss
 TEMPERATURE = 2.0  # of the softmax of logits
 WHOLE_TEXTS = 0.25  # fraction of the texts that are also read whole, if words are learned too
-
-
 OF_PASSAGES = ("relations", "hidden_states", "logits")  # losses on masked passages
 
 
@@ -263,7 +261,7 @@ def relation_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, n
         ):
             log_student, log_teacher = F.log_softmax(student, -1), F.log_softmax(teacher, -1)
             divergence = (log_teacher.exp() * (log_teacher - log_student)).sum(-1)
-            total = total + _sum_of_tokens(bucket, divergence)
+            total = total + bucket.ungather(divergence[..., None]).sum()  # without padding
     return total / num_heads, len(student_T3H)
 
 
@@ -278,11 +276,6 @@ def relation_scores(
             products = (x @ x.mT).float() / math.sqrt(x.shape[-1])
             scores.append(products if bucket.key_mask is None else products.masked_fill(~bucket.key_mask, MASKED))
         yield bucket, scores[0], scores[1]
-
-
-def _sum_of_tokens(bucket: Bucket, values_RnS: Tensor) -> Tensor:
-    """The sum without padding."""
-    return bucket.ungather(values_RnS[..., None]).sum()
 
 
 def default_relation_heads(student_size: int, teacher_size: int, least: int = 16) -> int:
