@@ -5,7 +5,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.model.config import EncoderConfig
-from bothways.model.families.spec import ACTIVATIONS, FamilySpec, architectures, name_table
+from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySpec, architectures, name_table
 
 DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
 LONG = 512  # tokens; shorter texts are as fast without windows
@@ -91,7 +91,7 @@ def write_config(config: EncoderConfig) -> dict[str, Any]:
         "mlp_bias": config.linear_bias,
         "embedding_dropout": config.hidden_dropout_prob,
         "classifier_pooling": {ours: name for name, ours in POOLINGS.items()}[config.pooling],
-        "classifier_activation": {ours: name for name, ours in reversed(ACTIVATIONS.items())}[config.hidden_act],
+        "classifier_activation": ACTIVATION_NAMES[config.hidden_act],
         "classifier_dropout": config.head_dropout,
     }
 
