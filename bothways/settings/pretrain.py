@@ -11,14 +11,6 @@ from bothways.settings.fields import Location, OptionalLocation, Several, argume
 class TextTraining(base.Optimization, base.TextFiles, base.Device, base.Printed):
     """Training on unlabelled text: data, steps, evaluation and checkpoints."""
 
-    out: Location = option("output", aliases=("-o",))
-    """Run directory."""
-    resume: bool = option("output", default=False, first=True)
-    """Continue from the newest intact checkpoint in the run directory, if there is one."""
-    minutes: float | None = option("training", default=None, least=0.001, first=True)
-    """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
-    steps: int | None = option("training", default=None, least=1, first=True)
-    """Number of steps. [1000 without --minutes]"""
     drop_duplicates: bool = option("data", default=False)
     """Drop documents that are identical to an earlier one, and count them."""
     heldout: base.DataList = option("data", default=(), first=True)
@@ -57,12 +49,20 @@ class Pretrain(TextTraining):
 
     corpus: base.DataList = argument("TEXT")
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
+    out: Location = option("output", aliases=("-o",))
+    """Run directory."""
+    resume: bool = option("output", default=False, first=True)
+    """Continue from the newest intact checkpoint in the run directory, if there is one."""
     model: base.Size = option("model", default="mini", first=True)
     """Size of a new model."""
     family: base.Family | None = option("model", default=None, first=True)
     """Architecture of a new model. [modernbert; bert, electra or deberta if other options need it]"""
     recipe: Literal["measured", "paper"] = option("training", default="measured")
     """measured: the values in [brackets], the best in our trials. paper: the values of BERT (Devlin 2018)."""
+    minutes: float | None = option("training", default=None, least=0.001, first=True)
+    """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
+    steps: int | None = option("training", default=None, least=1, first=True)
+    """Number of steps. [1000 without --minutes]"""
     from_checkpoint: OptionalLocation = option("model", default=None, flag="--from", metavar="DIR", first=True)
     """Continue pre-training this checkpoint or run on new text; keeps its architecture and vocabulary."""
     extend_vocab: int = option("model", default=0, least=0)
@@ -128,6 +128,10 @@ class Distill(TextTraining):
     """Teacher: a checkpoint, a run, or the name of a model on the hub."""
     corpus: base.DataList = argument("TEXT", default=())
     """Files, folders or globs (.txt, .jsonl, .csv, .tsv, .parquet; also .gz, .xz, .zst), or hf:OWNER/NAME."""
+    out: Location = option("output", aliases=("-o",))
+    """Run directory."""
+    resume: bool = option("output", default=False, first=True)
+    """Continue from the newest intact checkpoint in the run directory, if there is one."""
     static: bool = option("model", default=False, first=True)
     """Instead, make static vectors: one for each entry of the vocabulary, fitted to the text in closed form if there is
     any; --minutes then limits the reading of text. [8 minutes]"""
@@ -135,6 +139,10 @@ class Distill(TextTraining):
     """Size of static vectors. [256; with text, as the teacher]"""
     purpose: Literal["words", "vectors", "both"] = option("task", default="both", flag="--for", first=True)
     """words: a model to fill masks and to fine-tune; vectors: a sentence embedding model; both: one model for all."""
+    minutes: float | None = option("training", default=None, least=0.001, first=True)
+    """Train for about this long, or for --steps if they end first; the steps are timed at the start."""
+    steps: int | None = option("training", default=None, least=1, first=True)
+    """Number of steps. [1000 without --minutes]"""
     keep_layers: Several[int] = option("model", default=())
     """Layers of the teacher, counted from 0, that the student starts from, such as 0 2 5. [evenly spaced]"""
     layers: int | None = option("model", default=None, first=True)
