@@ -29,6 +29,7 @@ def route_handler(route: Route) -> Callable[[Exchange], Awaitable[Any]]:
         flags = {name: bodies.read_bool(body, name, False) for name in route.flags}
         if route.reads == "sequences":
             _check_pairs(exchange, has_pairs=items[0][1] is not None)
+            # With parameters, the client (huggingface_hub's InferenceClient) expects the lists of a hosted pipeline.
             is_single = is_single and not isinstance(exchange.body.get("parameters"), dict)
         results = await exchange.run(route.compute, items, **options)
         shaped = [route.shape(exchange.served.model, result, options | flags) for result in results]
