@@ -27,31 +27,9 @@ if TYPE_CHECKING:
     from bothways.verbs import check, evaluate, finetune, train
 
 __version__ = "0.1.0"
-__all__ = [
-    "Answer",
-    "AttentionWeights",
-    "Callback",
-    "Encoding",
-    "Entity",
-    "FineTuneResult",
-    "Guess",
-    "Hit",
-    "InputError",
-    "Prediction",
-    "Predictor",
-    "PretrainingResult",
-    "Scores",
-    "Store",
-    "TextClassifier",
-    "Tokenizer",
-    "check",
-    "evaluate",
-    "finetune",
-    "load",
-    "open_run",
-    "settings",
-    "train",
-]
+__all__ = ["Answer", "AttentionWeights", "Callback", "Encoding", "Entity", "FineTuneResult", "Guess", "Hit"]
+__all__ += ["InputError", "Prediction", "Predictor", "PretrainingResult", "Scores", "Store", "TextClassifier"]
+__all__ += ["Tokenizer", "check", "evaluate", "finetune", "load", "open_run", "settings", "train"]
 _MODULES = {
     "Answer": "tasks.answer_decoding",
     "AttentionWeights": "measure.report.attention_map",

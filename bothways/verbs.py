@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bothways.measure.evaluation.check import CheckResult
-    from bothways.settings.distill import Distill
     from bothways.settings.fields import AnyPath
     from bothways.settings.finetune import FineTune
     from bothways.settings.finetune_options import FineTuneOptions
     from bothways.settings.predict import Evaluate
-    from bothways.settings.pretrain import Pretrain
+    from bothways.settings.pretrain import Distill, Pretrain
     from bothways.settings.tables_in_memory import Table
     from bothways.tasks.scores import Scores
     from bothways.training.callbacks import Callbacks
@@ -34,15 +33,13 @@ class Verb:
     """A verb of the command line.
 
     settings: "module:Class" in bothways.settings, or of a task. function: "module:function" in this package that runs
-    the verb. group: heading in `bothways --help`. trains: whether `bothways.train` accepts the settings. waits: whether
-    it runs until it is stopped, so that elapsed time is not progress. example: arguments, for --help. words: other
-    words that people type for it.
+    the verb. trains: whether `bothways.train` accepts the settings. waits: whether it runs until it is stopped, so that
+    elapsed time is not progress. example: arguments, for --help. words: other words that people type for it.
     """
 
     settings: str
     function: str
     help: str
-    group: str
     trains: bool = False
     waits: bool = False
     example: str = ""
@@ -64,16 +61,22 @@ class Verb:
         return wraps(function)(working(verb)(with_copies(function)))
 
 
-TRY, TRAIN, USE, SEARCH = "Try it", "Train", "Use a model", "Search"
-MEASURE, DEPLOY, INSPECT = "Measure", "Deploy", "Inspect"
+GROUPS = {  # of the verbs, by their headings in `bothways --help`; `finetune` has a verb for each task
+    "Try it": "demo",
+    "Train": "vocab pretrain distill finetune",
+    "Use a model": "predict fill embed",
+    "Search": "index search extract mcp",
+    "Measure": "evaluate check",
+    "Deploy": "quantize shrink prune merge pack unpack export serve",
+    "Inspect": "info cache",
+}
 
-# Verbs of a group must be adjacent. Modules are imported when a verb runs, so that --help is fast.
+# In the order of the groups. Modules are imported when a verb runs, so that --help is fast.
 VERBS: dict[str, Verb] = {
     "demo": Verb(
         "tools:Demo",
         "cli.demo:run",
         "what the packaged model does, and a BERT from scratch: 2 minutes",
-        TRY,
         example="--minutes 3",
         words="example quickstart try",
     ),
@@ -81,7 +84,6 @@ VERBS: dict[str, Verb] = {
         "tools:Vocab",
         "cli.commands:vocab",
         "learn a WordPiece vocabulary from text",
-        TRAIN,
         example="corpus.txt -o my-tokenizer",
         words="vocabulary tokenizer tokenize wordpiece",
     ),
@@ -89,23 +91,21 @@ VERBS: dict[str, Verb] = {
         "pretrain:Pretrain",
         "training.pretraining.pretrain:run",
         "pre-train a BERT on text",
-        TRAIN,
         trains=True,
         example="text/ -o my-bert --model mini --minutes 60",
         words="mlm pretraining pre-training",
     ),
     "distill": Verb(
-        "distill:Distill",
+        "pretrain:Distill",
         "training.pretraining.distillation.distill:run",
         "distill a smaller BERT from a teacher",
-        TRAIN,
         trains=True,
         example="my-bert text/ -o my-student --layers 3 --minutes 60",
         words="distil distillation student",
     ),
     **{
         f"finetune {name}": Verb(
-            task.settings, "training.finetuning.finetune:run", task.help, TRAIN, trains=True, example=task.example
+            task.settings, "training.finetuning.finetune:run", task.help, trains=True, example=task.example
         )
         for name, task in TASKS.items()
         if task.is_trained
@@ -114,7 +114,6 @@ VERBS: dict[str, Verb] = {
         "predict:Predict",
         "cli.commands:predict",
         "predict labels, numbers, entities or answers",
-        USE,
         example="my-classifier texts.csv --keep-columns id,text -o labels.csv",
         words="infer inference prediction label run pipeline",
     ),
@@ -122,15 +121,13 @@ VERBS: dict[str, Verb] = {
         "predict:Fill",
         "cli.commands:fill",
         "fill each [MASK] in a text",
-        USE,
         example='my-bert "He opened the [MASK] and went out."',
         words="fill-mask mask unmask",
     ),
     "embed": Verb(
         "predict:Embed",
-        "inference.jobs.commands:embed",
+        "inference.jobs.parts:embed",
         "write a vector for each text",
-        USE,
         example="my-bert texts.jsonl -o vectors.npy",
         words="encode embedding embeddings vectorize vectors features",
     ),
@@ -138,7 +135,6 @@ VERBS: dict[str, Verb] = {
         "search:Index",
         "search.commands:run_index",
         "index folders for search by words and meaning",
-        SEARCH,
         example="documents -o my-index",
         words="reindex ingest crawl",
     ),
@@ -146,7 +142,6 @@ VERBS: dict[str, Verb] = {
         "search:Search",
         "search.commands:run_search",
         "search a folder or an index",
-        SEARCH,
         example='"which invoices mention late fees" documents',
         words="find grep retrieve query rank lookup",
     ),
@@ -154,7 +149,6 @@ VERBS: dict[str, Verb] = {
         "search:Extract",
         "search.commands:extract",
         "extract entities, labels and answers of folders",
-        SEARCH,
         example="documents --tag my-tagger -o facts.parquet",
         words="extraction facts",
     ),
@@ -162,7 +156,6 @@ VERBS: dict[str, Verb] = {
         "search:Mcp",
         "search.commands:mcp",
         "search an index from agents (MCP over standard input and output)",
-        SEARCH,
         waits=True,
         example="my-index",
         words="agent agents tool tools",
@@ -171,7 +164,6 @@ VERBS: dict[str, Verb] = {
         "predict:Evaluate",
         "measure.evaluation.evaluate:run",
         "score a model, or predictions in a file",
-        MEASURE,
         example="my-classifier test.csv",
         words="eval evaluation test validate metrics",
     ),
@@ -179,7 +171,6 @@ VERBS: dict[str, Verb] = {
         "predict:Check",
         "measure.evaluation.check:run",
         "check a labelled table: label errors, conflicts, duplicates, odd rows",
-        MEASURE,
         example="reviews.csv -o checked",
         words="lint clean cleanlab label-errors quality duplicates",
     ),
@@ -187,23 +178,20 @@ VERBS: dict[str, Verb] = {
         "deploy:Quantize",
         "shrink.quantize:run",
         "quantize a model to int8: smaller and faster",
-        DEPLOY,
         example="my-classifier --with my-texts.csv -o my-classifier-int8",
         words="quantise quantization int8",
     ),
     "shrink": Verb(
-        "compress:Shrink",
+        "deploy:Shrink",
         "shrink.prune:shrink",
         "the fastest model within a stated loss: cuts and int8",
-        DEPLOY,
         example="my-classifier --with reviews.csv --max-drop 1 -o my-fast-classifier",
         words="smaller faster optimize optimise compress",
     ),
     "prune": Verb(
-        "compress:Prune",
+        "deploy:Prune",
         "shrink.prune:run",
         "prune a fine-tuned model, with training between cuts",
-        DEPLOY,
         example="my-classifier --with reviews.csv --size 0.5 -o my-small-classifier",
         words="pruning trim sparsify slim",
     ),
@@ -211,7 +199,6 @@ VERBS: dict[str, Verb] = {
         "deploy:Merge",
         "cli.commands:merge",
         "merge an adapter into its model",
-        DEPLOY,
         example="my-adapter -o my-classifier",
         words="merge-adapter merge-lora fuse",
     ),
@@ -219,7 +206,6 @@ VERBS: dict[str, Verb] = {
         "deploy:Pack",
         "cli.commands:pack",
         "pack a model into few bits, for shipping",
-        DEPLOY,
         example="my-bert -o my-bert-packed",
         words="4bit 4-bit int4",
     ),
@@ -227,7 +213,6 @@ VERBS: dict[str, Verb] = {
         "deploy:Unpack",
         "cli.commands:unpack",
         "unpack a model for other libraries",
-        DEPLOY,
         example="bothways-en -o bothways-en",
         words="dequantize",
     ),
@@ -235,7 +220,6 @@ VERBS: dict[str, Verb] = {
         "deploy:Export",
         "cli.commands:export",
         "export a model to ONNX",
-        DEPLOY,
         example="my-classifier -o my-classifier-onnx",
         words="onnx convert",
     ),
@@ -243,7 +227,6 @@ VERBS: dict[str, Verb] = {
         "deploy:Serve",
         "serving.server:run",
         "serve models over HTTP, with batching and limits",
-        DEPLOY,
         waits=True,
         example="my-embedder --port 8080",
         words="server serving api http deploy",
@@ -252,7 +235,6 @@ VERBS: dict[str, Verb] = {
         "tools:Info",
         "cli.commands:info",
         "describe a checkpoint or run, and how it was made",
-        INSPECT,
         example="my-classifier",
         words="show describe inspect summary list ls",
     ),
@@ -260,7 +242,6 @@ VERBS: dict[str, Verb] = {
         "tools:Cache",
         "cli.commands:cache",
         "list or delete cached token stores and search indexes",
-        INSPECT,
         example="--clear",
         words="clear-cache clean",
     ),

@@ -9,8 +9,8 @@ import pytest
 
 import bothways
 from bothways.errors import InputError, RowLocation, read_location
-from bothways.inference.jobs.commands import predict
 from bothways.inference.jobs.jobs import predict_blocks
+from bothways.inference.jobs.parts import predict
 from bothways.inference.jobs.rows_to_label import write_rows_to_label
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint

@@ -51,11 +51,11 @@ def vocab(settings: Vocab) -> int:
 
 def predict(settings: Predict) -> "Journal | Estimate | Iterator[list[dict[str, Any]]]":
     """Write predictions, or rows to label, to a file; without an output file, yield rows block by block."""
-    from bothways.inference.jobs import commands, jobs, rows_to_label
+    from bothways.inference.jobs import jobs, parts, rows_to_label
 
     if settings.label_next is not None:
         return rows_to_label.write_rows_to_label(settings)
-    return jobs.predict_blocks(settings) if settings.out is None else commands.predict(settings)
+    return jobs.predict_blocks(settings) if settings.out is None else parts.predict(settings)
 
 
 def fill(settings: Fill) -> "list[list[Guess]]":

@@ -1,17 +1,18 @@
 """The command line `bothways VERB ...`: options come from the settings, verbs from verbs.py.
 
 Results go to standard output, everything else to standard error. Exit status 0: success; 1: failure, with one line
-that explains it; 2: wrong usage, or a device that is not available; 130: stopped by Ctrl-C or SIGTERM.
+that explains it; 2: wrong usage, or a device that is not available; 130: stopped by Ctrl-C or SIGTERM. Other words that
+people type for a verb lead to it.
 """
 
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from io import TextIOWrapper
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from bothways.cli.parser import parse
 from bothways.errors import InputError, UsageError, command_line
 from bothways.log import is_main_process, messages_to, print_lines, print_message
 from bothways.pretrained import DEFAULT
+from bothways.tasks import TASKS
 from bothways.training.signals import Stopped
-from bothways.verbs import VERBS
+from bothways.verbs import GROUPS, VERBS
 
 
 def entry() -> None:
@@ -114,8 +116,6 @@ def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:
         print_lines(*overview("finetune"))
         sys.exit(2 if name == "finetune" else 0)
     if name not in VERBS:
-        from bothways.cli.usual_words import explain_unknown
-
         print_message(f"bothways: {explain_unknown(name)}")
         sys.exit(2)
     return name, options
@@ -145,8 +145,55 @@ def uses_default(settings: Any) -> bool:
 
 def overview(prefix: str = "") -> list[str]:
     """The text of `bothways --help`: the verbs in groups, one per line. prefix: list only verbs that start with it."""
-    verbs = {name: verb for name, verb in VERBS.items() if name.startswith(prefix)}
     lines = ["usage: bothways VERB ..."]
-    for group, names in groupby(verbs, key=lambda name: verbs[name].group):
-        lines += ["", f"{group}:", *(f"  {name:18} {verbs[name].help}" for name in names)]
+    for group, members in GROUPS.items():
+        verbs = [name for name in VERBS if name.split()[0] in members.split() and name.startswith(prefix)]
+        lines += ["", f"{group}:", *(f"  {name:18} {VERBS[name].help}" for name in verbs)] if verbs else []
     return [*lines, "", "See `bothways VERB --help` for all options."]
+
+
+# By command, the other words for it. The words of a task are recognized alone and after `finetune`.
+TASK_WORDS = {f"finetune {name}": task.words.split() for name, task in TASKS.items() if task.is_trained}
+VERB_WORDS = {name: verb.words.split() for name, verb in VERBS.items() if verb.words} | {
+    "finetune": "fine-tune tune finetuning fine-tuning fit fewshot few-shot setfit lora peft adapter adapters".split()
+}
+SEVERAL: Mapping[str, Sequence[str]] = {
+    "train": ("pretrain", "finetune"),
+    "score": ("evaluate", "finetune regress"),
+}  # words of two verbs
+
+
+def explain_unknown(name: str) -> str:
+    """A line about an unknown verb: the verb that was probably meant.
+
+    name: one word, or `finetune` and another.
+    """
+    task = name.lower().replace("_", "-")
+    is_task = task.startswith("finetune ")
+    word = task.removeprefix("finetune ")
+    if is_task and word.startswith("-"):
+        return f"finetune needs a task before its options: {', '.join(verb.split()[1] for verb in TASK_WORDS)}"
+    hint = " or ".join(f"`bothways {verb}`" for verb in _meant(word, is_task))
+    hint = f" (did you mean {hint}?)" if hint else ""
+    return f"unknown verb {name!r}{hint}; available: {', '.join(VERBS)} (see bothways --help)"
+
+
+def _meant(word: str, is_task: bool) -> Sequence[str]:
+    """The verbs that were probably meant. Of a task's word alone: the verbs to fine-tune a model and to use it."""
+    task_by_word = {
+        other: verb for verb, others in TASK_WORDS.items() for other in (verb.removeprefix("finetune "), *others)
+    }
+    if is_task:
+        verbs_by_word: dict[str, Sequence[str]] = {other: (verb,) for other, verb in task_by_word.items()}
+        known: Sequence[str] = ()
+    else:
+        users = {"finetune embed": "embed"}
+        verbs_by_word = {other: (verb, users.get(verb, "predict")) for other, verb in task_by_word.items()}
+        verbs_by_word.update({other: (verb,) for verb, others in VERB_WORDS.items() for other in others})
+        verbs_by_word.update(SEVERAL)
+        known = [verb for verb in (*VERBS, "finetune") if " " not in verb]
+    if word in verbs_by_word:
+        return verbs_by_word[word]
+    if near := get_close_matches(word, known, n=1):
+        return near
+    return next((verbs_by_word[near] for near in get_close_matches(word, verbs_by_word, n=1, cutoff=0.7)), ())

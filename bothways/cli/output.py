@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from bothways.search.commands import SearchResult
     from bothways.search.extraction import Extracted
     from bothways.search.indexing import Indexed
-    from bothways.settings.compress import Prune, Shrink
-    from bothways.settings.deploy import Export, Pack, Quantize, Serve, Unpack
-    from bothways.settings.distill import Distill
+    from bothways.settings.deploy import Export, Pack, Prune, Quantize, Serve, Shrink, Unpack
     from bothways.settings.finetune import FineTune
     from bothways.settings.predict import Embed, Evaluate, Fill, Predict
-    from bothways.settings.pretrain import Pretrain
+    from bothways.settings.pretrain import Distill, Pretrain
     from bothways.settings.search import Extract, Index, Mcp, Search
     from bothways.settings.tools import Cache, Demo, Info, Vocab
     from bothways.shrink.candidates import Choice

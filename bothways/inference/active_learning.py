@@ -50,11 +50,7 @@ class UnlabelledTexts:
 
     @staticmethod
     def of(
-        texts: Sequence[str],
-        pairs: Sequence[str] | None,
-        parts: Iterable[tuple[Floats, Floats]],
-        *,
-        multi_label: bool,
+        texts: Sequence[str], pairs: Sequence[str] | None, parts: Iterable[tuple[Floats, Floats]], *, multi_label: bool
     ) -> UnlabelledTexts:
         """Texts (or pairs), with parts of their scores and vectors."""
         uncertainty, vectors = [], []

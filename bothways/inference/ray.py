@@ -47,10 +47,7 @@ def in_any_order(
         context.enable_progress_bars = context.print_on_execution_start = False
         items = [{"task": pickle.dumps((function, task))} for _, task in tasks]
         done = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
-            _Worker,
-            batch_size=1,
-            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=num_workers),
-            num_cpus=1,
+            _Worker, batch_size=1, compute=ray.data.ActorPoolStrategy(min_size=1, max_size=num_workers), num_cpus=1
         )
         yield from _watched(done, [name for name, _ in tasks])
 

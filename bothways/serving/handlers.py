@@ -12,21 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.inference.reading import Rows
-from bothways.serving import calls
-from bothways.serving.bodies import (
-    READERS,
-    Refusal,
-    is_ids,
-    is_list_of,
-    read_bool,
-    read_choice,
-    read_inputs,
-    read_integer,
-    read_object,
-    read_strings,
-    read_text,
-    wrong,
-)
+from bothways.serving import bodies, calls
 from bothways.serving.exchange import FINGERPRINT, Exchange
 from bothways.tasks.arrays import sigmoid
 from bothways.tasks.classify import class_scores, label_probabilities
@@ -38,12 +24,13 @@ def route_handler(route: Route) -> Callable[[Exchange], Awaitable[Any]]:
 
     async def handle(exchange: Exchange) -> Any:
         body = exchange.body
-        items, is_single = READERS[route.reads](body)
-        options = {name: read_integer(body, name, *bounds) for name, bounds in route.options.items()}
-        flags = {name: read_bool(body, name, False) for name in route.flags}
+        items, is_single = bodies.READERS[route.reads](body)
+        options = {name: bodies.read_integer(body, name, *bounds) for name, bounds in route.options.items()}
+        flags = {name: bodies.read_bool(body, name, False) for name in route.flags}
         if route.reads == "sequences":
             _check_pairs(exchange, has_pairs=items[0][1] is not None)
-            is_single = is_single and not _is_pipeline(exchange)
+            # With parameters, the client (huggingface_hub's InferenceClient) expects the lists of a hosted pipeline.
+            is_single = is_single and not isinstance(exchange.body.get("parameters"), dict)
         results = await exchange.run(route.compute, items, **options)
         shaped = [route.shape(exchange.served.model, result, options | flags) for result in results]
         return shaped[0] if is_single else shaped
@@ -52,18 +39,18 @@ def route_handler(route: Route) -> Callable[[Exchange], Awaitable[Any]]:
 
 
 async def embed(exchange: Exchange) -> Any:
-    texts, _ = read_inputs(exchange.body)
-    normalize = read_bool(exchange.body, "normalize", True)
+    texts, _ = bodies.read_inputs(exchange.body)
+    normalize = bodies.read_bool(exchange.body, "normalize", True)
     return [*await embed_texts(exchange, _prompted(exchange, _from_ids(exchange, texts)), normalize=normalize)]
 
 
 async def embed_all(exchange: Exchange) -> Any:
-    texts, _ = read_inputs(exchange.body)
+    texts, _ = bodies.read_inputs(exchange.body)
     strings = _prompted(exchange, _from_ids(exchange, texts))
     served = exchange.served
     numbers = sum(served.count_tokens(_singles(strings))) * served.model.module.config.hidden_size
     if numbers > served.limits.max_numbers:
-        raise Refusal(
+        raise bodies.Refusal(
             413, f"the vectors of all tokens have {numbers:,} numbers, too many for an answer; send less text"
         )
     exchange.headers[FINGERPRINT] = str(served.fingerprint)
@@ -72,13 +59,13 @@ async def embed_all(exchange: Exchange) -> Any:
 
 async def rerank(exchange: Exchange) -> Any:
     body, served = exchange.body, exchange.served
-    query = read_text(body, "query")
+    query = bodies.read_text(body, "query")
     texts = body.get("texts")
-    if not is_list_of(texts, str):
-        raise wrong("texts", texts, "a list of strings")
+    if not bodies.is_list_of(texts, str):
+        raise bodies.wrong("texts", texts, "a list of strings")
     if not texts:
-        raise Refusal(400, "`texts` is empty; give at least one text")
-    is_raw, with_text = read_bool(body, "raw_scores", False), read_bool(body, "return_text", False)
+        raise bodies.Refusal(400, "`texts` is empty; give at least one text")
+    is_raw, with_text = bodies.read_bool(body, "raw_scores", False), bodies.read_bool(body, "return_text", False)
     if "classes" in served.model.backend.heads:
         pairs = await exchange.run(class_scores, [(query, text) for text in texts])
         scores = [_relevance(exchange, scores_C, is_raw=is_raw) for scores_C in pairs]
@@ -91,21 +78,21 @@ async def rerank(exchange: Exchange) -> Any:
 
 
 async def similarity(exchange: Exchange) -> Any:
-    inputs = read_object(exchange.body.get("inputs"), "`inputs`")
-    source, sentences = read_text(inputs, "source_sentence"), inputs.get("sentences")
-    if not is_list_of(sentences, str):
-        raise wrong("sentences", sentences, "a list of strings")
+    inputs = bodies.read_object(exchange.body.get("inputs"), "`inputs`")
+    source, sentences = bodies.read_text(inputs, "source_sentence"), inputs.get("sentences")
+    if not bodies.is_list_of(sentences, str):
+        raise bodies.wrong("sentences", sentences, "a list of strings")
     if not sentences:
-        raise Refusal(400, "`sentences` is empty; give at least one text")
+        raise bodies.Refusal(400, "`sentences` is empty; give at least one text")
     parameters = exchange.body.get("parameters")
     if parameters is not None:
-        exchange.body = {**exchange.body, **read_object(parameters, "`parameters`")}
+        exchange.body = {**exchange.body, **bodies.read_object(parameters, "`parameters`")}
     return await _cosines(exchange, *_prompted(exchange, [source, *sentences]))
 
 
 async def tokenize(exchange: Exchange) -> Any:
-    texts, _ = read_strings(exchange.body, "inputs")
-    with_special = read_bool(exchange.body, "add_special_tokens", True)
+    texts, _ = bodies.read_strings(exchange.body, "inputs")
+    with_special = bodies.read_bool(exchange.body, "add_special_tokens", True)
     texts = _prompted(exchange, texts)
     exchange.served.count_tokens(_singles(texts))  # the limits
     return [_tokens(exchange, text, with_special=with_special) for text in texts]
@@ -113,25 +100,25 @@ async def tokenize(exchange: Exchange) -> Any:
 
 async def decode(exchange: Exchange) -> Any:
     ids = exchange.body.get("ids")
-    lists = [ids] if is_ids(ids) else ids
-    if not isinstance(lists, list) or not all(map(is_ids, lists)):
-        raise wrong("ids", ids, "a list of ids, or a list of such lists")
+    lists = [ids] if bodies.is_ids(ids) else ids
+    if not isinstance(lists, list) or not all(map(bodies.is_ids, lists)):
+        raise bodies.wrong("ids", ids, "a list of ids, or a list of such lists")
     if not ids:
-        raise Refusal(400, "`ids` is empty; give at least one id")
-    skip = read_bool(exchange.body, "skip_special_tokens", True)
+        raise bodies.Refusal(400, "`ids` is empty; give at least one id")
+    skip = bodies.read_bool(exchange.body, "skip_special_tokens", True)
     return [_decode(exchange, one, keep_special=not skip) for one in lists]
 
 
 async def attention(exchange: Exchange) -> Any:
-    text = read_text(exchange.body, "inputs")
-    layer, head = (read_integer(exchange.body, name, 0, 0) for name in ("layer", "head"))
+    text = bodies.read_text(exchange.body, "inputs")
+    layer, head = (bodies.read_integer(exchange.body, name, 0, 0) for name in ("layer", "head"))
     return (await exchange.run(calls.attention, _singles([text]), layer=layer, head=head))[0]
 
 
 async def embed_texts(exchange: Exchange, texts: Sequence[str], *, normalize: bool = True) -> list[NDArray[np.float32]]:
     """Vectors of texts, cut to `dimensions` of the body, with the fingerprint of their space in a header."""
     size: int = exchange.served.model.module.config.hidden_size
-    dimensions = read_integer(exchange.body, "dimensions", None, 1, size)
+    dimensions = bodies.read_integer(exchange.body, "dimensions", None, 1, size)
     exchange.headers[FINGERPRINT] = str(exchange.served.fingerprint)
     vectors: list[Rows] = await exchange.run(calls.embed, _singles(texts), normalize=normalize)
     if dimensions is None:
@@ -145,11 +132,6 @@ async def _cosines(exchange: Exchange, source: str, *others: str) -> list[float]
     return [float(first @ other) for other in rest]
 
 
-def _is_pipeline(exchange: Exchange) -> bool:
-    """Whether the client, as InferenceClient of huggingface_hub, expects the lists of a hosted pipeline."""
-    return isinstance(exchange.body.get("parameters"), dict)
-
-
 def _singles(texts: Sequence[str]) -> list[Item]:
     return [(text, None) for text in texts]
 
@@ -160,9 +142,11 @@ def _prompted(exchange: Exchange, texts: list[str]) -> list[str]:
     if name is None:
         return texts
     if not prompts:
-        raise Refusal(422, f"`prompt_name` ({name!r:.40}): the model has no prompts; put the prompt into the text")
+        raise bodies.Refusal(
+            422, f"`prompt_name` ({name!r:.40}): the model has no prompts; put the prompt into the text"
+        )
     if not isinstance(name, str) or name not in prompts:
-        raise wrong("prompt_name", name, f"one of {', '.join(prompts)}")
+        raise bodies.wrong("prompt_name", name, f"one of {', '.join(prompts)}")
     return [text and prompts[name] + text for text in texts]  # an empty one stays so, and is refused
 
 
@@ -174,14 +158,14 @@ def _from_ids(exchange: Exchange, inputs: Sequence[str | list[int]]) -> list[str
 def _decode(exchange: Exchange, ids: Sequence[int], *, keep_special: bool) -> str:
     tokenizer = exchange.served.model.tokenizer
     if ids and not 0 <= min(ids) <= max(ids) < len(tokenizer):
-        raise Refusal(422, f"ids must be from 0 to {len(tokenizer) - 1:,}")
+        raise bodies.Refusal(422, f"ids must be from 0 to {len(tokenizer) - 1:,}")
     return tokenizer.decode(ids, keep_special=keep_special)
 
 
 def _check_pairs(exchange: Exchange, *, has_pairs: bool) -> None:
     if exchange.served.model.reads_pairs not in (has_pairs, None):
         expected = "pairs of texts" if not has_pairs else "single texts"
-        raise Refusal(422, f"model {exchange.served.name!r} reads {expected}")
+        raise bodies.Refusal(422, f"model {exchange.served.name!r} reads {expected}")
 
 
 def _relevance(exchange: Exchange, scores_C: Rows, *, is_raw: bool) -> float:
@@ -211,8 +195,8 @@ def _tokens(exchange: Exchange, text: str, *, with_special: bool) -> list[dict[s
 
 async def embeddings(exchange: Exchange) -> Any:
     """OpenAI's embeddings: float or base64, cut to `dimensions`."""
-    texts, _ = read_inputs(exchange.body, "input")
-    encoding = read_choice(exchange.body, "encoding_format", ("float", "base64"))
+    texts, _ = bodies.read_inputs(exchange.body, "input")
+    encoding = bodies.read_choice(exchange.body, "encoding_format", ("float", "base64"))
     vectors = await embed_texts(exchange, _prompted(exchange, _from_ids(exchange, texts)))
     data = [
         {

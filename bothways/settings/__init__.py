@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bothways.settings.base import *  # noqa: F403
-    from bothways.settings.compress import *  # noqa: F403
-    from bothways.settings.deploy import *  # noqa: F403  # noqa: F403
-    from bothways.settings.distill import *  # noqa: F403
+    from bothways.settings.deploy import *  # noqa: F403
     from bothways.settings.finetune import *  # noqa: F403
-    from bothways.settings.predict import *  # noqa: F403  # noqa: F403
+    from bothways.settings.predict import *  # noqa: F403
     from bothways.settings.pretrain import *  # noqa: F403
     from bothways.settings.search import *  # noqa: F403
-    from bothways.settings.tools import *  # noqa: F403  # noqa: F403
+    from bothways.settings.tools import *  # noqa: F403
 
 
 def classes() -> Iterator[type[Any]]:

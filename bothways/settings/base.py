@@ -42,39 +42,7 @@ OptionalData = Converted[TableSource | None, Table | None]
 DataList = Converted[tuple[TableSource, ...], Table | Iterable[Table]]
 
 # Languages with rules in `sentencex`. It silently applies the English rules to all others.
-LANGUAGES = (
-    "am",
-    "ar",
-    "bg",
-    "bn",
-    "ca",
-    "da",
-    "de",
-    "el",
-    "en",
-    "es",
-    "fi",
-    "fr",
-    "gu",
-    "hi",
-    "hy",
-    "it",
-    "ja",
-    "kk",
-    "kn",
-    "ml",
-    "mr",
-    "my",
-    "nl",
-    "pa",
-    "pl",
-    "pt",
-    "ru",
-    "sk",
-    "ta",
-    "te",
-    "uk",
-)
+LANGUAGES = "am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk".split()
 
 DOMAIN_NAME_CODECS = ("idna", "punycode")  # encode a name, not a file; both fail on some bytes in other ways
 

@@ -5,27 +5,13 @@ from typing import Literal
 
 from bothways.errors import InputError, flag
 from bothways.pretrained import DEFAULT
-from bothways.settings.base import (
-    Compute,
-    Data,
-    DataList,
-    Encoded,
-    LongTexts,
-    OnError,
-    Optimization,
-    OptionalData,
-    Printed,
-    TagColumns,
-    TextColumns,
-    VectorPooling,
-    settings,
-)
+from bothways.settings import base
 from bothways.settings.fields import Location, OptionalLocation, Several, option
 from bothways.settings.tables_in_memory import TableSource
 
 
-@settings
-class Recipe(Optimization, Compute, Printed):
+@base.settings
+class Recipe(base.Optimization, base.Compute, base.Printed):
     """Options of every fine-tuning task."""
 
     seeds: int = option("training", default=1, least=1)
@@ -50,7 +36,7 @@ class Recipe(Optimization, Compute, Printed):
     """Dropout probability, everywhere in the model."""
     window: int = option("model", default=256, least=8, first=True)
     """Maximum tokens per window, special tokens included; longer texts are split into several windows."""
-    long: LongTexts = option("model", default="windows")
+    long: base.LongTexts = option("model", default="windows")
     """Texts longer than a window: split into overlapping windows, raise an error, or truncate."""
     evaluations_per_epoch: float | None = option("evaluation", default=None, least=0.001)
     """Evaluations on dev per epoch. [3 to 12 in the run, for 15 % of its time]"""
@@ -65,7 +51,7 @@ class Recipe(Optimization, Compute, Printed):
     """Continue the run in the output directory. Without it, a directory that already has a run is an error."""
 
 
-@settings
+@base.settings
 class Adapters:
     """Training of a small addition to the model instead of its weights."""
 
@@ -76,21 +62,21 @@ class Adapters:
     """With --adapter lora: rank of the added matrices."""
 
 
-@settings
-class FineTune(Adapters, Encoded, Recipe):
+@base.settings
+class FineTune(Adapters, base.Encoded, Recipe):
     """Fine-tune on labelled data."""
 
     model: Location = option("model", default=Path(DEFAULT), metavar="DIR", first=True)
     """Checkpoint, run, or name of a model on the hub to start from."""
-    train: Data = option("data")
+    train: base.Data = option("data")
     """Labelled training data; dev and test sets are split off it unless they are given."""
     out: Location = option("output", aliases=("-o",))
     """Run directory."""
-    dev: OptionalData = option("data", default=None, first=True)
+    dev: base.OptionalData = option("data", default=None, first=True)
     """Data for model selection. [a tenth of the training data, stratified by class in classification]"""
-    test: OptionalData = option("data", default=None, first=True)
+    test: base.OptionalData = option("data", default=None, first=True)
     """Data for the reported score, not for selection. [without --dev, a tenth of --train; with it, dev is reported]"""
-    on_error: OnError = option("data", default="stop")
+    on_error: base.OnError = option("data", default="stop")
     """Rows that are unreadable or have no label: stop and report file and line, or skip and count them."""
     folds: int | None = option("data", default=None, least=2, first=True)
     """Cross-validate on --train with this many folds; then train on all folds, except a tenth for selection."""
@@ -102,7 +88,7 @@ class FineTune(Adapters, Encoded, Recipe):
     """Train the last part of the run with inputs and weights rounded to 8 bits, and save an int8 model (Jacob 2018)."""
     alpha: float = option("task", default=0.5, least=0, most=1)
     """Weight of the teacher's outputs in the loss, from 0 to 1; the labels have the rest."""
-    unlabelled: DataList = option("data", default=())
+    unlabelled: base.DataList = option("data", default=())
     """With --teacher: files of more texts (or pairs) without labels, which only the teacher labels."""
 
     def __post_init__(self) -> None:
@@ -129,7 +115,7 @@ class FineTune(Adapters, Encoded, Recipe):
             )
 
     @property
-    def windows(self) -> tuple[int, int, LongTexts]:
+    def windows(self) -> tuple[int, int, base.LongTexts]:
         """Tokens of a window, those that neighbouring windows share (a quarter, unless there is an option for it), and
         what happens to longer texts."""
         return self.window, getattr(self, "overlap", self.window // 4), self.long
@@ -146,7 +132,7 @@ class FineTune(Adapters, Encoded, Recipe):
         return {split: source for split, source in sources.items() if source}
 
 
-@settings
+@base.settings
 class Grouped(FineTune):
     """Groups of rows that splits must not divide."""
 
@@ -162,7 +148,7 @@ class Grouped(FineTune):
             )
 
 
-@settings
+@base.settings
 class TextPooling:
     """The text vector that the head reads."""
 
@@ -170,8 +156,8 @@ class TextPooling:
     """Input of the head: [CLS], mean, or pair: both texts' separate means. auto: as the checkpoint was trained."""
 
 
-@settings
-class Classify(TextPooling, TextColumns, Grouped):
+@base.settings
+class Classify(TextPooling, base.TextColumns, Grouped):
     """Fine-tune a classifier of texts or pairs of texts."""
 
     multi_label: bool = option("task", default=False, first=True)
@@ -184,23 +170,23 @@ class Classify(TextPooling, TextColumns, Grouped):
     """Positive label for f1 with two classes. [the alphabetically last label]"""
 
 
-@settings
-class Regress(TextPooling, TextColumns, Grouped):
+@base.settings
+class Regress(TextPooling, base.TextColumns, Grouped):
     """Fine-tune a regression model: a number for each text or pair of texts."""
 
     metric: Literal["spearman", "pearson"] = option("evaluation", default="spearman")
     """Metric to report and to select the model by."""
 
 
-@settings
-class Tag(TagColumns, FineTune):
+@base.settings
+class Tag(base.TagColumns, FineTune):
     """Fine-tune a tagger: named entities (NER), or a label for every word."""
 
     context: bool = option("model", default=True, first=True)
     """Read each sentence together with as many neighbouring sentences of its document as fit into a window."""
 
 
-@settings
+@base.settings
 class Answer(FineTune):
     """Fine-tune an extractive question answering model (SQuAD 1.1 and 2.0)."""
 
@@ -210,14 +196,14 @@ class Answer(FineTune):
     """Passage tokens shared by neighbouring windows."""
     max_answer_tokens: int = option("task", default=30, least=1)
     """Maximum length of an answer in tokens."""
-    on_error: OnError = option("data", default="stop")
+    on_error: base.OnError = option("data", default="stop")
     """Answers not found at their offset: stop and report file and id, or skip and count them."""
     metric: Literal["f1", "exact_match"] = option("evaluation", default="f1")
     """Metric to report and to select the model by."""
 
 
-@settings
-class TrainEmbed(TextColumns, FineTune):
+@base.settings
+class TrainEmbed(base.TextColumns, FineTune):
     """Fine-tune a sentence embedding model, on matching pairs or on scored pairs."""
 
     objective: Literal["auto", "pairs", "scores"] = option("task", default="auto")
@@ -232,5 +218,5 @@ class TrainEmbed(TextColumns, FineTune):
     """Temperature of the softmax over cosines."""
     matryoshka_dims: Several[int] = option("task", default=())
     """Also train the first N components to work as vectors on their own (Matryoshka), such as 64 128 256."""
-    pooling: VectorPooling = option("model", default="auto")
+    pooling: base.VectorPooling = option("model", default="auto")
     """auto: the checkpoint's own pooling, else the mean."""

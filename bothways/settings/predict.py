@@ -4,27 +4,11 @@ from pathlib import Path
 
 from bothways.errors import InputError, flag
 from bothways.pretrained import DEFAULT
-from bothways.settings.base import (
-    Checked,
-    Compute,
-    Data,
-    DataList,
-    DocumentBreak,
-    Encoded,
-    How,
-    OnError,
-    Printed,
-    TagColumns,
-    TextColumns,
-    VectorPooling,
-    Windows,
-    check_encoding,
-    settings,
-)
+from bothways.settings import base
 from bothways.settings.fields import FileName, Location, OptionalLocation, argument, option
 
 
-@settings
+@base.settings
 class Parts:
     """How the work on many rows is divided."""
 
@@ -44,8 +28,8 @@ class Parts:
         return out is not None and not out.suffix
 
 
-@settings
-class Predict(Windows, Encoded, Parts, Checked, Compute, Printed):
+@base.settings
+class Predict(base.Windows, base.Encoded, Parts, base.Checked, base.Compute, base.Printed):
     """Predict labels, numbers, entities or answers, in input order; by default one JSON object per line."""
 
     model: Location = argument("DIR")
@@ -74,7 +58,7 @@ class Predict(Windows, Encoded, Parts, Checked, Compute, Printed):
     """In .csv and .tsv: put ' before texts that spreadsheets evaluate (those that begin with =, +, - or @)."""
     resume: bool = option("output", default=False, first=True)
     """Continue an output file that an interrupted command left unfinished."""
-    on_error: OnError = option("data", default="stop")
+    on_error: base.OnError = option("data", default="stop")
     """Unreadable rows: stop and report file and line, or skip them and list them in a file next to the output."""
     json: bool = option("output", default=False)
     """With --out: print the summary as a JSON object."""
@@ -107,8 +91,8 @@ class Predict(Windows, Encoded, Parts, Checked, Compute, Printed):
                 )
 
 
-@settings
-class Fill(Checked, Compute, Printed):
+@base.settings
+class Fill(base.Checked, base.Compute, base.Printed):
     """Fill each [MASK] in a text."""
 
     model: Location = argument("DIR", default=Path(DEFAULT))
@@ -121,8 +105,8 @@ class Fill(Checked, Compute, Printed):
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
 
 
-@settings
-class Embed(Windows, Encoded, Parts, Checked, Compute, Printed):
+@base.settings
+class Embed(base.Windows, base.Encoded, Parts, base.Checked, base.Compute, base.Printed):
     """Embed texts: a vector per text, as .npy (float32, [texts, hidden size]), .parquet or .jsonl."""
 
     model: Location = argument("DIR", default=Path(DEFAULT))
@@ -133,27 +117,27 @@ class Embed(Windows, Encoded, Parts, Checked, Compute, Printed):
     """Output: .npy, .parquet or .jsonl; or a directory of a .parquet for each part."""
     text_column: str | None = option("data", default=None, first=True)
     """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
-    pooling: VectorPooling = option("model", default="auto")
+    pooling: base.VectorPooling = option("model", default="auto")
     """auto: the checkpoint's own pooling, else the mean."""
     normalize: bool = option("output", default=True)
     """Scale vectors to length 1."""
     resume: bool = option("output", default=False, first=True)
     """Continue an output file that an interrupted command left unfinished."""
-    on_error: OnError = option("data", default="stop")
+    on_error: base.OnError = option("data", default="stop")
     """Unreadable rows: stop and report file and line, or skip them and list them in a file next to the output."""
     json: bool = option("output", default=False)
     """Print the summary as a JSON object."""
 
 
-@settings
-class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
+@base.settings
+class Evaluate(base.TagColumns, base.TextColumns, base.Checked, base.Compute, base.Printed):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained model on plain text. To score a file of
     predictions: bothways evaluate --predictions FILE GOLD."""
 
     model: Location = argument("MODEL")
     """Checkpoint, run, or name of a model on the hub. With --predictions: the file with the gold labels or answers, and
     no further PATH."""
-    file: DataList = argument("FILE", default=())
+    file: base.DataList = argument("FILE", default=())
     """Labelled data; for models that are not fine-tuned: pairs, a BEIR directory, or plain text (masked words)."""
     predictions: OptionalLocation = option("data", default=None, first=True)
     """Predictions to score: a label per line, a table, CoNLL columns, SQuAD's {id: answer}, or a TREC run."""
@@ -163,13 +147,13 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
     """With --predictions: each text may have several labels."""
     positive: str | None = option("evaluation", default=None)
     """Positive label for f1 with two classes. [the model's last label; with --predictions the last alphabetically]"""
-    documents: DocumentBreak = option("data", default="blank")
+    documents: base.DocumentBreak = option("data", default="blank")
     """For masked words: what separates documents in .txt files: a blank line, the end of a line or of the file."""
-    on_error: OnError = option("data", default="stop")
+    on_error: base.OnError = option("data", default="stop")
     """Unreadable rows, or answers not at their offset: stop and report file and row, or skip and count them."""
     window: int | None = option("model", default=None, least=8, first=True)
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
-    how: How = option("task", default="vectors", first=True)
+    how: base.How = option("task", default="vectors", first=True)
     """For a BEIR directory: search by vectors, by words (BM25; the model is not used), or by both."""
     rerank: OptionalLocation = option("model", default=None, metavar="DIR")
     """For a BEIR directory: model of text pairs that orders the best documents anew."""
@@ -188,14 +172,14 @@ class Evaluate(TagColumns, TextColumns, Checked, Compute, Printed):
         else:
             self._convert()
             if self.encoding is not None:
-                check_encoding(self.encoding)
+                base.check_encoding(self.encoding)
 
 
-@settings
-class Check(TextColumns, Checked, Compute, Printed):
+@base.settings
+class Check(base.TextColumns, base.Checked, base.Compute, base.Printed):
     """Check a table without training: likely label errors, conflicts, duplicates, empty and odd rows."""
 
-    file: Data = argument("TABLE")
+    file: base.Data = argument("TABLE")
     """Texts (or pairs), usually with a label each: .csv, .tsv, .jsonl, .xlsx, .parquet or .txt."""
     model: Location = option("model", default=Path(DEFAULT), metavar="DIR", first=True)
     """Checkpoint, run, or name of a model on the hub, whose vectors judge the labels."""

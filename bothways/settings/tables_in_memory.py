@@ -81,12 +81,7 @@ class MemoryTable:
 
     def record(self) -> dict[str, Any]:
         """The description that bothways.json stores in place of a path."""
-        return {
-            "kind": self.kind,
-            "rows": self.num_rows,
-            "columns": [*self.columns],
-            "fingerprint": self.fingerprint,
-        }
+        return {"kind": self.kind, "rows": self.num_rows, "columns": [*self.columns], "fingerprint": self.fingerprint}
 
 
 class ArrowData(Protocol):

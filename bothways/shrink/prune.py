@@ -24,20 +24,9 @@ from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.config import EncoderConfig
 from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate, read_examples
 from bothways.model.parameters import inference_copy
-from bothways.settings.compress import Prune, Shrink
+from bothways.settings.deploy import Prune, Shrink
 from bothways.settings.finetune import FineTune
-from bothways.shrink.candidates import (
-    Candidate,
-    Choice,
-    Measured,
-    Rule,
-    Sample,
-    TaskSplit,
-    choose,
-    compare,
-    num_bytes,
-    relative_speed,
-)
+from bothways.shrink import candidates
 from bothways.shrink.cutting import Importance, encoder_weights, measure_importance
 from bothways.tasks import TASKS, task_from_heads, task_of
 from bothways.tasks.training_task import TrainingTask
@@ -152,7 +141,7 @@ def smaller_and_smaller(config: EncoderConfig, parts: Sequence[str]) -> Iterator
         yield structure_of_share(config, share, parts)
 
 
-def structure_of_speed(source: Checkpoint, sample: Sample, speed: float, parts: Sequence[str]) -> Structure:
+def structure_of_speed(source: Checkpoint, sample: candidates.Sample, speed: float, parts: Sequence[str]) -> Structure:
     """The largest sizes that are fast enough, by measuring cut models before any training."""
     steps, fastest = 2 * source.model.config.num_hidden_layers, 1.0
     for step in range(1, steps):
@@ -160,7 +149,9 @@ def structure_of_speed(source: Checkpoint, sample: Sample, speed: float, parts: 
             structure = structure_of_share(source.model.config, 1 - step / steps, parts)
         except InputError:
             break
-        fastest = relative_speed(sample, *(candidate("", one) for one in (source, first_parts(source, structure))))
+        fastest = candidates.relative_speed(
+            sample, *(candidate("", one) for one in (source, first_parts(source, structure)))
+        )
         if fastest >= speed:
             return structure
     raise InputError(f"speed ({speed:g}) cannot be reached by cutting {' and '.join(parts)}: {fastest:.2f} at most")
@@ -190,7 +181,7 @@ class PruningPlan:
     task: TrainingTask
     training: FineTune
     targets: Sequence[Structure]
-    rule: Rule
+    rule: candidates.Rule
     run: Run | None = None
 
     def read(self, source: Checkpoint) -> TrainingTask:
@@ -228,11 +219,11 @@ class PruningPlan:
         return checkpoint.load(result.model_directory)
 
 
-def candidate(name: str, source: Checkpoint) -> Candidate:
-    return Candidate(name, source, num_bytes(source.model))
+def candidate(name: str, source: Checkpoint) -> candidates.Candidate:
+    return candidates.Candidate(name, source, candidates.num_bytes(source.model))
 
 
-def cuts(plan: PruningPlan, measured: Sequence[Measured]) -> Iterator[Candidate]:
+def cuts(plan: PruningPlan, measured: Sequence[candidates.Measured]) -> Iterator[candidates.Candidate]:
     """The unchanged model, and smaller ones until one loses more than the rule allows."""
     yield candidate(UNCHANGED, plan.original)
     source, whole, number_of_cuts = plan.start, Structure.of(plan.original.model.config), len(plan.targets)
@@ -249,10 +240,10 @@ def cuts(plan: PruningPlan, measured: Sequence[Measured]) -> Iterator[Candidate]
             return
 
 
-def cuts_and_int8(plan: PruningPlan, measured: Sequence[Measured]) -> Iterator[Candidate]:
+def cuts_and_int8(plan: PruningPlan, measured: Sequence[candidates.Measured]) -> Iterator[candidates.Candidate]:
     """The unchanged model and smaller ones, each in float and in int8, until one loses too much; last, the smallest
     that does not, trained for int8, if int8 alone loses too much."""
-    untrained: Candidate | None = None
+    untrained: candidates.Candidate | None = None
     for one in cuts(plan, measured):
         yield one
         if not plan.rule.allows(measured[-1]):
@@ -282,30 +273,30 @@ def vocabulary_note(before: Checkpoint, after: Checkpoint) -> str:
 
 
 @working("prune")
-def run(settings: Prune) -> Choice:
+def run(settings: Prune) -> candidates.Choice:
     """Prune, train, measure and write. InputError if the target cannot be reached."""
     return keep_best("prune", settings, plan(settings))
 
 
 @working("shrink")
-def shrink(settings: Shrink) -> Choice:
+def shrink(settings: Shrink) -> candidates.Choice:
     """Measure the forms of a model, and write the best and a picture."""
     pruning = plan(settings.pruning)
-    rule = Rule(settings.max_drop, settings.best)
+    rule = candidates.Rule(settings.max_drop, settings.best)
     return keep_best("shrink", settings, replace(pruning, start=pruning.original, rule=rule))
 
 
-def keep_best(verb: str, settings: Any, plan: PruningPlan) -> Choice:
+def keep_best(verb: str, settings: Any, plan: PruningPlan) -> candidates.Choice:
     """Measure all candidates of a verb, and write the best and a picture. settings: to record.
 
     InputError if candidates must be smaller, and the first loses too much."""
     training, rule, out = plan.training, plan.rule, plan.training.out
     with Run(out, verb, settings, resume=training.resume, device=choose_device(training.device)) as opened:
-        dev = TaskSplit(plan.task, "dev", plan.read)
+        dev = candidates.TaskSplit(plan.task, "dev", plan.read)
         split = "test" if "test" in plan.task.data else "dev"
         reported = replace(dev, split=split) if split != "dev" else dev
-        measured, best = compare(verb, replace(plan, run=opened), (dev, reported), rule)
-        kept = choose(measured, rule)
+        measured, best = candidates.compare(verb, replace(plan, run=opened), (dev, reported), rule)
+        kept = candidates.choose(measured, rule)
         if rule.best == "last" and kept == 0:
             raise InputError(
                 f"the first cut loses {measured[1].dev_drop.points:.2f} points of {plan.task.metric} on dev, more than "
@@ -316,7 +307,7 @@ def keep_best(verb: str, settings: Any, plan: PruningPlan) -> Choice:
         readers = "" if is_plain else "only Bothways reads it, since heads are missing (export and ONNX excepted)"
         notes = tuple(note for note in (vocabulary_note(plan.original, best.checkpoint), readers) if note)
         rows = plan.task.summary.num_rows(split)
-        choice = Choice(out, out / "model", split, rows, rule, measured, kept, notes)
+        choice = candidates.Choice(out, out / "model", split, rows, rule, measured, kept, notes)
         record = {"verb": verb, verb: {"from": str(training.model), **choice.record}}
         metadata = {**best.checkpoint.metadata, **record}
         checkpoint.save(replace(best.checkpoint, metadata=metadata), choice.model)
@@ -359,13 +350,13 @@ def plan(settings: Prune) -> PruningPlan:
     elif settings.size is not None:
         targets = [*structures_to(config, structure_of_share(config, settings.size, parts), settings.cuts)]
     elif settings.speed is not None:
-        sample = TaskSplit(task, "dev", lambda source: task)
+        sample = candidates.TaskSplit(task, "dev", lambda source: task)
         targets = [*structures_to(config, structure_of_speed(loaded, sample, settings.speed, parts), settings.cuts)]
     start = loaded
     if settings.vocabulary_from:
         texts = Corpus((*settings.vocabulary_from, settings.texts), column=settings.text_column or "text")
         start = shrink_vocabulary(loaded, texts)
-    return PruningPlan(task.read_by(loaded).pretrained, start, task, training, targets, Rule(limit))
+    return PruningPlan(task.read_by(loaded).pretrained, start, task, training, targets, candidates.Rule(limit))
 
 
 def recorded_options(kind: type[FineTune], loaded: Checkpoint, columns: dict[str, Any]) -> dict[str, Any]:

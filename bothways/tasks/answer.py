@@ -27,7 +27,7 @@ from bothways.settings.base import TextColumns
 from bothways.settings.finetune import Answer
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
-from bothways.tasks import answer_decoding
+from bothways.tasks import answer_decoding, training_task
 from bothways.tasks.arrays import NO_LABEL, Floats
 from bothways.tasks.linear_baselines import best_matching_sentence
 from bothways.tasks.scores import Predictions, Scores, count_skipped
@@ -45,19 +45,6 @@ from bothways.tasks.task import (
     Task,
     fact,
     split_pairs,
-)
-from bothways.tasks.training_task import (
-    TEACHER_TEMPERATURE,
-    Baseline,
-    LabelObjective,
-    Metrics,
-    ReportView,
-    Scoring,
-    Summary,
-    TrainingTask,
-    check_task,
-    describe_lengths,
-    text_reader,
 )
 from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.text.batch import Batch
@@ -110,7 +97,7 @@ class AnswerWindows:
 
 
 @dataclass(frozen=True)
-class SpanObjective(LabelObjective):
+class SpanObjective(training_task.LabelObjective):
     """Cross-entropy of the first and of the last token of the answer in each window."""
 
     target = "spans"
@@ -130,7 +117,7 @@ class SpanObjective(LabelObjective):
         from bothways.tasks.losses import span_distance
 
         assert batch.soft_labels is not None
-        return span_distance(outputs, batch.soft_labels, batch.lengths.tolist(), TEACHER_TEMPERATURE)
+        return span_distance(outputs, batch.soft_labels, batch.lengths.tolist(), training_task.TEACHER_TEMPERATURE)
 
 
 @dataclass(frozen=True)
@@ -160,7 +147,7 @@ class AnswerEvaluator(Evaluator[Question, str]):
 
 
 @dataclass(frozen=True)
-class SpanScoring(Scoring):
+class SpanScoring(training_task.Scoring):
     """Start and end scores of all rows of each window, [S, 2]."""
 
     trivial_baseline: ClassVar[str] = "no answer"
@@ -175,7 +162,7 @@ class SpanScoring(Scoring):
         """Start and end scores of all rows of each window, [S, 2]."""
         return self.task.objective.forward(model, batch).split(batch.lengths.tolist())
 
-    def compute_metrics(self, split: str, outputs: Sequence[Floats]) -> Metrics:
+    def compute_metrics(self, split: str, outputs: Sequence[Floats]) -> training_task.Metrics:
         """Exact match and F1 in 0..1, at the threshold that is best on dev."""
         import torch
 
@@ -241,7 +228,7 @@ class SpanScoring(Scoring):
 
 
 @dataclass(frozen=True)
-class AnswerView(ReportView):
+class AnswerView(training_task.ReportView):
     label_issue_criterion: ClassVar[str] = "it is as confident in another answer as it is in correct ones on average"
     task: Answering
 
@@ -296,7 +283,7 @@ class AnswerView(ReportView):
 
 
 @dataclass(frozen=True)
-class QuestionSummary(Summary):
+class QuestionSummary(training_task.Summary):
     task: Answering
 
     def num_rows(self, split: str) -> int:
@@ -324,13 +311,13 @@ class QuestionSummary(Summary):
             num_long = sum(len(windows) > 1 for windows in self.task.windows[split])
             yield (
                 f"{split}: {format_count(len(questions), 'question')} about "
-                f"{format_count(num_passages, 'passage')}, {num_impossible:,} without an "
-                f"answer; with their passages {describe_lengths(self.lengths(split))}; {num_long:,} read in windows"
+                f"{format_count(num_passages, 'passage')}, {num_impossible:,} without an answer; with "
+                f"their passages {training_task.describe_lengths(self.lengths(split))}; {num_long:,} read in windows"
             )
 
 
 @dataclass(frozen=True)
-class Answering(TrainingTask):
+class Answering(training_task.TrainingTask):
     """Questions about passages, and the spans that answer them.
 
     windows: the windows of each question. skipped: counts of questions that were left out, by reason. thresholds:
@@ -354,7 +341,7 @@ class Answering(TrainingTask):
         windows: dict[str, list[list[Encoding]]] = {}
         data = {}
         for split, loaded in read_splits(settings, skipped, fold).items():
-            windows_by_question = read_windows(loaded, *text_reader(settings.windows, pretrained))
+            windows_by_question = read_windows(loaded, *training_task.text_reader(settings.windows, pretrained))
             questions[split], windows[split], rows = [], [], list[tuple[int, int]]()
             for question, question_windows in zip(loaded, windows_by_question, strict=True):
                 try:
@@ -382,12 +369,14 @@ class Answering(TrainingTask):
 
     def read_by(self, teacher: Checkpoint) -> Answering:
         """InputError for a teacher that reads other windows: start and end scores belong to tokens."""
-        check_task(teacher, self.name, self.settings.teacher)
+        training_task.check_task(teacher, self.name, self.settings.teacher)
         models, sample = (self.pretrained, teacher), self.questions["train"][:SAMPLE]
-        sizes = {text_reader(self.settings.windows, model)[1].read_size for model in models}
+        sizes = {training_task.text_reader(self.settings.windows, model)[1].read_size for model in models}
         same = len(sizes) == 1 and teacher.need_tokenizer().vocab == self.pretrained.need_tokenizer().vocab
         if same:
-            first, second = (read_windows(sample, *text_reader(self.settings.windows, model)) for model in models)
+            first, second = (
+                read_windows(sample, *training_task.text_reader(self.settings.windows, model)) for model in models
+            )
             same = all(window.ids == read.ids for window, read in zip(chain(*first), chain(*second), strict=True))
         if not same:
             raise InputError(
@@ -406,7 +395,7 @@ class Answering(TrainingTask):
             for source in settings.unlabelled
             for question in read_squad(source, on_error=settings.on_error, encoding=settings.encoding)
         ]
-        windows = read_windows(added, *text_reader(settings.windows, self.pretrained))
+        windows = read_windows(added, *training_task.text_reader(settings.windows, self.pretrained))
         train, no_rows = self.data["train"], (NO_LABEL, NO_LABEL)
         flat = [*chain.from_iterable(windows)]
         examples = AnswerWindows(train.windows + flat, train.rows + [no_rows] * len(flat))
@@ -417,13 +406,13 @@ class Answering(TrainingTask):
             data={**self.data, "train": examples},
         )
 
-    def baselines(self, split: str) -> Iterator[Baseline]:
+    def baselines(self, split: str) -> Iterator[training_task.Baseline]:
         answers = [best_matching_sentence(question) for question in self.questions[split]]
-        yield Baseline(
+        yield training_task.Baseline(
             "sentence that shares most words with the question", self.scoring.build_predictions(split, answers)
         )
 
-    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, float]:
+    def metadata(self, metrics_by_split: Mapping[str, training_task.Metrics]) -> dict[str, float]:
         name = "no_answer_threshold"
         return {name: metrics_by_split["dev"][name]} if name in metrics_by_split["dev"] else {}
 
@@ -458,9 +447,7 @@ def read_splits(settings: Answer, skipped: Counter[str], fold: int | None = None
 def read_windows(questions: Sequence[Question], tokenizer: Tokenizer, policy: WindowPolicy) -> list[list[Encoding]]:
     """The windows of each question with its passage."""
     encodings = answer_decoding.encode_pairs(
-        tokenizer,
-        [question.question for question in questions],
-        [question.context for question in questions],
+        tokenizer, [question.question for question in questions], [question.context for question in questions]
     )
     names = [question.where for question in questions]
     return policy.split(encodings, names)

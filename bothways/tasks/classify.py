@@ -21,6 +21,7 @@ from bothways.measure.metrics.classification import indicators
 from bothways.measure.metrics.label_errors import doubtful_labels, label_set_errors
 from bothways.settings.finetune import Classify
 from bothways.settings.predict import Evaluate
+from bothways.tasks import training_task
 from bothways.tasks.arrays import NO_LABEL, Floats, sigmoid, softmax, top_k
 from bothways.tasks.class_decoding import Calibration, fit_calibration, fit_temperature
 from bothways.tasks.linear_baselines import fit_linear_baselines, predict_out_of_fold
@@ -30,15 +31,6 @@ from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow
 from bothways.tasks.texts import TextTask, TextView
-from bothways.tasks.training_task import (
-    TEACHER_TEMPERATURE,
-    Baseline,
-    LabelObjective,
-    Metrics,
-    Scoring,
-    check_task,
-    label_issue,
-)
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table, has_text_column
 from bothways.text.data.datasets import has_named_columns, read_rows
@@ -66,7 +58,7 @@ MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, 
 
 
 @dataclass(frozen=True)
-class ClassObjective(LabelObjective):
+class ClassObjective(training_task.LabelObjective):
     """Cross-entropy of the classes, or binary cross-entropy of each label; the classes may have weights [C]."""
 
     weights_C: Floats
@@ -97,7 +89,7 @@ class ClassObjective(LabelObjective):
 
         assert batch.soft_labels is not None
         loss = multi_label_distance if self.multi_label else logits_loss
-        return loss(outputs, batch.soft_labels, TEACHER_TEMPERATURE)
+        return loss(outputs, batch.soft_labels, training_task.TEACHER_TEMPERATURE)
 
     def loss(self, scores_NC: Tensor, targets: Tensor) -> Loss:
         import torch
@@ -154,7 +146,7 @@ class LabelSetEvaluator(TextEvaluator[Collection[str]]):
 
 
 @dataclass(frozen=True)
-class ClassScoring(Scoring):
+class ClassScoring(training_task.Scoring):
     """Scores of classes, [N, C]."""
 
     has_row_losses: ClassVar[bool] = True
@@ -164,7 +156,7 @@ class ClassScoring(Scoring):
         """Scores of each text, [N, C]."""
         return np.stack(super().outputs(model, split))
 
-    def compute_metrics(self, split: str, outputs: Floats) -> Metrics:
+    def compute_metrics(self, split: str, outputs: Floats) -> training_task.Metrics:
         import torch
 
         targets = self.task.data[split].targets
@@ -184,7 +176,7 @@ class ClassScoring(Scoring):
         value: float = self.label_metrics(targets, self.decide(scores_NC))[self.metric]
         return value
 
-    def label_metrics(self, gold: np.ndarray, predicted: np.ndarray) -> Metrics:
+    def label_metrics(self, gold: np.ndarray, predicted: np.ndarray) -> training_task.Metrics:
         return self.evaluator.compare(self.to_names(gold), self.to_names(predicted), intervals=False).by_name
 
     @property
@@ -198,7 +190,7 @@ class ClassScoring(Scoring):
             return LabelSetEvaluator(names)
         return ClassEvaluator((settings.positive or names[-1]) if len(names) == 2 else None)
 
-    def trivial_metrics(self, gold: np.ndarray) -> Metrics:
+    def trivial_metrics(self, gold: np.ndarray) -> training_task.Metrics:
         """Metrics of always predicting the most frequent class (or label set) of train."""
         targets = self.task.data["train"].targets
         if not self.task.settings.multi_label:
@@ -318,7 +310,7 @@ class ClassView(TextView):
         for error in find_errors(predictions.gold, predictions.details):
             where = predictions.where[error.row]
             text, pair = self.text_by_location[where]
-            issues.append(label_issue(error, where, text, pair=pair))
+            issues.append(training_task.label_issue(error, where, text, pair=pair))
         return issues
 
 
@@ -370,7 +362,7 @@ class Classification(TextTask):
     def read_by(self, teacher: Checkpoint) -> Classification:
         from bothways.tasks.forward import with_labels
 
-        check_task(teacher, self.name, self.settings.teacher)
+        training_task.check_task(teacher, self.name, self.settings.teacher)
         if teacher.multi_label != self.settings.multi_label:
             kind = "several labels" if teacher.multi_label else "one label"
             raise InputError(
@@ -379,13 +371,13 @@ class Classification(TextTask):
         teacher = with_labels(teacher, "classes", self.names, self.settings.teacher)
         return replace(self, pretrained=teacher, data=self.encode_for(teacher))
 
-    def baselines(self, split: str) -> Iterator[Baseline]:
+    def baselines(self, split: str) -> Iterator[training_task.Baseline]:
         balanced = self.settings.class_weights == "balanced"
         kind: Kind = "labels" if self.settings.multi_label else "classes"
         score = self.scoring.score
         baselines = fit_linear_baselines(self, split, kind, len(self.names), balanced=balanced, score=score)
         for name, scores_NC, model in baselines:
-            yield Baseline(name, self.scoring.predictions(split, scores_NC), model)
+            yield training_task.Baseline(name, self.scoring.predictions(split, scores_NC), model)
 
     def out_of_fold(self) -> Predictions | None:
         kind: Kind = "labels" if self.settings.multi_label else "classes"

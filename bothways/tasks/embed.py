@@ -24,23 +24,13 @@ from bothways.settings.base import TextColumns
 from bothways.settings.finetune import TrainEmbed
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks import training_task
 from bothways.tasks.arrays import NO_LABEL, Floats, cosines, normalize, top_k
 from bothways.tasks.pair_examples import PairBatch, PairExamples
 from bothways.tasks.pooling import pooling_name
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import Evaluator, LabelledRows, Task
 from bothways.tasks.text_rows import read_trained_table
-from bothways.tasks.training_task import (
-    BATCH_TOKENS,
-    Baseline,
-    BatchPlan,
-    LabelObjective,
-    Metrics,
-    Scoring,
-    Summary,
-    TrainingTask,
-    text_reader,
-)
 from bothways.text.batch import Batch
 from bothways.text.batching import chunked
 from bothways.text.data.beir import read_qrels, read_ranking
@@ -66,7 +56,7 @@ LOSS_PAIRS = 256  # pairs that compete with each other in the loss of an evaluat
 
 
 @dataclass(frozen=True)
-class PairObjective(LabelObjective):
+class PairObjective(training_task.LabelObjective):
     """Distance of cosines and scores, or a ranking of the matching text among all others of the batch.
 
     dims: numbers of leading dimensions that are trained to work as vectors (Matryoshka). temperature: of the ranking.
@@ -122,7 +112,7 @@ class PairObjective(LabelObjective):
 
 
 @dataclass(frozen=True)
-class PairScoring(Scoring):
+class PairScoring(training_task.Scoring):
     """The vectors of all texts, [R, N, H]."""
 
     trivial_baseline: ClassVar[str] = "before training"
@@ -140,12 +130,12 @@ class PairScoring(Scoring):
         """The vectors of all texts, [R, N, H]."""
         return np.stack(super().outputs(model, split)).swapaxes(0, 1)
 
-    def compute_metrics(self, split: str, outputs: Floats) -> Metrics:
+    def compute_metrics(self, split: str, outputs: Floats) -> training_task.Metrics:
         """The baseline is the metric before training."""
         return {**self.vector_metrics(split, outputs), "baseline": self.untrained_metrics[split][self.metric]}
 
     @cached_property
-    def untrained_metrics(self) -> dict[str, Metrics]:
+    def untrained_metrics(self) -> dict[str, training_task.Metrics]:
         """Metrics of the pre-trained model, by split."""
         model = self.task.inference_copy(self.task.pretrained.model)
         return {
@@ -154,7 +144,7 @@ class PairScoring(Scoring):
             if split != "train"
         }
 
-    def vector_metrics(self, split: str, vectors_RNH: Floats) -> Metrics:
+    def vector_metrics(self, split: str, vectors_RNH: Floats) -> training_task.Metrics:
         """Mean loss, correlations or ranking metrics, and the metric at each number of dimensions."""
         import torch
 
@@ -166,7 +156,7 @@ class PairScoring(Scoring):
         prefixes = {f"{self.metric}_{dims}": by_dims[dims][self.metric] for dims in self.task.dims[:-1]}
         return {"loss": float(torch.stack(losses).sum()) / num_pairs, **by_dims[self.task.dims[-1]], **prefixes}
 
-    def similarity_metrics(self, vectors_RNH: Floats, examples: PairExamples) -> Metrics:
+    def similarity_metrics(self, vectors_RNH: Floats, examples: PairExamples) -> training_task.Metrics:
         if examples.scores is None:
             return metrics.ranking_scores(*rank_pairs(vectors_RNH, examples.ids), k=TOP)
         cosines_N = cosines(vectors_RNH[0], vectors_RNH[1])
@@ -203,7 +193,7 @@ class PairScoring(Scoring):
 
 
 @dataclass(frozen=True)
-class PairSummary(Summary):
+class PairSummary(training_task.Summary):
     task: Embedding
 
     def num_rows(self, split: str) -> int:
@@ -245,7 +235,7 @@ class PairSummary(Summary):
 
 
 @dataclass(frozen=True)
-class Embedding(TrainingTask):
+class Embedding(training_task.TrainingTask):
     """Pairs of texts, with or without scores. There is no head; the whole encoder is trained.
 
     dims: numbers of leading dimensions that are trained to work as vectors (Matryoshka), ascending; the last one is the
@@ -267,7 +257,7 @@ class Embedding(TrainingTask):
     def build(settings: TrainEmbed, pretrained: Checkpoint, pairs: Mapping[str, TextPairs]) -> Embedding:
         dims = check_dims(settings.matryoshka_dims, pretrained.model.config.hidden_size)
         low, high = score_range(pairs["train"].scores, settings.train)
-        data, reader = {}, text_reader(settings.windows, pretrained)
+        data, reader = {}, training_task.text_reader(settings.windows, pretrained)
         for split, part in pairs.items():
             scores = None if part.scores is None else ((part.scores - low) / (high - low)).astype(np.float32)
             data[split] = PairExamples.encode(part.texts, scores, *reader)
@@ -275,8 +265,8 @@ class Embedding(TrainingTask):
         task = Embedding(settings, pretrained, pairs, data, pooling, dims, low, high)
         if task.num_isolated == len(data["train"].sizes):
             raise InputError(
-                f"batch_tokens ({settings.batch_tokens or BATCH_TOKENS}) holds a single pair per step, which has no "
-                f"negatives; raise it, or give {flag('batch_size')}"
+                f"batch_tokens ({settings.batch_tokens or training_task.BATCH_TOKENS}) holds a single pair per step, "
+                f"which has no negatives; raise it, or give {flag('batch_size')}"
             )
         return task
 
@@ -314,14 +304,14 @@ class Embedding(TrainingTask):
             )
         data = {
             split: PairExamples.encode(
-                part.texts, self.data[split].scores, *text_reader(self.settings.windows, teacher)
+                part.texts, self.data[split].scores, *training_task.text_reader(self.settings.windows, teacher)
             )
             for split, part in self.pairs.items()
         }
         pooling = pooling_name("auto", teacher.pooling)
         return replace(self, pretrained=teacher, data=data, pooling=pooling, dims=(size,))
 
-    def soft_labels(self, reader: TrainingTask, outputs: Floats) -> list[Tensor]:
+    def soft_labels(self, reader: training_task.TrainingTask, outputs: Floats) -> list[Tensor]:
         """The teacher's vectors of each pair, [R, H]; those of a wider teacher on their principal components."""
         import torch
 
@@ -338,24 +328,26 @@ class Embedding(TrainingTask):
         scores = self.data["train"].scores
         if scores is not None:
             scores = np.append(scores, np.full(len(columns[0]) - num_pairs, np.nan, np.float32))
-        examples = PairExamples.encode(columns, scores, *text_reader(self.settings.windows, self.pretrained))
+        examples = PairExamples.encode(
+            columns, scores, *training_task.text_reader(self.settings.windows, self.pretrained)
+        )
         examples.ids[:, num_pairs:] = NO_LABEL
         pairs = replace(train, texts=columns, scores=scores)
         return replace(self, pairs={**self.pairs, "train": pairs}, data={**self.data, "train": examples})
 
-    def baselines(self, split: str) -> Iterator[Baseline]:
+    def baselines(self, split: str) -> Iterator[training_task.Baseline]:
         """The cosine of TF-IDF vectors."""
         examples, name = self.data[split], "cosine of TF-IDF"
         train_texts = [text for column in self.pairs["train"].texts[:2] for text in column]
         tfidf, _ = Tfidf.learn(train_texts, MAX_TERMS)
         first, second = (tfidf(column) for column in self.pairs[split].texts[:2])
         if examples.scores is not None:
-            yield Baseline(name, self.scoring.cosine_predictions(split, (first * second).sum(1).tolist()))
+            yield training_task.Baseline(name, self.scoring.cosine_predictions(split, (first * second).sum(1).tolist()))
             return
         rows_Q, rows_D = (np.unique(ids_N, return_index=True)[1] for ids_N in examples.ids[:2])
         texts_QF, pairs_FD = first[rows_Q], second[rows_D].T.tocsr()
         rankings = rank_by_scores(lambda rows: (texts_QF[rows] @ pairs_FD).toarray(), examples.ids)
-        yield Baseline(name, self.scoring.ranking_predictions(split, *rankings))
+        yield training_task.Baseline(name, self.scoring.ranking_predictions(split, *rankings))
 
     @cached_property
     def num_isolated(self) -> int:
@@ -363,7 +355,7 @@ class Embedding(TrainingTask):
         if self.has_scores or len(self.data["train"].windows) > 2:
             return 0
         sizes = self.data["train"].sizes
-        plan = BatchPlan.of(self)
+        plan = training_task.BatchPlan.of(self)
         steps = plan.step_rows(self.settings.seed, 0, sizes)
         return sum(len(part) == 1 for rows in steps for part in plan.micro_batches(rows, sizes))
 

@@ -13,21 +13,8 @@ import numpy as np
 from bothways.errors import InputError, flag, shorten
 from bothways.model.families import FAMILIES
 from bothways.settings.tables_in_memory import TableSource
-from bothways.tasks import MASK
+from bothways.tasks import MASK, task
 from bothways.tasks.scores import Scores, count_skipped
-from bothways.tasks.task import (
-    LIST,
-    MOST_RESULTS,
-    NUMBER,
-    ONE_OR_MANY,
-    TRUNCATE,
-    Evaluator,
-    Item,
-    LabelledRows,
-    Route,
-    Task,
-    firsts,
-)
 from bothways.text.data.examples import read_table
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
@@ -131,7 +118,7 @@ def fill_mask(text: str, span: tuple[int, int], score: float, index: int, tokeni
 
 
 @dataclass(frozen=True)
-class MaskEvaluator(Evaluator[str, list[str]]):
+class MaskEvaluator(task.Evaluator[str, list[str]]):
     """Masked words: the percentage of guesses that equal the reference's. Rows are texts with masks."""
 
     agreement = "same guesses"
@@ -159,13 +146,13 @@ def mask_words(text: str, tokenizer: Tokenizer) -> str:
     return text if spans else MASK
 
 
-def fill_items(model: Predictor, items: Sequence[Item], reading: Mapping[str, Any], *, top: int) -> Sequence[Any]:
+def fill_items(model: Predictor, items: Sequence[task.Item], reading: Mapping[str, Any], *, top: int) -> Sequence[Any]:
     """The guesses for each mask of each text as JSON."""
-    by_text = model.fill(firsts(items), top=top, **reading)
+    by_text = model.fill(task.firsts(items), top=top, **reading)
     return [[[guess.to_json() for guess in guesses] for guesses in masks] for masks in by_text]
 
 
-class FillTask(Task):
+class FillTask(task.Task):
     """Words in place of each mask of a text."""
 
     name = "fill"
@@ -174,26 +161,28 @@ class FillTask(Task):
     evaluate_data = "masked words of plain text"
     skips_rows = True
     routes = (
-        Route(
+        task.Route(
             "/fill",
             "Words for each [MASK] of a text",
-            {"inputs*": ONE_OR_MANY, "top": NUMBER, "truncate": TRUNCATE},
-            LIST,
+            {"inputs*": task.ONE_OR_MANY, "top": task.NUMBER, "truncate": task.TRUNCATE},
+            task.LIST,
             "texts",
             fill_items,
-            {"top": (5, 1, MOST_RESULTS)},
+            {"top": (5, 1, task.MOST_RESULTS)},
             shape=lambda model, masks, options: masks[0] if len(masks) == 1 else masks,
         ),
     )
 
-    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
+    def read(
+        self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> task.LabelledRows:
         """Texts with masked words, for which the guesses of two models are compared."""
         texts = [
             text
             for file in files
             for text in read_table(file, text=columns.text_column, need_labels=False, encoding=columns.encoding).texts
         ]
-        return LabelledRows(MaskEvaluator(), [mask_words(text, model.tokenizer) for text in texts], False)
+        return task.LabelledRows(MaskEvaluator(), [mask_words(text, model.tokenizer) for text in texts], False)
 
     def evaluate(self, model: Predictor, files: Sequence[TableSource], columns: Any) -> Scores:
         """Perplexity of masked words of a pre-trained model, on new text."""

@@ -19,14 +19,7 @@ from bothways.tasks.task import split_pairs
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow
 from bothways.tasks.texts import TextTask, TextView
-from bothways.tasks.training_task import (
-    Baseline,
-    LabelObjective,
-    Metrics,
-    Scoring,
-    TrainingTask,
-    check_task,
-)
+from bothways.tasks.training_task import Baseline, LabelObjective, Metrics, Scoring, TrainingTask, check_task
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table
 from bothways.text.data.labels import numeric_labels

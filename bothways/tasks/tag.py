@@ -22,6 +22,7 @@ from bothways.measure.metrics.label_errors import label_errors
 from bothways.settings.finetune import Tag
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks import training_task
 from bothways.tasks.arrays import NO_LABEL, Floats
 from bothways.tasks.linear_baselines import most_frequent_tags
 from bothways.tasks.scores import Predictions, Scores
@@ -39,20 +40,6 @@ from bothways.tasks.tag_examples import (
     transfer_scores,
 )
 from bothways.tasks.task import LIST, ONE_OR_MANY, TRUNCATE, Evaluator, Item, LabelledRows, Route, Task, fact, firsts
-from bothways.tasks.training_task import (
-    TEACHER_TEMPERATURE,
-    Baseline,
-    LabelObjective,
-    Metrics,
-    ReportView,
-    Scoring,
-    Summary,
-    TrainingTask,
-    check_task,
-    describe_lengths,
-    label_issue,
-    text_reader,
-)
 from bothways.tasks.windows import merge_rows
 from bothways.text.batch import Batch
 from bothways.text.data.annotations import is_annotation_file
@@ -98,7 +85,7 @@ def target_rows(batch: Batch) -> Tensor:
 
 
 @dataclass(frozen=True)
-class TagObjective(LabelObjective):
+class TagObjective(training_task.LabelObjective):
     """Cross-entropy of the tags, at the first piece of each word."""
 
     target = "tags"
@@ -123,7 +110,7 @@ class TagObjective(LabelObjective):
         assert batch.soft_labels is not None
         soft_labels = batch.soft_labels[target_rows(batch)]
         is_read_M = ~soft_labels[:, 0].isnan()
-        return logits_loss(outputs[is_read_M], soft_labels[is_read_M], TEACHER_TEMPERATURE)
+        return logits_loss(outputs[is_read_M], soft_labels[is_read_M], training_task.TEACHER_TEMPERATURE)
 
 
 @dataclass(frozen=True)
@@ -160,7 +147,7 @@ class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
 
 
 @dataclass(frozen=True)
-class TagScoring(Scoring):
+class TagScoring(training_task.Scoring):
     """Scores of all tokens of each window, [S, C]."""
 
     trivial_baseline: ClassVar[str] = "most frequent tag"
@@ -176,7 +163,7 @@ class TagScoring(Scoring):
         """Scores of all tokens of each window, [S, C]."""
         return model.token_scores("tokens", model(batch)).split(batch.lengths.tolist())
 
-    def compute_metrics(self, split: str, outputs: Sequence[Floats]) -> Metrics:
+    def compute_metrics(self, split: str, outputs: Sequence[Floats]) -> training_task.Metrics:
         """For IOB2 tags precision, recall and F1 of exact entities; for plain tags their accuracy."""
         import torch
 
@@ -249,7 +236,7 @@ class TagScoring(Scoring):
 
 
 @dataclass(frozen=True)
-class TagView(ReportView):
+class TagView(training_task.ReportView):
     label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
     task: Tagging
 
@@ -303,7 +290,7 @@ class TagView(ReportView):
             row, index, _ = words[error.row]
             sentence = self.sentence_by_location[predictions.where[row]]
             text, span = join_words(sentence.words), word_span(sentence.words, index)
-            issues.append(label_issue(error, sentence.where, text, span=span))
+            issues.append(training_task.label_issue(error, sentence.where, text, span=span))
         return issues
 
     @cached_property
@@ -313,7 +300,7 @@ class TagView(ReportView):
 
 
 @dataclass(frozen=True)
-class TagSummary(Summary):
+class TagSummary(training_task.Summary):
     task: Tagging
 
     def num_rows(self, split: str) -> int:
@@ -329,8 +316,9 @@ class TagSummary(Summary):
             counts = Counter(span.label for span in chain.from_iterable(spans))
             labels = ", ".join(f"{escape_line(label)} {count:,}" for label, count in sorted(counts.items()))
             yield (
-                f"{split}: {len(tagged.sentences):,} sentences of {num_words:,} words, read as {len(tagged.texts):,} "
-                f"texts, {describe_lengths(tagged.lengths)}; {tagged.num_long:,} read in windows\n  {labels}"
+                f"{split}: {len(tagged.sentences):,} sentences of {num_words:,} words, read as "
+                f"{len(tagged.texts):,} texts, {training_task.describe_lengths(tagged.lengths)}; "
+                f"{tagged.num_long:,} read in windows\n  {labels}"
             )
 
     @property
@@ -355,7 +343,7 @@ class TagSummary(Summary):
 
 
 @dataclass(frozen=True)
-class Tagging(TrainingTask):
+class Tagging(training_task.TrainingTask):
     """Sentences with a tag for each word: IOB2 for entities, or plain.
 
     illegal: sentences of dev and test with tags that the scheme does not allow. notes: rows that were skipped.
@@ -379,7 +367,7 @@ class Tagging(TrainingTask):
         settings: Tag, pretrained: Checkpoint, sentences: Mapping[str, list[Sentence]], notes: Sequence[str] = ()
     ) -> Tagging:
         scheme, tagset, converted = read_tagset(sentences, settings.scheme, settings.train, folds=bool(settings.folds))
-        tokenizer, policy = text_reader(settings.windows, pretrained)
+        tokenizer, policy = training_task.text_reader(settings.windows, pretrained)
         texts = {}
         for split, rows in converted.items():
             grouped = group_sentences(rows, tokenizer, policy.size if settings.context else 0)
@@ -413,7 +401,7 @@ class Tagging(TrainingTask):
             )
         self.fitted_heads[key].write_to(last_layer(model, "tokens"))
 
-    def metadata(self, metrics_by_split: Mapping[str, Metrics]) -> dict[str, str]:
+    def metadata(self, metrics_by_split: Mapping[str, training_task.Metrics]) -> dict[str, str]:
         return {"scheme": self.tagset.scheme}
 
     @property
@@ -423,18 +411,18 @@ class Tagging(TrainingTask):
     def read_by(self, teacher: Checkpoint) -> Tagging:
         from bothways.tasks.forward import with_labels
 
-        check_task(teacher, self.name, self.settings.teacher)
+        training_task.check_task(teacher, self.name, self.settings.teacher)
         teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings.teacher)
         texts = {
             split: TaggedTexts.read(
-                tagged.texts, *text_reader(self.settings.windows, teacher), self.tagset, strict=False
+                tagged.texts, *training_task.text_reader(self.settings.windows, teacher), self.tagset, strict=False
             )
             for split, tagged in self.texts.items()
         }
         data = {split: tagged.examples for split, tagged in texts.items()}
         return replace(self, pretrained=teacher, texts=texts, data=data)
 
-    def soft_labels(self, reader: TrainingTask, outputs: Sequence[Floats]) -> list[Tensor]:
+    def soft_labels(self, reader: training_task.TrainingTask, outputs: Sequence[Floats]) -> list[Tensor]:
         """The teacher's scores for each window, [S, C]; NaN for tokens that the teacher gives no tag."""
         import torch
 
@@ -451,7 +439,7 @@ class Tagging(TrainingTask):
 
     def with_unlabelled(self) -> Tagging:
         table = read_unlabelled(self.settings, pairs=False)
-        reader = text_reader(self.settings.windows, self.pretrained)
+        reader = training_task.text_reader(self.settings.windows, self.pretrained)
         added = TaggedTexts.unlabelled(table, *reader, self.tagset, context=self.settings.context)
         train = self.texts["train"]
         texts = {
@@ -460,15 +448,15 @@ class Tagging(TrainingTask):
         }
         return replace(self, texts=texts, data={**self.data, "train": texts["train"].examples})
 
-    def baselines(self, split: str) -> Iterator[Baseline]:
+    def baselines(self, split: str) -> Iterator[training_task.Baseline]:
         train, sentences = self.texts["train"].sentences, self.texts[split].sentences
         predicted = most_frequent_tags(train, sentences, plain=self.tagset.plain)
-        yield Baseline("most frequent tag per word", self.scoring.build_predictions(split, predicted))
+        yield training_task.Baseline("most frequent tag per word", self.scoring.build_predictions(split, predicted))
         with muted():
             model = self.initial_checkpoint(self.settings.seed).model
         self.fit_head(model)
         outputs = self.scoring.outputs(self.inference_copy(model), split)
-        yield Baseline("frozen states + logistic regression", self.scoring.predictions(split, outputs))
+        yield training_task.Baseline("frozen states + logistic regression", self.scoring.predictions(split, outputs))
 
     scoring = cached_property(TagScoring)
     view = cached_property(TagView)

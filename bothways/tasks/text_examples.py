@@ -39,12 +39,7 @@ class TextExamples:
 
     @staticmethod
     def encode(
-        table: Table,
-        targets: np.ndarray,
-        tokenizer: Tokenizer,
-        policy: WindowPolicy,
-        *,
-        separate: bool = False,
+        table: Table, targets: np.ndarray, tokenizer: Tokenizer, policy: WindowPolicy, *, separate: bool = False
     ) -> TextExamples:
         """policy: how long texts are split. separate: encode the texts of a pair separately.
 

@@ -64,7 +64,7 @@ def fit(
             began = time.perf_counter()
             micro_batches = next(batches)
             progress, row, stop = train_step(trainer, progress, micro_batches, stop_requested)
-            if not _is_finite(row):
+            if not math.isfinite(row["loss"]) or not (math.isfinite(row["norm"]) or row.get("skipped")):
                 names = ", ".join(chain(*processes.gather([fingerprint(batch) for batch in micro_batches])))
                 raise InputError(
                     f"step {progress.step}: loss {row['loss']}, gradient norm {row['norm']}, batch {names}; last good "
@@ -87,11 +87,6 @@ def fit(
     trainer.optimizer.write_masters(module)
     module.to("cpu").eval()
     return progress
-
-
-def _is_finite(row: Mapping[str, Any]) -> bool:
-    """Whether a step has a loss and a gradient, or was skipped to lower the scale of the loss."""
-    return math.isfinite(row["loss"]) and bool(math.isfinite(row["norm"]) or row.get("skipped"))
 
 
 def _memory_error(device: torch.device, step: int, micro_batches: Sequence[Batch]) -> InputError:

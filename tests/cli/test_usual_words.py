@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bothways.cli import main, usual_words
+from bothways.cli import main
 from bothways.verbs import VERBS
 
 
@@ -37,10 +37,10 @@ def test_a_usual_word_leads_to_the_verb_that_does_it(typed, verbs, capsys):
 
 
 def test_every_word_leads_to_verbs_and_is_not_a_verb_itself():
-    words = {**usual_words.TASK_WORDS, **usual_words.VERB_WORDS}
+    words = {**main.TASK_WORDS, **main.VERB_WORDS}
     known = {*VERBS, "finetune"}
-    assert {*words} <= known and {verb for verbs in usual_words.SEVERAL.values() for verb in verbs} <= known
-    others = [other for group in words.values() for other in group] + [*usual_words.SEVERAL]
+    assert {*words} <= known and {verb for verbs in main.SEVERAL.values() for verb in verbs} <= known
+    others = [other for group in words.values() for other in group] + [*main.SEVERAL]
     assert len(others) == len({*others}) and not {*others} & known
 
 

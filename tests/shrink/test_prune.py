@@ -287,7 +287,7 @@ def test_a_speed_is_measured_before_any_training(model, data, tmp_path, monkeypa
         measured.append(smaller.checkpoint.model.config)
         return 0.5 + 3 / measured[-1].num_hidden_layers / 2
 
-    monkeypatch.setattr(prune, "relative_speed", speed)
+    monkeypatch.setattr(prune.candidates, "relative_speed", speed)
     settings = Prune(model=model, texts=data, out=tmp_path / "out", speed=1.2, epochs=0.3, dtype="float32")
     result = prune.run(settings)
     assert result.best.name == "2 of 3 layers" and len(measured) > 1

@@ -17,7 +17,7 @@ from bothways.measure.evaluation.before_after import Drop, measure_drop, read_ev
 from bothways.model import int8_training as calibrate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.model.checkpoint.formats.int8 import INT8_WEIGHTS
+from bothways.model.checkpoint.weights import INT8_WEIGHTS
 from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
 from bothways.shrink import candidates, quantize
 from bothways.shrink.candidates import Measured

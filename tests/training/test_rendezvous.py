@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from torch.distributed import HashStore
 
-from bothways.training.rendezvous import new_store
+from bothways.training.distributed import new_store
 
 
 def test_processes_that_are_started_again_have_a_store_of_their_own():

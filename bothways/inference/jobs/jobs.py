@@ -13,19 +13,10 @@ import torch
 import bothways
 from bothways.cloud import as_path
 from bothways.errors import InputError, RowLocation, RowsError, flag, id_column, no_such_column
+from bothways.inference.jobs import writers
 from bothways.inference.jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
 from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import Journal, open_output
-from bothways.inference.jobs.writers import (
-    JsonLines,
-    Npy,
-    Parquet,
-    ResultFormat,
-    ResultRow,
-    Separated,
-    Vectors,
-    vector_column,
-)
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
@@ -75,7 +66,7 @@ class Job:
     model: Predictor
     inputs: Iterator[LiveInput]
     compute: BlockFunction
-    writer: ResultFormat
+    writer: writers.ResultFormat
     scores: int = 1
     width: int = 0
 
@@ -109,7 +100,7 @@ def _embed_job(settings: Embed, model: Predictor) -> Job:
     inputs = _require_single(inputs, settings.file, settings.text_column, "a vector is of one")
     width = int(model.embed([], pooling=settings.pooling).shape[1])
 
-    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> Vectors:
+    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> writers.Vectors:
         return model.embed(
             [row.text for row in rows],
             pooling=settings.pooling,
@@ -118,7 +109,7 @@ def _embed_job(settings: Embed, model: Predictor) -> Job:
             progress=progress,
         )
 
-    writer = Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, vector_column(width))
+    writer = writers.Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, writers.vector_column(width))
     return Job(settings, model, inputs, compute, writer, width=width)
 
 
@@ -169,7 +160,7 @@ def _job_in_worker(settings: Embed | Predict, threads: int) -> Job:
     return open_job(settings)
 
 
-def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
+def predict_blocks(settings: Predict) -> Iterator[list[writers.ResultRow]]:
     """Yield the predictions block by block. A block of standard input contains the lines that have arrived. With
     on_error "skip" each row begins with its index."""
     if settings.resume:
@@ -242,7 +233,7 @@ def rename_columns(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]
     return {name: kept[name] for name in names}
 
 
-def _literal_row(settings: Predict) -> ResultRow:
+def _literal_row(settings: Predict) -> writers.ResultRow:
     """The row of --text and --pair."""
     return {"text": settings.text} | ({} if settings.pair is None else {"pair": settings.pair})
 
@@ -278,11 +269,13 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
             raise InputError(f"{name} ({options[name]:g}) is for {use}; the task of this model is {model.task}")
     if settings.coverage is not None:
         logger.info(stored_calibration(model.description.metadata).guarantee(settings.coverage))
-    predict_rows: Callable[..., list[ResultRow]] = partial(task.predict_rows, model, long=settings.long, **options)
+    predict_rows: Callable[..., list[writers.ResultRow]] = partial(
+        task.predict_rows, model, long=settings.long, **options
+    )
     writes_lines = _writes_lines(settings)
     predict_rows([])  # a missing head must not be reported as the error of a row
 
-    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> list[ResultRow]:
+    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> list[writers.ResultRow]:
         results = predict_rows(rows, progress=progress)
         copied = (dict(zip(kept.values(), row.kept, strict=True)) for row in rows)
         lines = ({"line": row.line} if writes_lines else {} for row in rows)
@@ -296,10 +289,10 @@ def result_columns(settings: Predict, model: Predictor) -> Any:
     return TASKS[model.task].load().columns(model, settings.top, has_sets=settings.coverage is not None)
 
 
-def _table(out: Path, columns: Any, escape_formulas: bool = False) -> ResultFormat:
+def _table(out: Path, columns: Any, escape_formulas: bool = False) -> writers.ResultFormat:
     if out.suffix in (".csv", ".tsv"):
-        return Separated(columns.names, out.suffix == ".tsv", escape_formulas, score_labels(columns))
-    return JsonLines() if out.suffix == ".jsonl" else Parquet(columns)
+        return writers.Separated(columns.names, out.suffix == ".tsv", escape_formulas, score_labels(columns))
+    return writers.JsonLines() if out.suffix == ".jsonl" else writers.Parquet(columns)
 
 
 def read_blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[Block]:

@@ -29,14 +29,14 @@ from bothways.inference import ray
 from bothways.inference.jobs import jobs
 from bothways.inference.jobs.blocks import estimate_num_rows, num_bytes, split_into_blocks
 from bothways.inference.jobs.job_progress import JobProgress
-from bothways.inference.jobs.journal import BusyError, Journal, open_output, side_file
+from bothways.inference.jobs.journal import BusyError, Journal, check_output, open_output, side_file
 from bothways.inference.jobs.writers import Parquet
 from bothways.inference.predictor import Predictor
 from bothways.io import cache_directory, write_atomic
 from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
 from bothways.text.data.datasets import HUB_PREFIX
-from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, find_files, is_compressed
+from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, find_files, is_compressed, open_file
 from bothways.text.tokenizer.worker_processes import in_order
 from bothways.training.run_checkpoints import differences
 
@@ -439,3 +439,39 @@ def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
     jobs.compute_block(job.compute, block, replace(settings, on_error="skip"))
     seconds = (time.perf_counter() - start) / len(block) * num_rows
     return Estimate(len(files), num_parts, size, num_rows, seconds, hour * seconds / 3600, price)
+
+
+# --- the verbs `embed` and `predict`: a file, or a directory of parts -------------------------------------------------
+
+VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")
+
+
+def embed(settings: Embed) -> tuple[Journal, int] | Estimate:
+    """Write a vector per row to `out`. Returns the counts and the size of a vector."""
+    if not settings.writes_parts:
+        check_output(settings.out, VECTOR_SUFFIXES, "vectors", resume=settings.resume)
+    job, result = _run(settings)
+    return (result, job.width) if isinstance(result, Journal) else result
+
+
+def predict(settings: Predict) -> Journal | Estimate:
+    """Write the model's prediction for each row to `out`."""
+    assert settings.out is not None
+    if not settings.writes_parts:
+        check_output(settings.out, PREDICTION_SUFFIXES, "predictions", resume=settings.resume)
+    return _run(settings)[1]
+
+
+def _run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
+    if (settings.mixed or settings.ray) and not settings.writes_parts:
+        raise InputError(f"mixed and ray are for the parts of a directory; {settings.out} is a file: name a directory")
+    if settings.writes_parts:
+        return run(settings)
+    if not settings.dry_run:
+        job = jobs.open_job(settings)
+        return job, jobs.write(job)
+    if settings.file == "-":
+        raise InputError("dry_run: standard input is not known before it is read; name a file")
+    open_file(as_path(settings.file)).close()
+    job = jobs.open_job(settings)
+    return job, estimate(job, [as_path(settings.file)], 1)

@@ -69,12 +69,11 @@ class JsonLines(ResultFormat):
     """One object per line; vectors are named "vector"."""
 
     def block(self, numbers: Sequence[int], results: Vectors | Sequence[ResultRow]) -> Iterable[bytes]:
-        lines = _vector_lines(numbers, results) if isinstance(results, np.ndarray) else _row_lines(numbers, results)
+        if isinstance(results, np.ndarray):
+            lines = _vector_lines(numbers, results)
+        else:
+            lines = (to_json({"row": number, **row}) for number, row in zip(numbers, results, strict=True))
         return (line.encode() + b"\n" for line in lines)
-
-
-def _row_lines(numbers: Sequence[int], rows: Sequence[ResultRow]) -> Iterator[str]:
-    return (to_json({"row": number, **row}) for number, row in zip(numbers, rows, strict=True))
 
 
 def _vector_lines(numbers: Sequence[int], vectors: Vectors) -> Iterator[str]:

@@ -142,11 +142,7 @@ def multi_label_intervals(
         "f1_macro": bounds["f1_macro"],
         "f1_samples": means["f1_samples"],
     }
-    resamples = {
-        "f1_micro": bounds.resamples["f1"],
-        "f1_macro": bounds.resamples["f1_macro"],
-        **means.resamples,
-    }
+    resamples = {"f1_micro": bounds.resamples["f1"], "f1_macro": bounds.resamples["f1_macro"], **means.resamples}
     return Intervals(intervals, resamples, bounds.num_units)
 
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from bothways.errors import InputError, MissingFile, flag
 from bothways.io import get_object, write_json
-from bothways.model.adapters.install import fingerprint_encoder, install, merge, own_state
-from bothways.model.adapters.lora import LoraLinear
+from bothways.model.adapters.install import LoraLinear, fingerprint_encoder, install, merge, own_state
 from bothways.model.adapters.spec import AdapterSpec, check_supported
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import ADAPTER_CONFIG, METADATA_FILE

@@ -19,14 +19,7 @@ from bothways.model.checkpoint.formats import format_of
 from bothways.model.checkpoint.formats.format import Format
 from bothways.model.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, DERIVED, POOLER, TABLE_COPIES, write_files
 from bothways.model.checkpoint.model_files import ModelFiles
-from bothways.model.checkpoint.weights import (
-    INT8_WEIGHTS,
-    WEIGHTS,
-    Array,
-    not_finite_error,
-    num_bytes,
-    shorten,
-)
+from bothways.model.checkpoint.weights import INT8_WEIGHTS, WEIGHTS, Array, not_finite_error, num_bytes, shorten
 from bothways.model.config import NO_POOLER, POOLED_HEADS
 from bothways.model.heads import ClassificationHead
 from bothways.model.int8 import load_int8_state_dict

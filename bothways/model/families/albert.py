@@ -60,20 +60,13 @@ ALBERT = FamilySpec(
         "pooler.dense": "pooler",
     },
     head_names={
-        "masked_words": {
-            "transform": "predictions.dense",
-            "norm": "predictions.LayerNorm",
-            "bias": "predictions.bias",
-        },
+        "masked_words": {"transform": "predictions.dense", "norm": "predictions.LayerNorm", "bias": "predictions.bias"},
         "next_sentence": {"output": "sop_classifier.classifier"},
         "classes": {"output": "classifier"},
         "tokens": {"output": "classifier"},
         "spans": {"output": "qa_outputs"},
     },
-    architectures={
-        **architectures("Albert"),
-        frozenset({"masked_words", "next_sentence"}): "AlbertForPreTraining",
-    },
+    architectures={**architectures("Albert"), frozenset({"masked_words", "next_sentence"}): "AlbertForPreTraining"},
     read_config=read_config,
     write_config=write_config,
     new_config=lambda config: config.replace(

@@ -10,7 +10,7 @@ from typing import Any
 from bothways.errors import InputError
 from bothways.model.config import EncoderConfig, RelativePositionsConfig
 from bothways.model.families.bert import BERT, EMBEDDINGS, FIELDS, LAYER, LAYERS
-from bothways.model.families.spec import ACTIVATIONS, FamilySpec, architectures
+from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySpec, architectures
 
 NEW: dict[str, Any] = {"type_vocab_size": 0, "position_embedding": "none", "pooler_act": "gelu", "layer_norm_eps": 1e-7}
 BUCKETS = 256
@@ -49,7 +49,6 @@ def read_config(hf_config: Mapping[str, Any], *, joint: bool) -> dict[str, Any]:
 def write_config(config: EncoderConfig) -> dict[str, Any]:
     relative = config.relative_positions
     assert relative is not None
-    known = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
     more = {
         "position_buckets": relative.buckets or -1,
         "share_att_key": relative.shared,
@@ -61,7 +60,7 @@ def write_config(config: EncoderConfig) -> dict[str, Any]:
         "max_relative_positions": relative.max_distance,
         "pos_att_type": list(relative.terms),
         "position_biased_input": config.position_embedding == "learned",
-        "pooler_hidden_act": known.get(config.pooler_act, config.pooler_act),
+        "pooler_hidden_act": ACTIVATION_NAMES.get(config.pooler_act, config.pooler_act),
         "pooler_hidden_size": config.hidden_size,
         "pooler_dropout": 0.0,
         **({} if relative.joint else more),

@@ -5,7 +5,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.model.config import EncoderConfig
-from bothways.model.families.spec import ACTIVATIONS, FamilySpec, architectures
+from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySpec, architectures, name_table
 
 DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
 LONG = 512  # tokens; shorter texts are as fast without windows
@@ -91,7 +91,7 @@ def write_config(config: EncoderConfig) -> dict[str, Any]:
         "mlp_bias": config.linear_bias,
         "embedding_dropout": config.hidden_dropout_prob,
         "classifier_pooling": {ours: name for name, ours in POOLINGS.items()}[config.pooling],
-        "classifier_activation": {ours: name for name, ours in reversed(ACTIVATIONS.items())}[config.hidden_act],
+        "classifier_activation": ACTIVATION_NAMES[config.hidden_act],
         "classifier_dropout": config.head_dropout,
     }
 
@@ -107,23 +107,12 @@ def new_config(config: EncoderConfig) -> EncoderConfig:
 MODERNBERT = FamilySpec(
     model_type="modernbert",
     prefix="model.",
-    config_keys={
-        "vocab_size": "vocab_size",
-        "hidden_size": "hidden_size",
-        "num_hidden_layers": "num_hidden_layers",
-        "num_attention_heads": "num_attention_heads",
-        "intermediate_size": "intermediate_size",
-        "max_position_embeddings": "max_position_embeddings",
-        "hidden_act": "hidden_activation",
-        "hidden_dropout_prob": "mlp_dropout",
-        "attention_probs_dropout_prob": "attention_dropout",
-        "initializer_range": "initializer_range",
-        "layer_norm_eps": "norm_eps",
-        "norm_bias": "norm_bias",
-        "classifier_dropout": "classifier_dropout",
-        "head_bias": "classifier_bias",
-        "pad_token_id": "pad_token_id",
-    },
+    config_keys=name_table(
+        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings"
+        " hidden_act=hidden_activation hidden_dropout_prob=mlp_dropout"
+        " attention_probs_dropout_prob=attention_dropout initializer_range layer_norm_eps=norm_eps norm_bias"
+        " classifier_dropout head_bias=classifier_bias pad_token_id"
+    ),
     defaults={**AXES, **NO_DROPOUT, "intermediate_size": 1152, "max_position_embeddings": 8192},
     supported_values={"decoder_bias": (True,)},
     ignored_keys=frozenset(

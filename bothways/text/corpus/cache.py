@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -36,8 +35,9 @@ class CachedStore:
 
 def cached_stores(folder: Path) -> list[CachedStore]:
     """The stores in a directory, newest first; other files are ignored."""
-    paths = sorted(_store_directories(folder), key=lambda path: path.stat().st_mtime, reverse=True)
-    return [_describe(path) for path in paths]
+    files = folder.iterdir() if folder.is_dir() else ()
+    paths = [path for path in files if STORE_NAME.fullmatch(path.name) and path.is_dir()]
+    return [_describe(path) for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 
 def clear_cache(folder: Path) -> tuple[list[CachedStore], list[CachedStore]]:
@@ -53,11 +53,6 @@ def clear_cache(folder: Path) -> tuple[list[CachedStore], list[CachedStore]]:
                     raise InputError(f"{store.path}: cannot be deleted ({error.strerror}); do it by hand") from None
             (deleted if is_locked else in_use).append(store)
     return deleted, in_use
-
-
-def _store_directories(folder: Path) -> Iterator[Path]:
-    if folder.is_dir():
-        yield from (path for path in folder.iterdir() if STORE_NAME.fullmatch(path.name) and path.is_dir())
 
 
 def _describe(path: Path) -> CachedStore:

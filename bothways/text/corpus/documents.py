@@ -28,17 +28,8 @@ from bothways.text.data.text_files import (
     unread_files,
 )
 
-__all__ = [
-    "FILE_TYPES",
-    "Corpus",
-    "documents",
-    "iter_rows",
-    "mark_held_out",
-    "open_file",
-    "read_lines",
-    "sample",
-    "skipped_summary",
-]
+__all__ = ["FILE_TYPES", "Corpus", "documents", "iter_rows", "mark_held_out", "open_file", "read_lines", "sample"]
+__all__ += ["skipped_summary"]
 
 Unit = Literal["blank", "line", "file"]
 DocumentSource = TableSource | HubDataset

@@ -65,11 +65,8 @@ def has_annotations(row: TableRow) -> bool:
         return False
     if spans:
         return isinstance(spans[0], Mapping) or ("text" in row and isinstance(spans[0], list))
-    return "text" in row and not any(_is_list_of_text(value) for name, value in row.items() if name != key)
-
-
-def _is_list_of_text(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], str)
+    lists = [value for name, value in row.items() if name != key and isinstance(value, list) and value]
+    return "text" in row and not any(isinstance(values[0], str) for values in lists)
 
 
 def _is_task(row: TableRow) -> bool:

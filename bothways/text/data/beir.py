@@ -25,7 +25,7 @@ def is_qrels_file(path: Path, encoding: str | None = None) -> bool:
     if path.is_dir() or not path.exists():
         return False
     if file_type(path) in TABLE_TYPES:
-        row = _first_row(path, encoding)
+        row = next((row for _, row in iter_rows(path, encoding=encoding)), None)
         return row is not None and None not in (
             _find_name(row, QUERY),
             _find_name(row, DOCUMENT),
@@ -143,7 +143,3 @@ def _triples(
 
 def _find_name(row: TableRow, choices: Sequence[str]) -> str | None:
     return next((name for name in choices if name in row), None)
-
-
-def _first_row(path: Path, encoding: str | None) -> TableRow | None:
-    return next((row for _, row in iter_rows(path, encoding=encoding)), None)

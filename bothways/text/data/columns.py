@@ -18,45 +18,19 @@ from bothways.text.data.near_duplicates import first_locations, text_key
 from bothways.text.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
 
 PAIR_NAMES = (  # common names of first and second texts
-    ("text_a", "text_b"),
-    ("text1", "text2"),
-    ("sentence1", "sentence2"),
-    ("sentence_a", "sentence_b"),
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("#1 string", "#2 string"),
-    ("question", "sentence"),
-    ("question", "answer"),
-    ("question", "passage"),
-    ("question", "context"),
-    ("query", "passage"),
-    ("query", "document"),
-    ("anchor", "positive"),
+    *(("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b")),
+    *(("question1", "question2"), ("premise", "hypothesis"), ("#1 string", "#2 string")),
+    *(("question", second) for second in ("sentence", "answer", "passage", "context")),
+    *(("query", "passage"), ("query", "document"), ("anchor", "positive")),
 )
 TEXT_NAMES = (
     *("sentence", "content", "review", "tweet", "comment", "document", "abstract", "headline"),
     *dict.fromkeys(first for first, _ in PAIR_NAMES),
 )
 LABEL_NAMES = (
-    "labels",
-    "gold",
-    "gold_label",
-    "class",
-    "category",
-    "target",
-    "score",
-    "sentiment",
-    "intent",
-    "rating",
-    "stars",
-    "similarity",
-    "similarity_score",
-    "relatedness",
-    "relatedness_score",
-    "entailment_judgment",
-    "is_duplicate",
-    "quality",
-)
+    "labels gold gold_label class category target score sentiment intent rating stars similarity similarity_score"
+    " relatedness relatedness_score entailment_judgment is_duplicate quality"
+).split()
 Columns = tuple[str, ...]  # joined into one text, in this order
 LabelCheck = Callable[[str, str], object]  # (location, label); raises InputError for an unusable label
 ColumnRole = Literal["text", "pair", "label", "group", "words", "tags"]  # its column is named by the flag --ROLE-column

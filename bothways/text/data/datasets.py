@@ -15,15 +15,7 @@ from typing import Any, cast
 
 from bothways.errors import InputError, RowLocation, format_count, needs_package
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
-from bothways.text.data.tables import (
-    RowErrorHandler,
-    TableRow,
-    iter_rows,
-    match_columns,
-    missing_column,
-    raise_error,
-    read_schema,
-)
+from bothways.text.data import tables
 from bothways.text.data.text_files import ARROW, EXPLICIT_TYPES, file_type, open_file
 
 HUB_PREFIX = "hf:"
@@ -53,7 +45,7 @@ class HubDataset:
         """The commit hash, which stays the same while this process runs."""
         return _revision(self.name)
 
-    def rows(self, column: str | None = None) -> Iterator[tuple[RowLocation, TableRow]]:
+    def rows(self, column: str | None = None) -> Iterator[tuple[RowLocation, tables.TableRow]]:
         """Stream (location, values by column).
 
         column: the only column to read, or several, comma-separated, if the dataset declares its columns.
@@ -61,8 +53,8 @@ class HubDataset:
         with _hub_errors(str(self)):
             dataset = self._load()
             if column is not None and dataset.features is not None:
-                if not (names := match_columns(column, dataset.features)):
-                    raise missing_column(str(self), column, dataset.features)
+                if not (names := tables.match_columns(column, dataset.features)):
+                    raise tables.missing_column(str(self), column, dataset.features)
                 dataset = dataset.select_columns([*names])
             for row_number, row in enumerate(dataset):
                 yield RowLocation(self, row_number).with_id(row), row
@@ -160,8 +152,8 @@ def has_named_columns(path: TableSource) -> bool:
 
 
 def read_rows(
-    path: TableSource, *, on_row_error: RowErrorHandler = raise_error, encoding: str | None = None
-) -> list[tuple[RowLocation, TableRow]]:
+    path: TableSource, *, on_row_error: tables.RowErrorHandler = tables.raise_error, encoding: str | None = None
+) -> list[tuple[RowLocation, tables.TableRow]]:
     """All rows as (location, values by column): a table in a file or in memory, a hub dataset, or a saved dataset.
 
     The split is `train` unless named: hf:owner/name@validation, or DIRECTORY/validation of a saved DatasetDict. If the
@@ -170,17 +162,19 @@ def read_rows(
     """
     if isinstance(path, MemoryTable):
         return _with_class_names(
-            list(iter_rows(path, on_row_error=on_row_error)), class_names(_schema_features(path.schema)), on_row_error
+            list(tables.iter_rows(path, on_row_error=on_row_error)),
+            class_names(_schema_features(path.schema)),
+            on_row_error,
         )
     if path.as_posix().startswith(HUB_PREFIX):
         dataset = HubDataset.parse(path.as_posix())
         return _with_class_names(list(dataset.rows()), class_names(dataset.features()), on_row_error)
-    located_rows: list[tuple[RowLocation, TableRow]] = []
+    located_rows: list[tuple[RowLocation, tables.TableRow]] = []
     part_of = path, count()
     for file in (arrow_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()
-        file_rows = list(iter_rows(file, on_row_error=on_row_error, encoding=encoding, part_of=part_of))
-        arrow_schema = read_schema(file) if file_type(file) in (".parquet", ARROW) else None
+        file_rows = list(tables.iter_rows(file, on_row_error=on_row_error, encoding=encoding, part_of=part_of))
+        arrow_schema = tables.read_schema(file) if file_type(file) in (".parquet", ARROW) else None
         located_rows += _with_class_names(file_rows, class_names(_schema_features(arrow_schema)), on_row_error)
     return located_rows
 
@@ -207,11 +201,11 @@ def _schema_features(schema: Any) -> Mapping[str, Any]:
 
 
 def _with_class_names(
-    located_rows: list[tuple[RowLocation, TableRow]], names: ClassNames, on_row_error: RowErrorHandler
-) -> list[tuple[RowLocation, TableRow]]:
+    located_rows: list[tuple[RowLocation, tables.TableRow]], names: ClassNames, on_row_error: tables.RowErrorHandler
+) -> list[tuple[RowLocation, tables.TableRow]]:
     if not names:
         return located_rows
-    renamed: list[tuple[RowLocation, TableRow]] = []
+    renamed: list[tuple[RowLocation, tables.TableRow]] = []
     for where, row in located_rows:
         try:
             renamed.append((where, {**row, **{c: _class_name(where, row.get(c), c, names[c]) for c in names}}))

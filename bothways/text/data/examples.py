@@ -7,13 +7,7 @@ from pathlib import Path
 from bothways.errors import InputError, RowLocation, flag, format_count
 from bothways.log import logger
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
-from bothways.text.data.annotations import (
-    accepted_rows,
-    annotated_sentences,
-    has_annotations,
-    layouts_message,
-    read_annotation_file,
-)
+from bothways.text.data import annotations
 from bothways.text.data.columns import ColumnRole, LabelCheck, Table, build_table, column_not_found, find_column
 from bothways.text.data.conll import read_conll
 from bothways.text.data.datasets import has_named_columns, is_text_file, read_rows
@@ -57,7 +51,7 @@ def read_table(
         if not located_rows:
             errors.notes(0)
         if need_labels:
-            located_rows = accepted_rows(path, located_rows, errors, text, pair, label)
+            located_rows = annotations.accepted_rows(path, located_rows, errors, text, pair, label)
         if group is not None and any(group in row for _, row in located_rows):
             columns["group"] = group
         table = build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=errors, check=check)
@@ -109,10 +103,12 @@ def read_tagged(
     row_errors = errors or RowErrors()
     if isinstance(path, MemoryTable) or has_named_columns(path):
         rows = read_rows(path, on_row_error=row_errors, encoding=encoding)
-        sentences = _tagged_rows(path, accepted_rows(path, rows, row_errors, tags), words, tags, row_errors, scheme)
+        sentences = _tagged_rows(
+            path, annotations.accepted_rows(path, rows, row_errors, tags), words, tags, row_errors, scheme
+        )
     elif file_type(path) == ".json":
-        rows = accepted_rows(path, read_annotation_file(path), row_errors)
-        sentences = annotated_sentences(rows, row_errors, scheme)
+        rows = annotations.accepted_rows(path, annotations.read_annotation_file(path), row_errors)
+        sentences = annotations.annotated_sentences(rows, row_errors, scheme)
     else:
         columns = {"words": _column_number(words, "words", 0), "tags": _column_number(tags, "tags", -1)}
         sentences = read_conll(path, **columns, on_row_error=row_errors, encoding=encoding)
@@ -134,13 +130,13 @@ def _tagged_rows(
         errors.notes(0)
         raise InputError(f"{path}: empty; a table of sentences has one per row")
     columns = list(rows[0][1])
-    if words is None and tags is None and any(has_annotations(row) for _, row in rows):
-        return annotated_sentences(rows, errors, scheme)
+    if words is None and tags is None and any(annotations.has_annotations(row) for _, row in rows):
+        return annotations.annotated_sentences(rows, errors, scheme)
     words = find_column(path, columns, "words", words, ["words"], ["tokens"])
     tags = find_column(path, columns, "tags", tags, ["tags"], TAGS)
     if words is None or tags is None:
         missing = column_not_found(path, columns, "words" if words is None else "tags")
-        raise InputError(f"{missing}; {layouts_message()}")
+        raise InputError(f"{missing}; {annotations.layouts_message()}")
     sentences = []
     for where, row in rows:
         try:

@@ -15,35 +15,10 @@ from typing import Any, BinaryIO, Literal, cast
 from bothways.cloud import CloudPath
 from bothways.errors import LOCATION, InputError, RowLocation, flag, format_count, no_such_column
 from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
-from bothways.text.data.text_files import (
-    ARROW,
-    BLOCK,
-    DECOMPRESSION_ERRORS,
-    FILE_TYPES,
-    XLSX,
-    Line,
-    check_file_type,
-    decoded_lines,
-    decompression_error,
-    file_type,
-    is_compressed,
-    open_file,
-    sheet_rows,
-)
+from bothways.text.data import text_files
 
-__all__ = [
-    "OnError",
-    "RowErrorHandler",
-    "RowErrors",
-    "TableRow",
-    "iter_rows",
-    "join_texts",
-    "match_columns",
-    "missing_column",
-    "raise_error",
-    "read_schema",
-    "rows_per_line",
-]
+__all__ = ["OnError", "RowErrorHandler", "RowErrors", "TableRow", "iter_rows", "join_texts", "match_columns"]
+__all__ += ["missing_column", "raise_error", "read_schema", "rows_per_line"]
 
 OnError = Literal["stop", "skip"]  # what to do about rows that cannot be read
 LISTED = 5  # locations, and kinds of errors, in a message
@@ -149,20 +124,24 @@ def iter_rows(
         return path.rows(
             on_row_error, None if path.schema is None else _needed_columns(path, column, path.schema.names)
         )
-    kind = check_file_type(path)
+    kind = text_files.check_file_type(path)
     if kind == ".jsonl":
         return _json_rows(path, on_row_error, encoding)
     if kind in (".csv", ".tsv"):
         return _header_rows(path, column, on_row_error, _records(path, encoding))
-    if kind == XLSX:
-        if is_compressed(path):
+    if kind == text_files.XLSX:
+        if text_files.is_compressed(path):
             raise InputError(f"{path}: an .xlsx is compressed in itself; decompress this one first")
-        return _header_rows(path, column, on_row_error, ((number, cells, None) for number, cells in sheet_rows(path)))
+        return _header_rows(
+            path, column, on_row_error, ((number, cells, None) for number, cells in text_files.sheet_rows(path))
+        )
     if kind == ".parquet":
         return _parquet_rows(path, column, on_row_error)
-    if kind == ARROW:
+    if kind == text_files.ARROW:
         return _arrow_rows(path, column, on_row_error, *(part_of or (path, None)))
-    raise InputError(f"{path}: a {kind} has no columns; give one of {', '.join((*FILE_TYPES[1:], XLSX))}")
+    raise InputError(
+        f"{path}: a {kind} has no columns; give one of {', '.join((*text_files.FILE_TYPES[1:], text_files.XLSX))}"
+    )
 
 
 def rows_per_line(path: Path, most: int, encoding: str | None = None) -> float:
@@ -197,7 +176,7 @@ def join_texts(texts: Iterable[str]) -> str:
 def _json_rows(
     path: Path, on_row_error: RowErrorHandler, encoding: str | None
 ) -> Iterator[tuple[RowLocation, TableRow]]:
-    lines = (line for line in decoded_lines(path, encoding) if line.text and not line.text.isspace())
+    lines = (line for line in text_files.decoded_lines(path, encoding) if line.text and not line.text.isspace())
     for number, (line_number, line, error) in enumerate(lines):
         where = RowLocation(path, number, line_number)
         row = error or _json_row(where, line)
@@ -261,8 +240,8 @@ def _check_names(where: str, names: Iterable[str]) -> None:
 def _records(path: Path, encoding: str | None) -> Records:
     """(number of its first line, values, error or None) of every record. An error is the reason, or the whole error of
     a line that cannot be decoded."""
-    lines = _RewindableLines(decoded_lines(path, encoding))
-    if file_type(path) == ".tsv":
+    lines = _RewindableLines(text_files.decoded_lines(path, encoding))
+    if text_files.file_type(path) == ".tsv":
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
         reader = csv.reader(lines, delimiter=_delimiter(*lines.first_two()), strict=True)
@@ -313,10 +292,10 @@ class _RewindableLines:
     line.
     """
 
-    def __init__(self, lines: Iterator[Line]):
+    def __init__(self, lines: Iterator[text_files.Line]):
         self.lines = lines
-        self.again: deque[Line] = deque()
-        self.taken: list[Line] = []  # lines of the current record
+        self.again: deque[text_files.Line] = deque()
+        self.taken: list[text_files.Line] = []  # lines of the current record
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -350,7 +329,7 @@ def _parquet_rows(
     with _seekable(path) as source:
         try:
             # Read pages as needed instead of whole row groups.
-            with pyarrow.parquet.ParquetFile(source, buffer_size=BLOCK, pre_buffer=False) as file:
+            with pyarrow.parquet.ParquetFile(source, buffer_size=text_files.BLOCK, pre_buffer=False) as file:
                 needed = _needed_columns(path, column, file.schema_arrow.names)
                 yield from rows_from_batches(path, file.iter_batches(batch_size=256, columns=needed), on_row_error)
         except (pyarrow.ArrowException, OSError) as error:
@@ -364,8 +343,8 @@ def read_schema(path: Path) -> Any:
     import pyarrow.ipc
     import pyarrow.parquet
 
-    if file_type(path) == ARROW:
-        with open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
+    if text_files.file_type(path) == text_files.ARROW:
+        with text_files.open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
             return batches.schema
     with _seekable(path) as source:
         return pyarrow.parquet.read_schema(source)
@@ -374,15 +353,15 @@ def read_schema(path: Path) -> Any:
 @contextmanager
 def _seekable(path: Path) -> Iterator[Path | BinaryIO]:
     """The file, or a decompressed temporary copy: Parquet is read from its end."""
-    with open_file(path) as file:
-        if not is_compressed(path):
+    with text_files.open_file(path) as file:
+        if not text_files.is_compressed(path):
             yield cast(BinaryIO, file) if isinstance(path, CloudPath) else path
             return
         with TemporaryFile() as temporary:
             try:
-                copyfileobj(file, temporary, BLOCK)
-            except DECOMPRESSION_ERRORS as error:
-                raise decompression_error(str(path), error) from None
+                copyfileobj(file, temporary, text_files.BLOCK)
+            except text_files.DECOMPRESSION_ERRORS as error:
+                raise text_files.decompression_error(str(path), error) from None
             yield cast(BinaryIO, temporary)
 
 
@@ -393,7 +372,7 @@ def _arrow_rows(
     import pyarrow.ipc
 
     try:
-        with open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
+        with text_files.open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
             needed = _needed_columns(path, column, batches.schema.names)
             selected = (batch.select(needed) for batch in batches)
             yield from rows_from_batches(dataset, selected, on_row_error, numbers)

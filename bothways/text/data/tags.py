@@ -84,15 +84,12 @@ def tags_to_spans(tags: Sequence[str], scheme: Scheme, *, strict: bool = False) 
     whatever its prefix. IOB1, IOB2, BIOES and illegal sequences are therefore read by the same rules. strict: only
     spans whose tags are exactly what the scheme writes (seqeval's strict mode, which differs on illegal IOB1).
     """
-    spans = _one_word_spans(tags) if scheme == "plain" else _prefixed_spans(tags)
+    words = [Span(tag, index, index + 1) for index, tag in enumerate(tags) if tag != OUTSIDE]
+    spans = words if scheme == "plain" else _prefixed_spans(tags)
     if not strict:
         return spans
     written = spans_to_tags(spans, len(tags), scheme)
     return [span for span in spans if written[span.first : span.last] == list(tags[span.first : span.last])]
-
-
-def _one_word_spans(tags: Sequence[str]) -> list[Span]:
-    return [Span(tag, index, index + 1) for index, tag in enumerate(tags) if tag != OUTSIDE]
 
 
 def _prefixed_spans(tags: Sequence[str]) -> list[Span]:

@@ -17,14 +17,7 @@ from zipfile import BadZipFile, ZipFile
 
 from bothways.cloud import CloudPath
 from bothways.errors import InputError, MissingFile, flag
-from bothways.text.data.text_encodings import (
-    bom_encoding,
-    byte_order,
-    encoding_hint,
-    guess_utf16,
-    has_ascii_newlines,
-    line_decoder,
-)
+from bothways.text.data import text_encodings
 
 FILE_TYPES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 XLSX = ".xlsx"
@@ -193,14 +186,14 @@ def decoded_lines(path: Path, encoding: str | None = None) -> Iterator[Line]:
         except DECOMPRESSION_ERRORS as error:
             raise decompression_error(f"{path}:1", error) from None
         try:
-            encoding = bom_encoding(start) or (encoding and byte_order(encoding, start))
+            encoding = text_encodings.bom_encoding(start) or (encoding and text_encodings.byte_order(encoding, start))
         except UnicodeError as error:
             raise InputError(f"{path}: not readable as {encoding} ({error})") from None
-        if encoding is None and (guess := guess_utf16(start)):
+        if encoding is None and (guess := text_encodings.guess_utf16(start)):
             raise InputError(
                 f"{path}: looks like UTF-16 without a byte-order mark; if it is, give {flag('encoding', guess)}"
             )
-        if encoding is not None and not has_ascii_newlines(encoding):
+        if encoding is not None and not text_encodings.has_ascii_newlines(encoding):
             yield from _wide_lines(file, path, encoding, compressed)
         else:
             ends_in_cr = b"\r" in start and b"\n" not in start and not _has_line_feed(path)
@@ -218,7 +211,7 @@ def _has_line_feed(path: Path) -> bool:
 def _byte_lines(
     file: io.BufferedReader, path: Path, encoding: str | None, compressed: bool, ends_in_cr: bool
 ) -> Iterator[Line]:
-    decode, number = line_decoder(encoding), 0
+    decode, number = text_encodings.line_decoder(encoding), 0
     try:
         offset = len(file.read(len(BOM_UTF8))) if file.peek(len(BOM_UTF8)).startswith(BOM_UTF8) else 0
         lines = iter(partial(file.readline, LONGEST_LINE + 1), b"") if compressed else file
@@ -277,7 +270,7 @@ def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, compressed: 
 def decoding_error(where: str, line: bytes, position: str, encoding: str | None) -> InputError:
     """The error for a line that cannot be decoded."""
     if encoding in (None, "utf-8"):
-        return InputError(f"{where}: not UTF-8 at {position}; {encoding_hint(line)}")
+        return InputError(f"{where}: not UTF-8 at {position}; {text_encodings.encoding_hint(line)}")
     return InputError(f"{where}: not {encoding} at {position}; give the right {flag('encoding')}, or convert it first")
 
 

@@ -102,14 +102,9 @@ def combining_class(char: str) -> int:
 
 
 @cache
-def _unstripped_marks() -> frozenset[str]:
+def unstripped_marks() -> frozenset[str]:
     """Combining characters that stripping accents keeps, so that their order matters."""
     return frozenset(char for char in _class_by_char() if not is_mark(char))
-
-
-def has_unstripped_marks(text: str) -> bool:
-    """Whether the text has combining characters that stripping accents keeps."""
-    return not _unstripped_marks().isdisjoint(text)
 
 
 def count_surrogates(text: str) -> int:
@@ -207,7 +202,7 @@ class Splitter:
 
     def must_reorder(self, normalized: str) -> bool:
         """Whether the table left combining marks, whose canonical order it does not handle."""
-        return self.table.strip_accents and not normalized.isascii() and has_unstripped_marks(normalized)
+        return self.table.strip_accents and not unstripped_marks().isdisjoint(normalized)
 
     def _reorder(self, text: str) -> tuple[str, list[int]]:
         """Normalized text and origins, with combining marks sorted by class (Unicode 3.11, D109). Rarely needed.

@@ -18,16 +18,9 @@ from bothways.text.tokenizer.basic import Splitter
 from bothways.text.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS, AddedToken
 
 FLAGS = (  # booleans of tokenizer_config.json and of the normalizer in tokenizer.json
-    "do_lower_case",
-    "strip_accents",
-    "tokenize_chinese_chars",
-    "keep_accents",
-    "split_by_punct",
-    "add_prefix_space",
-    "lowercase",
-    "handle_chinese_chars",
+    *("do_lower_case", "strip_accents", "tokenize_chinese_chars", "keep_accents", "split_by_punct"),
+    *("add_prefix_space", "lowercase", "handle_chinese_chars"),
 )
-
 # What a tokenizer.json of BERT may have; all of it is used, or does not change ids.
 JSON_KEYS = (
     *("version", "truncation", "padding", "added_tokens", "model"),
@@ -320,11 +313,7 @@ def _template(vocab: Mapping[str, int], second_segment: int) -> dict[str, Any]:
 
 
 def _json(
-    tokens: Sequence[str],
-    splitter: Splitter,
-    max_word_length: int,
-    second_segment: int,
-    added: Sequence[AddedToken],
+    tokens: Sequence[str], splitter: Splitter, max_word_length: int, second_segment: int, added: Sequence[AddedToken]
 ) -> dict[str, Any]:
     vocab = {token: index for index, token in enumerate(tokens)}
     return {

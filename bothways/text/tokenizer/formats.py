@@ -32,21 +32,8 @@ GENERIC_CLASSES = ("", "PreTrained", "TokenizersBackend")
 SUPPORTED_CLASSES = {
     "vocab.txt": (
         *GENERIC_CLASSES,
-        "Bert",
-        "DistilBert",
-        "Electra",
-        "MobileBert",
-        "SqueezeBert",
-        "ConvBert",
-        "LayoutLM",
-        "Funnel",
-        "Lxmert",
-        "RetriBert",
-        "Realm",
-        "Splinter",
-        "DPRQuestionEncoder",
-        "DPRContextEncoder",
-        "DPRReader",
+        *"Bert DistilBert Electra MobileBert SqueezeBert ConvBert LayoutLM Funnel Lxmert RetriBert Realm".split(),
+        *"Splinter DPRQuestionEncoder DPRContextEncoder DPRReader".split(),
     ),
     "vocab.json": (*GENERIC_CLASSES, "Roberta", "Longformer", "Deberta", "Bart", "LED", "GPT2"),
 }

@@ -20,19 +20,13 @@ from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.tasks import TASK, TASKS, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION
+from bothways.training import results
 from bothways.training.finetuning.compare import MODEL, SAVED, Comparison, SavedTfidf
 from bothways.training.finetuning.compare_runs import compare_runs
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.report import metric_unit, write_report
 from bothways.training.finetuning.seeds import SEEDS
 from bothways.training.finetuning.select import ModelScores, Selection
-from bothways.training.results import (
-    LABEL_ERRORS,
-    PREDICTIONS,
-    RunComparison,
-    RunResult,
-    numbers_of,
-)
 from bothways.training.run import Run, read_metrics
 from bothways.training.transforms import DivideScores, finalize_all
 
@@ -46,7 +40,7 @@ OPTIONAL = "pooled baselines verdict dtype delivered encoder teacher readers mea
 
 
 @dataclass(frozen=True)
-class FineTuneResult(RunResult):
+class FineTuneResult(results.RunResult):
     """Result of a run: mean and standard deviation of the metric on `split`, over seeds or folds, for the kind of model
     that is in `model_directory`; and the run as an object: its `model`, `predictions`, `label_errors`, `metrics`.
 
@@ -92,13 +86,13 @@ class FineTuneResult(RunResult):
     def predictions(self) -> Any:
         """The prediction for each row of the reported split, or with folds for every row, as a table: the row from 0,
         the texts, gold, predicted, a probability per class, and the other columns of your table."""
-        return self._table(PREDICTIONS, "rows that are texts")
+        return self._table(results.PREDICTIONS, "rows that are texts")
 
     @property
     def label_errors(self) -> Any:
         """Rows whose label may be wrong, the most suspicious first, as a table: the row from 0, the texts, label,
         suggested, their probabilities, whether the error is likely, why, and the other columns of your table."""
-        return self._table(LABEL_ERRORS, "labels of texts, words and numbers")
+        return self._table(results.LABEL_ERRORS, "labels of texts, words and numbers")
 
     @property
     def metrics(self) -> Any:
@@ -109,12 +103,12 @@ class FineTuneResult(RunResult):
         scores += [(name, score, intervals.get(name)) for name, score in self.baselines.items()]
         rows = [(name, self.split, self.metric, score, *(ends or (None, None))) for name, score, ends in scores]
         for split, values in figures.items():
-            for name, value in numbers_of(values).items():
+            for name, value in results.numbers_of(values).items():
                 if (split, name) != (self.split, self.metric) and name not in ("baseline", "best_step"):
                     rows.append(("this model", split, name, value, *values.get(f"{name}_interval", (None, None))))
         return as_table(dict(zip(METRIC_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)))
 
-    def compare(self, other: RunResult) -> RunComparison:
+    def compare(self, other: results.RunResult) -> results.RunComparison:
         """This run beside another: the scores on the rows that both predict, with the intervals of the differences."""
         return compare_runs(self, other)
 

@@ -229,10 +229,7 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
 
 
 def plan_of(
-    rows: ScoredRows,
-    teacher: Checkpoint | None = None,
-    processes: Processes = SINGLE_PROCESS,
-    fold: int | None = None,
+    rows: ScoredRows, teacher: Checkpoint | None = None, processes: Processes = SINGLE_PROCESS, fold: int | None = None
 ) -> Plan:
     """The plan of a run, or of a fold of its rows."""
     settings, task = rows.settings, rows.task

@@ -19,8 +19,7 @@ from bothways.model.checkpoint.changes.new_head import encoder_only
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.config import NO_POOLER, SIZES, EncoderConfig
 from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES
-from bothways.settings.distill import Distill
-from bothways.settings.pretrain import Pretrain
+from bothways.settings.pretrain import Distill, Pretrain
 from bothways.settings.tables_in_memory import TableSource
 from bothways.text.batch import Batch
 from bothways.text.batching import build_in_processes, prefetch
@@ -32,6 +31,7 @@ from bothways.text.corpus.sentence_pairs import PairTask
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.text.tokenizer.worker_processes import num_cores
 from bothways.training.distributed import Processes, process_group
+from bothways.training.pretraining import recipes
 from bothways.training.pretraining.heldout import HeldOut
 from bothways.training.pretraining.initial_model import (
     Initialization,
@@ -41,15 +41,6 @@ from bothways.training.pretraining.initial_model import (
     new_model,
 )
 from bothways.training.pretraining.objectives import PretrainingObjective, build_objective
-from bothways.training.pretraining.recipes import (
-    BETA_2,
-    PAPER,
-    STEPS,
-    WARMUP,
-    CompleteSettings,
-    complete_settings,
-    summary,
-)
 from bothways.training.pretraining.text_data import PretrainingData, Text, Vocabulary, hold_out
 from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
@@ -71,7 +62,7 @@ class Length:
         resumed run keeps its own number, or has the larger one that it was resumed with (run.py)."""
         previous: int = processes.broadcast(run.metadata.get("steps", 0))
         if not self.minutes:
-            return max(self.steps or 0, previous) or STEPS
+            return max(self.steps or 0, previous) or recipes.STEPS
         if previous:
             return previous
         seconds = timed()
@@ -175,8 +166,8 @@ def build_setup(
 ) -> PretrainingSetup:
     """Complete the settings, log the recipe, and build everything that training takes."""
     config = start.model.config if start else new_config(settings)
-    complete = complete_settings(settings, config, data.num_tokens)
-    logger.info(summary(settings, complete, config))
+    complete = recipes.complete_settings(settings, config, data.num_tokens)
+    logger.info(recipes.summary(settings, complete, config))
     build = partial(build_objective, complete.objective)
     objective = build(complete.pairs)
     initialization = Initialization(**{field.name: getattr(complete, field.name) for field in fields(Initialization)})
@@ -192,7 +183,7 @@ def build_setup(
         objective=objective,
         sampler=sampler,
         title=f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}",
-        recipe={name: getattr(complete, name) for name in PAPER},
+        recipe={name: getattr(complete, name) for name in recipes.PAPER},
         has_untrained_globals=has_untrained_globals(initial, start),
         **common_setup(
             complete,
@@ -208,15 +199,15 @@ def build_setup(
 
 
 def common_setup(
-    settings: CompleteSettings | Distill,
+    settings: recipes.CompleteSettings | Distill,
     data: PretrainingData,
     device: torch.device,
     build_heldout: Callable[[PairTask], PretrainingObjective],
     *,
     pairs: PairTask = "none",
     masking: MaskUnit = "tokens",
-    warmup: float = WARMUP,
-    beta2: float = BETA_2,
+    warmup: float = recipes.WARMUP,
+    beta2: float = recipes.BETA_2,
 ) -> dict[str, Any]:
     """How pre-training and distillation train and measure; the defaults are those of distillation. build_heldout: the
     objective on held-out text."""
@@ -250,14 +241,18 @@ def new_config(settings: Pretrain) -> EncoderConfig:
     return config
 
 
-def build_options(settings: CompleteSettings | Distill, device: torch.device) -> TrainingOptions:
+def build_options(settings: recipes.CompleteSettings | Distill, device: torch.device) -> TrainingOptions:
     if device.type == "cpu":
         retain_freed_memory()
     elif settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses matrix products
         torch.use_deterministic_algorithms(True)
     named_alike = {field.name for field in fields(TrainingOptions)} & vars(settings).keys()
-    changed = {"steps": settings.steps or STEPS, "device": device, "dtype": choose_dtype(settings.dtype, device)}
+    changed = {
+        "steps": settings.steps or recipes.STEPS,
+        "device": device,
+        "dtype": choose_dtype(settings.dtype, device),
+    }
     options = {name: getattr(settings, name) for name in named_alike} | changed
     return TrainingOptions(**options)
 

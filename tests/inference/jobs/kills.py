@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from bothways.inference.jobs import blocks, commands, jobs, journal
+from bothways.inference.jobs import blocks, jobs, journal, parts
 from bothways.inference.load import load
 from bothways.settings import Embed
 
@@ -30,7 +30,7 @@ def child(settings, dies_at=0, after=None):
     if number == 0:
         die_at(dies_at)
         try:
-            commands.embed(settings)
+            parts.embed(settings)
             os._exit(0)
         finally:
             os._exit(1)
@@ -76,7 +76,7 @@ def killed(job):
     resumed = replace(new, resume=True)
     model = load(new.model, dtype="float32")
     jobs.load = lambda *arguments, **options: model
-    commands.embed(new)
+    parts.embed(new)
     whole, size, digests, kills, memory = digest(out), out.stat().st_size, [], 0, 0
     remove_all(out)
     if shares is None:  # at every call: a new file each time, resumed to its end

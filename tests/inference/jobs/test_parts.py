@@ -17,7 +17,7 @@ import pytest
 
 from bothways.cloud import CloudPath, Status
 from bothways.errors import InputError
-from bothways.inference.jobs import blocks, commands, jobs, parts
+from bothways.inference.jobs import blocks, jobs, parts
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Embed, Predict
@@ -57,7 +57,7 @@ def write_table(file, first, rows):
 
 
 def embed(models, file, out, **options):
-    return commands.embed(
+    return parts.embed(
         Embed(model=models / "vectors", file=str(file), out=out, text_column="text", dtype="float32", **options)
     )
 
@@ -94,8 +94,8 @@ def test_two_processes_write_the_bytes_of_one(models, folder, tmp_path, monkeypa
     assert processes and os.getpid() not in processes
     monkeypatch.setattr(blocks, "ROWS", 4)
     settings = dict(model=models / "labels", file=str(folder / "4.csv"), dtype="float32", keep_columns="id")
-    commands.predict(Predict(out=tmp_path / "one.csv", **settings))
-    commands.predict(Predict(out=tmp_path / "two.csv", workers=2, **settings))
+    parts.predict(Predict(out=tmp_path / "one.csv", **settings))
+    parts.predict(Predict(out=tmp_path / "two.csv", workers=2, **settings))
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
 
 
@@ -129,8 +129,8 @@ def test_predictions_in_parts_keep_columns_and_list_skipped_rows(models, folder,
         opened.write("too,many,columns\n")
     settings = dict(model=models / "labels", file=str(folder), out=tmp_path / "out", dtype="float32")
     with pytest.raises(InputError, match=r"0\.csv: row 7 .*--on-error skip"):
-        commands.predict(Predict(**settings))
-    journal = commands.predict(Predict(**settings, on_error="skip", resume=True))
+        parts.predict(Predict(**settings))
+    journal = parts.predict(Predict(**settings, on_error="skip", resume=True))
     assert journal.set_aside == 1 and journal.rows == sum(range(7, 12)) + 1
     (listed,) = (tmp_path / "out" / "_skipped").iterdir()
     assert json.loads(listed.read_text())["row"] == 7 and listed.name == "part-00000-of-00005.jsonl"

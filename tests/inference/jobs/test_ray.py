@@ -16,7 +16,7 @@ import pytest
 import bothways
 from bothways.errors import InputError
 from bothways.inference import ray as placing
-from bothways.inference.jobs import commands
+from bothways.inference.jobs import parts
 from bothways.settings import Embed
 
 ray = pytest.importorskip("ray")
@@ -55,7 +55,7 @@ def contents(out):
 
 def test_two_actors_of_which_one_is_killed_write_the_bytes_of_one_process(cluster, folder, tmp_path):
     settings = dict(model="bothways-en-static", file=str(folder), dtype="float32")
-    commands.embed(Embed(out=tmp_path / "one", **settings))
+    parts.embed(Embed(out=tmp_path / "one", **settings))
     out, killed = tmp_path / "out", []
 
     def kill():
@@ -69,7 +69,7 @@ def test_two_actors_of_which_one_is_killed_write_the_bytes_of_one_process(cluste
     thread = threading.Thread(target=kill)
     thread.start()
     try:
-        commands.embed(Embed(out=out, ray="auto", workers=2, **settings))
+        parts.embed(Embed(out=out, ray="auto", workers=2, **settings))
     finally:
         killed.append(0)
         thread.join()
@@ -81,7 +81,7 @@ def test_two_actors_of_which_one_is_killed_write_the_bytes_of_one_process(cluste
 def test_an_error_in_a_part_ends_the_job_with_its_line(cluster, folder, tmp_path):
     (folder / "07.csv").write_text('text\na\n"b')
     with pytest.raises(InputError, match=r"07\.csv: row 1 .*not valid CSV"):
-        commands.embed(Embed(out=tmp_path / "out", ray="auto", workers=1, file=str(folder), model="bothways-en-static"))
+        parts.embed(Embed(out=tmp_path / "out", ray="auto", workers=1, file=str(folder), model="bothways-en-static"))
     assert not (tmp_path / "out" / "_manifest.json").exists()
 
 

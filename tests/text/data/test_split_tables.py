@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bothways.errors import InputError
-from bothways.inference.jobs import commands
+from bothways.inference.jobs import parts
 from bothways.log import messages_to
 from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
@@ -217,10 +217,10 @@ def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(sett
     scores, vectors = [], []
     for file in (options.train, joined):
         out = tmp_path / f"{file.stem}-out.jsonl"
-        commands.predict(Predict(model=model, file=str(file), out=out, dtype="float32"))
+        parts.predict(Predict(model=model, file=str(file), out=out, dtype="float32"))
         scores.append([json.loads(line)["score"] for line in out.read_text().splitlines()])
         out = tmp_path / f"{file.stem}-out.npy"
-        commands.embed(Embed(model=model, file=str(file), out=out, dtype="float32"))
+        parts.embed(Embed(model=model, file=str(file), out=out, dtype="float32"))
         vectors.append(np.load(out))
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-5)  # white space is white space to BERT
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)

@@ -23,7 +23,7 @@ import torch.distributed.fsdp  # noqa: F401
 
 from bothways.log import messages_to
 from bothways.settings import Classify
-from bothways.training import rendezvous
+from bothways.training import distributed
 from bothways.training.finetuning.finetune import run as run_task
 
 
@@ -61,7 +61,7 @@ def train(case, rank, world, port):
     if case["die_in"] and last:
         prepare(case["die_in"], signal.SIGSTOP if stops else signal.SIGKILL)
     if stops:
-        rendezvous.SILENCE = 0.2
+        distributed.SILENCE = 0.2
     settings = case["settings"]
     with Path(f"{settings['out']}.log").open("a") as log:
 

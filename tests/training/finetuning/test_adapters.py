@@ -12,8 +12,7 @@ import bothways
 from bothways.cli.commands import merge as merge_verb
 from bothways.errors import InputError, MissingFile
 from bothways.log import messages_to
-from bothways.model.adapters.install import install, merge, own_state
-from bothways.model.adapters.lora import LoraLinear
+from bothways.model.adapters.install import LoraLinear, install, merge, own_state
 from bothways.model.adapters.spec import KINDS, AdapterSpec
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint

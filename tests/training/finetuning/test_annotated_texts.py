@@ -8,7 +8,7 @@ import pytest
 
 import bothways
 from bothways.errors import InputError
-from bothways.inference.jobs.commands import predict
+from bothways.inference.jobs.parts import predict
 from bothways.measure.evaluation import before_after, evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Evaluate, Predict, Tag

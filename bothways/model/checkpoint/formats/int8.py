@@ -3,18 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bothways.model.checkpoint import weights
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import Format, ReadPlan, StoredModel, split_config
 from bothways.model.checkpoint.formats.pruned import HEADS, read_heads, split_heads
-from bothways.model.checkpoint.weights import (
-    INT8_WEIGHTS,
-    TensorFiles,
-    is_finite,
-    not_finite_error,
-    open_declared,
-    write_weights,
-)
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
@@ -37,15 +30,15 @@ class Int8Format(Format):
         from bothways.model.int8 import int8_state_dict
 
         whole, entry = split_heads(checkpoint, hf_config)
-        write_weights(int8_state_dict(checkpoint.model), directory / INT8_WEIGHTS)
+        weights.write_weights(int8_state_dict(checkpoint.model), directory / weights.INT8_WEIGHTS)
         quantization = {"quant_method": self.model_type, **entry}
         return {**whole, "quantization_config": quantization, "model_type": self.model_type}
 
 
-def read_int8(plan: ReadPlan) -> TensorFiles:
+def read_int8(plan: ReadPlan) -> weights.TensorFiles:
     """The tensors of an int8 model. InputError if the file is missing or broken."""
-    file = plan.directory.path / INT8_WEIGHTS
-    tensors = open_declared(file, "int8", "quantize the model again")
-    if broken := [name for name, value in tensors.items() if not is_finite(value)]:
-        raise not_finite_error(file, broken)
+    file = plan.directory.path / weights.INT8_WEIGHTS
+    tensors = weights.open_declared(file, "int8", "quantize the model again")
+    if broken := [name for name, value in tensors.items() if not weights.is_finite(value)]:
+        raise weights.not_finite_error(file, broken)
     return tensors

@@ -19,7 +19,7 @@ from bothways.model.checkpoint.changes.width import principal_directions
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.checkpoint.weights import write_weights
 from bothways.model.states import plain_encoder
-from bothways.settings.distill import Distill
+from bothways.settings.pretrain import Distill
 from bothways.text.batch import Batch
 from bothways.text.corpus.sampler import MixedSampler
 from bothways.text.tokenizer.tokenizer import Tokenizer

@@ -4,10 +4,12 @@ The teacher reads the masked passages in the student's pieces (logits, hidden st
 masking in its own pieces (passage vectors), and texts cut from them (vectors). It runs in every step and is not
 trained.
 
-Letters: T tokens, M masked positions, N texts, H hidden size of the teacher, S of the student.
+Letters: T tokens, M masked positions, N texts, H hidden size of the teacher, S of the student. In losses: H hidden size
+of student or teacher, R relation heads, D head size, n texts of S tokens in a bucket.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.model.heads import mean_pool
+from bothways.model.kernels import Bucket, build_buckets
 from bothways.model.model import Model
 from bothways.model.states import States, compute_states, queries_keys_values
 from bothways.rng import Purpose, derive_seed
@@ -24,7 +27,6 @@ from bothways.text.corpus.masking import MaskRule
 from bothways.text.corpus.sampler import StepRows
 from bothways.text.corpus.token_store import TokenStore
 from bothways.training.losses import Loss, logits_loss, vector_distance
-from bothways.training.pretraining.distillation import losses
 from bothways.training.pretraining.distillation.shared_texts import (
     DistillationBatch,
     TeacherIds,
@@ -38,8 +40,6 @@ from bothways.training.pretraining.objectives import Predictions, PretrainingObj
 COSINES = {"vectors": "vector_cosine", "passage_vectors": "passage_cosine"}  # figures by loss
 TEMPERATURE = 2.0  # of the softmax of logits
 WHOLE_TEXTS = 0.25  # fraction of the texts that are also read whole, if words are learned too
-
-
 OF_PASSAGES = ("relations", "hidden_states", "logits")  # losses on masked passages
 
 
@@ -207,15 +207,12 @@ class Distillation(PretrainingObjective):
         level = [round(index * teacher_depth / depth) for index in range(depth + 1)]
         by_name: dict[str, Loss] = {}
         if "relations" in wanted:
-            heads = losses.default_relation_heads(student.config.hidden_size, teacher.config.hidden_size)
+            heads = default_relation_heads(student.config.hidden_size, teacher.config.hidden_size)
             own_T3H = queries_keys_values(student, depth - 1, states.layers[depth - 1])
             taught_T3H = queries_keys_values(teacher, teacher_depth - 1, target.layers[teacher_depth - 1])
-            by_name["relations"] = losses.relation_loss(own_T3H, taught_T3H, batch.lengths, heads)
+            by_name["relations"] = relation_loss(own_T3H, taught_T3H, batch.lengths, heads)
         if "hidden_states" in wanted:
-            pairs = [
-                losses.hidden_state_loss(module.map(states.layers[i]), target.layers[level[i]])
-                for i in range(depth + 1)
-            ]
+            pairs = [hidden_state_loss(module.map(states.layers[i]), target.layers[level[i]]) for i in range(depth + 1)]
             by_name["hidden_states"] = mean_loss(pairs)
         if "logits" in wanted:
             assert batch.masked_positions is not None
@@ -246,3 +243,48 @@ class Distillation(PretrainingObjective):
 def mean_loss(parts: Sequence[Loss]) -> Loss:
     """The mean over layers of losses with equal counts."""
     return torch.stack([value for value, _ in parts]).mean(), parts[0][1]
+
+
+MASKED = -1e4  # score of a key that is padding; its probability is exactly 0
+
+
+def relation_loss(student_T3H: Tensor, teacher_T3H: Tensor, lengths_N: Tensor, num_heads: int) -> Loss:
+    """KL divergence between the self-attention relations of teacher and student (MiniLMv2, Wang 2021, section 3.1).
+
+    The relations of queries, of keys and of values are softmax(x x^T / sqrt(D)) per relation head. Their mean over
+    heads is summed over the three and over tokens. Hidden sizes may differ; num_heads divides both.
+    """
+    total = student_T3H.new_zeros((), dtype=torch.float32)
+    for part in range(3):
+        for bucket, student, teacher in relation_scores(
+            student_T3H[:, part], teacher_T3H[:, part], lengths_N, num_heads
+        ):
+            log_student, log_teacher = F.log_softmax(student, -1), F.log_softmax(teacher, -1)
+            divergence = (log_teacher.exp() * (log_teacher - log_student)).sum(-1)
+            total = total + bucket.ungather(divergence[..., None]).sum()  # without padding
+    return total / num_heads, len(student_T3H)
+
+
+def relation_scores(
+    student_TH: Tensor, teacher_TH: Tensor, lengths_N: Tensor, num_heads: int
+) -> Iterator[tuple[Bucket, Tensor, Tensor]]:
+    """Scores x x^T / sqrt(D) for each bucket, float32 [R, n, S, S]."""
+    for bucket in build_buckets(lengths_N.tolist(), student_TH.device):
+        scores = []
+        for x_TH in (student_TH, teacher_TH):
+            x = bucket.gather(x_TH.view(len(x_TH), num_heads, -1))
+            products = (x @ x.mT).float() / math.sqrt(x.shape[-1])
+            scores.append(products if bucket.key_mask is None else products.masked_fill(~bucket.key_mask, MASKED))
+        yield bucket, scores[0], scores[1]
+
+
+def default_relation_heads(student_size: int, teacher_size: int, least: int = 16) -> int:
+    """The largest number of relation heads that divides both hidden sizes and leaves `least` dimensions a head."""
+    divisor = math.gcd(student_size, teacher_size)
+    return max(heads for heads in range(1, divisor + 1) if divisor % heads == 0 and student_size >= least * heads)
+
+
+def hidden_state_loss(student_TH: Tensor, teacher_TH: Tensor) -> Loss:
+    """Squared error of hidden states, mean over dimensions (TinyBERT, Jiao 2020, eq. 8)."""
+    errors_T = (student_TH.float() - teacher_TH.float()).square().mean(-1)
+    return errors_T.sum(), len(errors_T)

@@ -26,7 +26,7 @@ from bothways.inference.predictor import Predictor
 from bothways.log import ProgressBar, logger
 from bothways.measure.linear.static_vectors import CONFIG, StaticVectors, VectorTable, unknown_ids, write_static
 from bothways.model.checkpoint.checkpoint import check_target
-from bothways.settings.distill import Distill
+from bothways.settings.pretrain import Distill
 from bothways.tasks.pooling import pool_rows, pool_windows, pooling_name
 from bothways.tasks.windows import own_rows
 from bothways.text.corpus.documents import Corpus

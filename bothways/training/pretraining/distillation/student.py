@@ -41,11 +41,7 @@ class StudentPlan:
 
 
 def plan_student(
-    teacher: EncoderConfig,
-    *,
-    keep_layers: Sequence[int],
-    num_layers: int | None,
-    hidden_size: int | None,
+    teacher: EncoderConfig, *, keep_layers: Sequence[int], num_layers: int | None, hidden_size: int | None
 ) -> StudentPlan:
     """Check the sizes of the student and fill in those that are not set (InputError)."""
     depth = teacher.num_hidden_layers

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from bothways.training.losses import logits_loss, vector_distance
-from bothways.training.pretraining.distillation import losses
-from bothways.training.pretraining.distillation.losses import default_relation_heads, relation_loss
+from bothways.training.pretraining.distillation import objective
+from bothways.training.pretraining.distillation.objective import default_relation_heads, relation_loss
 
 LENGTHS = torch.tensor([5, 1, 17, 5])
 T = int(LENGTHS.sum())
@@ -63,7 +63,7 @@ def test_soft_words_equal_the_slow_formula_and_its_gradient(temperature):
 
 def test_hidden_states_and_cosines_equal_the_slow_formulas():
     student, teacher = torch.randn(T, 24), torch.randn(T, 24)
-    errors, count = losses.hidden_state_loss(student, teacher)
+    errors, count = objective.hidden_state_loss(student, teacher)
     assert count == T and errors.item() == pytest.approx(float((student - teacher).pow(2).sum()) / 24, rel=1e-6)
     distances, count = vector_distance(student, teacher)
     cosines = sum(float(a @ b / a.norm() / b.norm()) for a, b in zip(student, teacher, strict=True))
@@ -82,7 +82,7 @@ def test_each_text_counts_alone():
 def test_the_student_that_is_the_teacher_loses_nothing():
     x, scores = qkv(0, 24).detach().float(), torch.randn(7, 97)
     assert float(relation_loss(x, x, LENGTHS, 3)[0]) == 0
-    assert float(losses.hidden_state_loss(x[:, 0], x[:, 0])[0]) == 0
+    assert float(objective.hidden_state_loss(x[:, 0], x[:, 0])[0]) == 0
     assert float(vector_distance(x[:, 0], x[:, 0])[0]) == pytest.approx(0, abs=1e-5)
     assert float(logits_loss(scores, scores, 2.0)[0]) == 0
     assert F.softmax(scores, -1).isfinite().all()
