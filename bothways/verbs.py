@@ -172,7 +172,7 @@ VERBS: dict[str, Verb] = {
         "measure.evaluation.check:run",
         "check a labelled table: label errors, conflicts, duplicates, odd rows",
         example="reviews.csv -o checked",
-        words="lint clean cleanlab label-errors quality duplicates",
+        words="lint cleanlab label-errors quality duplicates",
     ),
     "quantize": Verb(
         "deploy:Quantize",

@@ -112,7 +112,7 @@ def test_an_example_prints_a_result_and_leaves_no_files(script, tmp_path, monkey
 
 
 def test_an_example_is_short_and_says_how_to_run_it():
-    assert len(EXAMPLES) == 9
+    assert len(EXAMPLES) == 10
     for script in EXAMPLES:
         lines = script.read_text(encoding="utf-8").splitlines()
         assert 20 <= len(lines) <= 45 and f"    python examples/{script.name}" in lines

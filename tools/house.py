@@ -16,8 +16,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "bothways"
 DATA = {"pretrained", "sample"}  # folders without code
 BUDGET = {
-    "lines": 51_680,
-    "files": 312,
+    "lines": 52_558,
+    "files": 311,
     "doors": 11,
     "lines of the longest function": 58,
     "options": 148,

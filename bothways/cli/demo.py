@@ -18,18 +18,7 @@ from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import command_name, muted, print_lines
 from bothways.measure.evaluation import check
-from bothways.measure.report import Section, page
-from bothways.measure.report.demo_sections import (
-    WAYS,
-    DemoComparison,
-    Gaps,
-    NextSentences,
-    PlantedErrors,
-    Remarks,
-    SearchHits,
-    SenseMap,
-    WordSenses,
-)
+from bothways.measure.report import Section, demo_sections, page
 from bothways.measure.report.score_tables import ScoreSummary
 from bothways.measure.report.training_curves import TrainingCurves
 from bothways.pretrained import DEFAULT
@@ -135,13 +124,13 @@ def compare_senses(model: Predictor, messages: Rows, settings: Demo, results: Re
         senses = [sense for sense, sentences in sentences_by_sense.items() for _ in sentences]
         sentences = [sentence for own in sentences_by_sense.values() for sentence in own]
         vectors = np.stack([word_vector(model, sentence, word) for sentence in sentences])
-        words.append(WordSenses(word, sentences, senses, vectors))
+        words.append(demo_sections.WordSenses(word, sentences, senses, vectors))
         same, different = words[-1].mean_cosines
         names = " and ".join(sentences_by_sense)
         write(f"   {word!r} ({names}): {same:.2f} within a sense, {different:.2f} across")
         results.figures[f"senses of {word}"] = {"same": same, "different": different}
     write("")
-    results.sections.append(SenseMap(words))
+    results.sections.append(demo_sections.SenseMap(words))
 
 
 def word_vector(model: Predictor, sentence: str, word: str) -> np.ndarray:
@@ -172,7 +161,7 @@ def fill_gaps(model: Predictor, messages: Rows, settings: Demo, results: Results
     unread = [*zip(gaps, tops, strict=True)][given:]
     first, five = (float(np.mean([word in guesses[:top] for (_, word), guesses in unread])) for top in (1, 5))
     write("")
-    results.sections.append(Gaps(rows))
+    results.sections.append(demo_sections.Gaps(rows))
     results.failures.append(
         f"Gaps: of {len(unread)} words of messages that it has not read, {first:.0%} are its first guess, {five:.0%} "
         "among the first five. It is small, and has no knowledge of the world."
@@ -189,7 +178,7 @@ def follow(model: Predictor, messages: Rows, settings: Demo, results: Results) -
     for first, right, p, wrong, q in rows:
         write(f"   {first}\n      {p:4.0%}  {right}\n      {q:4.0%}  {wrong}")
     write("")
-    results.sections.append(NextSentences(rows))
+    results.sections.append(demo_sections.NextSentences(rows))
     right = sum(p > q for p, q in zip(of_right, of_wrong, strict=True))
     results.figures["next"] = {"right": right, "pairs": len(rows)}
 
@@ -211,11 +200,12 @@ def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -
         write(f"   {question['question']}")
         write("\n".join(f"      {'*' if right else ' '} {text}" for text, right in found))
     first, three = (
-        [sum(any(right for _, right in hit[by][:top]) for hit in hits) for by in WAYS] for top in (1, NUM_HITS)
+        [sum(any(right for _, right in hit[by][:top]) for hit in hits) for by in demo_sections.WAYS]
+        for top in (1, NUM_HITS)
     )
     of = f"of {len(hits)}"
     write(f"   right passage among the first {NUM_HITS}: {three[0]} {of} by meaning, {three[1]} by words (TF-IDF)\n")
-    results.sections.append(SearchHits(hits))
+    results.sections.append(demo_sections.SearchHits(hits))
     results.failures.append(
         f"Search: the very first passage is right for {first[0]} {of} questions ({first[1]} by words)."
     )
@@ -243,10 +233,7 @@ def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
                 device=settings.device,
             )
         )
-    rows = [
-        ("this model", result.mean, result.interval),
-        *((*one, None) for one in result.baselines.items()),
-    ]
+    rows = [("this model", result.mean, result.interval), *((*one, None) for one in result.baselines.items())]
     width = max(len(name) for name, *_ in rows)
     for name, score, interval in rows:
         bounds = f" (95 % interval {interval[0]:.1%} to {interval[1]:.1%})" if interval else ""
@@ -254,7 +241,7 @@ def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
         results.scores.append(ScoreSummary("Right", name, score, 0.0, 1, interval=interval, over="folds"))
     report = settings.out / "all" / "report.html"
     write(f"   of {len(test)} messages that none of them has read; mistakes and more: {report}\n")
-    results.sections.append(DemoComparison(rows))
+    results.sections.append(demo_sections.DemoComparison(rows))
     results.failures.append(
         "Words: where labels depend on a few words and names, TF-IDF is better. With the authors of novels it is "
         f"({AUTHORS}); `finetune` then names it, and saves it for you."
@@ -285,7 +272,7 @@ def find_errors(messages: Rows, settings: Demo, results: Results) -> None:
     found = sum(remark.where in wrong for remark in suspects)
     summary = f"{found} of the {planted} are among the first {len(suspects)} rows that `bothways check` suspects"
     write(f"   {summary}\n")
-    results.sections.append(PlantedErrors(shown, f"{summary}. The first five:"))
+    results.sections.append(demo_sections.PlantedErrors(shown, f"{summary}. The first five:"))
     results.figures["label errors"] = {"planted": planted, "found": found, "read": len(suspects)}
 
 
@@ -352,7 +339,11 @@ def write_page(settings: Demo, results: Results, seconds: float, commands: Seque
         "What a small BERT can do",
         "The demo of Bothways: one model of 17 MB, no download.",
         [score for score in results.scores if score.split not in TRIVIAL],
-        [*results.sections, Remarks("Where it fails", results.failures), Remarks("Go on", commands, is_code=True)],
+        [
+            *results.sections,
+            demo_sections.Remarks("Where it fails", results.failures),
+            demo_sections.Remarks("Go on", commands, is_code=True),
+        ],
         facts=facts,
         command=f"{command_name()} demo --out {quote(str(settings.out))}",
         origin="How this was made",

@@ -106,7 +106,7 @@ def test_words_become_settings(verb, words, expected):
     [
         ("info", "m --jsn", "unknown option --jsn; did you mean --json?"),
         ("info", "m --xyzzy=3", "unknown option --xyzzy; bothways info --help-all lists all"),
-        ("info", "a b", "unexpected argument 'b' (see bothways info --help)"),
+        ("cache", "a", "unexpected argument 'a' (see bothways cache --help)"),
         ("fill", "a --top x", "--top: 'x' is not a whole number (see bothways fill --help)"),
         ("pretrain", "-o o --heldout h a b", "corpus is empty; name at least one file"),  # all are of --heldout
         (CLASSIFY[0], f"{CLASSIFY[1]} --epochs many", "--epochs: 'many' is not a number (see "),

@@ -128,7 +128,8 @@ def test_the_overview_names_every_verb(capsys):
 
 def test_every_verb_has_a_function_and_prints_its_result():
     for name, verb in VERBS.items():
-        assert callable(verb.load()) and callable(getattr(output, name.split()[0])), name
+        assert callable(verb.load()), name
+        assert callable(getattr(output, name.split()[0], None)) or name == "check", name  # which prints itself
         assert len(verb.help) < 90 and verb.help[0].islower() and not verb.help.endswith("."), name
 
 

@@ -137,7 +137,7 @@ def test_a_damaged_installation_is_named_in_one_line(tmp_path, monkeypatch, caps
         (["embed", "-", "-o", "a.npy"], {"file": "-"}),
         (["embed", "--no-normalize", "a.txt", "-o", "a.npy"], {"file": "a.txt", "normalize": False}),
         (["embed", "other", "a.txt", "-o", "a.npy"], {"model": Path("other"), "file": "a.txt"}),
-        (["info"], {"path": Path("bothways-en")}),
+        (["info"], {"path": (Path("bothways-en"),)}),
         (["finetune classify", "--train", "a.csv", "-o", "b"], {"train": Path("a.csv")}),
     ],
 )

@@ -259,7 +259,7 @@ def test_a_stopped_pruning_goes_on(model, data, tmp_path, monkeypatch):
         prune.run(settings)
     resumed = prune.run(prune.replace(settings, resume=True))
     straight = prune.run(prune.replace(settings, out=tmp_path / "straight"))
-    weights = [(result.model_directory / "model.safetensors").read_bytes() for result in (resumed, straight)]
+    weights = [(result.model / "model.safetensors").read_bytes() for result in (resumed, straight)]
     assert weights[0] == weights[1] and [one.score for one in resumed.measured] == [
         one.score for one in straight.measured
     ]

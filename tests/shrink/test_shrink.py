@@ -34,7 +34,7 @@ def test_each_form_is_measured_and_the_fastest_within_the_loss_is_kept(settings,
         "1 of 3 layers",
     ]
     assert result.kept == 3 and "<- kept" in result.as_table()[4] and result.measured[0].drop.points == 0
-    kept = checkpoint.load(result.model_directory)
+    kept = checkpoint.load(result.model)
     assert is_int8(kept.model) and kept.model.config.num_hidden_layers == 2 and kept.metadata["verb"] == "shrink"
     assert bothways.load(result.directory).labels == ("a", "b")
     assert result.measured[1].size < 0.6 * result.measured[0].size
@@ -50,7 +50,7 @@ def test_int8_that_loses_too_much_is_trained(settings, monkeypatch):
     with_drops(monkeypatch, [0, 2.0, 5.0, 0.3], [1, 1.5, 1.4, 1.6])
     result = shrink(settings)
     assert result.measured[-1].name == "all layers, trained for int8" and result.kept == 3
-    assert is_int8(checkpoint.load(result.model_directory).model)
+    assert is_int8(checkpoint.load(result.model).model)
 
 
 def test_a_small_dev_is_named_beside_the_drop(settings, monkeypatch):

@@ -5,7 +5,7 @@ H hidden size, F features, C classes.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -17,7 +17,7 @@ import numpy as np
 from bothways.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.log import working
+from bothways.log import logger, working
 from bothways.measure import report
 from bothways.measure.linear.regressions import Kind, out_of_fold_scores, random_order
 from bothways.measure.metrics.classification import indicators
@@ -32,7 +32,8 @@ from bothways.tasks.training_task import label_issue
 from bothways.text.data.columns import Table
 from bothways.text.data.examples import read_table
 from bothways.text.data.labels import label_sets, numeric_labels
-from bothways.text.data.near_duplicates import find_conflicts, spelling_variants
+from bothways.text.data.near_duplicates import find_conflicts
+from bothways.text.data.quality import label_warnings
 from bothways.text.data.split_tables import FEW_NUMBERS, other_columns
 
 KINDS = ("label", "conflict", "duplicate", "empty", "odd")  # of remarks, as the page shows them
@@ -124,11 +125,13 @@ def run(settings: Check) -> CheckResult:
         notes += [note] if note else []
         if len(judged) < len(filled):
             notes.append(f"{len(judged):,} random rows of {len(filled):,} were embedded and judged")
-    notes += spellings(table)
+    if table.labels is not None:
+        notes += label_warnings({"table": table}, settings.multi_label)
     examined = 0 if table.labels is None else len(judged)
     result = CheckResult(settings.file, len(table), examined, remarks, notes, settings.encoding)
     if settings.out:
         result.write(settings.out)
+        logger.info(f"all remarks: {settings.out / 'check.html'}, and as a table in check.csv")
     return result
 
 
@@ -243,13 +246,6 @@ def nearest_cosines(vectors_NH: np.ndarray) -> np.ndarray:
         cosines[np.arange(len(block)), np.arange(start, start + len(block))] = -1.0
         parts.append(cosines.max(1))
     return np.concatenate(parts)
-
-
-def spellings(table: Table) -> list[str]:
-    """A note on labels that differ only in case or spaces."""
-    variants: Sequence[Mapping[str, int]] = spelling_variants(table.labels or ())
-    shown = "; ".join(", ".join(f"{name!r} ({count:,})" for name, count in one.items()) for one in variants)
-    return [f"labels that differ only in case or spaces: {shown}"] if variants else []
 
 
 def _issue(table: Table, row: int, label: str, suggested: str = "", source: str = SOURCE, **more: Any) -> Any:

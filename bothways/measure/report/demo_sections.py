@@ -141,7 +141,7 @@ class WordSenses:
 
 @dataclass(frozen=True)
 class SenseMap(Section):
-    """Maps of some words, with the sentences below."""
+    """Maps of some words; pointing at a dot shows its sentence."""
 
     words: Sequence[WordSenses]
     heading = "One word, several senses"
@@ -152,13 +152,7 @@ class SenseMap(Section):
             "Each dot is the same word in another sentence: its vector in the last layer, in the two directions that "
             "differ most. A cosine of 1 means the same vector. A model with one vector for each word has 1 everywhere.",
         )
-        return join(
-            (
-                note,
-                element("div.pictures", *map(_draw, self.words)),
-                element("details", element("summary", "The sentences"), _table(self.words)),
-            )
-        )
+        return join((note, element("div.pictures", *map(_draw, self.words))))
 
 
 def _draw(word: WordSenses) -> Html:
@@ -175,12 +169,3 @@ def _draw(word: WordSenses) -> Html:
     caption = f"{word.word}: mean cosine {same:.2f} within a sense, {different:.2f} across senses"
     description = f"{len(word.senses)} sentences with the word {word.word}, by sense: {', '.join(names)}."
     return figure(plot(f"Senses of {word.word}", description, x, y, *shapes, size=(WIDTH, HEIGHT)), caption)
-
-
-def _table(words: Sequence[WordSenses]) -> Html:
-    rows = [
-        [word.word, sense, sentence]
-        for word in words
-        for sense, sentence in zip(word.senses, word.sentences, strict=True)
-    ]
-    return table("The sentences.", ["Word", "Sense", "Sentence"], rows, words=3)
