@@ -1,6 +1,8 @@
-"""From labels to a model in use: train, look for label errors, choose what to label next, export, reload, compare.
+"""From labels to a model in use: train, look for label errors, choose what to label next, compare, export, reload.
 
-python examples/labels_to_model.py
+One label is wrong on purpose.
+
+    python examples/labels_to_model.py
 """
 
 import json
@@ -8,20 +10,19 @@ from importlib.resources import files
 from tempfile import TemporaryDirectory
 
 import bothways
-from bothways.settings import Export
-from bothways.verbs import VERBS
 
-rows = [json.loads(line) for line in files("bothways").joinpath("sample/support.jsonl").open(encoding="utf-8")]
-labelled, unlabelled = rows[::6], [row["text"] for row in rows[1::6]]
-labelled[3] = {**labelled[3], "label": "praise"}  # a wrong label, to be found
+lines = files("bothways").joinpath("sample/support.jsonl").read_text(encoding="utf-8").splitlines()
+rows = [json.loads(line) for line in lines]
+labelled, test, unlabelled = rows[::6], rows[2::6], [row["text"] for row in rows[1::6]]
+mended = list(labelled)
+labelled[3] = {**labelled[3], "label": "praise"}
 
 with TemporaryDirectory() as folder:
-    run = bothways.finetune(labelled, out=f"{folder}/first")
-    print(run.label_errors.loc[:4, ["row", "text", "label", "suggested", "label_probability"]])
+    run = bothways.finetune(labelled, test=test, out=f"{folder}/first")
+    print(run.label_errors[["row", "label", "suggested", "label_probability"]].head())
     print("to label next:", [unlabelled[row] for row in run.model.label_next(unlabelled, 3)])
-    labelled[3] = rows[18]
-    better = bothways.finetune(labelled, out=f"{folder}/second")
+    better = bothways.finetune(mended, test=test, out=f"{folder}/second")
     print(run.compare(better))
-    VERBS["export"].load()(Export(model=better.model_directory, out=f"{folder}/onnx"))
-    reloaded = bothways.open_run(f"{folder}/second")
-    print(reloaded.model.classify("The postman says nobody was home.").label)
+    better.model.save(f"{folder}/exported")  # transformers loads it, too; `bothways export` writes ONNX
+    texts = ["The postman says nobody was home.", "I was charged twice."]
+    print([one.label for one in bothways.load(f"{folder}/exported").classify(texts)])

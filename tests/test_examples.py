@@ -26,7 +26,7 @@ def check_labels_to_model(output):
     assert first[1] == "3" and "praise" in output  # the wrong label comes first
     assert re.search(r"^to label next: \['.+'\]$", output, re.MULTILINE)
     assert re.search(r"^accuracy +0\.\d+ +0\.\d+  difference [+-]0\.\d+ \(95 % interval", output, re.MULTILINE)
-    assert output.endswith("delivery\n")
+    assert output.endswith("['delivery', 'billing']\n")
 
 
 def check_tag_entities(output):

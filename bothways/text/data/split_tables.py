@@ -147,7 +147,7 @@ def other_columns(
                 rows |= {location: row for location, row in located if location in wanted}
     names = dict.fromkeys(name for row in rows.values() for name in row)
     other = {name: [rows.get(one, {}).get(name) for one in where] for name in names if name not in columns}
-    shown = [[*map(_comparable, values)] for values in columns.values()]
+    shown = [[*map(_comparable, values)] for name, values in columns.items() if name not in ("row", "line")]
     return {name: values for name, values in other.items() if [*map(_comparable, values)] not in shown}
 
 
