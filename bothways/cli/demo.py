@@ -77,7 +77,7 @@ def run(settings: Demo) -> dict[str, Any]:
     run.close()
     page_file = settings.out / "demo.html"
     write(f"\nDone in {seconds:.0f} s. The results as a page: {page_file}. Go on with:")
-    write("\n".join(f"   {line}" for line in [*commands, "", "or in Python:", "", *python]))
+    write("\n".join(f"   {line}".rstrip() for line in [*commands, "", "or in Python:", "", *python]))
     return figures
 
 
