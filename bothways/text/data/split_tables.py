@@ -9,7 +9,7 @@ from bothways.errors import InputError, flag
 from bothways.settings.finetune import Classify, FineTune, Regress
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.columns import LabelCheck, Table
-from bothways.text.data.datasets import has_named_columns, is_text_file, read_rows
+from bothways.text.data.datasets import is_text_file, read_rows
 from bothways.text.data.examples import read_table
 from bothways.text.data.glue import detect_format
 from bothways.text.data.labels import check_not_blank, label_sets, parse_label_set, parse_number
@@ -141,7 +141,7 @@ def other_columns(
     without named columns, and for tables that can no longer be read."""
     wanted, rows = {*where}, dict[str, Mapping[str, Any]]()
     for source in sources:
-        if isinstance(source, MemoryTable) or (has_named_columns(source) and not detect_format(source, encoding)):
+        if isinstance(source, MemoryTable) or not (is_text_file(source) or detect_format(source, encoding)):
             with suppress(InputError):
                 located = read_rows(source, on_row_error=lambda error: None, encoding=encoding)
                 rows |= {location: row for location, row in located if location in wanted}

@@ -1,5 +1,6 @@
 """`check` names wrong labels, conflicts, duplicates, empty and odd rows of a table, without training."""
 
+import csv
 import json
 import random
 
@@ -54,7 +55,11 @@ def test_each_kind_of_remark_names_its_row(messages, tmp_path):
         {"message": "The lid is broken, it w\ufffds like that.", "kind": "Praise"},
     ]
     rows = [{**row, "customer": f"{number:03}"} for number, row in enumerate(rows)]
-    result = checked(rows, label_column="kind", out=tmp_path / "checked")
+    with (tmp_path / "rows.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    result = checked(tmp_path / "rows.csv", label_column="kind", out=tmp_path / "checked")
     assert [*of_kind(result, "duplicate").row] == [120, 121]
     assert {*of_kind(result, "conflict").row} == {4, 121}
     assert [*of_kind(result, "empty").row] == [122]
@@ -64,7 +69,7 @@ def test_each_kind_of_remark_names_its_row(messages, tmp_path):
     page = (tmp_path / "checked" / "check.html").read_text(encoding="utf-8")
     assert "Texts with several labels" in page and "damaged characters" in page
     written = (tmp_path / "checked" / "check.csv").read_text(encoding="utf-8-sig").splitlines()
-    assert len(written) == 1 + len(result.remarks) and written[0].startswith("kind,file,row,text,label,suggested")
+    assert len(written) == 1 + len(result.remarks) and written[0].startswith("kind,file,row,line,text,label,suggested")
 
 
 def test_a_text_far_from_all_others_is_odd():
