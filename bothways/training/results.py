@@ -36,6 +36,11 @@ class RunResult(ABC):
 
     @property
     @abstractmethod
+    def reported(self) -> dict[str, float]:
+        """The scores that the run reports, by name."""
+
+    @property
+    @abstractmethod
     def metrics(self) -> Any:
         """The scores as a table."""
 

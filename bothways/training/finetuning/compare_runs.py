@@ -26,13 +26,13 @@ def compare_runs(first: "FineTuneResult", second: RunResult) -> RunComparison:
     else the scores that each run reports."""
     runs, theirs = (str(first.directory), str(second.directory)), getattr(second, "metric", None)
     if getattr(second, "task", None) != first.task or theirs != first.metric:
-        scores = side_by_side(_reported(first), _reported(second), comparable=False)
+        scores = side_by_side(first.reported, second.reported, comparable=False)
         return RunComparison(runs, scores, "the tasks or metrics differ: no differences")
     by_row, other = predicted(first), predicted(second)
     common = [row for row in by_row if row in other]
     if not common:
         reason = "the runs predict other rows" if by_row and other else f"no pairs of rows for {first.task}"
-        scores = side_by_side(_reported(first), _reported(second), comparable=False)
+        scores = side_by_side(first.reported, second.reported, comparable=False)
         return RunComparison(runs, scores, f"{reason}: no differences")
     left, right = (score(first, common, [rows[row] for row in common]) for rows in (by_row, other))
     scores = side_by_side(numbers_of(left.by_name), numbers_of(right.by_name), comparable=True)
@@ -44,10 +44,6 @@ def compare_runs(first: "FineTuneResult", second: RunResult) -> RunComparison:
     is_same = len(common) == len(by_row) == len(other)
     note = f"on the same {format_count(len(common), 'row')}" + ("" if is_same else f"; left out: {left_out}")
     return RunComparison(runs, scores, note)
-
-
-def _reported(run: Any) -> dict[str, float]:
-    return {run.metric: run.mean} if hasattr(run, "metric") else numbers_of(run.figures)
 
 
 def predicted(run: RunResult) -> Predicted:

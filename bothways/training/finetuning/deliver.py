@@ -95,6 +95,10 @@ class FineTuneResult(results.RunResult):
         return self._table(results.LABEL_ERRORS, "labels of texts, words and numbers")
 
     @property
+    def reported(self) -> dict[str, float]:
+        return {self.metric: self.mean}
+
+    @property
     def metrics(self) -> Any:
         """The scores as a table: model, split, metric, value, and low and high, the ends of the 95 % interval."""
         stored = read_metadata(self.directory / METADATA_FILE)

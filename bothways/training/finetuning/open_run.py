@@ -23,4 +23,4 @@ def open_run(directory: AnyPath) -> RunResult:
         return result_of(path, metadata["result"], task)
     if "heldout" in metadata:
         return PretrainingResult(path, path / "model", metadata["heldout"], metadata.get("cost", {}))
-    raise InputError(f"{path}: the run is not done; continue it with resume, or name another")
+    raise InputError(f"{path}: a run of {verb} that is not done, or has no scores; name one of finetune or pretrain")

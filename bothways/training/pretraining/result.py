@@ -36,19 +36,22 @@ class PretrainingResult(RunResult):
     cost: Mapping[str, Any]
 
     @property
+    def reported(self) -> dict[str, float]:
+        return numbers_of(self.figures)
+
+    @property
     def metrics(self) -> Any:
         """The held-out metrics, as a table with the columns metric and value."""
-        figures = numbers_of(self.figures)
-        return as_table({"metric": [*figures], "value": [*figures.values()]})
+        return as_table({"metric": [*self.reported], "value": [*self.reported.values()]})
 
     def compare(self, other: RunResult) -> RunComparison:
         """This run beside another. Perplexities have a difference only if both are of the same text."""
-        runs, figures = (str(self.directory), str(other.directory)), numbers_of(self.figures)
-        theirs = other.figures if isinstance(other, PretrainingResult) else {}
+        runs = str(self.directory), str(other.directory)
         facts = [read_metadata(run.directory / METADATA_FILE).get("data", {}).get("heldout") for run in (self, other)]
         is_same = facts[0] is not None and facts[0] == facts[1]
-        note = "both are measured on the same held-out text" if is_same else "the held-out texts differ: no differences"
-        return RunComparison(runs, side_by_side(figures, numbers_of(theirs), comparable=is_same), note)
+        differ = "held-out texts" if isinstance(other, PretrainingResult) else "tasks"
+        note = "both are measured on the same held-out text" if is_same else f"the {differ} differ: no differences"
+        return RunComparison(runs, side_by_side(self.reported, other.reported, comparable=is_same), note)
 
     def plot(self, file: str | Path | None = None) -> Picture:
         """Loss, held-out metrics and learning rate over steps as a picture, which is also written to `file` (.svg)."""
