@@ -1,6 +1,7 @@
 """A run as an object: its tables have the rows and columns of the user's table, and runs are compared row by row."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pandas
@@ -100,6 +101,16 @@ def test_runs_are_compared_on_the_rows_that_both_predict(run, finetuned, start, 
     main(["info", str(run.result.directory), str(other.directory), "--json"])
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(comparison.to_json()))
     assert [*comparison.table.metric] == [score["metric"] for score in comparison.scores]
+
+
+def test_a_difference_lies_within_its_interval(run, tmp_path):
+    shutil.copytree(run.result.directory, tmp_path / "wrong")
+    table = run.result.predictions
+    table.predicted = ["d" if label == "c" else "c" for label in table.gold]
+    table.to_csv(tmp_path / "wrong" / "predictions.csv", index=False)
+    accuracy = run.result.compare(bothways.open_run(tmp_path / "wrong")).scores[0]
+    assert accuracy["second"] == 0 and accuracy["difference"] == -accuracy["first"]
+    assert accuracy["low"] <= accuracy["difference"] <= accuracy["high"] < 0
 
 
 def test_other_rows_and_other_tasks_have_no_differences(run, finetuned, start, columns, table):
