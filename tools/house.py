@@ -16,7 +16,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "bothways"
 DATA = {"pretrained", "sample"}  # folders without code
 BUDGET = {
-    "lines": 52_566,
+    "lines": 52_569,
     "files": 311,
     "doors": 11,
     "lines of the longest function": 58,

@@ -40,6 +40,7 @@ KINDS = ("label", "conflict", "duplicate", "empty", "odd")  # of remarks, as the
 HEADINGS = {"conflict": "Texts with several labels", "duplicate": "Duplicates", "empty": "Empty", "odd": "Odd rows"}
 SOURCE = "frozen vectors of the other folds"
 ODD_DEVIATIONS = 4.0  # robust standard deviations below the median of the cosine to the nearest other text
+MIN_JUDGED = 10  # rows from which labels are judged
 BLOCK = 1000  # rows whose cosines are computed at once
 SHOWN = 5  # remarks of a kind that the command line prints
 
@@ -162,6 +163,8 @@ def check_labels(table: Table, x_NF: np.ndarray, multi_label: bool) -> tuple[lis
     labels = table.labels
     if labels is None:
         return [], "no column with labels, so none is judged"
+    if len(table) < MIN_JUDGED:
+        return [], f"{len(table)} rows are too few to judge labels: that takes {MIN_JUDGED}"
     numbers = None if multi_label else _numbers(table)
     if numbers is not None:
         deviation = numbers.std() or 1.0

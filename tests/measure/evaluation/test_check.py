@@ -93,6 +93,11 @@ def test_numbers_and_sets_of_labels_are_judged(messages):
     assert (errors.row[0], errors.suggested[0]) == (9, "x")
 
 
+def test_labels_of_a_few_rows_are_not_judged(messages):
+    result = checked(messages[:9], label_column="kind")
+    assert not len(result.label_errors) and any("9 rows are too few" in note for note in result.notes)
+
+
 def test_a_table_without_labels_is_checked_for_the_rest(messages, tmp_path, capsys):
     file = tmp_path / "texts.txt"
     file.write_text("\n".join([*(row["message"] for row in messages[:9]), messages[2]["message"]]), encoding="utf-8")

@@ -316,7 +316,7 @@ def test_a_killed_run_resumes_to_the_same_numbers(settings, undisturbed, rows, m
         result = run_task(resumable(settings, resume=True))
     assert without_seconds(result.directory) == without_seconds(undisturbed.directory)
     assert result.scores == undisturbed.scores
-    for name, value in checkpoint.load(undisturbed.model).model.state_dict().items():
+    for name, value in checkpoint.load(undisturbed.model_directory).model.state_dict().items():
         assert torch.equal(value, checkpoint.load(result.model_directory).model.state_dict()[name]), name
     assert any("resuming from" in line for line in messages) == (rows != 2)
     assert sorted(path.name for path in result.directory.iterdir()) == sorted(
