@@ -7,6 +7,7 @@ One label is wrong on purpose.
 
 import json
 from importlib.resources import files
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import bothways
@@ -19,7 +20,8 @@ labelled[3] = {**labelled[3], "label": "praise"}
 
 with TemporaryDirectory() as folder:
     run = bothways.finetune(labelled, test=test, out=f"{folder}/first")
-    print(run.label_errors[["row", "label", "suggested", "label_probability"]].head())
+    run.label_errors.to_csv(f"{folder}/errors.csv", index=False)  # with pandas, a DataFrame
+    print(*Path(folder, "errors.csv").read_text(encoding="utf-8-sig").splitlines()[:4], sep="\n")
     print("to label next:", [unlabelled[row] for row in run.model.label_next(unlabelled, 3)])
     better = bothways.finetune(mended, test=test, out=f"{folder}/second")
     print(run.compare(better))

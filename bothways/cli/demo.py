@@ -142,23 +142,23 @@ def word_vector(model: Predictor, sentence: str, word: str) -> np.ndarray:
 
 
 def fill_gaps(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
-    """Fill given sentences, and a word of each of some messages, which the model has not read."""
+    """Fill some sentences, and a word of each of some messages, which the model has not read."""
     write("2. Fill gaps")
     rng, gaps = generator(settings.seed, Purpose.MASK), [(text, "") for text in read_texts()["gaps"]]
-    given = len(gaps)
+    num_fixed = len(gaps)
     for index in rng.permutation(len(messages)).tolist():
         words = messages[index]["text"].split()
         places = [place for place, word in enumerate(words[1:-1], 1) if word.isalpha() and word.islower()]
-        if places and len(gaps) < given + NUM_GAPS:
+        if places and len(gaps) < num_fixed + NUM_GAPS:
             place = places[int(rng.integers(len(places)))]
             gaps.append((" ".join([*words[:place], "[MASK]", *words[place + 1 :]]), words[place]))
     tops = [[guess.token for guess in fills[0]] for fills in model.fill([text for text, _ in gaps], top=5)]
     rows = []
-    for (text, word), guesses in [*zip(gaps, tops, strict=True)][: given + NUM_SHOWN]:
+    for (text, word), guesses in [*zip(gaps, tops, strict=True)][: num_fixed + NUM_SHOWN]:
         note = f"written: {word}" if word else ""
         write(f"   {text}\n         {', '.join(guesses)}{f' ({note})' if note else ''}")
         rows.append((text, ", ".join(guesses), note))
-    unread = [*zip(gaps, tops, strict=True)][given:]
+    unread = [*zip(gaps, tops, strict=True)][num_fixed:]
     first, five = (float(np.mean([word in guesses[:top] for (_, word), guesses in unread])) for top in (1, 5))
     write("")
     results.sections.append(demo_sections.Gaps(rows))
