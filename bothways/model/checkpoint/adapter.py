@@ -23,7 +23,7 @@ from bothways.model.checkpoint.formats.adapter import (
     TASK_TYPES,
     AdapterFiles,
 )
-from bothways.model.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, TABLE_COPIES
+from bothways.model.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, TABLE, TABLE_COPIES
 from bothways.model.checkpoint.weights import Array, shorten, write_floats
 from bothways.model.config import NO_POOLER, NUM_OUTPUTS, EncoderConfig
 from bothways.model.families import FAMILIES, FamilySpec
@@ -31,9 +31,6 @@ from bothways.model.families.spec import CLASS_SUFFIXES
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.parameters import all_finite, no_init, share
-
-TABLE = "encoder.embeddings.words.weight"
-
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ Loading checks every parameter; a save that fails leaves the old checkpoint inta
 """
 
 import os
-from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -17,10 +16,9 @@ from bothways.model.checkpoint.description import CONFIG, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory, read_unchanged
 from bothways.model.checkpoint.formats import format_of
 from bothways.model.checkpoint.formats.format import Format
-from bothways.model.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, DERIVED, POOLER, TABLE_COPIES, write_files
+from bothways.model.checkpoint.formats.hugging_face import write_files
 from bothways.model.checkpoint.model_files import ModelFiles
-from bothways.model.checkpoint.weights import INT8_WEIGHTS, WEIGHTS, Array, not_finite_error, num_bytes, shorten
-from bothways.model.config import NO_POOLER, POOLED_HEADS
+from bothways.model.checkpoint.weights import INT8_WEIGHTS, Array, num_bytes
 from bothways.model.heads import ClassificationHead
 from bothways.model.int8 import load_int8_state_dict
 from bothways.model.model import Model
@@ -69,27 +67,28 @@ def build_model(files: ModelFiles, dtype: torch.dtype) -> Model:
     """The modules for the arrays of a directory, filled. InputError names missing, misshapen or untied parameters."""
     if files.naming == "int8":
         return _int8_model(files)
-    model, hf_config, tensors = _build(files, dtype), files.hf_config, files.arrays
-    _fill(model, files)
-    file, outputs = files.directory.path / CONFIG, model.num_outputs.get("classes", 1)
-    if hf_config.get("problem_type") == "regression" and outputs > 1:
+    model = _build(files, dtype)
+    state = model.state_dict()
+
+    def write(parameter: str, start: int, value: Array) -> bool:
+        rows = state[parameter][start : start + len(value)]
+        rows.copy_(torch.from_numpy(value))
+        return all_finite(rows)
+
+    files.read_parameters({name: value.shape for name, value in state.items()}, write)
+    outputs = model.num_outputs.get("classes", 1)
+    if files.hf_config.get("problem_type") == "regression" and outputs > 1:
+        file = files.directory.path / CONFIG
         raise InputError(f"{file}: regression with {outputs} outputs is not supported; use a model with one")
-    copies = [name for name in tensors if name.endswith(TABLE_COPIES)]  # compared with the table by now
-    if hf_config.get("tie_word_embeddings") is False and "masked_words" in model.num_outputs and not copies:
-        raise InputError(f"{file}: untied output embeddings (tie_word_embeddings) are not supported")
     return model
 
 
 def _build(files: ModelFiles, dtype: torch.dtype) -> Model:
     """An uninitialized model, with the heads whose parameters are in the file."""
-    family, config, tensors, heads = files.family, files.config, files.arrays, files.outputs
-    names = family.hf_names(POOLER, heads)
-    pooler = any(name in tensors or name.removeprefix(family.prefix) in tensors for name in names)
-    if not pooler and not heads.keys().isdisjoint(POOLED_HEADS) and config.pooler_act not in NO_POOLER:
-        raise InputError(f"{files.directory.path}: a head on text vectors, but its pooler is missing")
+    pooler = files.has_pooler
     try:
-        with no_init(dtype, max_elements=num_bytes(tensors)):
-            model = Model(config, heads, pooler=pooler)
+        with no_init(dtype, max_elements=num_bytes(files.arrays)):
+            model = Model(files.config, files.outputs, pooler=pooler)
     except InputError as error:
         file = files.directory.path / CONFIG
         raise InputError(f"{file}: {error}; use the config.json that belongs to the weights") from None
@@ -107,65 +106,6 @@ def _int8_model(files: ModelFiles) -> Model:
     except InputError as error:
         file = files.directory.path / INT8_WEIGHTS
         raise InputError(f"{file}: does not fit config.json ({error}); quantize the model again") from None
-
-
-def _fill(model: Model, files: ModelFiles) -> None:
-    """Copy every parameter from the file into the model. InputError lists those that are missing or misshapen."""
-    family, tensors = files.family, files.arrays
-    missing, misshapen, broken, used = [], [], [], set[str]()
-    prefixed = any(name.startswith(family.prefix) for name in tensors)  # a bare encoder has no prefix
-    for parameter, target in model.state_dict().items():
-        names = family.hf_names(parameter, model.num_outputs)
-        names = tuple(name if prefixed else name.removeprefix(family.prefix) for name in names)
-        if parameter == BIAS and names[0] not in tensors:
-            names = (names[0].removesuffix("bias") + BIAS_COPY,)
-        used.update(names)
-        if absent := [name for name in names if name not in tensors]:
-            missing += absent
-            continue
-        for name, rows in zip(names, target.chunk(len(names)), strict=True):
-            value = torch.from_numpy(tensors[name])
-            if misfit := _misfit(value, rows):
-                misshapen.append(f"{name} is {misfit}")
-                continue
-            rows.copy_(value)
-            if not all_finite(rows):
-                broken.append(name)
-    file = files.directory.path / WEIGHTS
-    if missing:
-        raise InputError(f"{file}: missing parameters: {shorten(missing)}; download the checkpoint again")
-    if misshapen:
-        raise InputError(
-            f"{file}: wrong shape or type: {shorten(misshapen)}; use the config.json that belongs to the weights"
-        )
-    if broken:
-        raise not_finite_error(file, broken)
-    unused = [name for name in tensors if name not in used]
-    if ignored := [name for name in unused if not name.endswith(DERIVED)]:
-        files.directory.warn(f"{file}: ignored, since no part of the model uses them: {shorten(ignored)}")
-    if "masked_words" in model.num_outputs:
-        _refuse_untied(model, unused, tensors, file)
-
-
-def _misfit(value: torch.Tensor, rows: torch.Tensor) -> str:
-    """The shape or type of a stored tensor that does not fit its rows in the model; "" if it fits."""
-    if value.shape != rows.shape:
-        return f"{list(value.shape)}, config.json requires {list(rows.shape)}"
-    return "" if value.is_floating_point() else f"{value.dtype}, not floating point"
-
-
-def _refuse_untied(model: Model, unused: list[str], tensors: Mapping[str, Array], file: Path) -> None:
-    """InputError if the file has output embeddings or a bias that differ from the tied ones."""
-    parameters = model.state_dict()
-    for tied, tied_name, copies in (
-        (parameters["encoder.embeddings.words.weight"], "token table", TABLE_COPIES),
-        (parameters[BIAS], "vocabulary bias", BIAS_COPY),
-    ):
-        for name in (name for name in unused if name.endswith(copies)):
-            if not torch.equal(torch.from_numpy(tensors[name]).to(tied.dtype), tied):
-                raise InputError(
-                    f"{file}: {name} differs from the {tied_name}; untied output embeddings are not supported"
-                )
 
 
 # --- save -------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 """Read the files of a model directory: config, description and named arrays. No torch."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bothways.errors import InputError, format_count
 from bothways.log import escape_line
@@ -13,10 +15,18 @@ from bothways.model.checkpoint.description import CONFIG, MULTI_LABEL, Descripti
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import FORMATS
 from bothways.model.checkpoint.formats.format import Format, Naming, ReadPlan, StoredModel
-from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE
+from bothways.model.checkpoint.formats.hugging_face import (
+    BIAS,
+    BIAS_COPY,
+    DERIVED,
+    HUGGING_FACE,
+    POOLER,
+    TABLE,
+    TABLE_COPIES,
+)
 from bothways.model.checkpoint.sentence_transformers import check_settings, lowers_texts, normalizes, read_pooling
-from bothways.model.checkpoint.weights import Array, shorten
-from bothways.model.config import NO_POOLER, NUM_OUTPUTS, EncoderConfig
+from bothways.model.checkpoint.weights import WEIGHTS, Array, not_finite_error, shorten
+from bothways.model.config import NO_POOLER, NUM_OUTPUTS, POOLED_HEADS, EncoderConfig
 from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
 from bothways.text.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 from bothways.text.tokenizer.tokenizer import Tokenizer
@@ -79,6 +89,76 @@ class ModelFiles:
         biases = {name: f"heads.{name}.output.bias" for name in sorted(heads)}
         sizes = {name: len(self.arrays[bias]) for name, bias in biases.items() if bias in self.arrays}
         return {name: NUM_OUTPUTS.get(name, sizes.get(name, 0)) for name in biases}
+
+    @property
+    def has_pooler(self) -> bool:
+        """Whether the weights of a pooler are in the files. InputError if a head needs one."""
+        family, heads = self.family, self.outputs
+        names = family.hf_names(POOLER, heads)
+        found = any(name in self.arrays or name.removeprefix(family.prefix) in self.arrays for name in names)
+        if not found and not heads.keys().isdisjoint(POOLED_HEADS) and self.config.pooler_act not in NO_POOLER:
+            raise InputError(f"{self.directory.path}: a head on text vectors, but its pooler is missing")
+        return found
+
+    def read_parameters(
+        self, shapes: Mapping[str, Sequence[int]], write: Callable[[str, int, Array], bool], *, skip: Sequence[str] = ()
+    ) -> None:
+        """Call write(parameter, its first row, array) for every parameter, in parts if several arrays are stacked.
+
+        shapes: of the parameters, by our names. write: returns whether the numbers are finite. skip: parameters that
+        are only checked. InputError lists arrays that are missing, misshapen, not finite or untied.
+        """
+        family, tensors = self.family, self.arrays
+        missing, misshapen, broken, used = [], [], [], set[str]()
+        prefixed = any(name.startswith(family.prefix) for name in tensors)  # a bare encoder has no prefix
+        for parameter, shape in shapes.items():
+            names = family.hf_names(parameter, self.outputs)
+            names = tuple(name if prefixed else name.removeprefix(family.prefix) for name in names)
+            if parameter == BIAS and names[0] not in tensors:
+                names = (names[0].removesuffix("bias") + BIAS_COPY,)
+            used.update(names)
+            if absent := [name for name in names if name not in tensors]:
+                missing += absent
+                continue
+            for index, name in enumerate(names if parameter not in skip else ()):
+                value, expected = tensors[name], [shape[0] // len(names), *shape[1:]]
+                if [*value.shape] != expected:
+                    misshapen.append(f"{name} is {[*value.shape]}, config.json requires {expected}")
+                elif value.dtype.kind != "f":
+                    misshapen.append(f"{name} is {value.dtype}, not floating point")
+                elif not write(parameter, index * expected[0], value):
+                    broken.append(name)
+        file = self.directory.path / WEIGHTS
+        if missing:
+            raise InputError(f"{file}: missing parameters: {shorten(missing)}; download the checkpoint again")
+        if misshapen:
+            raise InputError(
+                f"{file}: wrong shape or type: {shorten(misshapen)}; use the config.json that belongs to the weights"
+            )
+        if broken:
+            raise not_finite_error(file, broken)
+        unused = [name for name in tensors if name not in used]
+        if ignored := [name for name in unused if not name.endswith(DERIVED)]:
+            self.directory.warn(f"{file}: ignored, since no part of the model uses them: {shorten(ignored)}")
+        if "masked_words" in self.outputs:
+            self._refuse_untied([name for name in unused if name.endswith((*TABLE_COPIES, BIAS_COPY))], used)
+
+    def _refuse_untied(self, copies: Sequence[str], used: Set[str]) -> None:
+        """InputError if the file has output embeddings or a bias that differ from the tied ones."""
+        file = self.directory.path / WEIGHTS
+        for name in copies:
+            is_table = name.endswith(TABLE_COPIES)
+            tied = self.family.hf_names(TABLE if is_table else BIAS, self.outputs)[0]
+            tied = tied if tied in used else tied.removeprefix(self.family.prefix)
+            if tied in self.arrays and not np.array_equal(self.arrays[name], self.arrays[tied]):
+                tied_name = "token table" if is_table else "vocabulary bias"
+                raise InputError(
+                    f"{file}: {name} differs from the {tied_name}; untied output embeddings are not supported"
+                )
+        has_table_copy = any(name.endswith(TABLE_COPIES) for name in copies)
+        if self.hf_config.get("tie_word_embeddings") is False and not has_table_copy:
+            file = self.directory.path / CONFIG
+            raise InputError(f"{file}: untied output embeddings (tie_word_embeddings) are not supported")
 
     @cached_property
     def description(self) -> Description:

@@ -61,6 +61,17 @@ class TensorFiles(Mapping[str, Array]):
         array = widen(array) if dtype == BF16 else array
         return array / array.dtype.type(self.divisors[name]) if name in self.divisors else array
 
+    def mapped(self, name: str) -> Array:
+        """The numbers of a tensor as the file has them (bfloat16 as uint16), read where they are used."""
+        file, _, dtype, shape, start = self.locations[name]
+        return np.memmap(file, DTYPES[dtype], "r", start, shape) if math.prod(shape) else self[name]
+
+    def rows(self, name: str, rows_n: Array) -> Array:
+        """Rows of a tensor; only these are read."""
+        rows = self.mapped(name)[rows_n]
+        rows = widen(rows) if self.locations[name].dtype == BF16 else rows
+        return rows / rows.dtype.type(self.divisors[name]) if name in self.divisors else rows
+
     def __contains__(self, name: object) -> bool:
         return name in self.locations
 

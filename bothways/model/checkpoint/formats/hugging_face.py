@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
 
-POOLER = "pooler.dense.weight"
+POOLER, TABLE = "pooler.dense.weight", "encoder.embeddings.words.weight"
 BIAS, BIAS_COPY = "heads.masked_words.bias", "decoder.bias"
 TABLE_COPIES = ("decoder.weight", "vocab_projector.weight", "lm_head.weight")
 # In files, but no parameters of ours: buffers, and copies of the token table and the vocabulary bias.

@@ -11,6 +11,7 @@ Letters: R rows, C columns, N numbers of a matrix, G groups.
 """
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from bothways.io import get_object
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import Format, StoredModel, split_config
-from bothways.model.checkpoint.weights import Array, open_safetensors
+from bothways.model.checkpoint.weights import Array, TensorFiles, open_safetensors
 
 PACKED_WEIGHTS = "packed.safetensors"
 GROUP = 32  # numbers that share a scale
@@ -42,20 +43,31 @@ class PackedFormat(Format):
 
 
 class PackedTensors(Mapping[str, Array]):
-    """The tensors of a packed file, unpacked to float32 on access and not cached. bits: of each matrix, by name."""
+    """The tensors of a packed file, unpacked to float32 on access and not cached. bits: of each matrix, by name.
+    digest: the SHA-256 of the file."""
 
-    def __init__(self, stored: Mapping[str, Array], bits: Mapping[str, int]) -> None:
-        self.stored, self.bits = stored, bits
+    def __init__(self, stored: TensorFiles, bits: Mapping[str, int], digest: str) -> None:
+        self.stored, self.bits, self.digest = stored, bits, digest
         self.names = [*bits, *(name for name in stored if not name.endswith((CODES, SCALES)))]
 
     @property
     def num_elements(self) -> int:
-        return sum(value.size * (2 if name.endswith(CODES) else 1) for name, value in self.stored.items())
+        sizes = {name: math.prod(location.shape) for name, location in self.stored.locations.items()}
+        return sum(size * (2 if name.endswith(CODES) else 1) for name, size in sizes.items())
 
     def __getitem__(self, name: str) -> Array:
         if name not in self.bits:
             return self.stored[name].astype(np.float32)
         return unpack_matrix(self.stored[name + CODES], self.stored[name + SCALES], self.bits[name])
+
+    def rows(self, name: str, rows_n: Array) -> Array:
+        """Rows of a tensor, float32 [n, C]. Of a matrix, only these are unpacked."""
+        if name not in self.bits:
+            return self[name][rows_n]
+        codes_N, scales_RG = self.stored.mapped(name + CODES), self.stored.mapped(name + SCALES)
+        num_rows, low = len(scales_RG), scales_RG.size * GROUP // 2
+        planes = [part.reshape(num_rows, -1)[rows_n] for part in (codes_N[:low], codes_N[low:]) if len(part)]
+        return unpack_matrix(np.concatenate([*map(np.ravel, planes)]), scales_RG[rows_n], self.bits[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
@@ -72,13 +84,15 @@ def read_packed(directory: Path, quantization: Mapping[str, Any]) -> PackedTenso
     file, config = directory / PACKED_WEIGHTS, directory / CONFIG
     if not file.exists():
         raise MissingFile(f"{file}: not found, though config.json declares packed weights; {AGAIN}")
-    if hashlib.sha256(file.read_bytes()).hexdigest() != quantization.get("sha256"):
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    if digest != quantization.get("sha256"):
         raise InputError(f"{file}: damaged (its SHA-256 is not that of config.json); {AGAIN}")
-    stored, bits = dict(open_safetensors(file)), get_object(quantization, "bits", config)
+    stored, bits = open_safetensors(file), get_object(quantization, "bits", config)
     for name, number in bits.items():
         if number not in HIGH_BITS or {name + CODES, name + SCALES} - stored.keys():
             raise InputError(f"{config}: bits of {name!r:.80} ({number!r:.20}) do not fit {file.name}; {AGAIN}")
-    return PackedTensors(stored, bits)
+    return PackedTensors(stored, bits, digest)
 
 
 def unpack_plane(packed_N: Array, bits: int) -> Array:

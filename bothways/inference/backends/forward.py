@@ -1,0 +1,219 @@
+"""BERT's forward pass in numpy, from token ids to hidden states and scores, as in the equations of the papers.
+
+The texts of a batch stand one after another, without padding: all but attention treats their T tokens alike.
+docs/guide/forward.md walks through this file. No torch.
+
+Letters: T tokens, N texts, S tokens of one text, n texts of one length; H hidden size, E embedding size, A heads of size
+D, I inner size, M masked tokens, V vocabulary, C classes; O outputs of a linear layer.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.model.config import NO_POOLER, POOLED_HEADS, EncoderConfig, unit_scale
+
+Array = NDArray[np.float32]
+Ids = NDArray[np.int64]
+BLOCK = 1 << 15  # numbers that an activation treats at once, so that they stay in a core's cache
+PIECE = 4096  # rows of the word table in memory at once, for the scores of all words
+# 2 artanh(erf(x / sqrt(2))) = x P(x^2): the coefficients of P, fitted so that the error of the probability is least.
+NORMAL = (1.5957699, 0.07266617, -6.518993e-05, -1.1061239e-04, 7.9294914e-06, -2.6452688e-07, 3.5123475e-09)
+
+
+def gelu(x: Array) -> Array:
+    """x times the probability that a normal variable is less than x (Hendrycks 2016), in place.
+
+    The probability is 1 / (1 + exp(-x P(x^2))), to within 3e-8 before rounding.
+    """
+    for start in range(0, x.size, BLOCK):
+        part = x.reshape(-1)[start : start + BLOCK]
+        square = part * part
+        power = square * np.float32(-NORMAL[-1])
+        for coefficient in NORMAL[-2:0:-1]:
+            power -= np.float32(coefficient)
+            power *= square
+        power -= np.float32(NORMAL[0])
+        power *= part
+        np.exp(power, out=power)
+        power += 1
+        part /= power
+    return x
+
+
+def gelu_tanh(x: Array) -> Array:
+    return 0.5 * x * (1 + np.tanh(np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x**3)))
+
+
+def silu(x: Array) -> Array:
+    return x / (1 + np.exp(-x))
+
+
+def relu(x: Array) -> Array:
+    return np.maximum(x, 0, out=x)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
+    **{"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu, "silu": silu, "tanh": np.tanh}
+}
+
+
+def softmax(x: Array) -> Array:
+    """Over the last axis, in place."""
+    x -= x.max(-1, keepdims=True)
+    np.exp(x, out=x)
+    x /= x.sum(-1, keepdims=True)
+    return x
+
+
+class Linear(NamedTuple):
+    """x W + b"""
+
+    weight_HO: Array
+    bias_O: Array
+
+    def __call__(self, x_TH: Array) -> Array:
+        y_TO: Array = x_TH @ self.weight_HO
+        y_TO += self.bias_O
+        return y_TO
+
+
+class Norm(NamedTuple):
+    """Layer norm (Ba 2016): each row with mean 0 and variance 1, then scaled and shifted; in place."""
+
+    scale_H: Array
+    shift_H: Array
+    epsilon: float
+
+    def __call__(self, x_TH: Array) -> Array:
+        x_TH -= x_TH.mean(-1, keepdims=True)
+        variance_T = np.einsum("th,th->t", x_TH, x_TH) / np.float32(x_TH.shape[-1])
+        x_TH /= np.sqrt(variance_T + np.float32(self.epsilon))[:, None]
+        x_TH *= self.scale_H
+        x_TH += self.shift_H
+        return x_TH
+
+
+class Layer(NamedTuple):
+    """A transformer layer (Vaswani 2017): attention and feed-forward, each with a residual sum and a layer norm."""
+
+    qkv: Linear
+    attention_output: Linear
+    attention_norm: Norm
+    inner: Linear
+    output: Linear
+    output_norm: Norm
+    activation: Callable[[Array], Array]
+    num_heads: int
+
+    def __call__(self, x_TH: Array, runs: Sequence[tuple[slice, int, int]]) -> Array:
+        attended_TH = self.attention_output(self.attention(x_TH, runs))
+        attended_TH += x_TH
+        x_TH = self.attention_norm(attended_TH)
+        inner_TH = self.output(self.activation(self.inner(x_TH)))
+        inner_TH += x_TH
+        return self.output_norm(inner_TH)
+
+    def attention(self, x_TH: Array, runs: Sequence[tuple[slice, int, int]]) -> Array:
+        """softmax(Q K^T / sqrt(D)) V within each text, in every head (Vaswani 2017, eq. 1)."""
+        qkv_T3AD = self.qkv(x_TH).reshape(len(x_TH), 3, self.num_heads, -1)
+        qkv_T3AD[:, 0] *= np.float32(qkv_T3AD.shape[-1] ** -0.5)
+        attended_TAD = np.empty_like(qkv_T3AD[:, 0])
+        for tokens, n, size in runs:
+            q, k, v = qkv_T3AD[tokens].reshape(n, size, *qkv_T3AD.shape[1:]).transpose(2, 0, 3, 1, 4)  # [n, A, S, D]
+            weights_nASS = softmax(q @ k.swapaxes(-1, -2))
+            attended_TAD[tokens].reshape(n, size, *v.shape[1::2])[:] = (weights_nASS @ v).swapaxes(1, 2)
+        return attended_TAD.reshape(len(x_TH), -1)
+
+
+class Bert:
+    """BERT and models of its layout. parameters: by our names, matrices [in, out]. words: the rows of the word table.
+
+    Heads read what `text_states` returns for texts, or hidden states for tokens.
+    """
+
+    def __init__(self, config: EncoderConfig, parameters: Mapping[str, Array], words: Any) -> None:
+        self.config, self.parameters, self.words = config, parameters, words
+        self.act = ACTIVATIONS[config.hidden_act]
+        self.layers = [self._layer(f"encoder.layers.{index}.") for index in range(config.num_unique_layers)]
+
+    def _linear(self, name: str) -> Linear:
+        return Linear(self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"])
+
+    def _norm(self, name: str) -> Norm:
+        return Norm(self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"], self.config.layer_norm_eps)
+
+    def _layer(self, name: str) -> Layer:
+        attention = (self._linear(f"{name}attention.qkv"), self._linear(f"{name}attention.output"))
+        feed_forward = (self._linear(f"{name}feed_forward.inner"), self._linear(f"{name}feed_forward.output"))
+        norms = (self._norm(f"{name}attention_norm"), self._norm(f"{name}feed_forward_norm"))
+        return Layer(*attention, norms[0], *feed_forward, norms[1], self.act, self.config.num_attention_heads)
+
+    def __call__(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:
+        """The last hidden states, [T, H]."""
+        x_TH, runs, depth = self.embed(ids_T, segments_T, lengths), [*equal_lengths(lengths)], len(self.layers)
+        for index in range(self.config.num_hidden_layers):  # fewer layers than this are shared (Lan 2020)
+            x_TH = self.layers[index * depth // self.config.num_hidden_layers](x_TH, runs)
+        return x_TH
+
+    def embed(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:
+        """The sum of the embeddings of words, segments and positions, normalized (Devlin 2018, figure 2). [T, H]"""
+        table, positions_T = "encoder.embeddings.", np.concatenate([np.arange(length) for length in lengths])
+        x_TE: Array = self.words.rows(ids_T)
+        if self.config.type_vocab_size:
+            segments_T = segments_T if self.config.type_vocab_size > 1 else segments_T * 0
+            x_TE = x_TE + self.parameters[f"{table}segments.weight"][segments_T]
+        x_TE = x_TE + self.parameters[f"{table}positions.weight"][positions_T + self.config.position_offset]
+        x_TE = self._norm(f"{table}norm")(x_TE)
+        return self._linear(f"{table}widen")(x_TE) if f"{table}widen.weight" in self.parameters else x_TE
+
+    def text_states(self, hidden_TH: Array, lengths: Sequence[int]) -> Array:
+        """The vector of each text that heads read: of its first token, or the mean of all, [N, H]."""
+        starts_N = np.cumsum(lengths) - lengths
+        if self.config.pooling == "mean":
+            means_NH: Array = np.add.reduceat(hidden_TH, starts_N) / np.array(lengths, np.float32)[:, None]
+            return means_NH
+        return hidden_TH[starts_N]
+
+    def pool(self, x_NH: Array) -> Array:
+        """What is between the vector of a text, or of both texts of a pair [N, 2, H], and a head."""
+        act, dense = self.config.pooler_act, "pooler.dense"
+        if act not in NO_POOLER:
+            return ACTIVATIONS[act](self._linear(dense)(x_NH))
+        if act == "none":
+            return x_NH
+        lengths = np.maximum(np.sqrt(np.einsum("...h,...h->...", x_NH, x_NH)), np.float32(1e-12))
+        unit_NH: Array = x_NH / lengths[..., None] * np.float32(unit_scale(self.config.hidden_size))
+        if act == "unit":
+            return unit_NH
+        u_NH, v_NH = unit_NH[:, 0], unit_NH[:, 1]  # Reimers 2019, Conneau 2017
+        distance_NH: Array = np.abs(u_NH - v_NH)
+        return distance_NH if act == "distance" else np.concatenate([u_NH, v_NH, distance_NH, u_NH * v_NH], 1)
+
+    def scores(self, head: str, x_NH: Array) -> Array:
+        """The outputs of a head for vectors of texts or hidden states of tokens, [N, C]."""
+        if head in POOLED_HEADS:
+            x_NH = self.pool(x_NH)
+        if head == "replaced_tokens":
+            x_NH = self.act(self._linear(f"heads.{head}.transform")(x_NH))
+        return self._linear(f"heads.{head}.output")(x_NH)
+
+    def word_scores(self, x_MH: Array) -> Array:
+        """The scores of all words for masked tokens, with the word table as output layer (Press 2017), [M, V]."""
+        x_ME = self._norm("heads.masked_words.norm")(self.act(self._linear("heads.masked_words.transform")(x_MH)))
+        pieces = np.split(np.arange(self.config.vocab_size), range(PIECE, self.config.vocab_size, PIECE))
+        scores_MV: Array = np.concatenate([x_ME @ self.words.rows(ids_P).T for ids_P in pieces], 1)
+        scores_MV += self.parameters["heads.masked_words.bias"]
+        return scores_MV
+
+
+def equal_lengths(lengths: Sequence[int]) -> Iterator[tuple[slice, int, int]]:
+    """Each run of texts of one length: its tokens, the number of texts, and their length."""
+    start = 0
+    for size, run in groupby(lengths):
+        n = len([*run])
+        yield slice(start, start + n * size), n, size
+        start += n * size
