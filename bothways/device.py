@@ -1,7 +1,10 @@
-"""Device and dtype: resolve `auto`, describe hardware, measure FLOPS, manage memory."""
+"""Device and dtype: resolve `auto`, describe hardware, measure FLOPS, manage threads and memory.
+
+Torch is imported where it is used."""
+
+from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import platform
 import sys
@@ -10,20 +13,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError, UsageError
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-CPU = torch.device("cpu")
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+DTYPES = ("float32", "bfloat16", "float16")
 ALIASES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 def choose_device(name: str) -> torch.device:
     """`auto`: CUDA if available, else the CPU. UsageError if this machine lacks the device."""
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -45,6 +51,8 @@ def choose_device(name: str) -> torch.device:
 
 def cuda_problem() -> str:
     """Why torch can use no GPU: its build, the driver, or none that is visible; "" if it can."""
+    import torch
+
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} is built without CUDA"
     if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
@@ -65,6 +73,8 @@ def copy_to(values: Tensor, device: torch.device) -> Tensor:
 
 def available_devices() -> list[str]:
     """The names of this machine's devices."""
+    import torch
+
     gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
     apple = ["mps"] if torch.backends.mps.is_available() else []
     return ["auto", "cpu", *(["cuda"] if gpus else []), *gpus, *apple]
@@ -72,11 +82,14 @@ def available_devices() -> list[str]:
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     """`auto`: bf16 if the device multiplies matrices faster in it, else float32."""
+    import torch
+
     if name == "auto":
         return torch.bfloat16 if has_fast_bf16(device) else torch.float32
     if ALIASES.get(name, name) not in DTYPES:
         raise InputError(f"dtype {name!r} is not supported; choose one of auto, {', '.join(DTYPES)}")
-    return DTYPES[ALIASES.get(name, name)]
+    dtype: torch.dtype = getattr(torch, ALIASES.get(name, name))
+    return dtype
 
 
 @contextmanager
@@ -85,6 +98,8 @@ def single_thread() -> Iterator[None]:
 
     A process that is forked after the pool was started would wait for threads that it does not have.
     """
+    import torch
+
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -95,6 +110,8 @@ def single_thread() -> Iterator[None]:
 
 def has_fast_bf16(device: torch.device) -> bool:
     """Whether the device has instructions for bf16 products (AVX512-BF16, AMX, Arm BF16; CUDA from Ampere on)."""
+    import torch
+
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     capabilities = torch.cpu.get_capabilities()
@@ -112,6 +129,8 @@ def processor_name() -> str:
 
 def describe_hardware(device: torch.device) -> dict[str, Any]:
     """The hardware properties that affect the order of summation, and so the last bits of results."""
+    import torch
+
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     kernels = torch.backends.cpu.get_cpu_capability()
     return {"device": name, "processor": processor_name(), "kernels": kernels, "threads": torch.get_num_threads()}
@@ -120,6 +139,8 @@ def describe_hardware(device: torch.device) -> dict[str, Any]:
 @cache
 def measure_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
     """Measured FLOPS of large matrix products: the best of the repetitions in `seconds`, once per process."""
+    import torch
+
     size = 8192 if device.type == "cuda" else 1024
     noise = torch.Generator(device).manual_seed(0)
     left, right = (torch.randn(size, size, device=device, generator=noise).to(dtype) for _ in range(2))
@@ -131,19 +152,6 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float 
             torch.cuda.synchronize(device)
         best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
-
-
-@contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector inside the block, which creates many objects but no cycles. Repeated collections
-    would take twice as long as tokenizing (docs/LOG.md)."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 STEPS_BEFORE_CAP = 100  # steps of a run before `cap_retained_memory` is called
@@ -186,3 +194,63 @@ def _mallopt(options: Mapping[int, int]) -> None:
     for option, value in options.items():
         if mallopt:
             mallopt(option, value)
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+_threads = 0  # that were set; 0: none
+
+
+def num_threads() -> int:
+    """Threads that compute: torch's where it is loaded, else as set, else OMP_NUM_THREADS, at most the cores."""
+    if torch := sys.modules.get("torch"):
+        return int(torch.get_num_threads())
+    from bothways.text.tokenizer.worker_processes import num_cores
+
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return _threads or min(int(limit) if limit.isdigit() and int(limit) else num_cores(), num_cores())
+
+
+def set_num_threads(number: int) -> None:
+    """Set the number of threads that compute: of torch, else of numpy's matrix products."""
+    global _threads
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(number)
+    elif number != _threads:
+        _blas().limit(limits=number)
+        os.environ["OMP_NUM_THREADS"] = str(number)  # which torch reads when it is loaded
+        _threads = number
+
+
+@cache
+def _blas() -> Any:
+    import numpy  # noqa: F401, loads its BLAS
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+class _SingleThread:
+    """Blocks, in any thread, in which each of numpy's matrix products has one thread; they may overlap."""
+
+    def __init__(self) -> None:
+        self.lock, self.open = Lock(), 0
+        self.limit: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self.lock:
+            self.open += 1
+            if self.open == 1:
+                self.limit = _blas().limit(limits=1)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.open -= 1
+                if self.open == 0:
+                    self.limit.restore_original_limits()
+
+
+single_blas_thread = _SingleThread()

@@ -2,8 +2,6 @@
 
 from hashlib import blake2b
 
-import torch
-
 from bothways.errors import InputError
 from bothways.inference.backends.static import StaticBackend
 from bothways.inference.predictor import Predictor
@@ -18,15 +16,13 @@ def vector_space(model: Predictor) -> str | None:
     if isinstance(model.backend, StaticBackend):
         return model.backend.vectors.fingerprint
     try:
-        encoder, tokenizer = model.module.encoder, model.tokenizer
+        encoder, tokenizer = model.encoder, model.tokenizer
+        digest = blake2b(digest_size=16)
+        for name, shape, numbers in encoder.encoder_parameters():
+            digest.update(f"{name} {[*shape]}\n".encode())
+            digest.update(numbers.data)
     except InputError:
         return None
-    digest = blake2b(digest_size=16)
-    for name, value in sorted(encoder.state_dict().items()):
-        rounded = value.detach().cpu()
-        rounded = rounded.to(torch.bfloat16) if rounded.is_floating_point() else rounded
-        digest.update(f"{name} {[*rounded.shape]}\n".encode())
-        digest.update(rounded.contiguous().flatten().view(torch.uint8).numpy().data)
     facts = [tokenizer.tokens, tokenizer.encode(PROBE).ids, model.description.pooling or "mean"]
     digest.update(repr(facts).encode(errors="surrogatepass"))
     return digest.hexdigest()

@@ -1,13 +1,13 @@
 """bothways.load: a Predictor from a checkpoint, a run or a saved TF-IDF model; backends by format of a directory."""
 
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from bothways.errors import InputError
 from bothways.inference.backends.backend import Backend
-from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.predictor import Predictor
 from bothways.io import Files, LazyTable
 from bothways.model.checkpoint.directory import STATIC, Directory, locate, read_unchanged
@@ -15,20 +15,32 @@ from bothways.pretrained import DEFAULT
 
 Opener = Callable[..., Backend]  # (directory, dtype=, device=, window=, batch_tokens=)
 BACKENDS = LazyTable[Opener](
-    "bothways.inference.backends", {"bothways-tfidf": "tfidf:TfidfBackend.open", STATIC: "static:StaticBackend.open"}
+    "bothways.inference.backends",
+    {
+        "bothways-tfidf": "tfidf:TfidfBackend.open",
+        STATIC: "static:StaticBackend.open",
+        "torch": "encoder:EncoderBackend.open",
+        "numpy": "numpy:NumpyBackend.open",
+    },
 )
+Library = Literal["auto", "torch", "numpy"]
 
 
-def open_backend(path: str | PathLike[str], adapter: Path | None = None, **options: Any) -> Backend:
-    """The model in a directory. adapter: of the model. options: dtype, device, window and batch_tokens, as in
-    `bothways.load`."""
+def open_backend(
+    path: str | PathLike[str], adapter: Path | None = None, backend: Library = "auto", **options: Any
+) -> Backend:
+    """The model in a directory. adapter: of the model. backend: for encoders. options: dtype, device, window and
+    batch_tokens, as in `bothways.load`."""
+    if backend not in get_args(Library):
+        raise InputError(f"backend {backend!r:.40} is not supported; choose one of {', '.join(get_args(Library))}")
+    library = ("torch" if find_spec("torch") else "numpy") if backend == "auto" else backend
     path = locate(path)
     if path.is_file():
         return BACKENDS[STATIC](Files(path), **options)
 
     def opened(directory: Directory) -> Backend:
         if adapter is not None or directory.format not in BACKENDS:
-            return EncoderBackend.open(directory, adapter=adapter, **options)
+            return BACKENDS[library](directory, adapter=adapter, **options)
         return BACKENDS[directory.format](directory, **options)
 
     return read_unchanged(path, opened)
@@ -39,6 +51,7 @@ def load(
     dtype: str = "auto",
     device: str = "auto",
     *,
+    backend: Library = "auto",
     window: int | None = None,
     batch_tokens: int | None = None,
     adapter: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None = None,
@@ -57,6 +70,9 @@ def load(
     fine-tuning, else 512. batch_tokens: maximum tokens per batch; None: 4,096, on a GPU 65,536. TF-IDF models compute
     in float64 on the CPU and do not split texts.
 
+    backend: what computes encoders. "auto" is torch where it is installed, else numpy, which computes models of BERT's
+    layout in float32 on the CPU (backends/numpy.py).
+
     adapter: the directory of an adapter, or several by name. One is part of the model that is loaded. Several share the
     weights of the model, and `model.adapter(name)` is the model with one of them. One alone is merged into the
     weights. Without this argument, `path` may be that of an adapter, which names its model.
@@ -64,6 +80,7 @@ def load(
     if not isinstance(path, str | PathLike):
         raise InputError(f"the model ({path!r:.80}) must be a path or a name; leave it out for {DEFAULT}")
     options: dict[str, Any] = {"dtype": dtype, "device": device, "window": window, "batch_tokens": batch_tokens}
+    options["backend"] = backend
     if adapter is None:
         return Predictor(open_backend(path, **options))
     if isinstance(adapter, Mapping):

@@ -34,11 +34,10 @@ from bothways.text.data.tags import join_words
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
-    import torch
-
     from bothways.inference.active_learning import UnlabelledTexts
     from bothways.inference.backends.backend import Backend
     from bothways.inference.backends.encoder import EncoderBackend
+    from bothways.inference.backends.tokens import TokenBackend
     from bothways.measure.report.attention_map import AttentionWeights
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.checkpoint.description import Description
@@ -89,12 +88,13 @@ class Predictor:
     ) -> None:
         """model: a checkpoint, to which the options belong (backends/encoder.py); or a backend, which has its own."""
         from bothways.inference.backends.backend import Backend
-        from bothways.inference.backends.encoder import EncoderBackend
 
         self.backend: Backend
         if isinstance(model, Backend):
             self.backend = model
         else:
+            from bothways.inference.backends.encoder import EncoderBackend
+
             self.backend = EncoderBackend(
                 model, dtype=dtype, device=device, source=source, window=window, batch_tokens=batch_tokens
             )
@@ -105,7 +105,8 @@ class Predictor:
     def with_adapters(cls, backend: Backend, directories: Mapping[str, Path]) -> Self:
         """A model with adapters, by name, which share its weights."""
         model = cls(backend)
-        model._adapters = {name: cls(backend.encoder.with_adapter(place)) for name, place in directories.items()}
+        base = model.torch_encoder
+        model._adapters = {name: cls(base.with_adapter(place)) for name, place in directories.items()}
         return model
 
     @property
@@ -138,20 +139,20 @@ class Predictor:
         return self.description.labels
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> str:
+        """Where the model computes, such as "cpu" or "cuda:0"."""
         return self.backend.device
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The number format in which the model computes."""
+    def dtype(self) -> str:
+        """The number format in which the model computes, such as "float32" or "bfloat16"."""
         return self.backend.dtype
 
     def __repr__(self) -> str:
         labels = f", labels={_shortened(self.labels)}" if self.labels else ""
-        dtype = str(self.dtype).removeprefix("torch.")
         return (
             f"{type(self).__name__}(task={self.task!r}, model_type={self.description.model_type!r}{labels}, "
-            f"dtype={dtype!r}, device={str(self.device)!r})"
+            f"dtype={self.dtype!r}, device={self.device!r})"
         )
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -161,18 +162,27 @@ class Predictor:
     # --- encoders; InputError, saying what the model is, for others ---------------------------------------------------
 
     @property
-    def encoder(self) -> EncoderBackend:
+    def encoder(self) -> TokenBackend:
         """The backend, if it computes hidden states of tokens."""
         return self.backend.encoder
 
     @property
+    def torch_encoder(self) -> EncoderBackend:
+        """The backend, if it computes them by torch. InputError if it is the one of numpy."""
+        from bothways.inference.backends.encoder import EncoderBackend
+
+        if not isinstance(encoder := self.encoder, EncoderBackend):
+            raise InputError("the model was loaded with backend='numpy', which only computes; load it with 'torch'")
+        return encoder
+
+    @property
     def checkpoint(self) -> Checkpoint:
-        return self.encoder.checkpoint
+        return self.torch_encoder.checkpoint
 
     @property
     def module(self) -> Model:
-        """The model on its device, in its number format."""
-        return self.encoder.model
+        """The model on its device, in its number format, as a torch module."""
+        return self.torch_encoder.model
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -229,7 +239,7 @@ class Predictor:
         """
         texts, _, is_single = read_one_or_many(texts)
         windows = self.encoder.encode(texts, None, options)
-        rows = self.encoder.run_rows(windows, options, lambda hidden_TH: hidden_TH)
+        rows = self.encoder.hidden_rows(windows, options)
         merged = [merge_rows(parts, part_rows) for parts, part_rows in zip(windows, rows, strict=True)]
         return merged[0] if is_single else merged
 
@@ -370,7 +380,7 @@ class Predictor:
 
         texts, _, is_single = read_one_or_many(texts)
         self._need_head("fill", "masked words", "use a model pre-trained with them")
-        if self.encoder.module.config.direction != "both":
+        if self.encoder.config.direction != "both":
             raise InputError("a one-directional model cannot fill masks; use one that reads both directions")
         top = whole_number("top", top, 1)
         self.warn_of_lost_decoder()

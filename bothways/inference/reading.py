@@ -1,13 +1,17 @@
-"""Options of reading texts: windows, batches and progress."""
+"""Reading texts: options of windows and batches, progress, and equal texts."""
 
-from collections.abc import Callable, Iterable, Mapping
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, flag
+from bothways.log import ProgressBar, heartbeat, working
 from bothways.tasks.windows import WINDOW, Long, WindowPolicy, whole_number
+from bothways.text.tokenizer.tokenizer import Encoding
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description
@@ -78,3 +82,35 @@ def check_pairs(described: "Description", has_pairs: bool, source: object) -> No
             f"{source}: has {actual}, but the model was fine-tuned on {expected}; name the columns to read with "
             f"{option}"
         )
+
+
+@contextmanager
+def shown(progress: ProgressOption, total: int) -> Iterator[Progress]:
+    """The function to call after each batch: it calls `progress`, or draws a bar, and writes a line where nothing else
+    shows for half a minute that the work goes on."""
+    with (
+        working("texts", thread=False) as work,
+        ProgressBar("texts", total) if progress is True else nullcontext() as bar,
+    ):
+
+        def show(done: int, total: int) -> None:
+            work.detail = f"{done:,} of {total:,} windows"
+            if callable(progress):
+                progress(done, total)
+            elif bar:
+                bar.update(done, "")
+            heartbeat.beat()
+
+        yield show
+
+
+def first_equal_rows(encodings: Sequence[Encoding], columns: Sequence[Sequence[Hashable]]) -> list[int]:
+    """For each encoding, the first row with the same ids, the same second text and the same values in `columns`."""
+    row_by_key: dict[Hashable, int] = {}
+    first_rows = []
+    for row, encoding in enumerate(encodings):
+        _, first, last = encoding.ranges[-1]
+        ids = array("i", encoding.ids).tobytes()
+        key = (ids, len(encoding.ranges), last - first, *(column[row] for column in columns))
+        first_rows.append(row_by_key.setdefault(key, row))
+    return first_rows

@@ -3,9 +3,8 @@
 Letters: N encodings, n of them in a batch; T tokens of a batch; H hidden size.
 """
 
-from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -15,8 +14,8 @@ from torch import Tensor
 
 from bothways.device import release_memory
 from bothways.errors import InputError
-from bothways.inference.reading import Progress, ProgressOption
-from bothways.log import ProgressBar, heartbeat, logger, working
+from bothways.inference.reading import ProgressOption, first_equal_rows, shown
+from bothways.log import logger
 from bothways.model.config import EncoderConfig
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
@@ -77,7 +76,7 @@ class BatchRunner:
 
         columns: further values per encoding; reduce receives those of its batch.
         """
-        first_rows = _first_equal_rows(encodings, columns)
+        first_rows = first_equal_rows(encodings, columns)
         results: dict[int, Result] = {}
         distinct = sorted(set(first_rows))
         for rows, reduced in self._batches(encodings, reduce, columns, distinct, batch_tokens, progress):
@@ -93,7 +92,7 @@ class BatchRunner:
         progress: ProgressOption = None,
     ) -> NDArray[np.float32]:
         """As `run`, for results that are vectors of one size: float32 [N, H], without a second copy in memory."""
-        first_rows = _first_equal_rows(encodings, columns)
+        first_rows = first_equal_rows(encodings, columns)
         distinct = sorted(set(first_rows))
         vectors_NH = np.empty((0, self.model.config.hidden_size), np.float32)
         for rows, reduced in self._batches(encodings, reduce, columns, distinct, batch_tokens, progress):
@@ -176,38 +175,6 @@ class BatchRunner:
         return {**self.__dict__, "_prepacked": None}
 
 
-@contextmanager
-def shown(progress: ProgressOption, total: int) -> Iterator[Progress]:
-    """The function to call after each batch: it calls `progress`, or draws a bar, and writes a line where nothing else
-    shows for half a minute that the work goes on."""
-    with (
-        working("texts", thread=False) as work,
-        ProgressBar("texts", total) if progress is True else nullcontext() as bar,
-    ):
-
-        def show(done: int, total: int) -> None:
-            work.detail = f"{done:,} of {total:,} windows"
-            if callable(progress):
-                progress(done, total)
-            elif bar:
-                bar.update(done, "")
-            heartbeat.beat()
-
-        yield show
-
-
 def weight_versions(model: Model) -> list[tuple[int, int]]:
     """Address and version of each weight. Writes through `data` or in inference mode are not counted by torch."""
     return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in model.parameters()]
-
-
-def _first_equal_rows(encodings: Sequence[Encoding], columns: Sequence[Sequence[Hashable]]) -> list[int]:
-    """For each encoding, the first row with the same ids, the same second text and the same values in `columns`."""
-    row_by_key: dict[Hashable, int] = {}
-    first_rows = []
-    for row, encoding in enumerate(encodings):
-        _, first, last = encoding.ranges[-1]
-        ids = array("i", encoding.ids).tobytes()
-        key = (ids, len(encoding.ranges), last - first, *(column[row] for column in columns))
-        first_rows.append(row_by_key.setdefault(key, row))
-    return first_rows

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from bothways.errors import InputError
 from bothways.model.heads import ClassificationHead
 
+CPU = torch.device("cpu")
 Module = TypeVar("Module", bound=nn.Module)
 # What initializes a new Linear and a new Embedding. Functions of nn.init consult the mode first and run outside of it.
 INITIALIZERS = (torch.nn.init.kaiming_uniform_, torch.nn.init.uniform_, torch.nn.init.normal_)

@@ -149,7 +149,7 @@ def load_models(places: Mapping[str, str], **options: Any) -> "dict[str, Predict
     loaded = {}
     for name, place in located.items():
         if name in adapters and model_of[name] in shared:
-            loaded[name] = Predictor(shared[model_of[name]].encoder.with_adapter(adapters[name].directory))
+            loaded[name] = Predictor(shared[model_of[name]].torch_encoder.with_adapter(adapters[name].directory))
         else:
             loaded[name] = shared.get(place) or load(place, **options)
     return loaded

@@ -1,6 +1,6 @@
 """Inference in worker processes, so that the GIL does not block the event loop.
 
-The workers are forked after the models are loaded and before torch starts threads, which do not survive a fork. They
+The workers are forked after the models are loaded and before threads are started, which do not survive a fork. They
 share the memory of the models. On a GPU, on systems other than Linux, and after a worker has died, this process
 computes the batches.
 """
@@ -17,8 +17,7 @@ from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-import torch
-
+from bothways.device import num_threads, set_num_threads
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
@@ -37,14 +36,14 @@ class Cores:
     """
 
     def __init__(self, count: int | None = None) -> None:
-        """count: of threads; by default those of torch."""
-        self.count = torch.get_num_threads() if count is None else count
+        """count: of threads; by default `num_threads()`."""
+        self.count = num_threads() if count is None else count
         self._running = 0
         self._lock = threading.Lock()
 
-    def workers(self, device: torch.device) -> int:
+    def workers(self, device: str) -> int:
         """Batches that run beside each other on a device."""
-        return min(self.count, MAX_WORKERS) if device.type == "cpu" else 1
+        return min(self.count, MAX_WORKERS) if device == "cpu" else 1
 
     @contextmanager
     def share(self) -> Iterator[int]:
@@ -61,7 +60,7 @@ class Cores:
 
 class Worker(Protocol):
     def compute(self, name: str, call: Call, items: Sequence[Item], threads: int) -> Sequence[Any]:
-        """A result for each item, computed by the model of this name with this number of torch threads."""
+        """A result for each item, computed by the model of this name with this number of threads."""
 
 
 class Workers:
@@ -85,11 +84,11 @@ class Workers:
     def forked(models: Models, cores: Cores | None = None, *, inherited: Sequence[socket.socket] = ()) -> "Workers":
         """Workers in separate processes on Linux CPUs, else `local`. inherited: sockets that the processes close."""
         cores = cores or Cores()
-        is_cpu = all(model.device.type == "cpu" for model in models.values())
+        is_cpu = all(model.device == "cpu" for model in models.values())
         if sys.platform != "linux" or not is_cpu:
             return Workers.local(models, cores)
         workers: list[ProcessWorker] = []
-        for _ in range(cores.workers(torch.device("cpu"))):
+        for _ in range(cores.workers("cpu")):
             workers.append(ProcessWorker.fork(models, [*inherited, *(worker.connection for worker in workers)]))
         for worker in workers:
             worker.wait()
@@ -119,7 +118,7 @@ class LocalWorker:
         self.models = models
 
     def compute(self, name: str, call: Call, items: Sequence[Item], threads: int) -> Sequence[Any]:
-        torch.set_num_threads(threads)  # of this thread of Python alone
+        set_num_threads(threads)  # of this thread of Python alone, for torch
         return call(self.models[name], items)
 
 

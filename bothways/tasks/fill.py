@@ -19,7 +19,7 @@ from bothways.text.data.examples import read_table
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
-    from bothways.inference.backends.encoder import Words
+    from bothways.inference.backends.tokens import Words
     from bothways.inference.predictor import Predictor
     from bothways.text.corpus.sentence_pairs import PairTask
 

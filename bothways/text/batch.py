@@ -44,15 +44,7 @@ class Batch:
     @staticmethod
     def from_encodings(encodings: Sequence[Encoding]) -> Batch:
         """The tokens of these encodings, one text after another, in their order."""
-        lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
-        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, lengths.sum())
-        segments = np.zeros_like(ids)
-        ends = lengths.cumsum()
-        for end, encoding in zip(ends, encodings, strict=True):
-            if len(encoding.ranges) == 2:
-                source, first, last = encoding.ranges[1]
-                segments[end - last + first - 1 : end] = source.tokenizer.backend.second_segment_id
-        return Batch.from_arrays(ids, segments, lengths)
+        return Batch.from_arrays(*token_arrays(encodings))
 
     @staticmethod
     def from_arrays(ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> Batch:
@@ -95,3 +87,16 @@ class Batch:
             if (value := getattr(self, name)) is not None:
                 moved[name] = value.to(place) if isinstance(value, Batch) else copy_to(value, place)
         return replace(self, **moved)
+
+
+def token_arrays(encodings: Sequence[Encoding]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids [T], segments [T] and lengths [N] of these encodings, one text after another, in their order."""
+    lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+    ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, lengths.sum())
+    segments = np.zeros_like(ids)
+    ends = lengths.cumsum()
+    for end, encoding in zip(ends, encodings, strict=True):
+        if len(encoding.ranges) == 2:
+            source, first, last = encoding.ranges[1]
+            segments[end - last + first - 1 : end] = source.tokenizer.backend.second_segment_id
+    return ids, segments, lengths

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from bothways.device import CPU
 from bothways.errors import InputError, UsageError, flag
 from bothways.log import format_duration, logger, muted
+from bothways.model.parameters import CPU
 from bothways.text.batch import Batch
 from bothways.training.losses import Losses
 from bothways.training.signals import Stopped

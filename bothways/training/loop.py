@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bothways.device import CPU
 from bothways.errors import InputError, flag
+from bothways.model.parameters import CPU
 from bothways.rng import Purpose, derive_seed
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gradient_sync, sum_by_name

@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 
-from bothways.device import CPU
+from bothways.model.parameters import CPU
 
 Schedule = Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"]
 ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1e-4 / 25  # fractions of the peak (fast.ai)

@@ -20,16 +20,14 @@ from bothways.tasks.pooling import Pooling
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    import torch
-
-    from bothways.inference.backends.encoder import EncoderBackend
+    from bothways.inference.backends.tokens import TokenBackend
     from bothways.model.checkpoint.description import Description
 
 MAX_SCORES = 1 << 21  # scores of texts that are in memory at once
 
 
 class Backend(ABC):
-    """A model, on a device, in a number format.
+    """A model, on a device ("cpu", "cuda:0"), in a number format ("float32", "bfloat16").
 
     description: its labels, metadata and pooling. heads: number of outputs of each head by name (model/heads.py).
     truncated_texts: number of texts that were truncated so far.
@@ -37,8 +35,8 @@ class Backend(ABC):
 
     description: Description
     heads: Mapping[str, int]
-    device: torch.device
-    dtype: torch.dtype
+    device: str
+    dtype: str
     truncated_texts: int = 0
 
     @property
@@ -80,6 +78,6 @@ class Backend(ABC):
         return self.encoder.tokenizer
 
     @property
-    def encoder(self) -> EncoderBackend:
+    def encoder(self) -> TokenBackend:
         """The backend itself, if it computes hidden states of tokens."""
         raise self.refusal()

@@ -3,8 +3,8 @@
 The texts of a batch stand one after another, without padding: all but attention treats their T tokens alike.
 docs/guide/forward.md walks through this file. No torch.
 
-Letters: T tokens, N texts, S tokens of one text, n texts of one length; H hidden size, E embedding size, A heads of size
-D, I inner size, M masked tokens, V vocabulary, C classes; O outputs of a linear layer.
+Letters: T tokens, N texts, S tokens of one text, n texts of one length; H hidden size, E embedding size, A heads of
+size D, M masked tokens, V vocabulary, C classes; O outputs of a linear layer.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,8 +155,9 @@ class Bert:
     def __call__(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:
         """The last hidden states, [T, H]."""
         x_TH, runs, depth = self.embed(ids_T, segments_T, lengths), [*equal_lengths(lengths)], len(self.layers)
-        for index in range(self.config.num_hidden_layers):  # fewer layers than this are shared (Lan 2020)
-            x_TH = self.layers[index * depth // self.config.num_hidden_layers](x_TH, runs)
+        with np.errstate(over="ignore"):  # of exp in gelu
+            for index in range(self.config.num_hidden_layers):  # fewer layers than this are shared (Lan 2020)
+                x_TH = self.layers[index * depth // self.config.num_hidden_layers](x_TH, runs)
         return x_TH
 
     def embed(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:
@@ -172,11 +173,12 @@ class Bert:
 
     def text_states(self, hidden_TH: Array, lengths: Sequence[int]) -> Array:
         """The vector of each text that heads read: of its first token, or the mean of all, [N, H]."""
-        starts_N = np.cumsum(lengths) - lengths
-        if self.config.pooling == "mean":
-            means_NH: Array = np.add.reduceat(hidden_TH, starts_N) / np.array(lengths, np.float32)[:, None]
-            return means_NH
-        return hidden_TH[starts_N]
+        starts_N = np.cumsum(lengths) - np.array(lengths)
+        if self.config.pooling != "mean":
+            return hidden_TH[starts_N]
+        means_NH: Array = np.add.reduceat(hidden_TH, starts_N)
+        means_NH /= np.array(lengths, np.float32)[:, None]
+        return means_NH
 
     def pool(self, x_NH: Array) -> Array:
         """What is between the vector of a text, or of both texts of a pair [N, 2, H], and a head."""

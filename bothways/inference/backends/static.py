@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bothways.errors import InputError
 from bothways.inference.backends.backend import Backend
 from bothways.inference.reading import ReadOptions, Rows
@@ -24,7 +22,7 @@ class StaticBackend(Backend):
         """directory: named in errors."""
         self.vectors, self.directory, self.heads = vectors, directory, {}
         self.description = Description(model_type=MODEL_TYPE, pooling="mean", normalized=vectors.normalize)
-        self.device, self.dtype = torch.device("cpu"), torch.float32
+        self.device, self.dtype = "cpu", "float32"
 
     @classmethod
     def open(cls, directory: Files, *, window: int | None = None, **options: object) -> "StaticBackend":

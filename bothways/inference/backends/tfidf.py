@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from bothways.errors import InputError
 from bothways.inference.backends.backend import MAX_SCORES, Backend
@@ -23,7 +22,7 @@ class TfidfBackend(Backend):
         """directory: named in errors."""
         self.model, self.description, self.directory = model, description, directory
         self.heads = {"classes": len(model.bias_C)}
-        self.device, self.dtype = torch.device("cpu"), torch.float64
+        self.device, self.dtype = "cpu", "float64"
 
     @classmethod
     def open(cls, directory: Directory, *, window: int | None = None, **options: object) -> "TfidfBackend":

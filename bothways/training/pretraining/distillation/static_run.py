@@ -151,7 +151,7 @@ def _card(facts: dict[str, Any], size: int) -> str:
 
 def vocabulary_vectors(model: Predictor) -> Tensor:
     """The encoder's vector of each entry of its vocabulary, read alone between special tokens, float32 [V, H]."""
-    encoder, tokenizer = model.backend.encoder, model.tokenizer
+    encoder, tokenizer = model.torch_encoder, model.tokenizer
     kind = pooling_name("auto", model.description.pooling)
     texts = [TokenizedText(token, tokenizer, ids=[index]) for index, token in enumerate(tokenizer.tokens)]
     flat = [tokenizer.build_encoding([(text, 0, 1)]) for text in texts]

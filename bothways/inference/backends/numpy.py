@@ -1,0 +1,306 @@
+"""The encoder in numpy, for a machine without torch: reads a checkpoint of BERT's layout, computes batches in threads.
+
+forward.py has the model. Packed weights are unpacked once, into a file beside them that is mapped into memory; of the
+word table, only the rows of a text are read.
+"""
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from dataclasses import fields
+from math import prod
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.device import num_threads, single_blas_thread
+from bothways.errors import InputError, needs_package
+from bothways.inference.backends.forward import Array, Bert, Ids
+from bothways.inference.backends.tokens import TokenBackend, Words
+from bothways.inference.reading import ReadOptions, Rows, first_equal_rows, run_options, shown
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats.hugging_face import TABLE
+from bothways.model.checkpoint.formats.packed import PACKED_WEIGHTS, PackedTensors
+from bothways.model.checkpoint.model_files import ModelFiles
+from bothways.model.checkpoint.sentence_transformers import vector_notes
+from bothways.model.checkpoint.weights import TensorFiles, is_finite, not_finite_error, open_safetensors
+from bothways.model.config import NO_POOLER, NUM_OUTPUTS, POOLED_HEADS, EncoderConfig
+from bothways.tasks.arrays import top_k
+from bothways.tasks.pooling import Bounds
+from bothways.text.batch import token_arrays
+from bothways.text.batching import sort_by_length, token_batches
+from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+
+Result = TypeVar("Result")
+Reduce = Callable[..., Iterable[Result]]  # (hidden states [T, H], lengths, values of further columns ...)
+BATCH_TOKENS = 1024  # whose numbers stay in the caches of a core
+FEW_TOKENS = 64  # whose products are so small that threads gain little, and wait long for each other on a busy machine
+# Fields of a config in which BERT's layout is free; in all others, it has the defaults.
+FREE = frozenset(
+    "vocab_size hidden_size num_hidden_layers num_attention_heads attention_head_size intermediate_size"
+    " max_position_embeddings type_vocab_size hidden_act hidden_dropout_prob attention_probs_dropout_prob"
+    " classifier_dropout initializer_range layer_norm_eps pad_token_id embedding_size position_offset num_layer_groups"
+    " pooling pooler_act pooler_dropout".split()
+)
+
+
+class NumpyBackend(TokenBackend):
+    """A checkpoint of BERT's layout on the CPU, in float32."""
+
+    device, dtype = "cpu", "float32"
+
+    def __init__(self, files: ModelFiles, window: int | None = None, batch_tokens: int | None = None) -> None:
+        self.description, self.config, self.heads = files.description, files.config, files.outputs
+        self.shapes = parameter_shapes(self.config, self.heads, pooler=files.has_pooler)
+        self.path, self.stored_tokenizer = files.directory.path, files.read_tokenizer()
+        self.words = WordTable(files)
+        self.bert = Bert(self.config, read_parameters(files, self.shapes), self.words)
+        self.batch_tokens = run_options({"batch_tokens": batch_tokens})["batch_tokens"] or BATCH_TOKENS
+        self.set_windows(window)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Directory,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        adapter: Path | None = None,
+        **options: Any,
+    ) -> "NumpyBackend":
+        """Load a checkpoint. options: window and batch_tokens. InputError for all that needs torch."""
+        named = {"dtype": dtype not in ("auto", "float32", "fp32"), "device": device not in ("auto", "cpu")}
+        for name, value in {"dtype": dtype, "device": device}.items():
+            if named[name]:
+                raise needs_torch(f"{name} {value!r:.40}")
+        if adapter is not None or directory.is_adapter:
+            raise needs_torch(f"{adapter or directory.path}: an adapter")
+        files = ModelFiles.read(directory)
+        if not has_bert_layout(files.config) or files.naming != "hugging_face":
+            kind = "int8 weights" if files.naming == "int8" else f"a model of type {files.family.model_type}"
+            raise needs_torch(f"{directory.path}: {kind}")
+        backend = cls(files, **options)
+        if backend.task == "embed":
+            for note in vector_notes(directory, files.config.max_position_embeddings):
+                directory.warn(note)
+        return backend
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        if self.stored_tokenizer is None:
+            raise InputError("the checkpoint has no tokenizer files; put its tokenizer.json or vocab.txt there")
+        return self.stored_tokenizer
+
+    def facts(self) -> dict[str, Any]:
+        return self.size_facts(sum(map(prod, self.shapes.values())))
+
+    def save(self, target: Path) -> None:
+        raise needs_torch(f"{target}: saving a model")
+
+    # --- outputs ------------------------------------------------------------------------------------------------------
+
+    def run(
+        self, encodings: Sequence[Encoding], options: ReadOptions, reduce: Reduce[Result], *columns: Sequence[Hashable]
+    ) -> list[Result]:
+        """The results of reduce(hidden_TH, lengths, ...) for each encoding, in their order; equal ones are computed
+        once. columns: further values per encoding; `reduce` receives those of its batch."""
+        first_rows, lengths = first_equal_rows(encodings, columns), [*map(len, encodings)]
+        limits, distinct = run_options(options), sort_by_length(sorted({*first_rows}), lengths)
+        batches = [*token_batches(distinct, lengths, limits["batch_tokens"] or self.batch_tokens)]
+        results: dict[int, Result] = {}
+
+        def compute(rows: list[int]) -> list[Result]:
+            ids_T, segments_T, lengths_N = token_arrays([encodings[row] for row in rows])
+            hidden_TH = self.bert(ids_T, segments_T, lengths_N.tolist())
+            return [*reduce(hidden_TH, lengths_N, *([column[row] for row in rows] for column in columns))]
+
+        # Several batches: each on a thread, with one thread for its matrix products, as for few tokens. Else all threads
+        # are for the products of the only batch.
+        threads, num_tokens = min(len(batches), num_threads()), sum(lengths[row] for row in distinct)
+        with (
+            shown(limits["progress"], len(distinct)) as show,
+            ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool,
+            single_blas_thread() if threads > 1 or num_tokens <= FEW_TOKENS else nullcontext(),
+        ):
+            for rows, reduced in zip(batches, (pool.map if pool else map)(compute, batches), strict=True):
+                results.update(zip(rows, reduced, strict=True))
+                show(len(results), len(distinct))
+        return [results[row] for row in first_rows]
+
+    def pooled_windows(
+        self, windows: Sequence[Encoding], kind: str, rows: Sequence[Bounds], options: ReadOptions
+    ) -> Rows:
+        def pool(hidden_TH: Array, lengths_N: Ids, bounds: list[Bounds]) -> Iterator[Rows]:
+            for start, (first, last) in zip(lengths_N.cumsum() - lengths_N, bounds, strict=True):
+                x_SH = hidden_TH[start + first : start + last]
+                yield hidden_TH[start] if kind == "cls" else x_SH.max(0) if kind == "max" else x_SH.sum(0)
+
+        return stack(self.run(windows, options, pool, rows), self.config.hidden_size)
+
+    def window_states(self, windows: Sequence[Encoding], options: ReadOptions) -> Rows:
+        return stack(self.run(windows, options, self.bert.text_states), self.config.hidden_size)
+
+    def head_scores(self, head: str, states_nH: Rows) -> Rows:
+        return self.bert.scores(head, states_nH)
+
+    def hidden_rows(self, windows: Sequence[Sequence[Encoding]], options: ReadOptions) -> list[list[Rows]]:
+        return self._rows(windows, options, lambda hidden_TH: hidden_TH)
+
+    def token_scores(self, head: str, windows: Sequence[Sequence[Encoding]], options: ReadOptions) -> list[list[Rows]]:
+        return self._rows(windows, options, lambda hidden_TH: self.bert.scores(head, hidden_TH))
+
+    def _rows(
+        self, windows: Sequence[Sequence[Encoding]], options: ReadOptions, outputs: Callable[[Array], Array]
+    ) -> list[list[Rows]]:
+        def split(hidden_TH: Array, lengths_N: Ids) -> list[Array]:
+            return np.split(outputs(hidden_TH), lengths_N.cumsum()[:-1])
+
+        rows = iter(self.run([part for parts in windows for part in parts], options, split))
+        return [[next(rows) for _ in parts] for parts in windows]
+
+    def masked_words(
+        self, windows: Sequence[Encoding], rows: Sequence[tuple[int, ...]], top: int, options: ReadOptions
+    ) -> list[list[Words]]:
+        num_words = len(self.tokenizer)
+
+        def guess(hidden_TH: Array, lengths_N: Ids, rows_of_windows: list[tuple[int, ...]]) -> Iterator[list[Words]]:
+            for start, rows in zip(lengths_N.cumsum() - lengths_N, rows_of_windows, strict=True):
+                scores_MV = self.bert.word_scores(hidden_TH[start + np.array(rows, np.int64)])
+                powers_MV = np.exp(scores_MV - scores_MV.max(-1, keepdims=True))
+                words_MV = (powers_MV / powers_MV.sum(-1, keepdims=True))[:, :num_words]
+                best_Mk = top_k(words_MV, top)
+                yield [*zip(np.take_along_axis(words_MV, best_Mk, 1).tolist(), best_Mk.tolist(), strict=True)]
+
+        return self.run(windows, options, guess, rows)
+
+    def attention_weights(self, encoding: Encoding) -> NDArray[np.float32]:
+        raise needs_torch("attention weights")
+
+    def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], NDArray[Any]]]:
+        for name in sorted(name for name in self.shapes if name.startswith("encoder.")):
+            shape = self.shapes[name]
+            value = self.words.all() if name == TABLE else self.bert.parameters[name]
+            is_matrix = (len(shape) == 2 and not name.startswith("encoder.embeddings.")) or "widen.weight" in name
+            bits = np.ascontiguousarray(value.T if is_matrix else value).view(np.uint32)
+            yield name.removeprefix("encoder."), shape, ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def needs_torch(what: str) -> InputError:
+    return needs_package(what, "torch", "train")
+
+
+def has_bert_layout(config: EncoderConfig) -> bool:
+    """Whether forward.py computes the encoder: BERT, DistilBERT, ELECTRA, RoBERTa, ALBERT and models made from them."""
+    plain = EncoderConfig()
+    return all(
+        field.name in FREE or getattr(config, field.name) == getattr(plain, field.name) for field in fields(config)
+    )
+
+
+def stack(vectors: Sequence[Array], size: int) -> Rows:
+    return np.stack(vectors) if vectors else np.zeros((0, size), np.float32)
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+class WordTable:
+    """The embeddings of words; only the rows that are used are read, and kept for the next text."""
+
+    def __init__(self, files: ModelFiles) -> None:
+        name, *_ = files.family.hf_names(TABLE, ())
+        self.name = name if name in files.arrays else name.removeprefix(files.family.prefix)
+        self.arrays, self.file = files.arrays, files.directory.path
+
+    def rows(self, ids_T: Ids) -> Array:
+        """[T, E]"""
+        ids_n, row_T = np.unique(ids_T, return_inverse=True)
+        if isinstance(self.arrays, TensorFiles | PackedTensors):
+            rows_nE = self.arrays.rows(self.name, ids_n)
+        else:
+            rows_nE = self.arrays[self.name][ids_n]
+        if not is_finite(rows_nE):
+            raise not_finite_error(self.file, [self.name])
+        rows_TE: Array = rows_nE.astype(np.float32, copy=False)[row_T]
+        return rows_TE
+
+    def all(self) -> Array:
+        return self.arrays[self.name].astype(np.float32, copy=False)
+
+
+def parameter_shapes(config: EncoderConfig, heads: Mapping[str, int], *, pooler: bool) -> dict[str, tuple[int, ...]]:
+    """The parameters of a model of BERT's layout, by our names, matrices [out, in]."""
+    hidden, inner, size = config.hidden_size, config.intermediate_size, config.embedding_size or config.hidden_size
+    attended, table = config.num_attention_heads * config.head_size, "encoder.embeddings"
+    tables = {"words": config.vocab_size, "positions": config.position_offset + config.max_position_embeddings}
+    tables |= {"segments": config.type_vocab_size} if config.type_vocab_size else {}
+    linears: dict[str, tuple[int, int]] = {} if size == hidden else {f"{table}.widen": (hidden, size)}
+    norms = {f"{table}.norm": size}
+    for layer in (f"encoder.layers.{index}" for index in range(config.num_unique_layers)):
+        linears |= {f"{layer}.attention.qkv": (3 * attended, hidden), f"{layer}.attention.output": (hidden, attended)}
+        linears |= {f"{layer}.feed_forward.inner": (inner, hidden), f"{layer}.feed_forward.output": (hidden, inner)}
+        norms |= {f"{layer}.attention_norm": hidden, f"{layer}.feed_forward_norm": hidden}
+    if (pooler or not heads.keys().isdisjoint(POOLED_HEADS)) and config.pooler_act not in NO_POOLER:
+        linears["pooler.dense"] = (hidden, hidden)
+    for head, outputs in heads.items():
+        if head in ("masked_words", "replaced_tokens"):
+            linears[f"heads.{head}.transform"] = (size if head == "masked_words" else hidden, hidden)
+        if head != "masked_words":
+            features = hidden * (4 if head == "classes" and config.pooler_act == "pair" else 1)
+            linears[f"heads.{head}.output"] = (NUM_OUTPUTS.get(head, outputs), features)
+    shapes: dict[str, tuple[int, ...]] = {f"{table}.{name}.weight": (rows, size) for name, rows in tables.items()}
+    if "masked_words" in heads:
+        norms["heads.masked_words.norm"] = size
+        shapes["heads.masked_words.bias"] = (config.vocab_size,)
+    for name, (outputs, inputs) in linears.items():
+        shapes |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+    for name, length in norms.items():
+        shapes |= {f"{name}.weight": (length,), f"{name}.bias": (length,)}
+    return shapes
+
+
+def read_parameters(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Array]:
+    """The parameters in float32 but for the word table, matrices [in, out]; those of packed weights from a file beside
+    them, which is written where it is missing and the directory can be written."""
+    if not isinstance(files.arrays, PackedTensors):
+        return unpack(files, shapes)
+    file = files.directory.path / f".float32-{files.arrays.digest[:16]}.cache"
+    with suppress(InputError, OSError, ValueError):
+        return map_parameters(file, shapes)
+    parameters = unpack(files, shapes)
+    from safetensors.numpy import save
+
+    try:
+        with NamedTemporaryFile(dir=file.parent, prefix=".float32-", suffix=".tmp", delete=False) as temporary:
+            temporary.write(save(dict(parameters)))
+        os.chmod(temporary.name, (files.directory.path / PACKED_WEIGHTS).stat().st_mode & 0o666)
+        os.replace(temporary.name, file)
+        return map_parameters(file, shapes)
+    except OSError:  # a full disk, or a directory that cannot be written
+        return parameters
+
+
+def map_parameters(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """The parameters in a file that `read_parameters` has written. InputError if it is missing or incomplete."""
+    stored = open_safetensors(file)
+    if {*stored} != shapes.keys() - {TABLE}:
+        raise InputError(f"{file}: made by another version")
+    return {name: stored.mapped(name) for name in stored}
+
+
+def unpack(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    parameters: dict[str, Array] = {}
+
+    def write(name: str, start: int, value: Array) -> bool:
+        shape = shapes[name]
+        is_matrix = len(shape) == 2 and name.rsplit(".", 2)[1] not in ("positions", "segments")
+        target = parameters.setdefault(name, np.empty(shape[::-1] if is_matrix else shape, np.float32))
+        (target.T if is_matrix else target)[start : start + len(value)] = value
+        return is_finite(value)
+
+    files.read_parameters(shapes, write, skip=(TABLE,))
+    return parameters

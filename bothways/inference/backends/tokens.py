@@ -1,0 +1,188 @@
+"""Models that read tokens: windows of texts of any length, and vectors and scores of texts from those of windows.
+
+Letters: N texts, W windows of them, S tokens of one text, H hidden size, C outputs of a head.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.errors import InputError, format_count
+from bothways.inference.backends.backend import MAX_SCORES, Backend
+from bothways.inference.reading import ReadOptions, Rows, check_names, trained_window_policy
+from bothways.model.config import EncoderConfig, encodes_separately
+from bothways.tasks import task_from_heads
+from bothways.tasks.pooling import Bounds, Pooling, pool_windows, pooling_name
+from bothways.tasks.windows import is_truncated, own_rows
+from bothways.text.batching import without_garbage_collection
+from bothways.text.tokenizer.tokenizer import Encoding
+
+Words = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
+
+
+class TokenBackend(Backend):
+    """A model that computes hidden states of tokens. Threads may share it. config: of its encoder."""
+
+    config: EncoderConfig
+
+    def set_windows(self, window: int | None) -> None:
+        """window: the default window size; None means as in fine-tuning, else 512."""
+        self.window_policy = trained_window_policy(
+            self.description.settings, self.config.max_position_embeddings, window
+        )
+        self.truncated_texts = 0
+        self._lock = Lock()  # around the count above
+
+    @property
+    def encoder(self) -> TokenBackend:
+        return self
+
+    @property
+    def task(self) -> str:
+        return task_from_heads(self.heads, self.description, fills=self.config.direction == "both")
+
+    def refusal(self) -> InputError:
+        return InputError(f"a model of type {self.description.model_type} does not support this")
+
+    def size_facts(self, vocabulary: int) -> dict[str, Any]:
+        config, heads = self.config, format_count(self.config.num_attention_heads, "head")
+        size = f"{format_count(config.num_hidden_layers, 'layer')} x {config.hidden_size}, {heads}"
+        return {
+            "model": f"{self.description.model_type}, {size}, up to {config.max_position_embeddings} tokens",
+            "parameters": vocabulary,
+            "vocabulary": config.vocab_size,
+            "heads": ", ".join(self.heads) or "none",
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state, _lock=Lock())
+
+    # --- windows ------------------------------------------------------------------------------------------------------
+
+    def split(
+        self, encodings: Sequence[Encoding], options: ReadOptions | None = None, names: Sequence[str] | None = None
+    ) -> list[list[Encoding]]:
+        """The windows of each encoding. RowsError if texts are too long for long="error"."""
+        options = options or {}
+        check_names(options)
+        policy = self.window_policy.changed(
+            size=options.get("window"), overlap=options.get("overlap"), long=options.get("long")
+        )
+        windows = policy.split(encodings, names)
+        if policy.long == "truncate":
+            with self._lock:
+                self.truncated_texts += sum(map(is_truncated, windows))
+        return windows
+
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions) -> list[list[Encoding]]:
+        """Each text (or pair) as windows."""
+        with without_garbage_collection():
+            return self.split(self.tokenizer.encode_many(texts, pairs), options)
+
+    # --- outputs of windows -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def pooled_windows(
+        self, windows: Sequence[Encoding], kind: str, rows: Sequence[Bounds], options: ReadOptions
+    ) -> Rows:
+        """The sum ("mean"), maximum ("max") or first ("cls") of these rows of hidden states of each window, [W, H]."""
+
+    @abstractmethod
+    def window_states(self, windows: Sequence[Encoding], options: ReadOptions) -> Rows:
+        """The vector of each window that a head on texts reads, [W, H]."""
+
+    @abstractmethod
+    def head_scores(self, head: str, states_nH: Rows) -> Rows:
+        """The scores of a head on texts, [n, C]."""
+
+    @abstractmethod
+    def hidden_rows(self, windows: Sequence[Sequence[Encoding]], options: ReadOptions) -> list[list[Rows]]:
+        """The hidden states [S, H] of each window of each text."""
+
+    @abstractmethod
+    def token_scores(self, head: str, windows: Sequence[Sequence[Encoding]], options: ReadOptions) -> list[list[Rows]]:
+        """The scores [S, C] of a head for each token of each window of each text."""
+
+    @abstractmethod
+    def masked_words(
+        self, windows: Sequence[Encoding], rows: Sequence[tuple[int, ...]], top: int, options: ReadOptions
+    ) -> list[list[Words]]:
+        """The `top` most probable words at these rows of each window."""
+
+    @abstractmethod
+    def attention_weights(self, encoding: Encoding) -> NDArray[np.float32]:
+        """The attention weights of every layer and head for one text (or pair), float32 [L, N, S, S] with N heads.
+
+        InputError if the text is too long, or if the attention is not one softmax over all tokens."""
+
+    @abstractmethod
+    def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], NDArray[Any]]]:
+        """Name, shape and numbers of each parameter of the encoder, rounded to bfloat16 (as uint16), sorted by name."""
+
+    # --- vectors and scores of texts ----------------------------------------------------------------------------------
+
+    def pooling_kind(self, pooling: Pooling) -> str:
+        """mean, max or cls. InputError if the model has no such pooling."""
+        kind = pooling_name(pooling, self.description.pooling)
+        if kind == "cls" and self.config.direction != "both":
+            raise InputError("pooling 'cls' sees no other token in a one-directional model; use 'mean' or 'max'")
+        return kind
+
+    def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Rows:
+        kind = self.pooling_kind(pooling)
+        return self.pooled_texts(self.encode(texts, None, options), kind, options)
+
+    def pooled_texts(self, windows: list[list[Encoding]], kind: str, options: ReadOptions) -> Rows:
+        """A vector per text, from its windows, [N, H]."""
+        flat = [part for parts in windows for part in parts]
+        bounds = [bound for parts in windows for bound in own_rows(parts)]
+        pooled = self.pooled_windows(flat, kind, bounds, options)
+        sizes_W = np.array([last - first for first, last in bounds], np.int64)
+        return pool_windows(kind, pooled, _text_rows(windows), len(windows), sizes_W)
+
+    def scored_vectors(
+        self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
+    ) -> Iterator[tuple[Rows, Rows]]:
+        """Without texts, `pairs` may be None for every model."""
+        num_outputs = self.heads[head]
+        if not texts and not pairs:
+            yield np.zeros((0, num_outputs), np.float32), np.zeros((0, self.config.hidden_size), np.float32)
+            return
+        is_bi_encoder = head == "classes" and encodes_separately(self.config)
+        inputs = _compared_texts(texts, pairs) if is_bi_encoder else [(texts, pairs)]
+        windows = [parts for firsts, seconds in inputs for parts in self.encode(firsts, seconds, options)]
+        flat = [part for parts in windows for part in parts]
+        states_WH = self.window_states(flat, options)
+        states_NH: Rows = pool_windows("mean", states_WH, _text_rows(windows), len(windows))
+        if is_bi_encoder:
+            states_NH = states_NH.reshape(2, -1, states_NH.shape[1]).swapaxes(0, 1)  # [N, 2, H]
+        step = max(1, MAX_SCORES // num_outputs)
+        for start in range(0, len(states_NH), step):
+            states_nH = states_NH[start : start + step]
+            yield self.head_scores(head, states_nH), states_nH.reshape(len(states_nH), -1)
+
+
+def _compared_texts(
+    texts: Sequence[str], pairs: Sequence[str] | None
+) -> list[tuple[Sequence[str], Sequence[str] | None]]:
+    """Both texts of each pair as single texts. InputError unless there is a second text for each."""
+    if pairs is None:
+        raise InputError("the model compares pairs of texts; give pairs too")
+    if len(texts) != len(pairs):
+        counts = f"{format_count(len(texts), 'text')} but {format_count(len(pairs), 'pair')}"
+        raise InputError(f"{counts}: give one pair per text")
+    return [(texts, None), (pairs, None)]
+
+
+def _text_rows(windows: Sequence[Sequence[Encoding]]) -> NDArray[np.int64]:
+    """The text of each window, [W]."""
+    return np.repeat(np.arange(len(windows)), [*map(len, windows)])
