@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -44,8 +43,8 @@ class TensorFiles(Mapping[str, Array]):
     """Tensors in safetensors files as arrays, read on access and not cached; bfloat16 as float32. divisors: by which
     some are divided."""
 
-    def __init__(self, locations: Mapping[str, Location], divisors: Mapping[str, float] = MappingProxyType({})) -> None:
-        self.locations, self.divisors = dict(locations), divisors
+    def __init__(self, locations: Mapping[str, Location], divisors: Mapping[str, float] | None = None) -> None:
+        self.locations, self.divisors = dict(locations), divisors or {}
 
     def __getitem__(self, name: str) -> Array:
         file, stored_name, dtype, shape, start = self.locations[name]

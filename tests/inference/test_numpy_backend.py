@@ -1,0 +1,202 @@
+"""The encoder in numpy: its results are those of torch in float32, and a text's do not depend on the other texts."""
+
+import math
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import bothways
+from bothways.errors import InputError
+from bothways.inference.backends.forward import NORMAL, gelu
+from bothways.inference.backends.numpy import NumpyBackend
+from bothways.inference.fingerprint import vector_space
+from bothways.inference.load import load
+from bothways.model.checkpoint.checkpoint import save
+from bothways.model.checkpoint.contents import Checkpoint
+
+LAYOUTS = ("bert", "distilbert", "electra", "roberta", "albert")
+HEADS = {"classes": 3, "tokens": 3, "spans": 2}
+LABELS = ("O", "good", "bad")
+TEXTS = ["the rate of the cat", "a", "the dog, the cat and the rate of a dog!", "", "a dog", "the rate of the cat"]
+CLOSE = {"rtol": 0, "atol": 1e-5}
+
+
+@pytest.fixture
+def both(make_model, tokenizer, tmp_path):
+    """A random model in both backends, from the same files."""
+
+    def make(family="bert", heads=None, *, labels=(), pooling=None, **changes):
+        model = make_model(family, heads, **changes)
+        described = {"labels": labels, "pooling": pooling, "model_type": family}
+        save(Checkpoint(model=model, tokenizer=tokenizer, **described), tmp_path / family)
+        return load(tmp_path / family, backend="numpy"), load(tmp_path / family, dtype="float32", backend="torch")
+
+    return make
+
+
+@pytest.mark.parametrize("family", LAYOUTS)
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_vectors_are_those_of_torch(both, family, pooling):
+    ours, expected = both(family, pooling=pooling)
+    assert isinstance(ours.backend, NumpyBackend) and (ours.dtype, ours.device) == ("float32", "cpu")
+    np.testing.assert_allclose(ours.embed(TEXTS), expected.embed(TEXTS), **CLOSE)
+    assert ours.embed(TEXTS[0]).shape == expected.embed(TEXTS[0]).shape
+    for states, others in zip(ours.hidden_states(TEXTS), expected.hidden_states(TEXTS), strict=True):
+        np.testing.assert_allclose(states, others, **CLOSE)
+
+
+@pytest.mark.parametrize("family", LAYOUTS)
+@pytest.mark.parametrize("head", HEADS)
+def test_heads_score_as_in_torch(both, family, head):
+    ours, expected = both(family, {head: HEADS[head]}, labels=() if head == "spans" else LABELS)
+    if head == "classes":
+        for one, other in zip(ours.classify(TEXTS), expected.classify(TEXTS), strict=True):
+            assert one.label == other.label and one.scores == pytest.approx(other.scores, abs=1e-5)
+    elif head == "tokens":
+        assert [*map(str, ours.tag(TEXTS))] == [*map(str, expected.tag(TEXTS))] or np.allclose(
+            *([one.score for entities in model.tag(TEXTS) for one in entities] for model in (ours, expected)), **CLOSE
+        )
+    else:
+        pairs = ["the cat", "a dog"], ["the rate of the cat is a dog", "the dog"]
+        for one, other in zip(ours.answer(*pairs), expected.answer(*pairs), strict=True):
+            assert (one[0].text, one[0].start) == (other[0].text, other[0].start)
+            assert one[0].score == pytest.approx(other[0].score, abs=1e-5)
+
+
+@pytest.mark.parametrize("act", ["none", "unit", "distance", "pair"])
+def test_linear_heads_on_means(both, act):
+    ours, expected = both(heads={"classes": 3}, labels=LABELS, pooling="mean", pooler_act=act)
+    pairs = TEXTS[::-1] if act in ("distance", "pair") else None
+    for one, other in zip(ours.classify(TEXTS, pairs), expected.classify(TEXTS, pairs), strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=1e-5)
+
+
+@pytest.mark.parametrize("family", LAYOUTS)
+def test_masks_are_filled_as_in_torch(both, family):
+    ours, expected = both(family, {"masked_words": 0})
+    texts = ["the [MASK] of a [MASK]", "[MASK] dog"]
+    for one, other in zip(ours.fill(texts, top=3), expected.fill(texts, top=3), strict=True):
+        for guesses, others in zip(one, other, strict=True):
+            assert [guess.token for guess in guesses] == [guess.token for guess in others]
+            assert [g.score for g in guesses] == pytest.approx([g.score for g in others], abs=1e-6)
+
+
+def test_next_sentences_and_numbers(both):
+    ours, expected = both(heads={"masked_words": 0, "next_sentence": 2})
+    assert ours.is_next(TEXTS, TEXTS[::-1]) == pytest.approx(expected.is_next(TEXTS, TEXTS[::-1]), abs=1e-6)
+    ours, expected = both("electra", {"classes": 1})
+    assert ours.regress(TEXTS) == pytest.approx(expected.regress(TEXTS), abs=1e-5)
+
+
+def test_a_text_has_the_same_vector_alone_and_among_others(paragraphs):
+    model = load(backend="numpy")
+    texts = paragraphs[:200]
+    together, states = model.embed(texts), model.hidden_states(texts[:30])
+    for row in range(0, len(texts), 9):
+        np.testing.assert_allclose(model.embed(texts[row]), together[row], rtol=0, atol=1e-6)
+    for text, expected in zip(texts[:30:5], states[::5], strict=True):
+        np.testing.assert_allclose(model.hidden_states(text), expected, **CLOSE)
+
+
+def test_long_texts_are_read_in_windows(paragraphs):
+    text = " ".join(paragraphs[:40])
+    options = {"window": 64, "overlap": 16}
+    ours, expected = load(backend="numpy"), load(backend="torch", dtype="float32")
+    for long in ("windows", "truncate"):
+        vectors = [model.embed(text, long=long, **options) for model in (ours, expected)]
+        np.testing.assert_allclose(*vectors, rtol=0, atol=1e-6)
+    assert ours.truncated_texts == 1
+
+
+def test_both_backends_have_one_vector_space(both):
+    ours, expected = both(pooling="mean")
+    assert vector_space(ours) == vector_space(expected) != vector_space(load(backend="numpy"))
+    assert vector_space(load(backend="numpy")) == vector_space(load(backend="torch"))
+
+
+def test_threads_and_pickles_share_a_model(paragraphs):
+    model = load(backend="numpy")
+    expected = model.embed(paragraphs[:40])
+    copy = pickle.loads(pickle.dumps(model))
+    with ThreadPoolExecutor(4) as pool:
+        for vectors in pool.map(lambda one: one.embed(paragraphs[:40]), [model, copy] * 4):
+            np.testing.assert_array_equal(vectors, expected)
+
+
+def test_packed_weights_are_unpacked_once(tmp_path, packaged_copy):
+    first = load(packaged_copy, backend="numpy")
+    (cache,) = packaged_copy.glob(".float32-*")
+    vector, written = first.embed("the cat"), cache.stat().st_mtime_ns
+    assert (load(packaged_copy, backend="numpy").embed("the cat") == vector).all()
+    assert cache.stat().st_mtime_ns == written
+    cache.write_bytes(cache.read_bytes()[:1000])  # cut off
+    assert (load(packaged_copy, backend="numpy").embed("the cat") == vector).all()
+    assert cache.stat().st_size > 1000
+    cache.unlink()
+    if os.getuid():
+        packaged_copy.chmod(0o555)  # cannot be written
+        assert (load(packaged_copy, backend="numpy").embed("the cat") == vector).all()
+        packaged_copy.chmod(0o755)
+
+
+@pytest.fixture
+def packaged_copy(tmp_path):
+    from shutil import copytree, ignore_patterns
+
+    from bothways.model.checkpoint.directory import locate
+    from bothways.pretrained import DEFAULT
+
+    return copytree(locate(DEFAULT), tmp_path / "packaged", ignore=ignore_patterns(".float32-*"))
+
+
+def test_normal_distribution_is_within_1e_7():
+    x = np.linspace(-7, 7, 20_001)
+    expected = np.array([(1 + math.erf(value / 2**0.5)) / 2 for value in x])
+    probability = 1 / (1 + np.exp(-x * np.polyval(NORMAL[::-1], x**2)))
+    assert abs(2 * probability - 2 * expected).max() < 1e-7  # of erf
+    single = x.astype(np.float32)
+    with np.errstate(over="ignore"):
+        assert abs(gelu(single.copy()) - x * expected).max() < 1e-6  # as x is rounded, too
+        assert gelu(np.float32([-1e4, -50, 50, 1e4])).tolist() == [0, 0, 50, 1e4]
+
+
+@pytest.mark.parametrize("family", ["modernbert", "deberta", "longformer", "big_bird"])
+def test_other_families_name_the_extra(make_model, tokenizer, tmp_path, family):
+    save(Checkpoint(model=make_model(family), tokenizer=tokenizer, model_type=family), tmp_path / family)
+    with pytest.raises(InputError, match=r"bothways\[train\]"):
+        load(tmp_path / family, backend="numpy")
+
+
+def test_what_needs_torch_names_the_extra(tmp_path):
+    model = load(backend="numpy")
+    uses = [
+        lambda: load(backend="numpy", dtype="bfloat16"),
+        lambda: load(backend="numpy", device="cuda"),
+        lambda: model.save(tmp_path / "copy"),
+        lambda: model.attention("the cat"),
+    ]
+    for use in uses:
+        with pytest.raises(InputError, match=r"bothways\[train\]"):
+            use()
+    with pytest.raises(InputError, match="choose one of auto, torch, numpy"):
+        load(backend="onnx")
+    with pytest.raises(InputError, match="torch"):
+        model.module  # noqa: B018
+
+
+def test_weights_that_are_no_numbers_are_refused(both, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    both(pooling="mean")
+    file = tmp_path / "bert" / "model.safetensors"
+    stored = load_file(file)
+    for name in ("embeddings.word_embeddings.weight", "encoder.layer.0.output.dense.bias"):
+        save_file({**stored, name: stored[name] * np.float32("nan")}, file)
+        with pytest.raises(InputError, match="NaN or infinite values"):
+            bothways.load(tmp_path / "bert", backend="numpy").embed("the cat")
+    save_file({name: value for name, value in stored.items() if "layer.0.output" not in name}, file)
+    with pytest.raises(InputError, match="missing parameters"):
+        bothways.load(tmp_path / "bert", backend="numpy")
