@@ -33,14 +33,14 @@ class Csr:
         return len(self.data)
 
     @property
-    def rows_K(self) -> np.ndarray:
+    def row_numbers(self) -> np.ndarray:
         """The row of each value."""
         return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
 
     @property
     def is_sorted(self) -> bool:
         """Whether the columns of each row ascend."""
-        return bool((np.diff(self.rows_K * self.width + self.indices) > 0).all())
+        return bool((np.diff(self.row_numbers * self.width + self.indices) > 0).all())
 
     def __getitem__(self, rows: slice) -> "Csr":
         """Consecutive rows."""
@@ -58,7 +58,7 @@ class Csr:
 
     def where(self, is_kept_K: np.ndarray) -> "Csr":
         """The matrix with some of its values."""
-        counts_N = np.bincount(self.rows_K[is_kept_K], minlength=self.shape[0])
+        counts_N = np.bincount(self.row_numbers[is_kept_K], minlength=self.shape[0])
         return Csr(self.data[is_kept_K], self.indices[is_kept_K], _ends(counts_N), self.width)
 
     def __matmul__(self, dense_FC: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ class Csr:
         num_rows, num_outputs = self.shape[0], dense_FC.shape[1]
         product_NC = np.zeros((num_rows, num_outputs))
         if num_outputs <= FEW_OUTPUTS:
-            rows_K = self.rows_K
+            rows_K = self.row_numbers
             for output in range(num_outputs):
                 weight_F = np.ascontiguousarray(dense_FC[:, output])
                 product_NC[:, output] = np.bincount(rows_K, self.data * weight_F[self.indices], num_rows)
@@ -136,7 +136,7 @@ def _expand(left: Csr, right: Csr) -> Csr:
     sizes_K = np.diff(right.indptr)[left.indices]
     places = np.arange(sizes_K.sum()) + np.repeat(right.indptr[left.indices] - _ends(sizes_K)[:-1], sizes_K)
     values = np.repeat(left.data, sizes_K) * right.data[places]
-    merged = _Merged.of(np.repeat(left.rows_K, sizes_K), right.indices[places], left.shape[0], right.width)
+    merged = _Merged.of(np.repeat(left.row_numbers, sizes_K), right.indices[places], left.shape[0], right.width)
     sums = np.add.reduceat(values[merged.order], merged.starts) if len(values) else values
     return merged.matrix(sums)
 
@@ -145,7 +145,7 @@ def product_and_distance(first: Csr, second: Csr) -> tuple[Csr, Csr]:
     """The product of two matrices number by number, and their absolute difference."""
     num_rows, width = first.shape
     pair = beside([first, second])
-    merged = _Merged.of(pair.rows_K, pair.indices % max(1, width), num_rows, width)
+    merged = _Merged.of(pair.row_numbers, pair.indices % max(1, width), num_rows, width)
     is_both = np.diff(merged.starts, append=pair.size) == 2
     one, other = pair.data[merged.order[merged.starts]], np.zeros(len(is_both))
     other[is_both] = pair.data[merged.order[merged.starts[is_both] + 1]]
@@ -172,7 +172,8 @@ class _Merged:
         packed.sort()
         keys, order = np.divmod(packed, size)
         starts = np.flatnonzero(np.diff(keys, prepend=-1))
-        return _Merged(order, starts, *np.divmod(keys[starts], max(1, width)), (num_rows, width))
+        merged_rows, merged_columns = np.divmod(keys[starts], max(1, width))
+        return _Merged(order, starts, merged_rows, merged_columns, (num_rows, width))
 
     def matrix(self, values: np.ndarray, is_sorted: bool = False) -> Csr:
         """The matrix with a value for each group: in ascending columns, or as scipy leaves them, from the column that

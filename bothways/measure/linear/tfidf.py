@@ -71,7 +71,7 @@ class Tfidf:
         """Vectors from the counts of word and character n-grams in each text."""
         parts = []
         for part, idf_F in zip(counts, np.split(self.idf_F, [len(self.words)]), strict=True):
-            values, rows_K = (np.log(part.data) + 1) * idf_F[part.indices], part.rows_K
+            values, rows_K = (np.log(part.data) + 1) * idf_F[part.indices], part.row_numbers
             lengths_N = np.sqrt(np.bincount(rows_K, values**2, part.shape[0]))
             parts.append(replace(part, data=values / lengths_N[rows_K]))
         return beside(parts)
@@ -167,7 +167,7 @@ def project(features: Csr, size: int = PROJECTED) -> np.ndarray:
     groups, with random signs (Charikar 2002)."""
     rng, (num_rows, num_features) = generator(0, Purpose.LABELS), features.shape
     groups, signs = rng.integers(size, size=num_features), 1.0 - 2 * rng.integers(2, size=num_features)
-    places_K = features.rows_K * size + groups[features.indices]
+    places_K = features.row_numbers * size + groups[features.indices]
     sums: np.ndarray = np.bincount(places_K, features.data * signs[features.indices], num_rows * size)
     return sums.reshape(num_rows, size)
 

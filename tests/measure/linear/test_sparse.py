@@ -96,7 +96,7 @@ def test_features_of_texts_and_pairs_have_the_bits_of_scipy():
     assert_same(features, hstack([first, second, product, abs(first - second), cosines], format="csr"))
     one_by_one = np.zeros((70, PROJECTED))
     groups, signs = projection(features.width)
-    for row, column, value in zip(features.rows_K, features.indices, features.data, strict=True):
+    for row, column, value in zip(features.row_numbers, features.indices, features.data, strict=True):
         one_by_one[row, groups[column]] += value * signs[column]
     assert np.array_equal(project(features), one_by_one)
 
