@@ -182,6 +182,12 @@ def format_count(count: int, singular: str, plural: str = "") -> str:
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
+def differences(old: Mapping[str, object], new: Mapping[str, object]) -> str:
+    """The differences of two sets of facts as "name: old -> new"."""
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return ", ".join(f"{name}: {old.get(name)!r} -> {new.get(name)!r}" for name in names)
+
+
 def shorten(value: object, size: int = 60) -> str:
     """The value on one line, truncated to `size` characters."""
     line = " ".join(str(value).split())

@@ -324,7 +324,7 @@ def _write_parquet(rows: Sequence[Fact], path: Path) -> None:
 def _cell(value: Any) -> str:
     """A value in a .csv: texts in quotes, numbers without, nothing for None."""
     if isinstance(value, str):
-        return '"' + _encodable(value).replace('"', '""') + '"'
+        return '"' + str(_encodable(value)).replace('"', '""') + '"'
     if isinstance(value, float):
         return str(np.format_float_positional(value, trim="-"))
     return "" if value is None else str(value)

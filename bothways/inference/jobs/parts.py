@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bothways.cloud import CloudPath, as_path
-from bothways.errors import InputError, flag, require
+from bothways.errors import InputError, differences, flag, require
 from bothways.inference import ray
 from bothways.inference.jobs import jobs
 from bothways.inference.jobs.blocks import estimate_num_rows, num_bytes, split_into_blocks
@@ -36,7 +36,6 @@ from bothways.settings.predict import Embed, Predict
 from bothways.text.data.datasets import HUB_PREFIX
 from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, find_files, is_compressed, open_file
 from bothways.text.tokenizer.worker_processes import in_order, num_threads, set_num_threads
-from bothways.training.run_checkpoints import differences
 
 PLAN, MANIFEST, RECORDS, SKIPPED, WORK = "_plan.json", "_manifest.json", "_parts", "_skipped", "_work"
 PART_BYTES, PART_ROWS = 1 << 26, 1 << 20  # most of a part; a smaller file is one part, and is not read for the plan

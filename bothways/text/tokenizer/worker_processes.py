@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import chain, islice
 from multiprocessing import get_context, parent_process
 from threading import Thread
@@ -151,7 +152,10 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
     """The ids of the texts in blocks, in order, computed a few blocks ahead.
 
     The processes are kept for a minute for the next call. They do not import the script that is running, so it needs no
-    guard by `__name__`."""
+    guard by `__name__`. Without joblib, all blocks are computed here."""
+    if find_spec("joblib") is None:
+        yield from ([*map(tokenizer.ids, texts[start : start + BLOCK])] for start in range(0, len(texts), BLOCK))
+        return
     from joblib.externals.loky import get_reusable_executor
 
     executor = get_reusable_executor(processes, timeout=60, initializer=_set_tokenizer, initargs=(tokenizer,))
