@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
@@ -17,6 +18,21 @@ LOCATION = re.compile(
     r"(?=: |$)(?:: (?P<rest>.+))?",
     re.DOTALL,
 )
+
+EXTRAS = {  # modules of packages that not every installation has, by the extra that installs them
+    "train": "torch pyarrow scipy sklearn joblib matplotlib",
+    "serve": "starlette uvicorn httptools orjson prometheus_client",
+    "hub": "datasets huggingface_hub",
+    "tensorboard": "tensorboard",
+    "tokenizers": "tokenizers google",
+    "onnx": "onnx onnxscript onnxruntime",
+    "xlsx": "python_calamine",
+    "cloud": "obstore",
+    "ray": "ray",
+    "pdf": "pypdfium2",
+    "documents": "striprtf",
+}
+DISTRIBUTIONS = {"torch": "PyTorch", "sklearn": "scikit-learn", "google": "protobuf"}  # with other names than modules
 
 COMMAND_LINE = "BOTHWAYS_COMMAND_LINE"  # environment variable, so that worker processes write as their command does
 FLAGS = {"texts": "with", "from_checkpoint": "from", "purpose": "for"}  # flags with another name than their setting
@@ -125,8 +141,32 @@ def must_be(option: str, value: object, wanted: str, *, shown: str = "") -> Inpu
 
 
 def needs_package(what: object, package: str, extra: str) -> InputError:
-    """The error for a package that is not installed. what: file or option that needs it."""
+    """The error for a package that is not installed. what: file, option or verb that needs it."""
     return InputError(f"{what}: needs the package {package}; pip install 'bothways[{extra}]'")
+
+
+def missing_package(what: object, module: str) -> InputError | None:
+    """The error for a module that is not installed; None if it is, or belongs to no extra."""
+    root = module.partition(".")[0]
+    extra = next((extra for extra, modules in EXTRAS.items() if root in modules.split()), None)
+    return None if extra is None or find_spec(root) else needs_package(what, DISTRIBUTIONS.get(root, root), extra)
+
+
+def require(what: object, module: str) -> None:
+    """InputError if a module of an extra is not installed. what: file or option that needs it."""
+    if error := missing_package(what, module):
+        raise error
+
+
+@contextmanager
+def packages_named(what: object) -> Iterator[None]:
+    """Inside the block it is an InputError that a package of an extra is not installed. what: verb that needs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (named := missing_package(what, error.name or "")) is None:
+            raise
+        raise named from error
 
 
 def no_such_column(where: object, name: str, columns: Iterable[str], remedy: str) -> InputError:
@@ -140,6 +180,12 @@ def no_such_column(where: object, name: str, columns: Iterable[str], remedy: str
 def format_count(count: int, singular: str, plural: str = "") -> str:
     """A count with its noun: "1 row", "1,024 rows". plural: if it is not the singular with an s."""
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def differences(old: Mapping[str, object], new: Mapping[str, object]) -> str:
+    """The differences of two sets of facts as "name: old -> new"."""
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return ", ".join(f"{name}: {old.get(name)!r} -> {new.get(name)!r}" for name in names)
 
 
 def shorten(value: object, size: int = 60) -> str:

@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any, Self
+from typing import Any, ClassVar, Self
+from unicodedata import east_asian_width
 
 from bothways.io import to_json
 
@@ -32,6 +33,7 @@ from bothways.io import to_json
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 NOTEBOOK_SECONDS = 0.25  # at least, between two updates of a bar
+BAR_WIDTH = 30  # characters
 LINE_EVERY = 30.0  # seconds between two lines of progress, where no bar is drawn
 GRACE = 2.0  # seconds that a loop has for its line, which has more details, before the thread of `Heartbeat` writes one
 
@@ -48,12 +50,14 @@ def escape_line(text: str) -> str:
 
 def print_lines(*lines: str) -> None:
     """Print results to standard output, one per line."""
+    _TerminalBar.erase()
     print("".join(f"{escape_line(line)}\n" for line in lines), end="", flush=True)
 
 
 def print_styled(*lines: Sequence[tuple[str, str]], color: bool) -> None:
     """Print lines of (text, style) to standard output. style: the number of an ANSI style, such as "1" for bold, or ""
     for none. The texts are escaped, the styles are not."""
+    _TerminalBar.erase()
     for line in lines:
         parts = (
             f"\x1b[{style}m{escape_line(text)}\x1b[0m" if style and color else escape_line(text) for text, style in line
@@ -88,6 +92,7 @@ def command_name() -> str:
 
 def print_message(text: str) -> None:
     """Print a message, possibly of several lines, to standard error."""
+    _TerminalBar.erase()
     print(escape_controls(text), file=sys.stderr, flush=True)
 
 
@@ -293,12 +298,11 @@ def in_notebook() -> bool:
 
 
 def draws_bars() -> bool:
-    """Whether progress is drawn as a bar: in a notebook, and on a terminal unless log lines show it there or `rich` is
-    missing."""
+    """Whether progress is drawn as a bar: in a notebook, and on a terminal unless log lines show it there."""
     if logger.level >= logging.ERROR:  # muted
         return False
     shows_lines = logger.isEnabledFor(logging.INFO) and not any(isinstance(one, _Handler) for one in logger.handlers)
-    return in_notebook() or (sys.stderr.isatty() and not shows_lines and find_spec("rich") is not None)
+    return in_notebook() or (sys.stderr.isatty() and not shows_lines)
 
 
 class ProgressBar:
@@ -311,7 +315,7 @@ class ProgressBar:
     def __init__(self, title: str, total: int | None, *, done: int = 0, draw: bool = True) -> None:
         self.title, self.total = title, total
         self.is_drawn = draw and draws_bars()
-        kind = _NotebookBar if in_notebook() else _TerminalBar
+        kind = _Bar if in_notebook() else _TerminalBar
         self.bar = kind(escape_controls(title), total, done) if self.is_drawn else None
 
     def __enter__(self) -> Self:
@@ -330,28 +334,7 @@ class ProgressBar:
             self.bar.update(done, detail)
 
 
-class _TerminalBar:
-    def __init__(self, title: str, total: int | None, done: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        text = TextColumn("{task.description}", markup=False)
-        columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not draws_bars())
-        self.title = title
-        self.task = self.bar.add_task(title, total=total, completed=done)
-
-    def start(self) -> None:
-        self.bar.start()
-
-    def stop(self) -> None:
-        self.bar.stop()
-
-    def update(self, done: int, detail: str) -> None:
-        self.bar.update(self.task, completed=done, description=f"{self.title}  {detail}")
-
-
-class _NotebookBar:
+class _Bar:
     """A bar that is updated in place in the output of a cell, and stays there. Without IPython, a line that a carriage
     return starts over."""
 
@@ -399,3 +382,34 @@ class _NotebookBar:
         seconds = (time.monotonic() - self.started) / max(1, self.done - self.first) * (self.total - self.done)
         left = f", {int(seconds) // 60}:{int(seconds) % 60:02} left" if self.first < self.done < self.total else ""
         return f"{self.done:,}/{self.total:,}{left}"
+
+
+class _TerminalBar(_Bar):
+    """A line of a terminal that is drawn over; messages erase it, and it is gone at the end."""
+
+    is_shown: ClassVar[bool] = False
+
+    def stop(self) -> None:
+        self.erase()
+
+    @staticmethod
+    def erase() -> None:
+        """Clear the line, if it has a bar, for other text."""
+        if _TerminalBar.is_shown:
+            _TerminalBar.is_shown = False
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def _show(self) -> None:
+        self.shown = time.monotonic()
+        filled = BAR_WIDTH * min(self.done, self.total) // max(1, self.total) if self.total else 0
+        drawing = "" if self.total is None else "#" * filled + "-" * (BAR_WIDTH - filled)
+        line = "  ".join(part for part in (self.title, drawing, self._count(), self.detail) if part)
+        _TerminalBar.is_shown = True
+        line = first_columns(escape_controls(line), shutil.get_terminal_size().columns - 1)
+        print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def first_columns(text: str, width: int) -> str:
+    """As much of a text as fits into `width` columns of a terminal, of which wide characters take two."""
+    ends = accumulate(1 + (east_asian_width(character) in "FW") for character in text)
+    return text[: sum(end <= width for end in ends)]

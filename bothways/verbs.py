@@ -8,7 +8,7 @@ from itertools import count
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from bothways.errors import InputError, join_names, renamed_options
+from bothways.errors import InputError, join_names, packages_named, renamed_options
 from bothways.log import working
 from bothways.tasks import TASKS, TaskName, load_name
 
@@ -54,11 +54,11 @@ class Verb:
         """Import the function; it takes settings and returns a result."""
         from bothways.mirror import with_copies
 
-        function: Callable[..., Any] = load_name(f"bothways.{self.function}")
-        if self.waits:
-            return function
         verb = next((verb for verb, one in VERBS.items() if one is self), "")
-        return wraps(function)(working(verb)(with_copies(function)))
+        with packages_named(verb):
+            function: Callable[..., Any] = load_name(f"bothways.{self.function}")
+        named = wraps(function)(packages_named(verb)(function))
+        return named if self.waits else wraps(function)(working(verb)(with_copies(named)))
 
 
 GROUPS = {  # of the verbs, by their headings in `bothways --help`; `finetune` has a verb for each task

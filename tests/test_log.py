@@ -133,7 +133,7 @@ def test_fine_tuning_escapes_labels_and_names(make_model, tokenizer, tmp_path, c
 
 @pytest.mark.slow
 def test_only_one_file_prints():
-    """So that nothing goes around the escaping; rich draws bars, of texts that are escaped."""
+    """So that nothing goes around the escaping."""
     for file in PACKAGE.rglob("*.py"):
         names = {
             node.id for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)

@@ -283,3 +283,27 @@ def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent():
             with log.working("texts", thread=False):
                 os._exit(len(log.heartbeat.work))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1  # its own work alone
+
+
+# --- a line of a terminal ---------------------------------------------------------------------------------------------
+
+
+def test_on_a_terminal_a_bar_is_drawn_over_and_gone_at_the_end(monkeypatch):
+    stderr = replace_stderr(monkeypatch, is_terminal=True)
+    monkeypatch.setattr(log, "NOTEBOOK_SECONDS", 0)
+    monkeypatch.setenv("COLUMNS", "200")
+    with ProgressBar("read\x1b[2J", 60, done=10) as bar:
+        bar.update(30, "日本.txt")
+        log.print_message("a message")
+        bar.update(60, "")
+    start, *drawings = stderr.getvalue().split("\r")
+    shown = [drawing.removesuffix("\x1b[K") for drawing in drawings]
+    assert start == "" and shown[0] == f"read\\u001b[2J  {'#' * 5}{'-' * 25}  10/60"
+    assert shown[1].startswith(f"read\\u001b[2J  {'#' * 15}{'-' * 15}  30/60, ") and shown[1].endswith("  日本.txt")
+    assert drawings[2] == "\x1b[Ka message\n"
+    assert shown[3] == f"read\\u001b[2J  {'#' * 30}  60/60" and drawings[-1] == "\x1b[K"
+
+
+def test_a_bar_is_never_wider_than_the_terminal():
+    assert log.first_columns("ab日本語c", 6) == "ab日本" and log.first_columns("ab日本語c", 7) == "ab日本"
+    assert log.first_columns("abc", 3) == "abc"

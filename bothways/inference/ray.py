@@ -20,7 +20,7 @@ from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.tasks import TASKS
 from bothways.text.data.stream import ModelInput
-from bothways.text.tokenizer.worker_processes import num_cores
+from bothways.text.tokenizer.worker_processes import num_cores, set_num_threads
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -166,10 +166,8 @@ class _Stage:
         device: str = "auto",
         dtype: str = "auto",
     ) -> None:
-        import torch
-
-        torch.set_num_threads(threads)
         self.model: Predictor = load(model, device=device, dtype=dtype)
+        set_num_threads(threads)
         self.columns = [column] if pair_column is None else [column, pair_column]
 
     def texts(self, batch: Mapping[str, Any]) -> list[list[str]]:

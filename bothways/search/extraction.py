@@ -20,8 +20,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bothways.cloud import local_file
-from bothways.errors import InputError, flag
+from bothways.errors import InputError, flag, require
 from bothways.io import SURROGATES, fsync, full_disk_named, to_json
 from bothways.log import ProgressBar, escape_controls, logger
 from bothways.model.checkpoint import hub
@@ -31,7 +33,7 @@ from bothways.search.indexing import file_digest
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
 from bothways.tasks import TASKS
-from bothways.text.tokenizer.worker_processes import in_order, num_cores
+from bothways.text.tokenizer.worker_processes import in_order, num_cores, set_num_threads
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
@@ -98,6 +100,8 @@ def extract(
 def check_target(out: Path, state: Path, *, resume: bool) -> None:
     if out.suffix.lower() not in FORMATS:
         raise InputError(f"out ({out}) must end in one of {', '.join(FORMATS)}")
+    if out.suffix.lower() == ".parquet":
+        require(out, "pyarrow")
     if out.exists():
         raise InputError(f"{out}: already exists; name a new file, or delete that one")
     if state.exists() and not resume:
@@ -244,10 +248,9 @@ def _compute_in_worker(models: Models, threads: int, batch: FileBatch) -> list[l
 
 @lru_cache(1)
 def _open_in_worker(models: Models, threads: int) -> list[Extractor]:
-    import torch
-
-    torch.set_num_threads(threads)
-    return [*models.open()]
+    extractors = [*models.open()]
+    set_num_threads(threads)
+    return extractors
 
 
 def store_facts(batch: FileBatch, facts: Sequence[list[Fact]], database: sqlite3.Connection) -> None:
@@ -297,20 +300,34 @@ def write_table(out: Path, files: Sequence[FoundFile], database: sqlite3.Connect
 
 def write_rows(rows: Sequence[Fact], path: Path, kind: str) -> None:
     """Write a table; the same rows give the same bytes."""
+    if kind == ".parquet":
+        _write_parquet(rows, path)
+        return
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        if kind == ".jsonl":
+            file.writelines(to_json({name: row[name] for name in COLUMNS}) + "\n" for row in rows)
+        else:
+            table = chain([COLUMNS], ([row[name] for name in COLUMNS] for row in rows))
+            file.writelines(",".join(map(_cell, values)) + "\n" for values in table)
+
+
+def _write_parquet(rows: Sequence[Fact], path: Path) -> None:
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import parquet
 
     types = {"start": pa.int64(), "end": pa.int64(), "line": pa.int64(), "page": pa.int64(), "score": pa.float64()}
     schema = pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS])
-    if kind == ".jsonl":
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(to_json({name: row[name] for name in COLUMNS}) + "\n" for row in rows)
-        return
     table = pa.Table.from_pylist([{name: _encodable(row[name]) for name in COLUMNS} for row in rows], schema)
-    if kind == ".parquet":
-        parquet.write_table(table, path, compression="zstd")
-    else:
-        csv.write_csv(table, path)
+    parquet.write_table(table, path, compression="zstd")
+
+
+def _cell(value: Any) -> str:
+    """A value in a .csv: texts in quotes, numbers without, nothing for None."""
+    if isinstance(value, str):
+        return '"' + str(_encodable(value)).replace('"', '""') + '"'
+    if isinstance(value, float):
+        return str(np.format_float_positional(value, trim="-"))
+    return "" if value is None else str(value)
 
 
 def _encodable(value: Any) -> Any:

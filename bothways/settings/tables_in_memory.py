@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
-from bothways.errors import InputError, RowLocation, format_count
+from bothways.errors import InputError, RowLocation, format_count, require
 from bothways.settings.fields import AnyPath
 
 TableRow = Mapping[str, Any]  # values by column
@@ -181,6 +181,7 @@ def _has_attribute(value: Any, name: str) -> bool:
 
 
 def _arrow_table(name: str, kind: str, value: Any) -> Any:
+    require(name, "pyarrow")
     import pyarrow
 
     try:

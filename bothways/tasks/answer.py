@@ -517,13 +517,9 @@ class AnswerTask(Task):
             for row, best in zip(rows, by_question, strict=True)
         ]
 
-    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
-        import pyarrow
-
-        text, integer = pyarrow.string(), pyarrow.int64()
-        answer = {"answer": text, "start": integer, "end": integer, "score": pyarrow.float64()}
-        answers = {"answers": pyarrow.list_(pyarrow.struct(answer))} if (top or 1) > 1 else {}
-        return pyarrow.schema({"id": text, **answer, **answers})
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+        answer = {"answer": str, "start": int, "end": int, "score": float}
+        return {"id": str, **answer, **({"answers": [answer]} if (top or 1) > 1 else {})}
 
     def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
         return [

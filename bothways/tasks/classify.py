@@ -527,13 +527,10 @@ class ClassifyTask(TextModelTask):
         also the labels above the threshold, and with coverage the prediction set."""
         return [prediction.to_json() for prediction in model.classify(*split_pairs(rows), **options)]
 
-    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
-        import pyarrow
-
-        text, number = pyarrow.string(), pyarrow.float64()
-        labels = {"labels": pyarrow.list_(text)} if model.description.multi_label or has_sets else {}
-        scores = pyarrow.map_(text, number) if top else pyarrow.struct(dict.fromkeys(model.labels, number))
-        return pyarrow.schema({"label": text, **labels, "score": number, "scores": scores})
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+        labels = {"labels": [str]} if model.description.multi_label or has_sets else {}
+        scores = (str, float) if top else dict.fromkeys(model.labels, float)
+        return {"label": str, **labels, "score": float, "scores": scores}
 
     def scores_per_row(self, model: Predictor, top: int | None) -> int:
         return len(model.labels) if top is None else 1

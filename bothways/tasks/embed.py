@@ -340,7 +340,7 @@ class Embedding(training_task.TrainingTask):
         examples, name = self.data[split], "cosine of TF-IDF"
         train_texts = [text for column in self.pairs["train"].texts[:2] for text in column]
         tfidf, _ = Tfidf.learn(train_texts, MAX_TERMS)
-        first, second = (tfidf(column) for column in self.pairs[split].texts[:2])
+        first, second = (tfidf(column).to_scipy() for column in self.pairs[split].texts[:2])
         if examples.scores is not None:
             yield training_task.Baseline(name, self.scoring.cosine_predictions(split, (first * second).sum(1).tolist()))
             return

@@ -279,10 +279,8 @@ class RegressTask(TextModelTask):
     def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         return [{"score": number} for number in model.regress(*split_pairs(rows), **options).tolist()]
 
-    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
-        import pyarrow
-
-        return pyarrow.schema({"score": pyarrow.float64()})
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+        return {"score": float}
 
 
 REGRESS = RegressTask()

@@ -566,12 +566,8 @@ class TagTask(Task):
     def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         return [{"entities": entities} for entities in tag_items(model, [(row.text, None) for row in rows], options)]
 
-    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
-        import pyarrow
-
-        text, integer = pyarrow.string(), pyarrow.int64()
-        entity = {"label": text, "text": text, "start": integer, "end": integer, "score": pyarrow.float64()}
-        return pyarrow.schema({"entities": pyarrow.list_(pyarrow.struct(entity))})
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+        return {"entities": [{"label": str, "text": str, "start": int, "end": int, "score": float}]}
 
     def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
         return [

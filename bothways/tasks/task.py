@@ -190,11 +190,10 @@ class Task(ABC):
         model.classify([])  # InputError, which names the heads of the model
         raise NotImplementedError
 
-    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> Any:
-        """The types of the columns of `predict_rows`, a pyarrow.Schema."""
-        import pyarrow
-
-        return pyarrow.schema([])
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+        """The type of each column of `predict_rows`: str, int or float; [type] for a list; types by name for an object
+        with these fields; (str, type) for an object with any fields."""
+        return {}
 
     def scores_per_row(self, model: Predictor, top: int | None) -> int:
         """The number of scores in a row of `predict_rows`."""

@@ -17,13 +17,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bothways.errors import InputError
+from bothways.errors import differences as differences  # beside log_changes
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
 from bothways.model.checkpoint.weights import write_weights
 from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.optimizer import LossScale
+from bothways.training.run_lock import FOLDER as FOLDER
+from bothways.training.run_lock import STATE
 
-FOLDER, STATE, TENSORS = "checkpoints", "state.json", "state.safetensors"
+TENSORS = "state.safetensors"
 FORMAT = 1
 
 
@@ -202,9 +205,3 @@ def log_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     for name, value in new.items():
         if old.get(name, value) != value:
             logger.info(f"{name} changed from {old[name]} to {value}: losses may differ in the last digits")
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The differences as "name: old -> new"."""
-    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-    return ", ".join(f"{name}: {old.get(name)!r} -> {new.get(name)!r}" for name in names)

@@ -17,6 +17,7 @@ from bothways.errors import InputError
 from bothways.log import logger
 
 LOCK = ".lock"
+FOLDER, STATE = "checkpoints", "state.json"  # of a run, written by run_checkpoints.py
 POLL, POLLS = 0.1, 100  # seconds; of the processes that a killed one leaves, which end soon
 DEAD_STATES = ("Z", "X")  # zombie, dead
 

@@ -60,9 +60,7 @@ class SentencesTask(ClassifyTask):
         return count_sentences(model, [(row.text, None) for row in rows], options)
 
     def columns(self, model, top=None, *, has_sets=False):
-        import pyarrow
-
-        return pyarrow.schema({"sentences": pyarrow.int64(), "score": pyarrow.float64()})
+        return {"sentences": int, "score": float}
 
     def scores_per_row(self, model, top):
         return 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bothways.cloud import as_path
-from bothways.errors import InputError, flag
+from bothways.errors import InputError, flag, require
 from bothways.text.data.glue import detect_format
 from bothways.text.data.stream import LiveInput, ModelInput
 from bothways.text.data.tables import rows_per_line
@@ -101,6 +101,7 @@ def estimate_num_rows(file: str, encoding: str | None = None) -> int | None:
     if not path.is_file() or is_compressed(path) or file_type(path) in (*EXPLICIT_TYPES, ".json"):
         return None
     if file_type(path) == ".parquet":
+        require(path, "pyarrow")
         import pyarrow.parquet
 
         try:

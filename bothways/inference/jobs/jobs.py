@@ -1,6 +1,7 @@
 """Batch prediction and embedding of files of any size, or standard input, in blocks."""
 
 import hashlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,7 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
+import numpy as np
 
 import bothways
 from bothways.cloud import as_path
@@ -40,13 +41,15 @@ from bothways.text.data.stream import (
 )
 from bothways.text.data.tables import read_schema
 from bothways.text.data.text_files import ARROW
-from bothways.text.tokenizer.worker_processes import in_order, num_cores
+from bothways.text.tokenizer.worker_processes import in_order, num_cores, num_threads, set_num_threads
 
 # Settings that do not change the results, or are compared in another way.
 IGNORED_SETTINGS = {
     *("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "device", "json"),
     *("workers", "ray", "mixed", "dry_run"),
 }
+
+PLAIN_TYPE = re.compile("u?int(8|16|32|64)|float|double|bool")  # of a kept column in an Arrow schema
 
 
 class BlockFunction(Protocol):
@@ -145,7 +148,7 @@ def _results(job: Job, blocks: Iterator[Block], progress: JobProgress) -> Iterat
 def threads_of(settings: Embed | Predict) -> int:
     """The threads of each worker: its share of the cores, or one under Ray; without workers those of this process."""
     if settings.workers is None and settings.ray is None:
-        return torch.get_num_threads()
+        return num_threads()
     return 1 if settings.ray else max(1, num_cores() // (settings.workers or 1))
 
 
@@ -156,8 +159,9 @@ def _compute_in_worker(task: tuple[Embed | Predict, int, Block]) -> tuple[Block,
 
 @lru_cache(1)
 def _job_in_worker(settings: Embed | Predict, threads: int) -> Job:
-    torch.set_num_threads(threads)
-    return open_job(settings)
+    job = open_job(settings)
+    set_num_threads(threads)
+    return job
 
 
 def predict_blocks(settings: Predict) -> Iterator[list[writers.ResultRow]]:
@@ -191,7 +195,7 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
     if settings.text is not None:
         available = [*_literal_row(settings)]
     elif settings.keep_columns is None:
-        if "id" in result_columns(settings, model).names:
+        if "id" in result_columns(settings, model):
             return {}
         available = [*first_columns(settings.file, settings.encoding)]
     else:
@@ -206,10 +210,10 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
         source = settings.file if settings.text is None else flag("text")
         raise no_such_column(source, missing[0], available, f"name others with {flag('keep_columns')}")
     columns = result_columns(settings, model)
-    taken = {*columns.names, *(["line"] if _writes_lines(settings) else [])}
+    taken = {*columns, *(["line"] if _writes_lines(settings) else [])}
     if settings.out is not None and settings.out.suffix in (".csv", ".tsv"):
         taken |= {*map(probability_column, score_labels(columns))}
-    if "id" in columns.names:  # that of the question
+    if "id" in columns:  # that of the question
         names = [name for name in names if name != "id"]
     return rename_columns(names, taken)
 
@@ -238,24 +242,15 @@ def _literal_row(settings: Predict) -> writers.ResultRow:
     return {"text": settings.text} | ({} if settings.pair is None else {"pair": settings.pair})
 
 
-def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Any:
-    """The types of the output's columns, a pyarrow.Schema. Kept numbers of a Parquet or Arrow file keep their types;
-    other kept columns are text, or JSON."""
-    import pyarrow
-
+def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> writers.Columns:
+    """The types of the output's columns. Kept numbers of a Parquet or Arrow file keep their types; other kept columns
+    are text, or JSON."""
     path = as_path(settings.file)
     files = (arrow_files(path) if path.is_dir() else None) or [path]
-    schema = read_schema(files[0]) if kept and files[0].suffix in (".parquet", ARROW) else pyarrow.schema([])
-    types, type_by_name = pyarrow.types, {field.name: field.type for field in schema}
-
-    def column_type(name: str) -> Any:
-        kind = type_by_name.get(name, pyarrow.string())
-        is_number = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
-        return kind if is_number or types.is_boolean(kind) else pyarrow.string()
-
-    copied = [(output_name, column_type(name)) for name, output_name in kept.items()]
-    lines = [("line", pyarrow.int64())] if _writes_lines(settings) else []
-    return pyarrow.schema([*lines, *copied, *result_columns(settings, model)])
+    schema = read_schema(files[0]) if kept and files[0].suffix in (".parquet", ARROW) else ()
+    types = {field.name: field.type for field in schema if PLAIN_TYPE.fullmatch(str(field.type))}
+    copied = {output_name: types.get(name, str) for name, output_name in kept.items()}
+    return {**({"line": int} if _writes_lines(settings) else {}), **copied, **result_columns(settings, model)}
 
 
 def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> BlockFunction:
@@ -284,14 +279,14 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
     return compute
 
 
-def result_columns(settings: Predict, model: Predictor) -> Any:
-    """The types of the columns of predictions, a pyarrow.Schema."""
+def result_columns(settings: Predict, model: Predictor) -> writers.Columns:
+    """The types of the columns of predictions."""
     return TASKS[model.task].load().columns(model, settings.top, has_sets=settings.coverage is not None)
 
 
-def _table(out: Path, columns: Any, escape_formulas: bool = False) -> writers.ResultFormat:
+def _table(out: Path, columns: writers.Columns, escape_formulas: bool = False) -> writers.ResultFormat:
     if out.suffix in (".csv", ".tsv"):
-        return writers.Separated(columns.names, out.suffix == ".tsv", escape_formulas, score_labels(columns))
+        return writers.Separated([*columns], out.suffix == ".tsv", escape_formulas, score_labels(columns))
     return writers.JsonLines() if out.suffix == ".jsonl" else writers.Parquet(columns)
 
 
@@ -358,13 +353,9 @@ def _match_pairs(
         yield row
 
 
-def score_labels(columns: Any) -> list[str]:
+def score_labels(columns: writers.Columns) -> list[str]:
     """The labels of the column `scores`, if all rows have the same ones."""
-    import pyarrow
-
-    if "scores" not in columns.names or not pyarrow.types.is_struct(kind := columns.field("scores").type):
-        return []
-    return [kind.field(index).name for index in range(kind.num_fields)]
+    return [*kind] if isinstance(kind := columns.get("scores"), dict) else []
 
 
 def compute_block(
@@ -413,11 +404,18 @@ def reproduction_facts(settings: Embed | Predict, model: Predictor, threads: int
         "model": _fingerprint(Directory(settings.model).path),
         "dtype": str(model.dtype),
         "device": model.device.type,
-        "processor": torch.backends.cpu.get_cpu_capability(),
-        "threads": threads or torch.get_num_threads(),
-        "torch": torch.__version__,
+        "threads": threads or num_threads(),
+        **_library_facts(),
         "bothways": bothways.__version__,
     }
+
+
+def _library_facts() -> dict[str, str]:
+    """The version of the library that computes, and the instructions of the processor that it uses."""
+    if torch := sys.modules.get("torch"):
+        return {"processor": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__}
+    found: Any = np.show_config(mode="dicts")
+    return {"processor": " ".join(found["SIMD Extensions"].get("found", [])), "numpy": np.__version__}
 
 
 def _fingerprint(directory: Path) -> str:

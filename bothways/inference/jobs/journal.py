@@ -15,7 +15,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError, flag, format_count
+from bothways.errors import InputError, differences, flag, format_count
 from bothways.inference.jobs.blocks import Block
 from bothways.inference.jobs.writers import ResultFormat, ResultRow, Vectors
 from bothways.io import fsync, write_atomic
@@ -68,8 +68,6 @@ def open_output(out: Path, form: ResultFormat, made_with: Mapping[str, Any]) -> 
     After an error, complete blocks are kept and reported; if there are none, no file is left behind. InputError if the
     unfinished output was made with other settings, or if another command is writing it.
     """
-    from bothways.training.run_checkpoints import differences
-
     with ExitStack() as stack:
         results = stack.enter_context(closing(AppendOnlyFile(out.with_name(f".{out.name}.partial"))))
         results.lock(out)

@@ -21,10 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from bothways.cloud import CloudPath, as_path
-from bothways.errors import InputError, flag
+from bothways.errors import InputError, differences, flag, require
 from bothways.inference import ray
 from bothways.inference.jobs import jobs
 from bothways.inference.jobs.blocks import estimate_num_rows, num_bytes, split_into_blocks
@@ -37,12 +35,19 @@ from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
 from bothways.text.data.datasets import HUB_PREFIX
 from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, find_files, is_compressed, open_file
-from bothways.text.tokenizer.worker_processes import in_order
-from bothways.training.run_checkpoints import differences
+from bothways.text.tokenizer.worker_processes import in_order, num_threads, set_num_threads
 
 PLAN, MANIFEST, RECORDS, SKIPPED, WORK = "_plan.json", "_manifest.json", "_parts", "_skipped", "_work"
 PART_BYTES, PART_ROWS = 1 << 26, 1 << 20  # most of a part; a smaller file is one part, and is not read for the plan
-MACHINE = ("dtype", "device", "processor", "threads", "torch", "bothways")  # facts that --mixed allows to differ
+MACHINE = (
+    "dtype",
+    "device",
+    "processor",
+    "threads",
+    "torch",
+    "numpy",
+    "bothways",
+)  # facts that --mixed allows to differ
 REQUESTS = 32  # records that are read at a time
 SAMPLE_ROWS = 256  # of which the time is measured
 CORE_HOUR, GPU_HOUR = 0.04, 2.5  # US dollars, usual prices of clouds in 2026
@@ -271,12 +276,12 @@ class _OpenFile:
 
     def open(self, task: PartTask) -> jobs.Job:
         """The job of a part, whose inputs begin with its first row."""
-        torch.set_num_threads(task.threads)
         settings = replace(task.settings, file="-")
         if self.settings != settings:
             self.model, self.settings, self.job = None, settings, None
         if self.job is None or self.job.settings != task.settings or self.position > task.rows.first:
             self.job, self.position = jobs.open_job(task.settings, self.model), 0
+        set_num_threads(task.threads)
         if self.model is None:
             self.model = self.job.model
             self.facts = jobs.reproduction_facts(task.settings, self.model, task.threads)
@@ -430,7 +435,7 @@ def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
     first = estimate_num_rows(str(files[0]), settings.encoding)
     num_rows = first and round(first * size / max(1, files[0].stat().st_size))
     is_cpu = job.model.device.type == "cpu"
-    hour = CORE_HOUR * torch.get_num_threads() if is_cpu else GPU_HOUR
+    hour = CORE_HOUR * num_threads() if is_cpu else GPU_HOUR
     price = f"${CORE_HOUR} per core and hour" if is_cpu else f"${GPU_HOUR} per GPU and hour"
     block = next(split_into_blocks(islice(job.inputs, SAMPLE_ROWS), "skip"), None)
     if not num_rows or block is None or not block.inputs:
@@ -465,6 +470,8 @@ def predict(settings: Predict) -> Journal | Estimate:
 def _run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
     if (settings.mixed or settings.ray) and not settings.writes_parts:
         raise InputError(f"mixed and ray are for the parts of a directory; {settings.out} is a file: name a directory")
+    if settings.writes_parts or (settings.out is not None and settings.out.suffix == ".parquet"):
+        require(settings.out, "pyarrow")
     if settings.writes_parts:
         return run(settings)
     if not settings.dry_run:

@@ -7,7 +7,7 @@ last bytes: its blocks are kept as an Arrow stream, which is converted to .parqu
 import io
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from bothways.io import SURROGATES, to_json
 from bothways.tasks.scores import probability_column
 
 ResultRow = dict[str, Any]
+Columns = Mapping[str, Any]  # the type of each column by its name: see `Task.columns` and `arrow_type`
 Vectors = NDArray[np.float32]
 FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # characters that begin a formula in spreadsheets
 ROW_GROUP = 1 << 26  # bytes of a row group of a .parquet, or a little more
@@ -86,10 +87,10 @@ def _vector_lines(numbers: Sequence[int], vectors: Vectors) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Parquet(ResultFormat):
-    """A table of "row" and `columns`, a pyarrow.Schema; for vectors its only column is "vector". file: the value of a
-    column "file" after "row"; None: without one."""
+    """A table of "row" and `columns`; for vectors its only column is "vector". file: the value of a column "file" after
+    "row"; None: without one."""
 
-    columns: Any
+    columns: Columns
     file: str | None = None
 
     def head(self) -> bytes:
@@ -120,7 +121,7 @@ class Parquet(ResultFormat):
 
         converted = partial.with_name(f"{partial.name}.parquet")
         # Numbers of vectors hardly repeat, so a dictionary would be useless.
-        dictionary = "vector" not in self.columns.names
+        dictionary = "vector" not in self.columns
         try:
             with (
                 partial.open("rb") as file,
@@ -137,8 +138,8 @@ class Parquet(ResultFormat):
     def _schema(self) -> Any:
         import pyarrow
 
-        files = [] if self.file is None else [pyarrow.field("file", pyarrow.string())]
-        return pyarrow.schema([pyarrow.field("row", pyarrow.int64()), *files, *self.columns])
+        columns = {"row": int, **({} if self.file is None else {"file": str}), **self.columns}
+        return pyarrow.schema({name: arrow_type(kind) for name, kind in columns.items()})
 
 
 @dataclass(frozen=True)
@@ -184,11 +185,24 @@ def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else to_json(value)
 
 
-def vector_column(width: int) -> Any:
+def vector_column(width: int) -> Columns:
     """The columns of a table of vectors."""
+    return {"vector": width}
+
+
+def arrow_type(kind: Any) -> Any:
+    """The pyarrow.DataType of a type as `Task.columns` has it; of a number, a vector of that size; of itself."""
     import pyarrow
 
-    return pyarrow.schema({"vector": pyarrow.list_(pyarrow.float32(), width)})
+    if isinstance(kind, type):
+        return {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}[kind]
+    if isinstance(kind, list):
+        return pyarrow.list_(arrow_type(kind[0]))
+    if isinstance(kind, dict):
+        return pyarrow.struct({name: arrow_type(inner) for name, inner in kind.items()})
+    if isinstance(kind, tuple):
+        return pyarrow.map_(*map(arrow_type, kind))
+    return pyarrow.list_(pyarrow.float32(), kind) if isinstance(kind, int) else kind
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -14,7 +14,7 @@ from bothways.rng import Purpose, generator
 from bothways.text.data.splits import selection_folds
 
 Kind = Literal["classes", "labels", "number"]
-Features = Any  # [N, F], an array or a scipy.sparse.csr_array
+Features = Any  # [N, F], an array or a sparse.Csr; to fit, a scipy.sparse.csr_array
 Data = tuple[Features, np.ndarray]  # features and targets: classes [N], labels [N, C] (0 or 1) or numbers [N]
 Score = Callable[[np.ndarray, np.ndarray], float]  # scores [N, C], targets [N, ...] -> value; higher is better
 MISSING_CLASS_BIAS = -30.0  # for classes without a training row

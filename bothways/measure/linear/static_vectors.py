@@ -135,17 +135,14 @@ class StaticVectors:
         counts_n = np.bincount(text_T, minlength=len(rows))
         if not len(ids_T):
             return
+        starts = np.concatenate([[0], np.cumsum(counts_n)])
         if self.texts > 4 * BATCH:
-            # One sparse product; each row of the left side has the tokens of a text.
-            from scipy.sparse import csr_array
-
-            starts = np.concatenate([[0], np.cumsum(counts_n)])
-            ones = np.ones(len(ids_T), np.float32)
-            vectors_nH[:] = csr_array((ones, ids_T, starts), shape=(len(rows), self.table.shape[0])) @ self.table.whole
+            table_VH = self.table.whole
+            for vector_H, first, last in zip(vectors_nH, starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+                np.add.reduce(table_VH.take(ids_T[first:last], 0), 0, None, vector_H)  # row by row
         else:
             present = np.flatnonzero(counts_n)
-            starts = np.concatenate([[0], np.cumsum(counts_n[present])])[:-1]
-            vectors_nH[present] = np.add.reduceat(self.table[ids_T], starts, axis=0)
+            vectors_nH[present] = np.add.reduceat(self.table[ids_T], starts[present], axis=0)
         scale_n = np.linalg.norm(vectors_nH, axis=1) if self.normalize else counts_n.astype(np.float32)
         vectors_nH /= np.maximum(scale_n, 1e-30)[:, None]
 

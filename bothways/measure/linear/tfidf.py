@@ -1,4 +1,4 @@
-"""TF-IDF vectors (Salton 1988) and linear models over them, as a baseline. No torch; scipy is imported when used.
+"""TF-IDF vectors (Salton 1988) and linear models over them, as a baseline. No torch; scipy only to fit.
 
 Wang and Manning 2012 show how strong such a baseline is. Letters: N texts (or pairs), F features, C outputs.
 """
@@ -9,15 +9,15 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from bothways.measure.linear import regressions
 from bothways.measure.linear.regressions import Kind, Score, random_order, scores
+from bothways.measure.linear.sparse import Csr, beside, count_columns, expand, product_and_distance
 from bothways.rng import Purpose, generator
 
-Matrix = Any  # a scipy.sparse.csr_array, [N, F]
+Matrix = Csr  # features [N, F]
 WORD, NGRAM_SIZES = re.compile(r"\w+"), range(2, 6)
 MIN_TEXTS = 50  # with fewer texts, n-grams that occur in a single text are kept too
 MAX_TERMS, MAX_WEIGHTS = 100_000, 4_000_000  # limits of n-grams, and of features times outputs
@@ -40,7 +40,7 @@ class Tfidf:
     idf_F: np.ndarray
 
     @staticmethod
-    def learn(texts: Sequence[str], max_terms: int) -> tuple["Tfidf", Matrix]:
+    def learn(texts: Sequence[str], max_terms: int) -> tuple["Tfidf", Csr]:
         """The vocabulary and idf of these texts, and their vectors.
 
         Keeps at most `max_terms` n-grams, the most frequent ones. With MIN_TEXTS texts or more, drops n-grams that
@@ -61,37 +61,33 @@ class Tfidf:
         )
         num_texts_F = np.concatenate([frequency[part] for frequency, part in zip(frequencies, columns, strict=True)])
         tfidf = Tfidf(words, characters, np.log((1 + len(texts)) / (1 + num_texts_F)) + 1)
-        return tfidf, tfidf._weigh([count[:, part] for count, part in zip(counts, columns, strict=True)])
+        return tfidf, tfidf._weigh([count.columns(part) for count, part in zip(counts, columns, strict=True)])
 
-    def __call__(self, texts: Sequence[str]) -> Matrix:
+    def __call__(self, texts: Sequence[str]) -> Csr:
         """[N, F] float64."""
         return self._weigh(_count_ngrams(texts, self.words, self.characters))
 
-    def _weigh(self, counts: Sequence[Matrix]) -> Matrix:
+    def _weigh(self, counts: Sequence[Csr]) -> Csr:
         """Vectors from the counts of word and character n-grams in each text."""
-        from scipy import sparse
-
         parts = []
         for part, idf_F in zip(counts, np.split(self.idf_F, [len(self.words)]), strict=True):
-            values, sizes = (np.log(part.data) + 1) * idf_F[part.indices], np.diff(part.indptr)
-            rows = np.repeat(np.arange(part.shape[0]), sizes)
-            lengths = np.sqrt(np.bincount(rows, values**2, part.shape[0]))
-            parts.append(sparse.csr_array((values / lengths[rows], part.indices, part.indptr), part.shape))
-        return sparse.hstack(parts, format="csr")
+            values, rows_K = (np.log(part.data) + 1) * idf_F[part.indices], part.row_numbers
+            lengths_N = np.sqrt(np.bincount(rows_K, values**2, part.shape[0]))
+            parts.append(replace(part, data=values / lengths_N[rows_K]))
+        return beside(parts)
 
-    def features(self, texts: Sequence[str], pairs: Sequence[str] | None) -> Matrix:
+    def features(self, texts: Sequence[str], pairs: Sequence[str] | None) -> Csr:
         """Features of texts or pairs for a linear model."""
         return self(texts) if pairs is None else self.pair_features(self(texts), self(pairs))
 
-    def pair_features(self, first: Matrix, second: Matrix) -> Matrix:
+    def pair_features(self, first: Csr, second: Csr) -> Csr:
         """Features of pairs: both vectors, their product, their absolute difference, and the cosines of the word part
         and of the character part."""
-        from scipy import sparse
-
-        product = first * second
-        cosines = [product[:, : len(self.words)].sum(1), product[:, len(self.words) :].sum(1)]
-        parts = [first, second, product, abs(first - second), sparse.csr_array(np.stack(cosines, 1))]
-        return sparse.hstack(parts, format="csr")
+        product, distance = product_and_distance(first, second)
+        is_word_K = product.indices < len(self.words)
+        cosines_N2 = np.stack([product.where(part_K).row_sums() for part_K in (is_word_K, ~is_word_K)], 1)
+        cosines = Csr(cosines_N2.ravel(), np.tile([0, 1], len(cosines_N2)), 2 * np.arange(len(cosines_N2) + 1), 2)
+        return beside([first, second, product, distance, cosines.where(cosines.data != 0)])
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ class TfidfModel:
         """[N, C] float64."""
         return self.scores(self.tfidf.features(texts, pairs))
 
-    def scores(self, features: Matrix) -> np.ndarray:
+    def scores(self, features: Csr) -> np.ndarray:
         """[N, C] float64, from `Tfidf.features`."""
         return scores(features, self.weight_CF, self.bias_C)
 
@@ -151,10 +147,10 @@ def fit(
     tfidf, x_NF = Tfidf.learn([*train.texts, *(train.pairs or [])], max_terms)
     if train.pairs is not None:
         x_NF = tfidf.pair_features(x_NF[: len(train)], x_NF[len(train) :])
-    held_out = tfidf.features(dev.texts, dev.pairs), dev.targets
+    held_out = tfidf.features(dev.texts, dev.pairs).to_scipy(), dev.targets
     strengths = NUMBER_STRENGTHS if kind == "number" else CLASS_STRENGTHS
     solution = regressions.fit(
-        (x_NF, train.targets),
+        (x_NF.to_scipy(), train.targets),
         held_out,
         kind,
         num_outputs,
@@ -166,16 +162,14 @@ def fit(
     return TfidfModel(tfidf, *solution)
 
 
-def project(features: Matrix, size: int = PROJECTED) -> np.ndarray:
+def project(features: Csr, size: int = PROJECTED) -> np.ndarray:
     """Dense vectors [N, size] with about the same inner products: the sum of the features of each of `size` random
     groups, with random signs (Charikar 2002)."""
-    from scipy import sparse
-
-    rng, num_features = generator(0, Purpose.LABELS), features.shape[1]
+    rng, (num_rows, num_features) = generator(0, Purpose.LABELS), features.shape
     groups, signs = rng.integers(size, size=num_features), 1.0 - 2 * rng.integers(2, size=num_features)
-    matrix = sparse.csr_array((signs, groups, np.arange(num_features + 1)), (num_features, size))
-    dense: np.ndarray = (features @ matrix).toarray()
-    return dense
+    places_K = features.row_numbers * size + groups[features.indices]
+    sums: np.ndarray = np.bincount(places_K, features.data * signs[features.indices], num_rows * size)
+    return sums.reshape(num_rows, size)
 
 
 def _growing_vocabulary() -> dict[str, int]:
@@ -185,7 +179,7 @@ def _growing_vocabulary() -> dict[str, int]:
     return vocabulary
 
 
-def _count_ngrams(texts: Sequence[str], words: dict[str, int], characters: dict[str, int]) -> tuple[Matrix, Matrix]:
+def _count_ngrams(texts: Sequence[str], words: dict[str, int], characters: dict[str, int]) -> tuple[Csr, Csr]:
     """Counts of the words and word bigrams, and of the character n-grams, in each text.
 
     Terms that are missing from a vocabulary are ignored, unless it grows. Characters are counted once per distinct
@@ -194,26 +188,21 @@ def _count_ngrams(texts: Sequence[str], words: dict[str, int], characters: dict[
     chunks = _growing_vocabulary()
     chunks_by_text = _count_terms((text.lower().split() for text in texts), chunks)
     ngrams_by_chunk = _count_terms(map(_character_ngrams, chunks), characters)
-    return _count_terms(map(_word_ngrams, texts), words), (chunks_by_text @ ngrams_by_chunk).tocsr()
+    return _count_terms(map(_word_ngrams, texts), words), expand(chunks_by_text, ngrams_by_chunk)
 
 
-def _count_terms(rows: Iterable[Sequence[str]], vocabulary: dict[str, int]) -> Matrix:
+def _count_terms(rows: Iterable[Sequence[str]], vocabulary: dict[str, int]) -> Csr:
     """Counts of the vocabulary's terms in each row: [rows, terms]."""
-    from scipy import sparse
-
     indices, ends = array("l"), array("l", [0])
     grows = isinstance(vocabulary, defaultdict)
     for terms in rows:
         if grows:
             indices.extend(map(vocabulary.__getitem__, terms))
         else:
-            indices.extend(vocabulary[term] for term in terms if term in vocabulary)
+            indices.extend([vocabulary[term] for term in terms if term in vocabulary])
         ends.append(len(indices))
     columns = np.frombuffer(indices, np.dtype("l")) if indices else np.zeros(0, np.int64)
-    shape = (len(ends) - 1, len(vocabulary))
-    counts = sparse.csr_array((np.ones(len(columns)), columns, np.frombuffer(ends, np.dtype("l"))), shape)
-    counts.sum_duplicates()
-    return counts
+    return count_columns(columns, np.frombuffer(ends, np.dtype("l")), len(vocabulary))
 
 
 def _word_ngrams(text: str) -> list[str]:

@@ -116,11 +116,30 @@ def percentile_interval(value: float, resamples_B: np.ndarray, num_units: int) -
     """
     low, high = np.quantile(resamples_B, (0.025, 0.975))
     if 1 < num_units < FEW_UNITS:
-        from scipy.special import stdtrit  # 0.1 s
-
-        factor = stdtrit(num_units - 1, 0.975) / Z * math.sqrt(num_units / (num_units - 1))
+        factor = t_quantile(num_units - 1) / Z * math.sqrt(num_units / (num_units - 1))
         low, high = min(low, value - (value - low) * factor), max(high, value + (high - value) * factor)
     return float(low), float(high)
+
+
+@lru_cache(maxsize=FEW_UNITS)
+def t_quantile(freedom: int) -> float:
+    """The 0.975 quantile of Student's t distribution, by bisection of its distribution function for whole degrees of
+    freedom (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4), in the angle atan(t / sqrt(freedom))."""
+
+    def central_probability(angle: float) -> float:
+        """The probability of values closer to 0 than that of the angle."""
+        is_odd = freedom % 2
+        term = total = (math.cos(angle) if is_odd else 1.0) * (freedom > 1)
+        for power in range(2 + is_odd, freedom - 1, 2):
+            term *= math.cos(angle) ** 2 * (power - 1) / power
+            total += term
+        total *= math.sin(angle)
+        return 2 / math.pi * (angle + total) if is_odd else total
+
+    low, high = 0.0, math.pi / 2
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if central_probability(middle) < 0.95 else (low, middle)
+    return math.tan(middle) * math.sqrt(freedom)
 
 
 def widen(bounds: Interval, value: float, trials: float, lowest: float = 0.0) -> Interval:

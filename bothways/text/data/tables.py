@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Literal, cast
 
 from bothways.cloud import CloudPath
-from bothways.errors import LOCATION, InputError, RowLocation, flag, format_count, no_such_column
+from bothways.errors import LOCATION, InputError, RowLocation, flag, format_count, no_such_column, require
 from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 from bothways.text.data import text_files
 
@@ -323,6 +323,7 @@ class _RewindableLines:
 def _parquet_rows(
     path: Path, column: str | None, on_row_error: RowErrorHandler
 ) -> Iterator[tuple[RowLocation, TableRow]]:
+    require(path, "pyarrow")
     import pyarrow
     import pyarrow.parquet
 
@@ -340,6 +341,7 @@ def _parquet_rows(
 
 def read_schema(path: Path) -> Any:
     """The pyarrow.Schema of a Parquet or Arrow file."""
+    require(path, "pyarrow")
     import pyarrow.ipc
     import pyarrow.parquet
 
@@ -368,6 +370,7 @@ def _seekable(path: Path) -> Iterator[Path | BinaryIO]:
 def _arrow_rows(
     path: Path, column: str | None, on_row_error: RowErrorHandler, dataset: Path, numbers: Iterator[int] | None
 ) -> Iterator[tuple[RowLocation, TableRow]]:
+    require(path, "pyarrow")
     import pyarrow
     import pyarrow.ipc
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 from zipfile import BadZipFile, ZipFile
 
 from bothways.cloud import CloudPath
-from bothways.errors import InputError, MissingFile, flag
+from bothways.errors import InputError, MissingFile, flag, require
 from bothways.text.data import text_encodings
 
 FILE_TYPES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
@@ -136,6 +136,7 @@ def _decompressed(path: Path) -> Any:
         return gzip.open(content)
     if path.suffix.lower() == ".xz":
         return lzma.open(content)
+    require(path, "pyarrow")
     import pyarrow
 
     return pyarrow.input_stream(content, compression="zstd")

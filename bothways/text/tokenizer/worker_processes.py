@@ -2,11 +2,13 @@
 
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import chain, islice
 from multiprocessing import get_context, parent_process
 from threading import Thread
@@ -31,6 +33,25 @@ class TextEncoder(Protocol):
 def num_cores() -> int:
     """The number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def num_threads() -> int:
+    """The number of threads that compute in this process: those of PyTorch, or if it is not loaded, of numpy."""
+    if torch := sys.modules.get("torch"):
+        return int(torch.get_num_threads())
+    from threadpoolctl import threadpool_info
+
+    return max((library["num_threads"] for library in threadpool_info()), default=1)
+
+
+def set_num_threads(threads: int) -> None:
+    """Set the number of threads of `num_threads`, once the libraries that compute are loaded."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(threads)
+        return
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(threads)
 
 
 def are_fewer(items: Iterator[Item], number: int) -> tuple[bool, Iterator[Item]]:
@@ -131,7 +152,10 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
     """The ids of the texts in blocks, in order, computed a few blocks ahead.
 
     The processes are kept for a minute for the next call. They do not import the script that is running, so it needs no
-    guard by `__name__`."""
+    guard by `__name__`. Without joblib, all blocks are computed here."""
+    if find_spec("joblib") is None:
+        yield from ([*map(tokenizer.ids, texts[start : start + BLOCK])] for start in range(0, len(texts), BLOCK))
+        return
     from joblib.externals.loky import get_reusable_executor
 
     executor = get_reusable_executor(processes, timeout=60, initializer=_set_tokenizer, initargs=(tokenizer,))

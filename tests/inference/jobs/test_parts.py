@@ -248,7 +248,7 @@ def test_a_dry_run_writes_nothing_and_says_parts_bytes_time_and_cost(models, fol
     estimate = embed(models, folder, tmp_path / "out", dry_run=True)
     assert (estimate.files, estimate.parts, estimate.bytes) == (5, 5, size)
     assert 20 < estimate.rows < 90 and estimate.seconds > 0
-    assert estimate.dollars == pytest.approx(estimate.seconds / 3600 * parts.CORE_HOUR * parts.torch.get_num_threads())
+    assert estimate.dollars == pytest.approx(estimate.seconds / 3600 * parts.CORE_HOUR * parts.num_threads())
     one = embed(models, folder / "0.csv", tmp_path / "v.npy", dry_run=True)
     assert one.parts == 1 and {*tmp_path.iterdir()} == {folder}
 

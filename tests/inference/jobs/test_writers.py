@@ -26,14 +26,29 @@ def test_a_line_of_json_is_plain_text_and_reads_back_even_with_half_a_surrogate_
 
 
 def test_in_a_parquet_half_a_surrogate_pair_is_one_sign_wherever_it_stands(tmp_path):
-    text = pyarrow.string()
-    entities = pyarrow.list_(pyarrow.struct({"text": text}))
-    form = Parquet(pyarrow.schema({"id": text, "entities": entities}))
+    form = Parquet({"id": str, "entities": [{"text": str}]})
     file = made(form, tmp_path / "p", ([4], [{"id": HALF, "entities": [{"text": HALF}, {"text": "é"}]}]))
     whole = "a\ufffdb\ufffdc"
     assert pyarrow.parquet.read_table(file).to_pylist() == [
         {"row": 4, "id": whole, "entities": [{"text": whole}, {"text": "é"}]}
     ]
+
+
+def test_types_of_columns_are_those_of_arrow(tmp_path):
+    scores = {"a": float, "b": float}
+    form = Parquet({"n": int, "s": scores, "m": (str, float), "l": [str], "k": pyarrow.uint8()}, "f.csv")
+    row = {"n": 7, "s": {"a": 0.5, "b": 0.25}, "m": {"x": 1.0}, "l": ["y"], "k": 3}
+    table = pyarrow.parquet.read_table(made(form, tmp_path / "p", ([4], [row])))
+    assert table.schema.types == [
+        pyarrow.int64(),
+        pyarrow.string(),
+        pyarrow.int64(),
+        pyarrow.struct(dict.fromkeys("ab", pyarrow.float64())),
+        pyarrow.map_(pyarrow.string(), pyarrow.float64()),
+        pyarrow.list_(pyarrow.string()),
+        pyarrow.uint8(),
+    ]
+    assert table.to_pylist() == [{"row": 4, "file": "f.csv", **row, "m": [("x", 1.0)]}]
 
 
 def test_nine_digits_represent_every_float32(tmp_path):

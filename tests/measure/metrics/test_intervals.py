@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 import sklearn.metrics
 
@@ -20,6 +21,11 @@ def labelled(number, right, seed=0, names="abc"):
 
 def inside(bounds, scores):
     return all(low <= scores[name] <= high and low < high for name, (low, high) in bounds.items())
+
+
+def test_the_quantile_of_t_is_that_of_scipy():
+    for freedom in range(1, intervals.FEW_UNITS):
+        assert math.isclose(intervals.t_quantile(freedom), scipy.special.stdtrit(freedom, 0.975), rel_tol=1e-12)
 
 
 def test_every_interval_holds_its_score():
