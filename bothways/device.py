@@ -199,6 +199,11 @@ def _mallopt(options: Mapping[int, int]) -> None:
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
+def num_cores() -> int:
+    """The number of CPU cores available to this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 _threads = 0  # that were set; 0: none
 
 
@@ -206,8 +211,6 @@ def num_threads() -> int:
     """Threads that compute: torch's where it is loaded, else as set, else OMP_NUM_THREADS, at most the cores."""
     if torch := sys.modules.get("torch"):
         return int(torch.get_num_threads())
-    from bothways.text.tokenizer.worker_processes import num_cores
-
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return _threads or min(int(limit) if limit.isdigit() and int(limit) else num_cores(), num_cores())
 

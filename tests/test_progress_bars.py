@@ -258,7 +258,7 @@ def test_one_argument_shows_the_progress_of_a_predictor(predictor, displayed, mo
 
 
 def test_a_predictor_is_not_silent_either(predictor, heart, monkeypatch):
-    monkeypatch.setattr("bothways.inference.runner.heartbeat", heart)
+    monkeypatch.setattr("bothways.inference.reading.heartbeat", heart)
     stderr = replace_script_stderr(monkeypatch)
 
     def wait(done, total):

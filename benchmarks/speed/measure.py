@@ -47,7 +47,7 @@ def run(options: Options) -> Measured:
         sides, setups, left_out = start_systems(options, model, method, Path(files))
         timings: list[Timing] = []
         for workload in with_progress(all_workloads):
-            timings += time_workload(workload, sides, left_out, options.repeats, model.device.type)
+            timings += time_workload(workload, sides, left_out, options.repeats, model.device.partition(":")[0])
     timings = [timing for timing in timings if timing.side in sides]
     setups = {name: setup for name, setup in setups.items() if name in sides}
     limit = longest(model)
@@ -81,7 +81,7 @@ def start_systems(
     options: Options, model: Predictor, method: Method, files: Path
 ) -> tuple[dict[str, Calls], dict[str, str], dict[str, str]]:
     """The systems to run, their setups, and why others are left out, each by name; this library comes first."""
-    ours = f"bothways {str(model.dtype).removeprefix('torch.')}"
+    ours = f"bothways {model.dtype}"
     sides: dict[str, Calls] = {ours: lambda texts, _: method.run(texts)}
     setups, left_out = {ours: f"model.{method.name}"}, {}
     source, work, note = Directory(options.model).path, method.peers, ""
@@ -98,10 +98,10 @@ def start_systems(
         pooling=model.description.pooling or "mean",
         longest=longest(model),
         threads=torch.get_num_threads(),
-        device=str(model.device),
+        device=model.device,
     )
     for name, peer in PEERS.items():
-        if config.work not in peer.works or model.device.type not in peer.devices:
+        if config.work not in peer.works or model.device.partition(":")[0] not in peer.devices:
             continue
         if peer.missing:
             left_out[name] = f"not installed: {', '.join(peer.missing)}"
@@ -219,7 +219,7 @@ def collect_facts(options: Options, model: Predictor, method: Method) -> dict[st
     return {
         "model": f"{name}, {format_count(config.num_hidden_layers, 'layer')} x {config.hidden_size}",
         "method": method.name,
-        "device": str(model.device),
+        "device": model.device,
         "processor": f"{processor_name()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

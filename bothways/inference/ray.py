@@ -15,12 +15,12 @@ from socket import create_connection
 from threading import Thread
 from typing import Any, TypeVar
 
+from bothways.device import num_cores, set_num_threads
 from bothways.errors import InputError, flag, join_names, needs_package
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.tasks import TASKS
 from bothways.text.data.stream import ModelInput
-from bothways.text.tokenizer.worker_processes import num_cores, set_num_threads
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bothways.cloud import local_file
+from bothways.device import num_cores, set_num_threads
 from bothways.errors import InputError, flag, require
 from bothways.io import SURROGATES, fsync, full_disk_named, to_json
 from bothways.log import ProgressBar, escape_controls, logger
@@ -33,7 +34,7 @@ from bothways.search.indexing import file_digest
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
 from bothways.tasks import TASKS
-from bothways.text.tokenizer.worker_processes import in_order, num_cores, set_num_threads
+from bothways.text.tokenizer.worker_processes import in_order
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor

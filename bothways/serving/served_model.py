@@ -107,7 +107,7 @@ class ServedModel:
         model = self.model
         facts: dict[str, Any] = {
             "model_id": self.name,
-            "model_dtype": str(model.dtype).removeprefix("torch."),
+            "model_dtype": model.dtype,
             "model_type": self._model_type(),
             "task": model.task,
             "heads": [*model.backend.heads],

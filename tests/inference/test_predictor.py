@@ -18,7 +18,7 @@ import bothways
 from bothways.device import choose_device, choose_dtype
 from bothways.errors import InputError, MissingFile
 from bothways.inference import runner
-from bothways.inference.backends import encoder
+from bothways.inference.backends import encoder, tokens
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
@@ -187,7 +187,7 @@ def test_top_returns_only_the_most_probable_labels(make_predictor, monkeypatch):
                     expected.labels,
                 )
         with monkeypatch.context() as patched:
-            patched.setattr(encoder, "MAX_SCORES", 7)  # one text at a time
+            patched.setattr(tokens, "MAX_SCORES", 7)  # one text at a time
             for prediction, expected in zip(classifier.classify(texts), whole, strict=True):
                 assert (
                     prediction.scores == pytest.approx(expected.scores, abs=1e-6) and prediction.label == expected.label

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from bothways.cli import main
+from bothways.device import num_cores
 from bothways.errors import InputError
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.search import commands, extraction
 from bothways.search.extraction import group_document, normal_form
 from bothways.settings import Extract
-from bothways.text.tokenizer.worker_processes import num_cores
 from tests.search.test_documents import pptx, shape
 
 ROOT = Path(__file__).parents[2]

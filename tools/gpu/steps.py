@@ -40,7 +40,7 @@ from benchmarks import pretrain
 from benchmarks.speed.measure import files_for_others
 from benchmarks.speed.peers import PeerConfig, best_batch_size, sentence_transformers
 from benchmarks.speed.workload import task_method
-from bothways.device import describe_hardware, measure_peak_flops
+from bothways.device import describe_hardware, measure_peak_flops, num_cores
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
@@ -52,7 +52,6 @@ from bothways.tasks.pooling import pool_rows
 from bothways.text.batch import Batch
 from bothways.text.corpus.documents import sample
 from bothways.text.tokenizer.tokenizer import Encoding
-from bothways.text.tokenizer.worker_processes import num_cores
 from bothways.training.progress import training_flops
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -414,12 +413,12 @@ def embed_beside(report: Report, name: str, path: Path, texts: Sequence[str], fo
 
 def from_ids(model: Predictor, encodings: list[Encoding]) -> int:
     bounds = [(0, len(encoding)) for encoding in encodings]
-    return len(model.encoder.run_vectors(encodings, {}, pool_rows("mean"), bounds))
+    return len(model.torch_encoder.run_vectors(encodings, {}, pool_rows("mean"), bounds))
 
 
 def model_alone(model: Predictor, encodings: list[Encoding], report: Report) -> Figures:
     """Batches that are on the GPU already: the best of a few sizes, with the share of the peak."""
-    dtype = model.dtype
+    dtype = model.torch_encoder.torch_dtype
     peak = measure_peak_flops(DEVICE, dtype, 0.01 if report.small else 0.5)
     figures: Figures = {"rate": 0.0}
     for budget in (4096,) if report.small else (1 << 16, 1 << 18):

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.device import choose_device, choose_dtype, single_thread
+from bothways.device import choose_device, choose_dtype, num_cores, single_thread
 from bothways.errors import InputError, MissingFile
 from bothways.inference.backends.tokens import TokenBackend, Words
 from bothways.inference.reading import ReadOptions, Rows, run_options, shown
@@ -35,7 +35,6 @@ from bothways.tasks.windows import whole_number
 from bothways.text.batch import Batch
 from bothways.text.batching import chunked, prefetch, without_garbage_collection
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
-from bothways.text.tokenizer.worker_processes import num_cores
 
 ATTENTION_TOKENS = 512  # of a text at most: the weights of 12 layers with 12 heads then take 151 MB
 TEXTS_PER_PART = 16_000  # texts that are sorted by length together, if more are tokenized meanwhile

@@ -118,8 +118,8 @@ class NumpyBackend(TokenBackend):
             hidden_TH = self.bert(ids_T, segments_T, lengths_N.tolist())
             return [*reduce(hidden_TH, lengths_N, *([column[row] for row in rows] for column in columns))]
 
-        # Several batches: each on a thread, with one thread for its matrix products, as for few tokens. Else all threads
-        # are for the products of the only batch.
+        # Several batches: each on a thread, with one thread for its matrix products. A batch alone has all threads for
+        # these, unless it is small.
         threads, num_tokens = min(len(batches), num_threads()), sum(lengths[row] for row in distinct)
         with (
             shown(limits["progress"], len(distinct)) as show,

@@ -13,6 +13,7 @@ import numpy as np
 
 import bothways
 from bothways.cloud import as_path
+from bothways.device import num_cores, num_threads, set_num_threads
 from bothways.errors import InputError, RowLocation, RowsError, flag, id_column, no_such_column
 from bothways.inference.jobs import writers
 from bothways.inference.jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
@@ -41,7 +42,7 @@ from bothways.text.data.stream import (
 )
 from bothways.text.data.tables import read_schema
 from bothways.text.data.text_files import ARROW
-from bothways.text.tokenizer.worker_processes import in_order, num_cores, num_threads, set_num_threads
+from bothways.text.tokenizer.worker_processes import in_order
 
 # Settings that do not change the results, or are compared in another way.
 IGNORED_SETTINGS = {
@@ -402,8 +403,8 @@ def reproduction_facts(settings: Embed | Predict, model: Predictor, threads: int
             if name not in IGNORED_SETTINGS
         },
         "model": _fingerprint(Directory(settings.model).path),
-        "dtype": str(model.dtype),
-        "device": model.device.type,
+        "dtype": model.dtype,
+        "device": model.device.partition(":")[0],
         "threads": threads or num_threads(),
         **_library_facts(),
         "bothways": bothways.__version__,

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bothways.cloud import CloudPath, as_path
+from bothways.device import num_threads, set_num_threads
 from bothways.errors import InputError, differences, flag, require
 from bothways.inference import ray
 from bothways.inference.jobs import jobs
@@ -35,7 +36,7 @@ from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
 from bothways.text.data.datasets import HUB_PREFIX
 from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, find_files, is_compressed, open_file
-from bothways.text.tokenizer.worker_processes import in_order, num_threads, set_num_threads
+from bothways.text.tokenizer.worker_processes import in_order
 
 PLAN, MANIFEST, RECORDS, SKIPPED, WORK = "_plan.json", "_manifest.json", "_parts", "_skipped", "_work"
 PART_BYTES, PART_ROWS = 1 << 26, 1 << 20  # most of a part; a smaller file is one part, and is not read for the plan
@@ -434,7 +435,7 @@ def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
     size = sum(file.stat().st_size for file in files)
     first = estimate_num_rows(str(files[0]), settings.encoding)
     num_rows = first and round(first * size / max(1, files[0].stat().st_size))
-    is_cpu = job.model.device.type == "cpu"
+    is_cpu = job.model.device == "cpu"
     hour = CORE_HOUR * num_threads() if is_cpu else GPU_HOUR
     price = f"${CORE_HOUR} per core and hour" if is_cpu else f"${GPU_HOUR} per GPU and hour"
     block = next(split_into_blocks(islice(job.inputs, SAMPLE_ROWS), "skip"), None)

@@ -89,7 +89,7 @@ def measure(settings: Evaluate) -> Scores:
         case _:
             scores = task.evaluate(model, settings.file, settings)
     counts = {**scores.counts, **selected_on(model, settings.file)}
-    return replace(scores, counts=counts, dtype=str(model.dtype).removeprefix("torch."))
+    return replace(scores, counts=counts, dtype=model.dtype)
 
 
 def score_file(settings: Evaluate) -> Scores:

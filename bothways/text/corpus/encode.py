@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bothways.device import num_cores
 from bothways.errors import InputError
 from bothways.text.tokenizer.fast import BertBackend
 from bothways.text.tokenizer.tokenizer import Tokenizer
-from bothways.text.tokenizer.worker_processes import are_fewer, num_cores, worker_pool
+from bothways.text.tokenizer.worker_processes import are_fewer, worker_pool
 
 BLOCK_CHARACTERS = (
     1_000_000  # characters per task: large enough to outweigh the transfer, small enough for the CPU caches

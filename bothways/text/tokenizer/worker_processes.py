@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -28,30 +27,6 @@ class TextEncoder(Protocol):
     replaced_surrogates: int
 
     def ids(self, text: str) -> list[int]: ...
-
-
-def num_cores() -> int:
-    """The number of CPU cores available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def num_threads() -> int:
-    """The number of threads that compute in this process: those of PyTorch, or if it is not loaded, of numpy."""
-    if torch := sys.modules.get("torch"):
-        return int(torch.get_num_threads())
-    from threadpoolctl import threadpool_info
-
-    return max((library["num_threads"] for library in threadpool_info()), default=1)
-
-
-def set_num_threads(threads: int) -> None:
-    """Set the number of threads of `num_threads`, once the libraries that compute are loaded."""
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(threads)
-        return
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(threads)
 
 
 def are_fewer(items: Iterator[Item], number: int) -> tuple[bool, Iterator[Item]]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bothways.device import choose_device, choose_dtype, retain_freed_memory
+from bothways.device import choose_device, choose_dtype, num_cores, retain_freed_memory
 from bothways.errors import InputError, format_count
 from bothways.log import logger
 from bothways.model.checkpoint import checkpoint
@@ -29,7 +29,6 @@ from bothways.text.corpus.masking import MaskRule, MaskUnit
 from bothways.text.corpus.sampler import MixedSampler, StepRows, StepSampler
 from bothways.text.corpus.sentence_pairs import PairTask
 from bothways.text.tokenizer.tokenizer import Tokenizer
-from bothways.text.tokenizer.worker_processes import num_cores
 from bothways.training.distributed import Processes, process_group
 from bothways.training.pretraining import recipes
 from bothways.training.pretraining.heldout import HeldOut

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bothways.cloud import as_path
+from bothways.device import num_cores
 from bothways.errors import InputError, flag, format_count
 from bothways.io import atomic_directory, remove_leftovers
 from bothways.log import logger
@@ -28,7 +29,6 @@ from bothways.text.data.datasets import HUB_PREFIX
 from bothways.text.tokenizer.fast import BertBackend
 from bothways.text.tokenizer.learn import count_words
 from bothways.text.tokenizer.tokenizer import Tokenizer
-from bothways.text.tokenizer.worker_processes import num_cores
 from bothways.training.distributed import Processes
 
 HELD_OUT_EVERY = 20  # documents
