@@ -14,6 +14,8 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
+from threadpoolctl import threadpool_info, threadpool_limits
+
 from bothways.errors import InputError, flag
 from bothways.log import logger
 
@@ -37,21 +39,14 @@ def num_cores() -> int:
 
 def num_threads() -> int:
     """The number of threads that compute in this process: those of PyTorch, or if it is not loaded, of numpy."""
-    if torch := sys.modules.get("torch"):
-        return int(torch.get_num_threads())
-    from threadpoolctl import threadpool_info
-
-    return max((library["num_threads"] for library in threadpool_info()), default=1)
+    torch = sys.modules.get("torch")
+    return torch.get_num_threads() if torch else max((one["num_threads"] for one in threadpool_info()), default=1)
 
 
 def set_num_threads(threads: int) -> None:
     """Set the number of threads of `num_threads`, once the libraries that compute are loaded."""
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(threads)
-        return
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(threads)
+    torch = sys.modules.get("torch")
+    (torch.set_num_threads if torch else threadpool_limits)(threads)
 
 
 def are_fewer(items: Iterator[Item], number: int) -> tuple[bool, Iterator[Item]]:
