@@ -18,19 +18,22 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else f"Bothways needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}: make PYTHON=/path/to/python3.11")'
-	@echo "Installing into $(VENV): PyTorch and what the package needs (1.3 GB, a minute or more)"
+	@echo "Installing into $(VENV): PyTorch and what training needs (1.3 GB, a minute or more)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) torch==2.13.0 $(SHOWN)
-	@$(INSTALL) --editable . $(SHOWN)
+	@$(INSTALL) --editable '.[train]' $(SHOWN)
 	@touch $@
 
 $(VENV)/installed-tests: $(VENV)/installed
 	@echo "Installing what the tests need, among them libraries that results are compared with (1.5 GB)"
 	@$(INSTALL) --editable '.[test,check]' $(SHOWN)
+	@$(PYTHON) -m venv $(VENV)/light
+	@$(VENV)/light/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[serve,xlsx]' $(SHOWN)
 	@touch $@
 
 $(VENV)/installed-demo: $(VENV)/installed
-	@$(INSTALL) --editable '.[serve]' $(SHOWN)
+	@$(INSTALL) --editable '.[train,serve]' $(SHOWN)
 	@touch $@
 
 demo: $(VENV)/installed-demo

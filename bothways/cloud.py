@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from bothways.errors import InputError, MissingFile, needs_package, shorten
+from bothways.errors import InputError, MissingFile, require, shorten
 
 T = TypeVar("T")
 SCHEMES = ("s3", "gs", "az")
@@ -278,11 +278,10 @@ def _open_store(bucket: str, process: int) -> Any:  # connections do not survive
 
 
 def _obstore(place: object) -> Any:
-    try:
-        import obstore
-        import obstore.store
-    except ImportError:
-        raise needs_package(place, "obstore", "cloud") from None
+    require(place, "obstore")
+    import obstore
+    import obstore.store
+
     return obstore
 
 

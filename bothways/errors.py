@@ -24,7 +24,7 @@ EXTRAS = {  # modules of packages that not every installation has, by the extra 
     "serve": "starlette uvicorn httptools orjson prometheus_client",
     "hub": "datasets huggingface_hub",
     "tensorboard": "tensorboard",
-    "tokenizers": "tokenizers google",
+    "tokenizers": "tokenizers",
     "onnx": "onnx onnxscript onnxruntime",
     "xlsx": "python_calamine",
     "cloud": "obstore",
@@ -32,7 +32,7 @@ EXTRAS = {  # modules of packages that not every installation has, by the extra 
     "pdf": "pypdfium2",
     "documents": "striprtf",
 }
-DISTRIBUTIONS = {"torch": "PyTorch", "sklearn": "scikit-learn", "google": "protobuf"}  # with other names than modules
+DISTRIBUTIONS = {"torch": "PyTorch", "sklearn": "scikit-learn"}  # with other names than modules
 
 COMMAND_LINE = "BOTHWAYS_COMMAND_LINE"  # environment variable, so that worker processes write as their command does
 FLAGS = {"texts": "with", "from_checkpoint": "from", "purpose": "for"}  # flags with another name than their setting
@@ -149,7 +149,7 @@ def missing_package(what: object, module: str) -> InputError | None:
     """The error for a module that is not installed; None if it is, or belongs to no extra."""
     root = module.partition(".")[0]
     extra = next((extra for extra, modules in EXTRAS.items() if root in modules.split()), None)
-    return None if extra is None or find_spec(root) else needs_package(what, DISTRIBUTIONS.get(root, root), extra)
+    return needs_package(what, DISTRIBUTIONS.get(root, root), extra) if extra and not find_spec(root) else None
 
 
 def require(what: object, module: str) -> None:

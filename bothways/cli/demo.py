@@ -32,7 +32,8 @@ from bothways.text.corpus.documents import sample
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.finetuning import finetune
 from bothways.training.pretraining import pretrain
-from bothways.training.run import Run, read_metrics
+from bothways.training.run import Run
+from bothways.training.run_lock import read_metrics
 
 NUM_GAPS, NUM_SHOWN = 150, 3  # gaps in unread messages
 NUM_HITS = 3  # passages of a question

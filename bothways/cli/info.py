@@ -8,8 +8,7 @@ from bothways.inference.load import open_backend
 from bothways.io import read_json
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
-from bothways.training.run import METRICS, read_metrics, run_status
-from bothways.training.run_lock import FOLDER, STATE
+from bothways.training.run_lock import FOLDER, METRICS, STATE, read_metrics, run_status
 
 RUN_FACTS = ("reason", "resumed", "data", "steps", "heldout", "result", "figures", "parts")  # copied from bothways.json
 

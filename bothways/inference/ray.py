@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from bothways.device import num_cores, set_num_threads
-from bothways.errors import InputError, flag, join_names, needs_package
+from bothways.errors import InputError, flag, join_names, require
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.tasks import TASKS
@@ -98,10 +98,9 @@ def _watched(done: Any, names: list[str]) -> Iterator[Any]:
 def _cluster(address: str, workers: int | None) -> Iterator[int]:
     """The number of workers, connected. Disconnects at the end, unless it was connected before."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", **os.environ}
-    try:
-        import ray
-    except ImportError:
-        raise needs_package("ray", "ray", "ray") from None
+    require("ray", "ray")
+    import ray
+
     cluster: Any = ray  # partly without types
     is_ours = not cluster.is_initialized()
     if is_ours:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.errors import InputError, MissingFile, flag, needs_package, shorten
+from bothways.errors import InputError, MissingFile, flag, require, shorten
 from bothways.io import SURROGATES
 from bothways.search.plain_text import (
     Value,
@@ -157,10 +157,9 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
 
 
 def _rtf_text(path: Path) -> str:
-    try:
-        from striprtf.striprtf import rtf_to_text
-    except ImportError:
-        raise needs_package(path, "striprtf", "documents") from None
+    require(path, "striprtf")
+    from striprtf.striprtf import rtf_to_text
+
     content = read_whole(path).decode("latin-1")
     if not content.lstrip().startswith("{\\rtf"):
         raise InputError(f"{path}: not RTF, which starts with {{\\rtf; save it again, or as .txt")
@@ -172,10 +171,9 @@ def _rtf_text(path: Path) -> str:
 
 def pdf_pages(path: Path) -> Iterator[tuple[int, str]]:
     """(page number from 1, text) of every page with text. InputError without pypdfium2, or if it is not a PDF."""
-    try:
-        import pypdfium2
-    except ImportError:
-        raise needs_package(path, "pypdfium2", "pdf") from None
+    require(path, "pypdfium2")
+    import pypdfium2
+
     check_size(path)
     try:
         document = pypdfium2.PdfDocument(path)

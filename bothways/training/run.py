@@ -27,10 +27,9 @@ from bothways.settings.tables_in_memory import MemoryTable
 from bothways.training.callbacks import Callbacks as Callbacks  # exported to whatever starts a run
 from bothways.training.callbacks import call_with_row, list_callbacks
 from bothways.training.run_checkpoints import differences, log_changes
-from bothways.training.run_lock import LOCK, Lock, current_process, is_alive
+from bothways.training.run_lock import LOCK, METRICS, Lock, current_process, read_metrics
 from bothways.training.signals import Stopped
 
-METRICS = "metrics.jsonl"
 # Settings that may differ on resume, because they do not change results.
 CHANGEABLE_SETTINGS = ("out", "resume", "json", "device", "processes", "token_store", "tensorboard")
 
@@ -186,24 +185,6 @@ def _is_fresh(directory: Path) -> bool:
 def _remove(leftovers: Iterable[Path]) -> None:
     for path in leftovers:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def read_metrics(directory: Path) -> list[dict[str, Any]]:
-    """Rows of metrics.jsonl, except an incomplete last line of a killed process."""
-    file = directory / METRICS
-    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
-    return [json.loads(line) for line in lines]
-
-
-def run_status(metadata: Mapping[str, Any]) -> str:
-    """Status of a run from its metadata; "killed" if it is "running" but the process is gone."""
-    process = metadata.get("process")
-    if metadata["status"] != "running" or process is None:
-        return str(metadata["status"])
-    alive = is_alive(process)
-    if alive is None:
-        return f"running or killed, on {process['host']}"
-    return "running" if alive else "killed"
 
 
 def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

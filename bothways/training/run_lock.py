@@ -1,4 +1,5 @@
-"""Lock of a run directory: one process at a time, also on several hosts if their file system locks for all of them.
+"""Lock and state of a run directory. One process at a time has the lock, also on several hosts if their file system
+locks for all of them.
 
 The system releases the lock (flock) however its process ends. The file names the process, for messages.
 """
@@ -16,6 +17,7 @@ from typing import Any
 from bothways.errors import InputError
 from bothways.log import logger
 
+METRICS = "metrics.jsonl"
 LOCK = ".lock"
 FOLDER, STATE = "checkpoints", "state.json"  # of a run, written by run_checkpoints.py
 POLL, POLLS = 0.1, 100  # seconds; of the processes that a killed one leaves, which end soon
@@ -135,3 +137,21 @@ class Lock:
 
 def _name(owner: Mapping[str, Any]) -> str:
     return f"process {owner['id']} on {owner['host']}" if owner else "another process"
+
+
+def read_metrics(directory: Path) -> list[dict[str, Any]]:
+    """Rows of metrics.jsonl, except an incomplete last line of a killed process."""
+    file = directory / METRICS
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def run_status(metadata: Mapping[str, Any]) -> str:
+    """Status of a run from its metadata; "killed" if it is "running" but the process is gone."""
+    process = metadata.get("process")
+    if metadata["status"] != "running" or process is None:
+        return str(metadata["status"])
+    alive = is_alive(process)
+    if alive is None:
+        return f"running or killed, on {process['host']}"
+    return "running" if alive else "killed"

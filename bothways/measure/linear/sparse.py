@@ -28,11 +28,6 @@ class Csr:
         return len(self.indptr) - 1, self.width
 
     @property
-    def size(self) -> int:
-        """The number of stored values, K."""
-        return len(self.data)
-
-    @property
     def row_numbers(self) -> np.ndarray:
         """The row of each value."""
         return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
@@ -79,8 +74,7 @@ class Csr:
     def row_sums(self) -> np.ndarray:
         """The sum of each row, [N]."""
         sums_N, present = np.zeros(self.shape[0]), np.flatnonzero(np.diff(self.indptr))
-        if len(present):
-            sums_N[present] = np.add.reduceat(self.data, self.indptr[present])
+        sums_N[present] = np.add.reduceat(self.data, self.indptr[present])
         return sums_N
 
     def to_scipy(self) -> Any:
@@ -102,7 +96,7 @@ def beside(parts: Sequence[Csr]) -> Csr:
     data, indices = np.zeros(indptr[-1]), np.zeros(indptr[-1], np.int64)
     starts_N, offset = indptr[:-1], 0
     for part, sizes_N in zip(parts, sizes_PN, strict=True):
-        places_K = np.arange(part.size) + np.repeat(starts_N - part.indptr[:-1], sizes_N)
+        places_K = np.arange(len(part.data)) + np.repeat(starts_N - part.indptr[:-1], sizes_N)
         data[places_K], indices[places_K] = part.data, part.indices + offset
         starts_N, offset = starts_N + sizes_N, offset + part.width
     return Csr(data, indices, indptr, offset)
@@ -120,23 +114,17 @@ def count_columns(indices: np.ndarray, indptr: np.ndarray, width: int) -> Csr:
 
 def expand(left: Csr, right: Csr) -> Csr:
     """The product of two sparse matrices with whole numbers."""
-    blocks = [_expand(left[first : first + BLOCK], right) for first in range(0, left.shape[0], BLOCK)]
-    sizes = [np.diff(block.indptr) for block in blocks]
-    data, indices = ([getattr(block, name) for block in blocks] for name in ("data", "indices"))
-    none = [np.zeros(0, np.int64)]  # concatenate needs an array
-    return Csr(
-        np.concatenate([*data, np.zeros(0)]),
-        np.concatenate([*indices, *none]),
-        _ends(np.concatenate([*sizes, *none])),
-        right.width,
-    )
+    blocks = [_expand(left[first : first + BLOCK], right) for first in range(0, max(1, left.shape[0]), BLOCK)]
+    sizes = np.concatenate([np.diff(block.indptr) for block in blocks])
+    data, indices = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("data", "indices"))
+    return Csr(data, indices, _ends(sizes), right.width)
 
 
 def _expand(left: Csr, right: Csr) -> Csr:
     sizes_K = np.diff(right.indptr)[left.indices]
     places = np.arange(sizes_K.sum()) + np.repeat(right.indptr[left.indices] - _ends(sizes_K)[:-1], sizes_K)
     values = np.repeat(left.data, sizes_K) * right.data[places]
-    merged = _Merged.of(np.repeat(left.row_numbers, sizes_K), right.indices[places], left.shape[0], right.width)
+    merged = _Groups(np.repeat(left.row_numbers, sizes_K), right.indices[places], left.shape[0], right.width)
     sums = np.add.reduceat(values[merged.order], merged.starts) if len(values) else values
     return merged.matrix(sums)
 
@@ -145,8 +133,8 @@ def product_and_distance(first: Csr, second: Csr) -> tuple[Csr, Csr]:
     """The product of two matrices number by number, and their absolute difference."""
     num_rows, width = first.shape
     pair = beside([first, second])
-    merged = _Merged.of(pair.row_numbers, pair.indices % max(1, width), num_rows, width)
-    is_both = np.diff(merged.starts, append=pair.size) == 2
+    merged = _Groups(pair.row_numbers, pair.indices % max(1, width), num_rows, width)
+    is_both = np.diff(merged.starts, append=len(pair.data)) == 2
     one, other = pair.data[merged.order[merged.starts]], np.zeros(len(is_both))
     other[is_both] = pair.data[merged.order[merged.starts[is_both] + 1]]
     product = merged.matrix(one * other, first.is_sorted and second.is_sorted)
@@ -154,26 +142,15 @@ def product_and_distance(first: Csr, second: Csr) -> tuple[Csr, Csr]:
     return product.where(product.data != 0), distance.where(distance.data != 0)
 
 
-@dataclass(frozen=True)
-class _Merged:
-    """Values of the same row and column as groups: those of group g are order[starts[g]:starts[g + 1]]."""
+class _Groups:
+    """Values of the same row and column: those of group g have the places order[starts[g]:starts[g + 1]]."""
 
-    order: np.ndarray
-    starts: np.ndarray
-    rows: np.ndarray
-    columns: np.ndarray
-    shape: tuple[int, int]
-
-    @staticmethod
-    def of(rows: np.ndarray, columns: np.ndarray, num_rows: int, width: int) -> "_Merged":
+    def __init__(self, rows: np.ndarray, columns: np.ndarray, num_rows: int, width: int) -> None:
         """rows: ascend. A sort of whole numbers that hold the place as well is faster than one by key and place."""
-        size = max(1, len(rows))
-        packed = (rows * width + columns) * size + np.arange(len(rows))
-        packed.sort()
-        keys, order = np.divmod(packed, size)
-        starts = np.flatnonzero(np.diff(keys, prepend=-1))
-        merged_rows, merged_columns = np.divmod(keys[starts], max(1, width))
-        return _Merged(order, starts, merged_rows, merged_columns, (num_rows, width))
+        size, self.shape = max(1, len(rows)), (num_rows, width)
+        keys, self.order = np.divmod(np.sort((rows * width + columns) * size + np.arange(len(rows))), size)
+        self.starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        self.rows, self.columns = np.divmod(keys[self.starts], max(1, width))
 
     def matrix(self, values: np.ndarray, is_sorted: bool = False) -> Csr:
         """The matrix with a value for each group: in ascending columns, or as scipy leaves them, from the column that

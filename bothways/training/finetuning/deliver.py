@@ -27,7 +27,8 @@ from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.report import metric_unit, write_report
 from bothways.training.finetuning.seeds import SEEDS
 from bothways.training.finetuning.select import ModelScores, Selection
-from bothways.training.run import Run, read_metrics
+from bothways.training.run import Run
+from bothways.training.run_lock import read_metrics
 from bothways.training.transforms import DivideScores, finalize_all
 
 if TYPE_CHECKING:

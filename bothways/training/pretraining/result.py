@@ -20,8 +20,9 @@ from bothways.training.pretraining.initial_model import copy_to_global_projectio
 from bothways.training.pretraining.modules import ReplacedTokenModel
 from bothways.training.pretraining.setup import PretrainingSetup
 from bothways.training.results import RunComparison, RunResult, numbers_of, side_by_side
-from bothways.training.run import Run, read_metrics
+from bothways.training.run import Run
 from bothways.training.run_checkpoints import SavedCheckpoint
+from bothways.training.run_lock import read_metrics
 from bothways.training.schedule import TrainingOptions
 
 THREAD_WATTS, GPU_WATTS = 10.0, 300.0  # power of a CPU thread and of a GPU, about
