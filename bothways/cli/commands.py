@@ -145,9 +145,10 @@ def cache(settings: Cache) -> CacheContents:
 
 def info(settings: Info) -> "dict[str, Any] | RunComparison":
     from bothways.cli.info import describe
-    from bothways.training.finetuning.open_run import open_run
 
     if len(settings.path) == 1:
         return describe(settings.path[0])
+    from bothways.training.finetuning.open_run import open_run
+
     first, second = map(open_run, settings.path)
     return first.compare(second)
