@@ -18,9 +18,10 @@ def vector_space(model: Predictor) -> str | None:
     try:
         encoder, tokenizer = model.encoder, model.tokenizer
         digest = blake2b(digest_size=16)
-        for name, shape, numbers in encoder.encoder_parameters():
+        for name, shape, pieces in encoder.encoder_parameters():
             digest.update(f"{name} {[*shape]}\n".encode())
-            digest.update(numbers.data)
+            for numbers in pieces:
+                digest.update(numbers.data)
     except InputError:
         return None
     facts = [tokenizer.tokens, tokenizer.encode(PROBE).ids, model.description.pooling or "mean"]

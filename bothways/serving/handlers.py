@@ -48,7 +48,7 @@ async def embed_all(exchange: Exchange) -> Any:
     texts, _ = bodies.read_inputs(exchange.body)
     strings = _prompted(exchange, _from_ids(exchange, texts))
     served = exchange.served
-    numbers = sum(served.count_tokens(_singles(strings))) * served.model.module.config.hidden_size
+    numbers = sum(served.count_tokens(_singles(strings))) * served.model.encoder.config.hidden_size
     if numbers > served.limits.max_numbers:
         raise bodies.Refusal(
             413, f"the vectors of all tokens have {numbers:,} numbers, too many for an answer; send less text"
@@ -117,7 +117,7 @@ async def attention(exchange: Exchange) -> Any:
 
 async def embed_texts(exchange: Exchange, texts: Sequence[str], *, normalize: bool = True) -> list[NDArray[np.float32]]:
     """Vectors of texts, cut to `dimensions` of the body, with the fingerprint of their space in a header."""
-    size: int = exchange.served.model.module.config.hidden_size
+    size: int = exchange.served.model.encoder.config.hidden_size
     dimensions = bodies.read_integer(exchange.body, "dimensions", None, 1, size)
     exchange.headers[FINGERPRINT] = str(exchange.served.fingerprint)
     vectors: list[Rows] = await exchange.run(calls.embed, _singles(texts), normalize=normalize)

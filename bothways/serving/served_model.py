@@ -57,7 +57,7 @@ class ServedModel:
         names += {entry.load().route.strip("/") for entry in self._entries()}
         if not self.cannot_rank:
             names.append("rerank")
-        if self.fingerprint and self.model.module.config.direction != "both" and "fill" in names:
+        if self.fingerprint and self.model.encoder.config.direction != "both" and "fill" in names:
             names.remove("fill")
         return sorted(names)
 
@@ -117,7 +117,7 @@ class ServedModel:
             "max_input_length": self.limits.max_text_tokens,
         }
         if self.fingerprint:
-            config = model.module.config
+            config = model.encoder.config
             facts |= {
                 "pooling": model.description.pooling or "mean",
                 "dimensions": config.hidden_size,

@@ -247,10 +247,10 @@ class EncoderBackend(TokenBackend):
             scores_nC: Rows = self.module.text_scores(head, moved_nH).float().cpu().numpy()
         return scores_nC
 
-    def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], NDArray[Any]]]:
+    def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], Iterable[NDArray[Any]]]]:
         for name, value in sorted(self.model.encoder.state_dict().items()):
             rounded = value.detach().cpu().to(torch.bfloat16).contiguous()
-            yield name, tuple(rounded.shape), rounded.flatten().view(torch.uint8).numpy()
+            yield name, tuple(rounded.shape), (rounded.flatten().view(torch.uint8).numpy(),)
 
 
 def _is_rounded(module: Model, exact: Model) -> bool:

@@ -206,7 +206,7 @@ class Bert:
     def word_scores(self, x_MH: Array) -> Array:
         """The scores of all words for masked tokens, with the word table as output layer (Press 2017), [M, V]."""
         x_ME = self._norm("heads.masked_words.norm")(self.act(self._linear("heads.masked_words.transform")(x_MH)))
-        pieces = np.split(np.arange(self.config.vocab_size), range(PIECE, self.config.vocab_size, PIECE))
+        pieces = vocabulary_pieces(self.config.vocab_size)
         scores_MV: Array = np.concatenate([x_ME @ self.words.rows(ids_P).T for ids_P in pieces], 1)
         scores_MV += self.parameters["heads.masked_words.bias"]
         return scores_MV
@@ -219,3 +219,8 @@ def equal_lengths(lengths: Sequence[int]) -> Iterator[tuple[slice, int, int]]:
         n = len([*run])
         yield slice(start, start + n * size), n, size
         start += n * size
+
+
+def vocabulary_pieces(size: int) -> Iterator[Ids]:
+    """The ids of a vocabulary, PIECE at a time."""
+    return (np.arange(start, min(start + PIECE, size)) for start in range(0, size, PIECE))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bothways.device import num_threads, single_blas_thread
 from bothways.errors import InputError, needs_package
-from bothways.inference.backends.forward import Array, Bert, Ids
+from bothways.inference.backends.forward import Array, Bert, Ids, vocabulary_pieces
 from bothways.inference.backends.tokens import TokenBackend, Words
 from bothways.inference.reading import ReadOptions, Rows, first_equal_rows, run_options, shown
 from bothways.model.checkpoint.directory import Directory
@@ -180,13 +180,16 @@ class NumpyBackend(TokenBackend):
     def attention_weights(self, encoding: Encoding) -> NDArray[np.float32]:
         raise needs_torch("attention weights")
 
-    def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], NDArray[Any]]]:
+    def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], Iterator[NDArray[Any]]]]:
         for name in sorted(name for name in self.shapes if name.startswith("encoder.")):
-            shape = self.shapes[name]
-            value = self.words.all() if name == TABLE else self.bert.parameters[name]
-            is_matrix = (len(shape) == 2 and not name.startswith("encoder.embeddings.")) or "widen.weight" in name
-            bits = np.ascontiguousarray(value.T if is_matrix else value).view(np.uint32)
-            yield name.removeprefix("encoder."), shape, ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+            yield name.removeprefix("encoder."), self.shapes[name], map(as_bfloat16, self._pieces(name))
+
+    def _pieces(self, name: str) -> Iterator[Array]:
+        """The numbers of a parameter, matrices [out, in], those of the word table a few rows at a time."""
+        if name == TABLE:
+            yield from map(self.words.rows, vocabulary_pieces(self.config.vocab_size))
+        else:
+            yield self.bert.parameters[name].T if is_matrix(name, self.shapes[name]) else self.bert.parameters[name]
 
 
 def needs_torch(what: str) -> InputError:
@@ -199,6 +202,17 @@ def has_bert_layout(config: EncoderConfig) -> bool:
     return all(
         field.name in FREE or getattr(config, field.name) == getattr(plain, field.name) for field in fields(config)
     )
+
+
+def as_bfloat16(values: Array) -> NDArray[np.uint16]:
+    """The bits of the nearest bfloat16 numbers, and the even one of two."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def is_matrix(name: str, shape: Sequence[int]) -> bool:
+    """Whether a parameter is the weight of a linear layer, not a table of embeddings."""
+    return len(shape) == 2 and name.rsplit(".", 2)[1] not in ("words", "positions", "segments")
 
 
 def stack(vectors: Sequence[Array], size: int) -> Rows:
@@ -227,9 +241,6 @@ class WordTable:
             raise not_finite_error(self.file, [self.name])
         rows_TE: Array = rows_nE.astype(np.float32, copy=False)[row_T]
         return rows_TE
-
-    def all(self) -> Array:
-        return self.arrays[self.name].astype(np.float32, copy=False)
 
 
 def parameter_shapes(config: EncoderConfig, heads: Mapping[str, int], *, pooler: bool) -> dict[str, tuple[int, ...]]:
@@ -296,10 +307,9 @@ def unpack(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
     parameters: dict[str, Array] = {}
 
     def write(name: str, start: int, value: Array) -> bool:
-        shape = shapes[name]
-        is_matrix = len(shape) == 2 and name.rsplit(".", 2)[1] not in ("positions", "segments")
-        target = parameters.setdefault(name, np.empty(shape[::-1] if is_matrix else shape, np.float32))
-        (target.T if is_matrix else target)[start : start + len(value)] = value
+        shape, transposed = shapes[name], is_matrix(name, shapes[name])
+        target = parameters.setdefault(name, np.empty(shape[::-1] if transposed else shape, np.float32))
+        (target.T if transposed else target)[start : start + len(value)] = value
         return is_finite(value)
 
     files.read_parameters(shapes, write, skip=(TABLE,))

@@ -6,7 +6,7 @@ Letters: N texts, W windows of them, S tokens of one text, H hidden size, C outp
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -125,8 +125,8 @@ class TokenBackend(Backend):
         InputError if the text is too long, or if the attention is not one softmax over all tokens."""
 
     @abstractmethod
-    def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], NDArray[Any]]]:
-        """Name, shape and numbers of each parameter of the encoder, rounded to bfloat16 (as uint16), sorted by name."""
+    def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], Iterable[NDArray[Any]]]]:
+        """Name, shape and pieces of each parameter of the encoder, as bits of bfloat16, sorted by name."""
 
     # --- vectors and scores of texts ----------------------------------------------------------------------------------
 
