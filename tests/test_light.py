@@ -123,13 +123,12 @@ def test_models_of_every_task_predict_and_are_scored(folder):
         "predict tagger rows.csv -o tags.jsonl": "30 ",
         "predict reader questions.jsonl -o answers.jsonl": "2 ",
         "embed rows.csv -o vectors.npy": "30 vectors of size 384",
-        "embed rows.csv --model bothways-en-static -o static.npy": "30 vectors",
+        "embed bothways-en-static rows.csv -o static.npy": "30 vectors",
         "fill the_[MASK]": "",
         "evaluate classifier rows.csv": "accuracy",
         "evaluate rater rows.csv --label-column number": "spearman",
         "info bothways-en": "22,893,116",
         "info classifier": "good",
-        "check rows.csv": "duplicate",
         "vocab rows.csv -o words --size 60": "",
         "cache": "token stores",
     }
@@ -181,6 +180,6 @@ def test_what_needs_an_extra_names_it(folder):
         "finetune classify --model bothways-en --train rows.csv -o run",
         "quantize classifier --with rows.csv -o q",
     ]
-    lines += ["pack classifier -o packed", "export classifier -o graph", "demo --out demo"]
+    lines += ["pack classifier -o packed", "export classifier -o graph", "demo --out demo", "check rows.csv"]
     for line, (status, output) in zip(lines, verbs(folder, *lines), strict=True):
         assert status == 1 and output.count("\n") == 1 and "pip install 'bothways[train]'" in output, (line, output)
