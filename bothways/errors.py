@@ -20,7 +20,7 @@ LOCATION = re.compile(
 )
 
 EXTRAS = {  # modules of packages that not every installation has, by the extra that installs them
-    "train": "torch pyarrow scipy sklearn joblib matplotlib",
+    "train": "torch pyarrow scipy sklearn joblib",
     "serve": "starlette uvicorn httptools orjson prometheus_client",
     "hub": "datasets huggingface_hub",
     "onnx": "onnx onnxscript onnxruntime",

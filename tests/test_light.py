@@ -21,7 +21,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 pytestmark = pytest.mark.slow
 PYTHON = Path(sys.prefix) / "light/bin/python"
 PACKAGE = Path(bothways.__file__).parent
-HEAVY = ("torch", "pyarrow", "scipy", "sklearn", "joblib", "matplotlib", "rich")
+HEAVY = ("torch", "pyarrow", "scipy", "sklearn", "joblib", "matplotlib", "rich", "pygments")
 # What computes with torch; every other module is imported in the base.
 TORCH = (
     *("training", "shrink", "model", "cli.demo", "__main__", "inference.backends.encoder", "inference.runner"),
