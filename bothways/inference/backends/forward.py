@@ -82,7 +82,7 @@ class Linear(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """BertLayer norm (Ba 2016): each row with mean 0 and variance 1, then scaled and shifted; in place."""
+    """Layer norm (Ba 2016): each row with mean 0 and variance 1, then scaled and shifted; in place."""
 
     scale_H: Array
     shift_H: Array
