@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from importlib.metadata import distributions, version
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -215,14 +216,15 @@ def sample_texts() -> list[str]:
     with lzma.open(sample / "novels.jsonl.xz", "rt", encoding="utf-8") as lines:
         texts += [line for row in lines for line in json.loads(row)["text"].splitlines() if line.strip()]
     for name in ("support", "passages"):
-        lines = (sample / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-        texts += [json.loads(line)["text"] for line in lines]
+        rows = map(json.loads, (sample / f"{name}.jsonl").read_text(encoding="utf-8").splitlines())
+        texts += [row["text"] for row in rows if "text" in row]
     return random.Random(0).sample(sorted({*texts}), len({*texts}))
 
 
 def measure_latency(options: argparse.Namespace) -> Answer:
-    pool, needed = (truncate(text, TOKENS, tokenizer()) for text in sample_texts()), options.calls * options.rounds
-    texts = [text for text in pool if len(tokenizer().encode(text)) == TOKENS][:needed]
+    cut = (truncate(text, TOKENS, tokenizer()) for text in sample_texts())
+    exact = (text for text in cut if len(tokenizer().encode(text)) == TOKENS)
+    texts = [*islice(exact, options.calls * options.rounds)]
     milliseconds: dict[str, list[float]] = {name: [] for name in (*OURS, *PEERS)}
     with ExitStack() as stack:
         by_name = workers(options, stack)
@@ -278,16 +280,13 @@ def measure_serve(options: argparse.Namespace) -> Answer:
             with patch.object(sys, "executable", pythons[name]), variables:  # the interpreter of the server
                 server = Server(ServerSide("ours", "auto", "", options.threads))
             with server:
-                processes = _process_tree(server.process.pid)
-                values = {"pss": server.resident, "seconds": server.seconds_to_ready}
-                values["rss"] = sum(map(resident, processes))
+                rss = sum(map(resident, _process_tree(server.process.pid)))
+            values = {"pss": server.resident, "rss": rss, "seconds": server.seconds_to_ready}
             for field, value in values.items():
                 memory[name][field] += [value] * (turn > 0)
-    rows = [
-        [name, *(spread(own[f], d) for f, d in (("pss", 0), ("rss", 0), ("seconds", 2)))]
-        for name, own in memory.items()
-    ]
-    table(f"bothways serve, ready, {len(processes)} processes", ["environment", "PSS MB", "RSS MB", "seconds"], rows)
+    columns = {"pss": 0, "rss": 0, "seconds": 2}  # digits
+    rows = [[name, *(spread(own[field], digits) for field, digits in columns.items())] for name, own in memory.items()]
+    table("serve, when it is ready", ["environment", "PSS MB", "RSS MB", "seconds"], rows)
     return memory
 
 
@@ -338,11 +337,7 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     options.rounds = options.rounds or (2 if options.small else 9)
     options.calls, options.rows = (10, 100) if options.small else (100, 1000)
-    if (
-        {"install", "start"}.isdisjoint(options.only) is False
-        and not options.skip_install
-        and "install" not in options.only
-    ):
+    if "start" in options.only and "install" not in options.only and not options.skip_install:
         parser.error("start needs install, or --skip-install")
     return options
 
