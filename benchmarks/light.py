@@ -30,6 +30,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict
 from importlib.metadata import distributions, version
 from itertools import islice
+from operator import truediv
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -49,7 +50,6 @@ from bothways.device import num_cores, processor_name
 from bothways.pretrained import DEFAULT
 
 ROOT = Path(__file__).parent.parent
-PARTS = ("install", "start", "latency", "batches", "serve")
 INSTALLERS = ("pip", "setuptools")  # of site-packages; not counted
 OURS: dict[str, dict[str, Any]] = {  # side -> options of bothways.load
     "bothways numpy": {"backend": "numpy"},
@@ -61,28 +61,21 @@ PEERS = (OPENVINO, "ONNX Runtime float32", SENTENCE_TRANSFORMERS)
 VERSIONS = ("numpy", "torch", "onnxruntime", "openvino", "sentence-transformers", "tokenizers")
 TOKENS, LONGEST = 16, 256  # of the text of latency; of any text
 PEAK = "\nprint(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
-EMBED = "import bothways; bothways.load().embed('hi')" + PEAK
-EMBED_ONNX = (
-    """
+EMBED = "import bothways; bothways.load().embed('hi')"
+EMBED_ONNX = """
 import sys, numpy, onnxruntime, tokenizers
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = int(sys.argv[3])
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 ids = numpy.array([tokenizers.Tokenizer.from_file(sys.argv[2]).encode("hi").ids])
 session.run(None, {"input_ids": ids, "attention_mask": numpy.ones_like(ids)})"""
-    + PEAK
-)
-
-
-# --- install ----------------------------------------------------------------------------------------------------------
 
 
 def install(target: Path, files: Path) -> Answer:
     """Make an environment with the base package. Seconds of `pip install` of the wheel and its dependencies."""
     source, wheels = files / "source", files / "wheels"
-    shutil.copytree(
-        ROOT / "bothways", source / "bothways", ignore=shutil.ignore_patterns("__pycache__", ".float32-*")
-    )  # fmt: skip
+    left_out = shutil.ignore_patterns("__pycache__", ".float32-*")
+    shutil.copytree(ROOT / "bothways", source / "bothways", ignore=left_out)
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source)
     subprocess.run([sys.executable, "-m", "venv", str(target)], check=True)
@@ -100,9 +93,8 @@ def sizes(site_packages: Path) -> dict[str, int]:
     for package in distributions(path=[str(site_packages)]):
         if package.name not in INSTALLERS:
             files = {Path(os.path.normpath(file.locate())) for file in package.files or ()}
-            by_name[package.name] = sum(
-                file.stat().st_size for file in files if file.is_relative_to(site_packages) and file.is_file()
-            )
+            inside = [file for file in files if file.is_relative_to(site_packages) and file.is_file()]
+            by_name[package.name] = sum(file.stat().st_size for file in inside)
     return dict(sorted(by_name.items(), key=lambda item: -item[1]))
 
 
@@ -117,32 +109,26 @@ def measure_install(options: argparse.Namespace) -> Answer:
     return answer
 
 
-# --- start ------------------------------------------------------------------------------------------------------------
-
-
-def started(command: Sequence[str], environment: dict[str, str], directory: Path) -> tuple[float, float]:
-    """(seconds, peak MB) of a new process, which prints its peak in KiB."""
-    began = time.perf_counter()
-    done = subprocess.run(command, env=environment, cwd=directory, stdout=subprocess.PIPE, text=True, check=True)
+def started(python: str, code: str, arguments: Sequence[str], environment: dict[str, str]) -> tuple[float, float]:
+    """(seconds, peak MB) of a new process."""
+    command, began = [python, "-P", "-c", code + PEAK, *arguments], time.perf_counter()
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return time.perf_counter() - began, int(done.stdout.split()[-1]) * 1024 / 1e6
 
 
 def measure_start(options: argparse.Namespace) -> Answer:
     ours, plain = environment_of(options.threads, ROOT), environment_of(options.threads, None)
-    base = str(options.environment / "bin/python")
-    sides = {
-        "python alone": ([base, "-c", PEAK], plain),
-        "bothways, base": ([base, "-c", EMBED], ours if options.skip_install else plain),
-        "bothways with torch": ([sys.executable, "-c", EMBED], ours),
-        "onnxruntime and tokenizers": (
-            [sys.executable, "-c", EMBED_ONNX, *onnx_files(options.files), str(options.threads)],
-            plain,
-        ),
+    base, onnx = str(options.environment / "bin/python"), [*onnx_files(options.files), str(options.threads)]
+    sides: dict[str, tuple[str, str, list[str], dict[str, str]]] = {
+        "python alone": (base, "", [], plain),
+        "bothways, base": (base, EMBED, [], ours if options.skip_install else plain),
+        "bothways with torch": (sys.executable, EMBED, [], ours),
+        "onnxruntime and tokenizers": (sys.executable, EMBED_ONNX, onnx, plain),
     }
     runs: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     for turn in range(options.rounds + 1):
         for name in order([*sides], turn):
-            run = started(*sides[name], options.files)
+            run = started(*sides[name])
             runs[name] += [run] * (turn > 0)  # the first writes files, such as the unpacked weights
     seconds, peaks = ({name: [run[place] for run in own] for name, own in runs.items()} for place in (0, 1))
     ratios = compared(seconds, "onnxruntime and tokenizers")
@@ -154,14 +140,11 @@ def measure_start(options: argparse.Namespace) -> Answer:
 def onnx_files(files: Path) -> list[str]:
     """A float32 ONNX file of the packaged model, and its tokenizer."""
     from bothways.model.checkpoint import checkpoint
-    from bothways.model.checkpoint.directory import Directory
     from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE
 
     target = files / "packaged"
-    checkpoint.save(checkpoint.load(Directory(Path(DEFAULT)).path), target, HUGGING_FACE)
-    converted = files / "packaged-onnx"
-    converted.mkdir()
-    return [str(peer_files.onnx(target, converted, "vectors", "mean", "fused")), str(target / "tokenizer.json")]
+    checkpoint.save(checkpoint.load(DEFAULT), target, HUGGING_FACE)
+    return [str(peer_files.onnx(target, files, "vectors", "mean", "fused")), str(target / "tokenizer.json")]
 
 
 def environment_of(threads: int, checkout: Path | None) -> dict[str, str]:
@@ -169,9 +152,6 @@ def environment_of(threads: int, checkout: Path | None) -> dict[str, str]:
     side = Side("", "", "", LONGEST, threads, "cpu")
     variables = {**inference_side.environment(side), "PYTHONPATH": str(checkout or "")}
     return {name: value for name, value in variables.items() if value}
-
-
-# --- latency and batches ----------------------------------------------------------------------------------------------
 
 
 def run_of(side: Side) -> Run:
@@ -255,20 +235,13 @@ def measure_batches(options: argparse.Namespace) -> Answer:
                 answer = by_name[name](ask="embed", texts=file, batch=batch[name], save=save)
                 rates.setdefault(name, []).append(options.rows / answer["seconds"])
     rates = {name: rates[name] for name in by_name}
-    lowest = lowest_cosines({name: np.load(options.files / f"{name}.npy") for name in rates})
+    vectors = {name: np.load(options.files / f"{name}.npy") for name in rates}
+    lowest = {name: float((own * vectors[SENTENCE_TRANSFORMERS]).sum(1).min()) for name, own in vectors.items()}
     ratios = compared(rates, SENTENCE_TRANSFORMERS)
     rows = [[name, spread(own, 0), ratios[name], f"{lowest[name]:.6f}"] for name, own in rates.items()]
     title = f"{options.rows:,} texts of {min(lengths)} to {max(lengths)} tokens, median {median(lengths):.0f}"
     table(title, ["side", "texts/s", "/ sentence-transformers", "lowest cosine to it"], rows)
     return {"texts_per_second": rates, "lowest_cosine": lowest, "tokens_of_a_round": sum(lengths)}
-
-
-def lowest_cosines(vectors: dict[str, np.ndarray]) -> dict[str, float]:
-    """Of each side's vectors and those of sentence-transformers for the same text."""
-    return {name: float((own * vectors[SENTENCE_TRANSFORMERS]).sum(1).min()) for name, own in vectors.items()}
-
-
-# --- serve ------------------------------------------------------------------------------------------------------------
 
 
 def measure_serve(options: argparse.Namespace) -> Answer:
@@ -295,15 +268,10 @@ def resident(process: int) -> float:
     return int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-# --- all --------------------------------------------------------------------------------------------------------------
-
-
 def compared(values: dict[str, list[float]], other: str) -> dict[str, str]:
     """Of each side: the median ratio to another one's value in the same round."""
-    return {
-        name: f"{median(one / two for one, two in zip(own, values[other], strict=True)):.2f}"
-        for name, own in values.items()
-    }
+    theirs = values[other]
+    return {name: f"{median(map(truediv, own, theirs)):.2f}" for name, own in values.items()}
 
 
 def spread(values: Sequence[float], digits: int) -> str:
@@ -327,11 +295,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="file for all figures, of every round")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--small", action="store_true", help="2 rounds of 10 calls and 100 texts")
-    parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS)
+    parser.add_argument("--only", nargs="+", default=MEASURES, choices=MEASURES)
     parser.add_argument("--skip-install", type=Path, metavar="DIR", help="use this environment of the base package")
-    parser.add_argument(
-        "--serve-environment", type=Path, default=Path(".venv/light"), help="with the extra serve, without torch"
-    )
+    parser.add_argument("--serve-environment", type=Path, default=".venv/light", help="with serve, without torch")
     parser.add_argument("--threads", type=int, default=min(2, num_cores()))
     parser.add_argument("--work", help=argparse.SUPPRESS)  # a side, in a process that waits for requests
     options = parser.parse_args()
