@@ -20,13 +20,10 @@ LOCATION = re.compile(
 )
 
 EXTRAS = {  # modules of packages that not every installation has, by the extra that installs them
-    "train": "torch pyarrow scipy sklearn joblib matplotlib",
+    "train": "torch pyarrow scipy sklearn joblib",
     "serve": "starlette uvicorn httptools orjson prometheus_client",
     "hub": "datasets huggingface_hub",
-    "tensorboard": "tensorboard",
-    "tokenizers": "tokenizers",
     "onnx": "onnx onnxscript onnxruntime",
-    "xlsx": "python_calamine",
     "cloud": "obstore",
     "ray": "ray",
     "pdf": "pypdfium2",

@@ -243,6 +243,18 @@ def list_entries(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path not in ignored)
 
 
+def check_target(target: Path, *, holds: str) -> None:
+    """InputError if a directory is not empty and lacks a file named `holds`, or cannot be written."""
+    above = next(path for path in (target, *target.absolute().parents) if path.exists())
+    if not above.is_dir():
+        raise InputError(f"{above}: an existing file; pass a directory")
+    if above == target and (others := list_entries(target)) and not (target / holds).exists():
+        raise InputError(f"{target}: contains other files ({others[0].name}); pass a new or empty directory")
+    directories = (target, target.resolve().parent) if above == target else (above,)
+    if not any(os.access(directory, os.W_OK | os.X_OK) for directory in directories):
+        raise InputError(f"{target}: no permission to write in {above}; pass another directory")
+
+
 def stat_files(directories: Iterable[Path], suffixes: tuple[str, ...]) -> list[tuple[object, ...]]:
     """Path, device, inode, size and mtime of all files with these suffixes, to detect changes by comparison."""
     stats: list[tuple[object, ...]] = []

@@ -12,7 +12,7 @@ import pytest
 
 from bothways import io
 from bothways.errors import InputError
-from bothways.io import atomic_directory, find_backup, remove_leftovers, write_atomic
+from bothways.io import atomic_directory, check_target, find_backup, remove_leftovers, write_atomic
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 
@@ -215,12 +215,12 @@ def test_permissions_follow_the_umask(umask, make_model, tokenizer, tmp_path):
 def test_an_unwritable_path_is_rejected_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
     with pytest.raises(InputError, match="no permission"):
-        checkpoint.check_target(tmp_path / "a" / "b", holds="config.json")
+        check_target(tmp_path / "a" / "b", holds="config.json")
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file: "):
-        checkpoint.check_target(tmp_path / "file" / "b", holds="config.json")
+        check_target(tmp_path / "file" / "b", holds="config.json")
     (tmp_path / "out").mkdir()
-    checkpoint.check_target(tmp_path / "out", holds="config.json")
+    check_target(tmp_path / "out", holds="config.json")
 
 
 def test_a_full_disk_is_named_by_the_directory_that_is_written(tmp_path):

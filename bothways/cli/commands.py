@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def vocab(settings: Vocab) -> int:
     """Learn a vocabulary and save its tokenizer. Returns the number of entries."""
-    from bothways.model.checkpoint.checkpoint import check_target
+    from bothways.io import check_target
     from bothways.text.corpus.documents import Corpus, skipped_summary
     from bothways.text.tokenizer.tokenizer import Tokenizer
 
@@ -77,10 +77,11 @@ def export(settings: Export) -> dict[str, Any]:
 def merge(settings: Merge) -> dict[str, Any]:
     """Write the model that an adapter belongs to with the adapter merged into its weights. Returns its directory and
     size in bytes."""
+    from bothways.io import check_target
     from bothways.model.checkpoint import checkpoint
     from bothways.model.checkpoint.changes.pack import with_merged
 
-    checkpoint.check_target(settings.out, holds="bothways.json")
+    check_target(settings.out, holds="bothways.json")
     base = checkpoint.load(settings.base) if settings.base else None
     checkpoint.save(with_merged(base, settings.adapter), settings.out)
     return sizes(settings.out)
@@ -98,13 +99,14 @@ def pack(settings: Pack) -> dict[str, Any]:
 def unpack(settings: Unpack) -> dict[str, Any]:
     """Write a checkpoint, packed or not, in the Hugging Face layout with float32 weights; static vectors in the layout
     of model2vec."""
+    from bothways.io import check_target
     from bothways.measure.linear.static_vectors import is_static, read_static, write_static
     from bothways.model.checkpoint import checkpoint, hub
     from bothways.model.checkpoint.contents import check_plain
 
     path = hub.locate(settings.model)
     if is_static(path):
-        checkpoint.check_target(settings.out, holds="config.json")
+        check_target(settings.out, holds="config.json")
         write_static(read_static(path), settings.out)
         return sizes(settings.out)
     loaded = checkpoint.load(settings.model)

@@ -18,7 +18,7 @@ from bothways.inference.reading import ProgressOption, first_equal_rows, shown
 from bothways.log import logger
 from bothways.model.config import EncoderConfig
 from bothways.model.model import Model
-from bothways.model.prepacked import prepack
+from bothways.model.prepacked import prepack, prepack_for_one_text
 from bothways.text.batch import Batch
 from bothways.text.batching import delayed, sort_by_length, token_batches
 from bothways.text.tokenizer.tokenizer import Encoding
@@ -26,6 +26,7 @@ from bothways.text.tokenizer.tokenizer import Encoding
 Result = TypeVar("Result")
 BATCH_TOKENS = {"cuda": 1 << 16}  # of a batch on a GPU
 CPU_BATCH_TOKENS = 4096  # enough to keep a processor busy, small enough for its caches
+SHORT_TEXT = 128  # tokens of a text that is computed by itself in float32
 TOKENS_PER_RELEASE = 1 << 15  # computed tokens after which freed memory is returned to the system
 
 
@@ -63,6 +64,7 @@ class BatchRunner:
         self.model, self.device, self.dtype = model, device, dtype
         self.batch_tokens = batch_tokens or BATCH_TOKENS.get(device.type, CPU_BATCH_TOKENS)
         self._prepacked: tuple[list[tuple[int, int]], Callable[[Batch], Tensor]] | None = None
+        self._for_one_text: tuple[list[tuple[int, int]], Callable[[Batch], Tensor] | None] | None = None
 
     def run(
         self,
@@ -118,7 +120,9 @@ class BatchRunner:
         def compute(rows: Sequence[int]) -> Iterable[Result]:
             batch = Batch.from_encodings([encodings[row] for row in rows]).to(self.device)
             with torch.inference_mode():
-                return reduce(hidden_states(batch), batch, *([column[row] for row in rows] for column in columns))
+                compute = self.for_one_text() if len(rows) == 1 and batch.num_tokens <= SHORT_TEXT else None
+                hidden_TH = (compute or hidden_states)(batch)
+                return reduce(hidden_TH, batch, *([column[row] for row in rows] for column in columns))
 
         num_tokens = num_done = 0
         with shown(progress, len(rows)) as show:
@@ -171,8 +175,17 @@ class BatchRunner:
             prepacked = self._prepacked = weights, prepack(self.model)
         return prepacked[1]
 
+    def for_one_text(self) -> Callable[[Batch], Tensor] | None:
+        """The same for a batch of one short text, if there is a faster way."""
+        if not isinstance(self.model, Model) or self.dtype is not torch.float32 or self.device.type != "cpu":
+            return None
+        weights = weight_versions(self.model)
+        if self._for_one_text is None or self._for_one_text[0] != weights:
+            self._for_one_text = weights, prepack_for_one_text(self.model)
+        return self._for_one_text[1]
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_prepacked": None}
+        return {**self.__dict__, "_prepacked": None, "_for_one_text": None}
 
 
 def weight_versions(model: Model) -> list[tuple[int, int]]:

@@ -21,6 +21,13 @@ MIN_VALUES = {
     **dict.fromkeys(("attention_window", "full_attention_every"), 0),
 }
 MAX_VALUES = {"num_hidden_layers": 10_000}
+# Fields in which BERT's layout is free; in all others, it has the defaults.
+FREE = frozenset(
+    "vocab_size hidden_size num_hidden_layers num_attention_heads attention_head_size intermediate_size"
+    " max_position_embeddings type_vocab_size hidden_act hidden_dropout_prob attention_probs_dropout_prob"
+    " classifier_dropout initializer_range layer_norm_eps pad_token_id embedding_size position_offset num_layer_groups"
+    " pooling pooler_act pooler_dropout".split()
+)
 POOLED_HEADS = ("next_sentence", "classes")
 NO_POOLER = ("none", "unit", "distance", "pair")  # values of pooler_act for heads without a dense pooler
 NUM_OUTPUTS = {  # of heads whose size does not depend on the data; 0: the vocabulary
@@ -175,6 +182,12 @@ class EncoderConfig:
             )
         if self.position_embedding == "rotary" and self.head_size % 2:
             raise InputError(f"position_embedding 'rotary' needs an even head size, not {self.head_size}")
+
+    @property
+    def has_bert_layout(self) -> bool:
+        """Whether the encoder computes as BERT does: also that of DistilBERT, ELECTRA, RoBERTa and ALBERT."""
+        plain = EncoderConfig()
+        return all(getattr(self, name) == getattr(plain, name) for name in CONFIG_FIELDS - FREE)
 
     @property
     def head_dropout(self) -> float:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from bothways.errors import InputError, format_count
 from bothways.inference.predictor import Predictor
+from bothways.io import check_target
 from bothways.log import logger, working
 from bothways.measure.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, selected_on
 from bothways.model.checkpoint import checkpoint
-from bothways.model.checkpoint.checkpoint import check_target
 from bothways.model.checkpoint.contents import check_plain
 from bothways.model.checkpoint.description import METADATA_FILE
 from bothways.model.int8 import replace_linears

@@ -82,7 +82,7 @@ class Linear(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """Layer norm (Ba 2016): each row with mean 0 and variance 1, then scaled and shifted; in place."""
+    """BertLayer norm (Ba 2016): each row with mean 0 and variance 1, then scaled and shifted; in place."""
 
     scale_H: Array
     shift_H: Array
@@ -97,7 +97,7 @@ class Norm(NamedTuple):
         return x_TH
 
 
-class Layer(NamedTuple):
+class BertLayer(NamedTuple):
     """A transformer layer (Vaswani 2017): attention and feed-forward, each with a residual sum and a layer norm."""
 
     qkv: Linear
@@ -146,11 +146,11 @@ class Bert:
     def _norm(self, name: str) -> Norm:
         return Norm(self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"], self.config.layer_norm_eps)
 
-    def _layer(self, name: str) -> Layer:
+    def _layer(self, name: str) -> BertLayer:
         attention = (self._linear(f"{name}attention.qkv"), self._linear(f"{name}attention.output"))
         feed_forward = (self._linear(f"{name}feed_forward.inner"), self._linear(f"{name}feed_forward.output"))
         norms = (self._norm(f"{name}attention_norm"), self._norm(f"{name}feed_forward_norm"))
-        return Layer(*attention, norms[0], *feed_forward, norms[1], self.act, self.config.num_attention_heads)
+        return BertLayer(*attention, norms[0], *feed_forward, norms[1], self.act, self.config.num_attention_heads)
 
     def __call__(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:
         """The last hidden states, [T, H]."""

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import fields
 from math import prod
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -39,13 +38,6 @@ Result = TypeVar("Result")
 Reduce = Callable[..., Iterable[Result]]  # (hidden states [T, H], lengths, values of further columns ...)
 BATCH_TOKENS = 1024  # whose numbers stay in the caches of a core
 FEW_TOKENS = 64  # whose products are so small that threads gain little, and wait long for each other on a busy machine
-# Fields of a config in which BERT's layout is free; in all others, it has the defaults.
-FREE = frozenset(
-    "vocab_size hidden_size num_hidden_layers num_attention_heads attention_head_size intermediate_size"
-    " max_position_embeddings type_vocab_size hidden_act hidden_dropout_prob attention_probs_dropout_prob"
-    " classifier_dropout initializer_range layer_norm_eps pad_token_id embedding_size position_offset num_layer_groups"
-    " pooling pooler_act pooler_dropout".split()
-)
 
 
 class NumpyBackend(TokenBackend):
@@ -80,7 +72,7 @@ class NumpyBackend(TokenBackend):
         if adapter is not None or directory.is_adapter:
             raise needs_torch(f"{adapter or directory.path}: an adapter")
         files = ModelFiles.read(directory)
-        if not has_bert_layout(files.config) or files.naming != "hugging_face":
+        if not files.config.has_bert_layout or files.naming != "hugging_face":
             kind = "int8 weights" if files.naming == "int8" else f"a model of type {files.family.model_type}"
             raise needs_torch(f"{directory.path}: {kind}")
         backend = cls(files, **options)
@@ -194,14 +186,6 @@ class NumpyBackend(TokenBackend):
 
 def needs_torch(what: str) -> InputError:
     return needs_package(what, "torch", "train")
-
-
-def has_bert_layout(config: EncoderConfig) -> bool:
-    """Whether forward.py computes the encoder: BERT, DistilBERT, ELECTRA, RoBERTa, ALBERT and models made from them."""
-    plain = EncoderConfig()
-    return all(
-        field.name in FREE or getattr(config, field.name) == getattr(plain, field.name) for field in fields(config)
-    )
 
 
 def as_bfloat16(values: Array) -> NDArray[np.uint16]:

@@ -415,8 +415,8 @@ def _library_facts() -> dict[str, str]:
     """The version of the library that computes, and the instructions of the processor that it uses."""
     if torch := sys.modules.get("torch"):
         return {"processor": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__}
-    found: Any = np.show_config(mode="dicts")
-    return {"processor": " ".join(found["SIMD Extensions"].get("found", [])), "numpy": np.__version__}
+    config: Any = np.show_config(mode="dicts")
+    return {"processor": " ".join(config["SIMD Extensions"].get("found", [])), "numpy": np.__version__}
 
 
 def _fingerprint(directory: Path) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 BLOCK = 1024  # rows whose terms are sorted together
-FEW_OUTPUTS = 8  # up to this number, a pass over all values for each output is faster than one over the rows
 
 
 @dataclass(frozen=True)
@@ -59,17 +58,12 @@ class Csr:
     def __matmul__(self, dense_FC: np.ndarray) -> np.ndarray:
         """The product with a dense matrix, float64 [N, C]. The products of a row are added one after another."""
         num_rows, num_outputs = self.shape[0], dense_FC.shape[1]
-        product_NC = np.zeros((num_rows, num_outputs))
-        if num_outputs <= FEW_OUTPUTS:
-            rows_K = self.row_numbers
-            for output in range(num_outputs):
-                weight_F = np.ascontiguousarray(dense_FC[:, output])
-                product_NC[:, output] = np.bincount(rows_K, self.data * weight_F[self.indices], num_rows)
-            return product_NC
-        dense_FC, values_K1 = np.ascontiguousarray(dense_FC), self.data[:, None]
+        product_NC, values_K1 = np.zeros((num_rows, max(2, num_outputs))), self.data[:, None]
+        # Of two columns or more: numpy adds the rows one after another, but the numbers of a single column in pairs.
+        dense_FC = np.ascontiguousarray(dense_FC if num_outputs > 1 else np.repeat(dense_FC, 2, 1))
         for row, (first, last) in enumerate(zip(self.indptr[:-1].tolist(), self.indptr[1:].tolist(), strict=True)):
             np.add.reduce(dense_FC.take(self.indices[first:last], 0) * values_K1[first:last], 0, None, product_NC[row])
-        return product_NC
+        return product_NC[:, :num_outputs]
 
     def row_sums(self) -> np.ndarray:
         """The sum of each row, [N]."""

@@ -27,6 +27,13 @@ BLOCK_DRAWS = 2**16  # draws of units that are scored at once: they fit into a p
 FEW_DRAWS = 2**10  # units up to which draws are kept for the next call, 64 blocks of half a megabyte at most
 FEW_ROWS = 100  # below this, even an accuracy of 90 % is uncertain by 6 points or more
 FEW_UNITS = 20  # below this, a percentile bootstrap is clearly too narrow (see `percentile_interval`)
+# The 0.975 quantiles of Student's t with 1, 2, ... FEW_UNITS - 2 degrees of freedom.
+T = (
+    12.706204736174694, 4.302652729749462, 3.1824463052837078, 2.7764451051977934, 2.5705818356363146,
+    2.4469118511449786, 2.364624251592784, 2.306004135204166, 2.262157162798205, 2.228138851986274,
+    2.200985160091639, 2.1788128296672284, 2.1603686564627913, 2.144786687917804, 2.131449545559776,
+    2.1199052992212546, 2.1098155778333156, 2.1009220402410382,
+)  # fmt: skip
 Z = 1.96  # 95 % of a normal distribution lie within this many deviations of the mean
 TIE = 1e-9  # scores that differ by less are equal: they are sums of floats in different orders
 
@@ -116,30 +123,9 @@ def percentile_interval(value: float, resamples_B: np.ndarray, num_units: int) -
     """
     low, high = np.quantile(resamples_B, (0.025, 0.975))
     if 1 < num_units < FEW_UNITS:
-        factor = t_quantile(num_units - 1) / Z * math.sqrt(num_units / (num_units - 1))
+        factor = T[num_units - 2] / Z * math.sqrt(num_units / (num_units - 1))
         low, high = min(low, value - (value - low) * factor), max(high, value + (high - value) * factor)
     return float(low), float(high)
-
-
-@lru_cache(maxsize=FEW_UNITS)
-def t_quantile(freedom: int) -> float:
-    """The 0.975 quantile of Student's t distribution, by bisection of its distribution function for whole degrees of
-    freedom (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4), in the angle atan(t / sqrt(freedom))."""
-
-    def central_probability(angle: float) -> float:
-        """The probability of values closer to 0 than that of the angle."""
-        is_odd = freedom % 2
-        term = total = (math.cos(angle) if is_odd else 1.0) * (freedom > 1)
-        for power in range(2 + is_odd, freedom - 1, 2):
-            term *= math.cos(angle) ** 2 * (power - 1) / power
-            total += term
-        total *= math.sin(angle)
-        return 2 / math.pi * (angle + total) if is_odd else total
-
-    low, high = 0.0, math.pi / 2
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if central_probability(middle) < 0.95 else (low, middle)
-    return math.tan(middle) * math.sqrt(freedom)
 
 
 def widen(bounds: Interval, value: float, trials: float, lowest: float = 0.0) -> Interval:

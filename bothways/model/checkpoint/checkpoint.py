@@ -3,14 +3,13 @@
 Loading checks every parameter; a save that fails leaves the old checkpoint intact.
 """
 
-import os
 from os import PathLike
 from pathlib import Path
 
 import torch
 
 from bothways.errors import InputError
-from bothways.io import atomic_directory, list_entries, read_json
+from bothways.io import atomic_directory, check_target, read_json
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory, read_unchanged
@@ -130,18 +129,6 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | No
             from bothways.model.checkpoint.adapter import write_adapter
 
             write_adapter(checkpoint, directory)
-
-
-def check_target(target: Path, *, holds: str) -> None:
-    """InputError if a directory is not empty and lacks a file named `holds`, or cannot be written."""
-    above = next(path for path in (target, *target.absolute().parents) if path.exists())
-    if not above.is_dir():
-        raise InputError(f"{above}: an existing file; pass a directory")
-    if above == target and (others := list_entries(target)) and not (target / holds).exists():
-        raise InputError(f"{target}: contains other files ({others[0].name}); pass a new or empty directory")
-    directories = (target, target.resolve().parent) if above == target else (above,)
-    if not any(os.access(directory, os.W_OK | os.X_OK) for directory in directories):
-        raise InputError(f"{target}: no permission to write in {above}; pass another directory")
 
 
 def unread_warning(checkpoint: Checkpoint) -> str | None:

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError, MissingFile, flag
-from bothways.io import atomic_directory, read_json, write_json
+from bothways.io import atomic_directory, check_target, read_json, write_json
 from bothways.log import logger
 from bothways.model.checkpoint import checkpoint
-from bothways.model.checkpoint.checkpoint import check_target
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory

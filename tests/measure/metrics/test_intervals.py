@@ -23,9 +23,9 @@ def inside(bounds, scores):
     return all(low <= scores[name] <= high and low < high for name, (low, high) in bounds.items())
 
 
-def test_the_quantile_of_t_is_that_of_scipy():
-    for freedom in range(1, intervals.FEW_UNITS):
-        assert math.isclose(intervals.t_quantile(freedom), scipy.special.stdtrit(freedom, 0.975), rel_tol=1e-12)
+def test_the_quantiles_of_t_are_those_of_scipy():
+    expected = scipy.special.stdtrit(range(1, intervals.FEW_UNITS - 1), 0.975)
+    assert pytest.approx(expected, rel=1e-12, abs=0) == intervals.T
 
 
 def test_every_interval_holds_its_score():

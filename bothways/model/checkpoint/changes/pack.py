@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InputError
-from bothways.io import Files, atomic_directory, read_json, write_json
+from bothways.io import Files, atomic_directory, check_target, read_json, write_json
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.adapter import load_adapter
-from bothways.model.checkpoint.checkpoint import check_target
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory

@@ -1,0 +1,185 @@
+"""The base install, in an environment without torch, which `make test` makes: every verb and result that it promises.
+
+It has the packages of `pip install 'bothways[serve,xlsx]'` and nothing of the extra `train`.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+
+import bothways
+from bothways.model.checkpoint.checkpoint import save
+from bothways.model.checkpoint.contents import Checkpoint
+
+pytestmark = pytest.mark.slow
+PYTHON = Path(sys.prefix) / "light/bin/python"
+PACKAGE = Path(bothways.__file__).parent
+HEAVY = ("torch", "pyarrow", "scipy", "sklearn", "joblib", "matplotlib", "rich", "pygments")
+# What computes with torch; every other module is imported in the base.
+TORCH = (
+    *("training", "shrink", "model", "cli.demo", "__main__", "inference.backends.encoder", "inference.runner"),
+    *("measure.linear.linear_head", "tasks.forward", "tasks.linear_start", "tasks.losses"),
+    *("text.corpus.cooccurrence", "text.corpus.masking"),
+)
+# Of `model`, what reads a checkpoint.
+BASE = ("model.config", "model.families", "model.checkpoint.directory", "model.checkpoint.model_files")
+BASE += ("model.checkpoint.formats", "model.checkpoint.weights", "model.checkpoint.sentence_transformers")
+RUN = """
+import contextlib, io, json, sys
+from bothways.cli.main import main
+results = []
+for line in json.loads(sys.argv[1]):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        try:
+            main(line)
+            status = 0
+        except SystemExit as error:
+            status = error.code
+    results.append((status, output.getvalue()))
+print(json.dumps(results))
+"""
+
+
+def run(*arguments, **options):
+    """A run of Python in the environment; its standard output."""
+    assert PYTHON.exists(), f"{PYTHON} is missing: make test makes it"
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([PYTHON, *arguments], env=environment, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def verbs(folder, *lines):
+    """The status and output of each of these command lines, in one process."""
+    return json.loads(run("-c", RUN, json.dumps([line.split() for line in lines]), cwd=folder))
+
+
+@pytest.fixture(scope="module")
+def folder(make_model, tokenizer, tmp_path_factory):
+    """Models of all tasks, tables and documents."""
+    root = tmp_path_factory.mktemp("light")
+    heads = {"classifier": {"classes": 2}, "rater": {"classes": 1}, "tagger": {"tokens": 3}, "reader": {"spans": 2}}
+    labels = {"classifier": ("good", "bad"), "tagger": ("O", "B-PER", "I-PER")}
+    for name, outputs in heads.items():
+        model = make_model("bert", outputs)
+        save(Checkpoint(model=model, tokenizer=tokenizer, labels=labels.get(name, ())), root / name)
+    words = ["cat", "dog", "rate", "the", "a"]
+    texts = [f"{words[number % 5]} {words[number % 3]} {words[number % 4]}" for number in range(30)]
+    rows = [f"{text},{['good', 'bad'][number % 2]},{number}" for number, text in enumerate(texts)]
+    (root / "rows.csv").write_text("text,label,number\n" + "\n".join(rows) + "\n")
+    questions = [{"question": "the cat", "context": "a dog and the cat"}, {"question": "dog", "context": "the rate"}]
+    (root / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)) + "\n")
+    (root / "documents").mkdir()
+    (root / "documents/river.txt").write_text("The river flooded the village in spring.\n")
+    (root / "documents/bread.txt").write_text("Bread is baked from flour, water and yeast.\n")
+    return root
+
+
+def test_nothing_heavy_is_installed_and_no_module_of_the_base_needs_it():
+    code = (
+        "import importlib, json, pkgutil, sys, bothways\n"
+        "failed = []\n"
+        "for module in pkgutil.walk_packages(bothways.__path__, 'bothways.'):\n"
+        "    try:\n"
+        "        importlib.import_module(module.name) if not module.name.endswith('__main__') else None\n"
+        "    except ModuleNotFoundError:\n"
+        "        failed.append(module.name.removeprefix('bothways.'))\n"
+        f"print(json.dumps([failed, [name for name in {HEAVY} if importlib.util.find_spec(name)]]))"
+    )
+    failed, installed = json.loads(run("-c", code))
+    assert installed == []
+    assert [name for name in failed if not name.startswith(TORCH)] == []
+    assert [name for name in failed if name.startswith(BASE)] == []
+
+
+def test_a_model_computes_what_it_does_in_torch():
+    code = (
+        "import bothways, json; model = bothways.load();"
+        "print(json.dumps([model.embed(['the cat', 'a dog']).tolist(), model.fill('the [MASK] barks')[0][0].token,"
+        "model.is_next('the cat', 'a dog'), repr(model), bothways.Tokenizer.__name__,"
+        "bothways.load('bothways-en-static').embed('the cat').tolist()]))"
+    )
+    vectors, word, probability, shown, _, static = json.loads(run("-c", code))
+    model = bothways.load(dtype="float32", backend="torch")
+    np.testing.assert_allclose(vectors, model.embed(["the cat", "a dog"]), rtol=0, atol=1e-6)
+    assert word == model.fill("the [MASK] barks")[0][0].token
+    assert probability == pytest.approx(model.is_next("the cat", "a dog"), abs=1e-6)
+    assert shown == repr(model)
+    np.testing.assert_array_equal(np.float32(static), bothways.load("bothways-en-static").embed("the cat"))
+
+
+def test_models_of_every_task_predict_and_are_scored(folder):
+    lines = {
+        "predict classifier rows.csv -o classes.csv": "30 ",
+        "predict rater rows.csv -o numbers.jsonl": "30 ",
+        "predict tagger rows.csv -o tags.jsonl": "30 ",
+        "predict reader questions.jsonl -o answers.jsonl": "2 ",
+        "embed rows.csv -o vectors.npy": "30 vectors of size 384",
+        "embed bothways-en-static rows.csv -o static.npy": "30 vectors",
+        "fill the_[MASK]": "",
+        "evaluate classifier rows.csv": "accuracy",
+        "evaluate rater rows.csv --label-column number": "spearman",
+        "info bothways-en": "22,893,116",
+        "info classifier": "good",
+        "vocab rows.csv -o words --size 60": "",
+        "cache": "token stores",
+    }
+    for (line, expected), (status, output) in zip(lines.items(), verbs(folder, *lines), strict=True):
+        assert status == 0, (line, output)
+        assert expected in output.lower(), (line, output)
+    predictions = bothways.load(folder / "classifier", dtype="float32").classify(["cat cat cat", "dog dog dog"])
+    written = (folder / "classes.csv").read_text().splitlines()
+    assert [prediction.label in row for prediction, row in zip(predictions, written[1:3], strict=True)] == [True] * 2
+    assert np.load(folder / "vectors.npy").shape == (30, 384)
+
+
+def test_documents_are_searched_and_read(folder):
+    call = {"name": "search", "arguments": {"query": "a flood"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    lines = ["index documents --model bothways-en -o kept", "search flood kept", "search bread documents"]
+    lines += ["extract documents --tag tagger -o facts.csv"]
+    results = verbs(folder, *lines)
+    assert [status for status, _ in results] == [0] * len(lines), results
+    assert "river.txt" in results[1][1] and "bread.txt" in results[2][1]
+    assert (folder / "facts.csv").read_text().startswith('"path"')
+    answers = run("-m", "bothways", "mcp", "kept", cwd=folder, input=line + "\n")
+    assert "river.txt" in answers
+
+
+def test_the_server_answers(folder):
+    command = [PYTHON, "-m", "bothways", "serve", "bothways-en", "cl=classifier", "--port", "0", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            url = json.loads(server.stdout.readline())["url"]
+
+            def post(route, body):
+                data = json.dumps(body).encode()
+                with urlopen(Request(url + route, data, {"content-type": "application/json"})) as reply:
+                    return json.load(reply)
+
+            (vector,) = post("/embed", {"inputs": ["the cat"], "model": "bothways-en"})
+            expected = bothways.load(dtype="float32").embed("the cat")
+            np.testing.assert_allclose(vector, expected, rtol=0, atol=1e-6)
+            assert post("/predict", {"inputs": "the cat", "model": "cl"})[0]["label"] in ("good", "bad")
+        finally:
+            server.send_signal(signal.SIGTERM)
+            assert server.wait() == 0
+
+
+def test_what_needs_an_extra_names_it(folder):
+    lines = [
+        "finetune classify --model bothways-en --train rows.csv -o run",
+        "quantize classifier --with rows.csv -o q",
+    ]
+    lines += ["pack classifier -o packed", "export classifier -o graph", "demo --out demo", "check rows.csv"]
+    for line, (status, output) in zip(lines, verbs(folder, *lines), strict=True):
+        assert status == 1 and output.count("\n") == 1 and "pip install 'bothways[train]'" in output, (line, output)
