@@ -1,10 +1,8 @@
 """BERT's forward pass in numpy, from token ids to hidden states and scores, as in the equations of the papers.
 
 The texts of a batch stand one after another, without padding: all but attention treats their T tokens alike.
-docs/guide/forward.md walks through this file. No torch.
-
-Letters: T tokens, N texts, S tokens of one text, n texts of one length; H hidden size, E embedding size, A heads of
-size D, M masked tokens, V vocabulary, C classes; O outputs of a linear layer.
+docs/guide/forward.md explains it step by step. Letters: T tokens, N texts, S tokens of one text, n texts of one length;
+H hidden size, E embedding size, A heads of size D, M masked tokens, V vocabulary, C classes; O outputs of a layer.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.model.config import NO_POOLER, POOLED_HEADS, EncoderConfig, unit_scale
+from bothways.tasks.arrays import normalize
 
 Array = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -24,10 +23,8 @@ NORMAL = (1.5957699, 0.07266617, -6.518993e-05, -1.1061239e-04, 7.9294914e-06, -
 
 
 def gelu(x: Array) -> Array:
-    """x times the probability that a normal variable is less than x (Hendrycks 2016), in place.
-
-    The probability is 1 / (1 + exp(-x P(x^2))), to within 3e-8 before rounding.
-    """
+    """x times the probability that a normal variable is less than x (Hendrycks 2016), in place; x is contiguous. The
+    probability is 1 / (1 + exp(-x P(x^2))), to within 3e-8 before rounding."""
     for start in range(0, x.size, BLOCK):
         part = x.reshape(-1)[start : start + BLOCK]
         square = part * part
@@ -67,7 +64,7 @@ class Linear(NamedTuple):
     bias_O: Array
 
     def __call__(self, x_TH: Array) -> Array:
-        y_TO: Array = x_TH @ self.weight_HO
+        y_TO = x_TH @ self.weight_HO
         y_TO += self.bias_O
         return y_TO
 
@@ -101,12 +98,8 @@ class BertLayer(NamedTuple):
     num_heads: int
 
     def __call__(self, x_TH: Array, runs: Sequence[tuple[slice, int, int]]) -> Array:
-        attended_TH = self.attention_output(self.attention(x_TH, runs))
-        attended_TH += x_TH
-        x_TH = self.attention_norm(attended_TH)
-        inner_TH = self.output(self.activation(self.inner(x_TH)))
-        inner_TH += x_TH
-        return self.output_norm(inner_TH)
+        x_TH = self.attention_norm(x_TH + self.attention_output(self.attention(x_TH, runs)))
+        return self.output_norm(x_TH + self.output(self.activation(self.inner(x_TH))))
 
     def attention(self, x_TH: Array, runs: Sequence[tuple[slice, int, int]]) -> Array:
         """softmax(Q K^T / sqrt(D)) V within each text, in every head (Vaswani 2017, eq. 1)."""
@@ -163,25 +156,21 @@ class Bert:
     def text_states(self, hidden_TH: Array, lengths: Sequence[int]) -> Array:
         """The vector of each text that heads read: of its first token, or the mean of all, [N, H]."""
         starts_N = np.cumsum(lengths) - np.array(lengths)
-        if self.config.pooling != "mean":
-            return hidden_TH[starts_N]
-        means_NH: Array = np.add.reduceat(hidden_TH, starts_N)
-        means_NH /= np.array(lengths, np.float32)[:, None]
-        return means_NH
+        if self.config.pooling == "mean":
+            sums_NH: Array = np.add.reduceat(hidden_TH, starts_N)
+            return np.divide(sums_NH, np.array(lengths)[:, None], out=sums_NH)
+        return hidden_TH[starts_N]
 
     def pool(self, x_NH: Array) -> Array:
         """What is between the vector of a text, or of both texts of a pair [N, 2, H], and a head."""
-        act, dense = self.config.pooler_act, "pooler.dense"
+        act = self.config.pooler_act
         if act not in NO_POOLER:
-            return ACTIVATIONS[act](self._linear(dense)(x_NH))
-        if act == "none":
-            return x_NH
-        lengths = np.maximum(np.sqrt(np.einsum("...h,...h->...", x_NH, x_NH)), np.float32(1e-12))
-        unit_NH: Array = x_NH / lengths[..., None] * np.float32(unit_scale(self.config.hidden_size))
-        if act == "unit":
-            return unit_NH
+            return ACTIVATIONS[act](self._linear("pooler.dense")(x_NH))
+        unit_NH = normalize(x_NH) * np.float32(unit_scale(self.config.hidden_size))
+        if act in ("none", "unit"):
+            return unit_NH if act == "unit" else x_NH
         u_NH, v_NH = unit_NH[:, 0], unit_NH[:, 1]  # Reimers 2019, Conneau 2017
-        distance_NH: Array = np.abs(u_NH - v_NH)
+        distance_NH = np.abs(u_NH - v_NH)
         return distance_NH if act == "distance" else np.concatenate([u_NH, v_NH, distance_NH, u_NH * v_NH], 1)
 
     def scores(self, head: str, x_NH: Array) -> Array:
@@ -202,8 +191,8 @@ class Bert:
 
 def equal_lengths(lengths: Sequence[int]) -> Iterator[tuple[slice, int, int]]:
     """Each run of texts of one length: its tokens, the number of texts, and their length."""
-    start = 0
+    end = 0
     for size, run in groupby(lengths):
         n = len([*run])
-        yield slice(start, start + n * size), n, size
-        start += n * size
+        end += n * size
+        yield slice(end - n * size, end), n, size
