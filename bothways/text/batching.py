@@ -10,17 +10,17 @@ from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
 from io import BytesIO
 from itertools import islice
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from queue import Queue
 from threading import Event, Thread
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from bothways.errors import InputError, flag
-from bothways.rng import Purpose, generator
 from bothways.text.batch import Batch
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 Item = TypeVar("Item")
 Task = TypeVar("Task")
@@ -29,6 +29,8 @@ Lengths = Sequence[int] | np.ndarray  # tokens by row
 
 def epoch_order(num_examples: int, *, seed: int, epoch: int, part: int = 0) -> np.ndarray:
     """A random permutation of the examples for one epoch, or for one part of it. [num_examples]"""
+    from bothways.rng import Purpose, generator  # imports numpy.random
+
     return generator(seed, Purpose.ORDER, epoch, part).permutation(num_examples)
 
 
@@ -112,8 +114,10 @@ def build_in_processes(
     not use a GPU nor log. They end with the iterator, or when this process dies. An exception of `tasks` or `build` is
     raised at its position. InputError if a process is killed.
     """
+    from multiprocessing import get_context
+
     context = get_context("fork")
-    workers, pipes = list[Any](), list[Connection]()
+    workers, pipes = list[Any](), list["Connection"]()
     try:
         for _ in range(num_processes):
             ours, theirs = context.Pipe()
@@ -130,10 +134,10 @@ def build_in_processes(
             worker.join()
 
 
-def _in_turn(tasks: Iterator[Task], pipes: Sequence[Connection]) -> Iterator[Any]:
+def _in_turn(tasks: Iterator[Task], pipes: "Sequence[Connection]") -> Iterator[Any]:
     """The results of the workers, in the order of the tasks. A worker gets a task only once its last result is read,
     so that the two ends of a pipe never wait for each other."""
-    free, busy = deque(pipes), deque[Connection]()
+    free, busy = deque(pipes), deque["Connection"]()
     done = list[Any]()
     failure: BaseException | None = None
     while True:
@@ -167,7 +171,7 @@ def _killed(num_processes: int) -> InputError:
     )
 
 
-def _build(build: Callable[[Any], Any], pipe: Connection, others: Sequence[Connection]) -> None:
+def _build(build: Callable[[Any], Any], pipe: "Connection", others: "Sequence[Connection]") -> None:
     """A worker: builds the tasks that it reads from its pipe, until the other end is closed."""
     import torch
 

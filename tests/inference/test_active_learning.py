@@ -158,7 +158,8 @@ def test_pairs_that_are_encoded_separately_have_the_vectors_of_both(make_predict
 def test_projected_tfidf_features_keep_their_products():
     rows = tfidf.Rows(texts_of(60), None, np.arange(60) % 3)
     features = tfidf.fit(rows, rows, "classes", 3).tfidf.features(rows.texts, None)
-    exact, dense = (features @ features.T).toarray(), tfidf.project(features, 4096)
+    sparse = features.to_scipy()
+    exact, dense = (sparse @ sparse.T).toarray(), tfidf.project(features, 4096)
     assert dense.shape == (60, 4096) and np.array_equal(dense, tfidf.project(features, 4096))
     assert np.corrcoef((dense @ dense.T).ravel(), exact.ravel())[0, 1] > 0.99
     narrow = tfidf.project(features, 128)  # the signs keep many features of a group from adding up

@@ -147,7 +147,6 @@ def test_a_closed_queue_finishes_what_waits_and_refuses_the_rest(start, gate):
 
 
 def test_a_batch_alone_has_all_cores_and_batches_beside_each_other_share_them():
-    import torch
 
     from bothways.serving.workers import Cores
 
@@ -156,4 +155,4 @@ def test_a_batch_alone_has_all_cores_and_batches_beside_each_other_share_them():
         assert (alone, second, third) == (4, 2, 1)
     with cores.share() as again:
         assert again == 4
-    assert cores.workers(torch.device("cpu")) == 4 and cores.workers(torch.device("meta")) == 1
+    assert cores.workers("cpu") == 4 and cores.workers("cuda:0") == 1

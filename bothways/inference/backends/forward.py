@@ -19,7 +19,6 @@ from bothways.model.config import NO_POOLER, POOLED_HEADS, EncoderConfig, unit_s
 Array = NDArray[np.float32]
 Ids = NDArray[np.int64]
 BLOCK = 1 << 15  # numbers that an activation treats at once, so that they stay in a core's cache
-PIECE = 4096  # rows of the word table in memory at once, for the scores of all words
 # 2 artanh(erf(x / sqrt(2))) = x P(x^2): the coefficients of P, fitted so that the error of the probability is least.
 NORMAL = (1.5957699, 0.07266617, -6.518993e-05, -1.1061239e-04, 7.9294914e-06, -2.6452688e-07, 3.5123475e-09)
 
@@ -44,20 +43,12 @@ def gelu(x: Array) -> Array:
     return x
 
 
-def gelu_tanh(x: Array) -> Array:
-    return 0.5 * x * (1 + np.tanh(np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x**3)))
-
-
-def silu(x: Array) -> Array:
-    return x / (1 + np.exp(-x))
-
-
-def relu(x: Array) -> Array:
-    return np.maximum(x, 0, out=x)
-
-
 ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
-    **{"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu, "silu": silu, "tanh": np.tanh}
+    "gelu": gelu,
+    "gelu_tanh": lambda x: x * (1 + np.tanh(np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x**3))) / 2,
+    "relu": lambda x: np.maximum(x, 0, out=x),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "tanh": np.tanh,
 }
 
 
@@ -82,7 +73,7 @@ class Linear(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """BertLayer norm (Ba 2016): each row with mean 0 and variance 1, then scaled and shifted; in place."""
+    """Layer norm (Ba 2016): each row with mean 0 and variance 1, then scaled and shifted; in place."""
 
     scale_H: Array
     shift_H: Array
@@ -130,10 +121,8 @@ class BertLayer(NamedTuple):
 
 
 class Bert:
-    """BERT and models of its layout. parameters: by our names, matrices [in, out]. words: the rows of the word table.
-
-    Heads read what `text_states` returns for texts, or hidden states for tokens.
-    """
+    """BERT and models of its layout. parameters: by our names, matrices [in, out]. words: the word table, whose `rows`
+    and `pieces` are read as needed. Heads read what `text_states` returns for texts, or hidden states for tokens."""
 
     def __init__(self, config: EncoderConfig, parameters: Mapping[str, Array], words: Any) -> None:
         self.config, self.parameters, self.words = config, parameters, words
@@ -206,8 +195,7 @@ class Bert:
     def word_scores(self, x_MH: Array) -> Array:
         """The scores of all words for masked tokens, with the word table as output layer (Press 2017), [M, V]."""
         x_ME = self._norm("heads.masked_words.norm")(self.act(self._linear("heads.masked_words.transform")(x_MH)))
-        pieces = vocabulary_pieces(self.config.vocab_size)
-        scores_MV: Array = np.concatenate([x_ME @ self.words.rows(ids_P).T for ids_P in pieces], 1)
+        scores_MV: Array = np.concatenate([x_ME @ rows_PE.T for rows_PE in self.words.pieces()], 1)
         scores_MV += self.parameters["heads.masked_words.bias"]
         return scores_MV
 
@@ -219,8 +207,3 @@ def equal_lengths(lengths: Sequence[int]) -> Iterator[tuple[slice, int, int]]:
         n = len([*run])
         yield slice(start, start + n * size), n, size
         start += n * size
-
-
-def vocabulary_pieces(size: int) -> Iterator[Ids]:
-    """The ids of a vocabulary, PIECE at a time."""
-    return (np.arange(start, min(start + PIECE, size)) for start in range(0, size, PIECE))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bothways.device import num_threads, single_blas_thread
 from bothways.errors import InputError, needs_package
-from bothways.inference.backends.forward import Array, Bert, Ids, vocabulary_pieces
+from bothways.inference.backends.forward import Array, Bert, Ids
 from bothways.inference.backends.tokens import TokenBackend, Words
 from bothways.inference.reading import ReadOptions, Rows, first_equal_rows, run_options, shown
 from bothways.model.checkpoint.directory import Directory
@@ -37,6 +37,7 @@ from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 Result = TypeVar("Result")
 Reduce = Callable[..., Iterable[Result]]  # (hidden states [T, H], lengths, values of further columns ...)
 BATCH_TOKENS = 1024  # whose numbers stay in the caches of a core
+PIECE = 4096  # rows of the word table in memory at once, for the scores of all words
 FEW_TOKENS = 64  # whose products are so small that threads gain little, and wait long for each other on a busy machine
 
 
@@ -179,7 +180,7 @@ class NumpyBackend(TokenBackend):
     def _pieces(self, name: str) -> Iterator[Array]:
         """The numbers of a parameter, matrices [out, in], those of the word table a few rows at a time."""
         if name == TABLE:
-            yield from map(self.words.rows, vocabulary_pieces(self.config.vocab_size))
+            yield from self.words.pieces()
         else:
             yield self.bert.parameters[name].T if is_matrix(name, self.shapes[name]) else self.bert.parameters[name]
 
@@ -212,7 +213,7 @@ class WordTable:
     def __init__(self, files: ModelFiles) -> None:
         name, *_ = files.family.hf_names(TABLE, ())
         self.name = name if name in files.arrays else name.removeprefix(files.family.prefix)
-        self.arrays, self.file = files.arrays, files.directory.path
+        self.arrays, self.file, self.size = files.arrays, files.directory.path, files.config.vocab_size
 
     def rows(self, ids_T: Ids) -> Array:
         """[T, E]"""
@@ -225,6 +226,10 @@ class WordTable:
             raise not_finite_error(self.file, [self.name])
         rows_TE: Array = rows_nE.astype(np.float32, copy=False)[row_T]
         return rows_TE
+
+    def pieces(self) -> Iterator[Array]:
+        """All rows, PIECE at a time."""
+        return (self.rows(np.arange(start, min(start + PIECE, self.size))) for start in range(0, self.size, PIECE))
 
 
 def parameter_shapes(config: EncoderConfig, heads: Mapping[str, int], *, pooler: bool) -> dict[str, tuple[int, ...]]:

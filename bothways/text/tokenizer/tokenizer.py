@@ -130,8 +130,8 @@ class Tokenizer:
         if missing := [token for token in self.special_tokens if token not in vocab]:
             raise InputError(f"vocabulary of {len(vocab)} entries lacks {', '.join(map(shorten, missing))}; add them")
         self.vocab = vocab
-        self.tokens = [token for token, _ in sorted(vocab.items(), key=lambda entry: entry[1])]
-        if sorted(vocab.values()) != list(range(len(vocab))):
+        self.tokens = [*vocab] if [*vocab.values()] == [*range(len(vocab))] else sorted(vocab, key=vocab.__getitem__)
+        if [vocab[token] for token in self.tokens] != [*range(len(vocab))]:
             raise InputError(f"vocabulary ids must be 0 to {len(vocab) - 1}, each once; renumber the entries")
         special_ids = [vocab[token] for token in self.special_tokens]
         self.pad_id, self.unknown_id, self.cls_id, self.sep_id, self.mask_id = special_ids[: len(SPECIAL_TOKENS)]

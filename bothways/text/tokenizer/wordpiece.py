@@ -1,6 +1,7 @@
 """WordPiece: words to subwords, longest match first (Wu 2016, section 4.1; BERT)."""
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -29,22 +30,26 @@ class WordPiece:
     def __init__(self, vocab: Mapping[str, int], *, unknown_id: int, max_word_length: int = 100) -> None:
         self.unknown_id, self.max_word_length = unknown_id, max_word_length
         self.initial = dict(vocab)
-        self.whole = {piece: (index,) for piece, index in vocab.items() if len(piece) <= max_word_length}
         self.continuations = {
             piece[len(CONTINUATION) :]: index for piece, index in vocab.items() if piece.startswith(CONTINUATION)
         }
         self.max_piece_length = max(map(len, vocab), default=0)
-        self.size_by_id = {
-            index: len(piece) - len(CONTINUATION) * piece.startswith(CONTINUATION) for piece, index in vocab.items()
+
+    @cached_property
+    def size_by_id(self) -> dict[int, int]:
+        """The number of characters of each piece."""
+        return {
+            index: len(piece) - len(CONTINUATION) * piece.startswith(CONTINUATION)
+            for piece, index in self.initial.items()
         }
 
     def __call__(self, word: str) -> tuple[int, ...]:
         """The ids of a word's pieces; only the unknown id if the word is too long or cannot be split."""
-        if (ids := self.whole.get(word)) is not None:
-            return ids
         size = len(word)
         if size > self.max_word_length:
             return (self.unknown_id,)
+        if (whole := self.initial.get(word)) is not None:
+            return (whole,)
         pieces, start, table = [], 0, self.initial
         while start < size:
             for end in range(min(size, start + self.max_piece_length), start, -1):
