@@ -290,7 +290,7 @@ def test_a_run_moves_to_another_device(to_gpu, gpu, tmp_path, small_model):
 def test_a_model_that_was_trained_on_a_gpu_gives_the_same_on_a_cpu(gpu, checkpoint_of, tmp_path):
     run = finetuned(tmp_path, "run", gpu, checkpoint_of(), linear_start=True)
     there, here = (bothways.load(run.model_directory, dtype="float32", device=str(device)) for device in (gpu, CPU))
-    assert there.device.type == gpu.type and here.device == CPU
+    assert there.device.startswith(gpu.type) and here.device == "cpu"
     texts = [row["text"] for row in rows_of(range(12))]
     for one, other in zip(there.classify(texts), here.classify(texts), strict=True):
         assert one.label == other.label and one.scores == pytest.approx(other.scores, abs=1e-4)
