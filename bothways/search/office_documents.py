@@ -259,8 +259,8 @@ def _attribute(element: Element, name: str) -> str:
 
 
 def email_to_markdown(content: bytes) -> tuple[str, dict[str, Value]]:
-    """A message: (the subject as a heading and the plain text, or else the HTML, without attachments; its fields: subject,
-    from, to, and the date in ISO format)."""
+    """(The subject as a heading, and the plain text, or else the HTML, without attachments; the fields: subject, from,
+    to, and the date in ISO format)."""
     message = message_from_bytes(content, _class=EmailMessage, policy=policy.default)
     fields = {name: value for name in FIELDS if (value := _field(message, name))}
     is_cut_off = message.get_content_maintype() == "multipart" and not message.is_multipart()

@@ -7,7 +7,7 @@ from typing import Literal
 
 from bothways.measure.report import highlight
 from bothways.measure.report.markup import Html, Section, element, isolate, join
-from bothways.measure.report.mistakes import render_location, render_mistakes
+from bothways.measure.report.mistakes import render_location, render_mistakes, render_verdict
 
 RegionKind = Literal["right", "missed", "spurious", "wrong type", "wrong boundaries"]
 MISTAKE_KINDS: tuple[RegionKind, ...] = ("missed", "spurious", "wrong type", "wrong boundaries")
@@ -166,15 +166,7 @@ def _render_answer(case: AnswerMistake) -> Html:
     answers = dict.fromkeys(case.passage[span.start : span.end] for span in case.gold)  # without duplicates
     gold = isolate(" / ".join(answers)) if answers else "no answer"
     predicted = isolate(case.passage[case.predicted.start : case.predicted.end]) if case.predicted else "no answer"
-    verdict = element(
-        "p.verdict",
-        render_location(case.where),
-        "predicted ",
-        element("strong.predicted", predicted),
-        ", gold ",
-        element("strong.gold", gold),
-        f" (F1 {case.f1:.1%})",
-    )
+    verdict = render_verdict(case.where, ("predicted", predicted, ""), ("gold", gold, f" (F1 {case.f1:.1%})"))
     spans: highlight.SpansByRole = {"gold": case.gold, "predicted": case.predicted_spans}
     text = highlight.render_passage(case.passage, spans, (*case.gold, *case.predicted_spans))
     return join((highlight.render_text(element("strong", case.question)), verdict, text))

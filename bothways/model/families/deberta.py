@@ -9,7 +9,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.model.config import EncoderConfig, RelativePositionsConfig
-from bothways.model.families.bert import BERT, EMBEDDINGS, FIELDS, LAYER, LAYERS
+from bothways.model.families.bert import BERT, EMBEDDINGS, FIELDS, LAYER, LAYERS, OUTPUTS
 from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySpec, architectures
 
 NEW: dict[str, Any] = {"type_vocab_size": 0, "position_embedding": "none", "pooler_act": "gelu", "layer_norm_eps": 1e-7}

@@ -17,6 +17,7 @@ from bothways.errors import InputError, flag
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data import text_files
 from bothways.text.data.datasets import HUB_PREFIX, HubDataset, arrow_files
+from bothways.text.data.labels import is_json
 from bothways.text.data.tables import OnError, RowErrorHandler, TableRow, iter_rows, join_texts, missing_column
 
 Unit = Literal["blank", "line", "file"]
@@ -224,14 +225,7 @@ def _has_json_lines(path: Path, encoding: str | None) -> bool:
     """Whether the first lines are JSON objects, at least one."""
     lines = (line.text for line in text_files.decoded_lines(path, encoding) if line.text and not line.text.isspace())
     first = [*islice(lines, JSON_LINES)]
-    return bool(first) and all(map(_is_json_object, first))
-
-
-def _is_json_object(line: str) -> bool:
-    try:
-        return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
+    return bool(first) and all(is_json(line.lstrip(), dict) for line in first)
 
 
 def _split_documents(path: Path, unit: Unit, encoding: str | None) -> Iterator[tuple[list[str], InputError | None]]:

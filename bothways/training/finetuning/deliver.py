@@ -234,15 +234,9 @@ def result_of(directory: Path, result: Mapping[str, Any], task: str) -> FineTune
     optional = {name: result[name] for name in OPTIONAL if name in result}
     if result["mean"] is None:
         values |= {"mean": math.nan, "std": math.nan}
-    return FineTuneResult(
-        directory,
-        directory / MODEL,
-        task,
-        scores=[] if result["mean"] is None else result["scores"][result["split"]],
-        interval=result["interval"] and tuple(result["interval"]),
-        **values,
-        **optional,
-    )
+    values |= {"scores": [] if result["mean"] is None else result["scores"][result["split"]]}
+    values |= {"interval": result["interval"] and tuple(result["interval"])}
+    return FineTuneResult(directory, directory / MODEL, task, **values, **optional)
 
 
 def open_run(directory: AnyPath) -> results.RunResult:
