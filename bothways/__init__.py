@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from bothways.tasks.tag_decoding import Entity
     from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
     from bothways.training.callbacks import Callback
-    from bothways.training.finetuning.deliver import FineTuneResult
+    from bothways.training.finetuning.deliver import FineTuneResult, open_run
     from bothways.training.finetuning.estimator import TextClassifier
-    from bothways.training.finetuning.open_run import open_run
     from bothways.training.pretraining.result import PretrainingResult
     from bothways.verbs import check, evaluate, finetune, train
 
@@ -51,7 +50,7 @@ _MODULES = {
     "evaluate": "verbs",
     "finetune": "verbs",
     "load": "inference.load",
-    "open_run": "training.finetuning.open_run",
+    "open_run": "training.finetuning.deliver",
     "train": "verbs",
 }
 

@@ -150,7 +150,7 @@ def info(settings: Info) -> "dict[str, Any] | RunComparison":
 
     if len(settings.path) == 1:
         return describe(settings.path[0])
-    from bothways.training.finetuning.open_run import open_run
+    from bothways.training.finetuning.deliver import open_run
 
     first, second = map(open_run, settings.path)
     return first.compare(second)

@@ -42,6 +42,7 @@ TRIVIAL = ("most frequent answer",)  # not among the figures at the top of the p
 AUTHORS = "docs/guide/classify.md#where-words-win"
 TEXT = "The postman says nobody was home."
 Rows = list[dict[str, Any]]
+SHARED = ("seed", "dtype", "device")  # settings of its trainings, too
 
 
 @dataclass
@@ -229,9 +230,7 @@ def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
                 train=as_source("train", labelled(train)),
                 test=as_source("test", labelled(test)),
                 out=settings.out / "all",
-                seed=settings.seed,
-                dtype=settings.dtype,
-                device=settings.device,
+                **{name: getattr(settings, name) for name in SHARED},
             )
         )
     rows = [("this model", result.mean, result.interval), *((*one, None) for one in result.baselines.items())]
@@ -306,9 +305,7 @@ def pretrain_small(settings: Demo, results: Results) -> None:
                 batch_tokens=1024,
                 max_length=64,
                 evaluate_every=100,
-                seed=settings.seed,
-                dtype=settings.dtype,
-                device=settings.device,
+                **{name: getattr(settings, name) for name in SHARED},
             )
         )
     figures, gap = result.figures, read_texts()["gaps"][-1]

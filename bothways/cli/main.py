@@ -133,14 +133,10 @@ def _run(name: str, options: Sequence[str]) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     with messages_to(print_message):
-        if uses_default(settings) and DEFAULT not in options and is_main_process():
+        models = (getattr(settings, name, None) for name in ("model", "path"))
+        if Path(DEFAULT) in models and DEFAULT not in options and is_main_process():
             print_message(f"no model named: using {DEFAULT}, which comes with Bothways")
         print_result(name, settings, VERBS[name].load()(settings))
-
-
-def uses_default(settings: Any) -> bool:
-    """Whether the model of the settings is the packaged one."""
-    return Path(DEFAULT) in (getattr(settings, "model", None), getattr(settings, "path", None))
 
 
 def overview(prefix: str = "") -> list[str]:

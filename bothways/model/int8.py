@@ -105,22 +105,9 @@ class Int8Linear(ExactBuffers):
             zeros_O = torch.zeros(len(self.weight_int8), dtype=torch.int64)
             self._packed = torch.ops.onednn.qlinear_prepack(self.weight_int8, None), zeros_O
         name, algorithm = POST_OPERATIONS[activation] if activation else ("none", "none")
-        inputs = self.quantization
-        result: Tensor = torch.ops.onednn.qlinear_pointwise(
-            integers_TI,
-            inputs.scale,
-            inputs.zero_point,
-            self._packed[0],
-            self.weight_scale,
-            self._packed[1],
-            self.bias,
-            output.scale,
-            output.zero_point,
-            dtype,
-            name,
-            [],
-            algorithm,
-        )
+        inputs, weights = self.quantization, (self._packed[0], self.weight_scale, self._packed[1], self.bias)
+        arguments = (integers_TI, inputs.scale, inputs.zero_point, *weights, output.scale, output.zero_point, dtype)
+        result: Tensor = torch.ops.onednn.qlinear_pointwise(*arguments, name, [], algorithm)
         return result
 
     def plain_product(self, integers_TI: Tensor, dtype: torch.dtype, activation: str, output: Quantization) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bothways.model.attention import Context
 from bothways.model.config import NUM_OUTPUTS, EncoderConfig
-from bothways.model.encoder import Encoder
+from bothways.model.encoder import Encoder, Halves
 from bothways.model.heads import (
     AnswerHead,
     ClassificationHead,
@@ -41,7 +41,7 @@ class Model(nn.Module):
     def __init__(self, config: EncoderConfig, heads: Mapping[str, int] | None = None, *, pooler: bool = False) -> None:
         super().__init__()
         self.config, self.num_outputs = config, dict(heads or {})
-        self.encoder = _build_encoder(config)
+        self.encoder = Halves(config) if config.direction == "halves" else Encoder(config)
         for positions in self.encoder.positions:
             positions.heads = frozenset(self.num_outputs)
         self.pooler = build_pooler(config, self.num_outputs.keys(), pooler)
@@ -75,14 +75,6 @@ class Model(nn.Module):
             x_TH = self.pooler(x_TH)
         scores: Tensor = self.heads[name](x_TH)
         return scores
-
-
-def _build_encoder(config: EncoderConfig) -> Encoder:
-    if config.direction != "halves":
-        return Encoder(config)
-    from bothways.model.encoder import Halves
-
-    return Halves(config)
 
 
 def build_head(name: str, config: EncoderConfig, num_outputs: int) -> nn.Module:

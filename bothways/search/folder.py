@@ -60,8 +60,8 @@ def find_documents(
         before = Counter(walk.skipped)
         files.append([*walk.files(index, root)])
         reasons.append(walk.skipped - before)
-    for index, file in walk.linked_files():  # last, after all files that are reachable without links
-        files[index].append(file)
+    for folder, link in walk.links:  # which grows; last, after all files that are reachable without links
+        files[folder.root] += walk.follow(folder, link)
     for root, root_files, skipped_files in zip(roots, files, reasons, strict=True):
         if skipped_files and not root_files:
             counts = ", ".join(f"{count:,} {reason}" for reason, count in skipped_files.most_common())
@@ -128,11 +128,6 @@ class _Walk:
             if is_wanted and self._is_wanted(folder, name, False):
                 yield from self._file(folder, path)
 
-    def linked_files(self) -> Iterator[tuple[int, FoundFile]]:
-        """(index of the root, file) for links, and links in folders that are linked, to what was not found before."""
-        for folder, link in self.links:  # which grows
-            yield from ((folder.root, file) for file in self._follow(folder, link))
-
     def _walk(self, folder: _Folder) -> Iterator[FoundFile]:
         folders = [folder]
         while folders:
@@ -191,7 +186,7 @@ class _Walk:
             if self.is_new(str(path) if isinstance(path, CloudPath) else _identity(status)):
                 yield FoundFile(self.named[folder.root], path, relative, status.st_size, status.st_mtime_ns)
 
-    def _follow(self, folder: _Folder, link: "os.DirEntry[str]") -> Iterator[FoundFile]:
+    def follow(self, folder: _Folder, link: "os.DirEntry[str]") -> Iterator[FoundFile]:
         target = os.path.realpath(link.path)
         if not any(target == root or target.startswith(os.path.join(root, "")) for root in self.roots):
             self.skipped["link that leads out of the folders"] += 1

@@ -20,6 +20,7 @@ VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")  # of the protocol, the ne
 BATCHES = "2025-03-26"  # the only version in which a line may be a list of messages
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 MOST_HITS, LARGEST = 100, (1 << 53) - 1
+SHARE = {"type": "number", "minimum": 0, "maximum": 1}
 SEARCH_TOOL: dict[str, Any] = {
     "name": "search",
     "description": "Search the indexed documents by words and by meaning. Returns the best passages with their file, "
@@ -33,12 +34,7 @@ SEARCH_TOOL: dict[str, Any] = {
             "how": {"type": "string", "enum": ["hybrid", "words", "vectors"], "default": "hybrid"},
             "glob": {"type": "string", "description": "Only files whose path matches, such as *.md"},
             "filter": {"type": "string", "description": "A condition on metadata, such as year > 2010"},
-            "min_score": {
-                "type": "number",
-                "minimum": 0,
-                "maximum": 1,
-                "description": "Leave out passages of a lower score.",
-            },
+            "min_score": {**SHARE, "description": "Leave out passages of a lower score."},
         },
         "required": ["query"],
     },

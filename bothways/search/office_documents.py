@@ -1,5 +1,5 @@
-"""Word documents (.docx), OpenDocument texts (.odt) and slides (.pptx) as Markdown: headings, paragraphs with their
-notes, and tables as tab-separated rows.
+"""Word documents (.docx), OpenDocument texts (.odt), slides (.pptx) and e-mail (.eml) as Markdown: headings, paragraphs
+with their notes, and tables as tab-separated rows.
 
 Deleted and moved text, comments, tables of contents, headers and footers are left out. Elements are found by their
 names without namespace, since Office Open XML has two sets of namespaces.
@@ -11,12 +11,16 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
 from pathlib import Path
+from typing import Any
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 from zipfile import BadZipFile, ZipFile
 
 from bothways.errors import InputError
-from bothways.search.plain_text import check_size, escaped
+from bothways.search.html_pages import decode_html, html_to_markdown
+from bothways.search.plain_text import Value, check_size, escaped
 from bothways.text.data.text_files import file_type
 
 KINDS = {  # names in errors, and the members with the text
@@ -35,6 +39,8 @@ TABLES, ROWS, CELLS = {"table", "tbl"}, {"table-row", "tr"}, {"table-cell", "tc"
 NO_TEXT, TITLES = {"dt", "ftr", "hdr", "sldNum", "sldImg"}, {"title", "ctrTitle"}  # placeholders of a slide
 HEADING_STYLE = re.compile(r"heading ([1-6])$", re.IGNORECASE)
 WHITE_SPACE = re.compile("[ \t\r\n]+")
+FIELDS = ("subject", "from", "to", "date")
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError)  # what the parser of headers raises
 
 
 def office_pages(path: Path) -> Iterator[tuple[int | None, str]]:
@@ -250,3 +256,29 @@ def _named(element: Element, name: str) -> Iterator[Element]:
 
 def _attribute(element: Element, name: str) -> str:
     return next((value for key, value in element.items() if key.rpartition("}")[2] == name), "")
+
+
+def email_to_markdown(content: bytes) -> tuple[str, dict[str, Value]]:
+    """(The subject as a heading, and the plain text, or else the HTML, without attachments; the fields: subject, from,
+    to, and the date in ISO format)."""
+    message = message_from_bytes(content, _class=EmailMessage, policy=policy.default)
+    fields = {name: value for name in FIELDS if (value := _field(message, name))}
+    is_cut_off = message.get_content_maintype() == "multipart" and not message.is_multipart()
+    body = message if is_cut_off else message.get_body(("plain", "html"))
+    text = ""
+    if body is not None and isinstance(payload := body.get_payload(decode=True), bytes):
+        text = decode_html(payload, body.get_content_charset()).replace("\r\n", "\n")
+        text = html_to_markdown(text)[0] if body.get_content_subtype() == "html" else escaped(text)
+    subject = f"# {fields['subject']}" if "subject" in fields else ""
+    return "\n\n".join(filter(None, (subject, text.strip()))), {**fields}
+
+
+def _field(message: EmailMessage, name: str) -> str:
+    """A header in one line; as it is written if it is malformed."""
+    try:
+        value: Any = message.get(name, "")
+        if name == "date" and getattr(value, "datetime", None):
+            return str(value.datetime.isoformat())
+    except MALFORMED:
+        value = next((raw for key, raw in message.raw_items() if key.lower() == name), "")
+    return " ".join(str(value).split())

@@ -9,14 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError, MissingFile, flag
+from bothways.text.data import text_files
 from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding, guess_utf16, has_ascii_newlines
-from bothways.text.data.text_files import (
-    DECOMPRESSION_ERRORS,
-    HEAD_BYTES,
-    decoded_lines,
-    decompression_error,
-    open_file,
-)
 
 LARGEST_FILE = 1 << 26  # bytes of a file that is read whole, decompressed
 LONGEST_FRONT_MATTER = 200  # lines
@@ -50,11 +44,11 @@ def check_size(path: Path) -> None:
 def read_whole(path: Path) -> bytes:
     """All bytes of a file, decompressed by its name. InputError for more than LARGEST_FILE."""
     check_size(path)
-    with open_file(path) as file:
+    with text_files.open_file(path) as file:
         try:
             content = file.read(LARGEST_FILE + 1)
-        except DECOMPRESSION_ERRORS as error:
-            raise decompression_error(str(path), error) from None
+        except text_files.DECOMPRESSION_ERRORS as error:
+            raise text_files.decompression_error(str(path), error) from None
     if len(content) > LARGEST_FILE:
         raise _too_large(path, "more, decompressed")
     return content
@@ -64,11 +58,11 @@ def check_is_text(path: Path, encoding: str | None) -> None:
     """InputError if a file starts like a binary file: with NUL bytes, in an encoding without them."""
     if encoding is not None and not has_ascii_newlines(encoding):
         return
-    with open_file(path) as file:
+    with text_files.open_file(path) as file:
         try:
-            head = file.read(HEAD_BYTES)
-        except DECOMPRESSION_ERRORS as error:
-            raise decompression_error(str(path), error) from None
+            head = file.read(text_files.HEAD_BYTES)
+        except text_files.DECOMPRESSION_ERRORS as error:
+            raise text_files.decompression_error(str(path), error) from None
     if b"\0" in head and not bom_encoding(head) and not guess_utf16(head):
         raise _is_binary(path)
 
@@ -79,7 +73,7 @@ def read_text_file(path: Path, encoding: str | None) -> str:
     check_size(path)
     check_is_text(path, encoding)
     lines, size = [], 0
-    for _, line, error in decoded_lines(path, encoding):
+    for _, line, error in text_files.decoded_lines(path, encoding):
         size += len(line) + 1
         if error and encoding is None:  # a legacy file is better found with a wrong letter than not at all
             return read_text_file(path, WINDOWS_1252)

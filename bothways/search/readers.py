@@ -9,15 +9,7 @@ from typing import Any, Literal
 
 from bothways.errors import InputError, MissingFile, flag, require, shorten
 from bothways.io import SURROGATES
-from bothways.search.plain_text import (
-    Value,
-    check_regular_file,
-    check_size,
-    notebook_to_markdown,
-    read_text_file,
-    read_whole,
-    split_front_matter,
-)
+from bothways.search import plain_text
 from bothways.text.data.text_files import file_type
 
 __all__ = ["DocumentKind", "DocumentPart", "document_kind", "read_parts"]
@@ -30,22 +22,11 @@ TEXT_SUFFIXES = (
 ).split()
 KINDS: dict[str, DocumentKind] = {
     **{f".{suffix}": "text" for suffix in TEXT_SUFFIXES},
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".html": "html",
-    ".htm": "html",
-    ".xhtml": "html",
-    ".pdf": "pdf",
-    ".docx": "office",
-    ".odt": "office",
-    ".pptx": "office",
-    ".rtf": "rtf",
-    ".eml": "email",
-    ".ipynb": "notebook",
-    ".csv": "table",
-    ".tsv": "table",
-    ".jsonl": "table",
-    ".parquet": "table",
+    **dict.fromkeys((".md", ".markdown"), "markdown"),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
+    **dict.fromkeys((".docx", ".odt", ".pptx"), "office"),
+    **dict.fromkeys((".csv", ".tsv", ".jsonl", ".parquet"), "table"),
+    **{".pdf": "pdf", ".rtf": "rtf", ".eml": "email", ".ipynb": "notebook"},
 }
 UNREAD_DOCUMENTS = frozenset(
     ".doc .dot .xls .xlsx .xlsm .xlsb .ppt .pps .key .pages .numbers .ods .odp .msg .pst .mbox .epub .mobi .djvu .ps "
@@ -72,7 +53,7 @@ class DocumentPart:
     is_markdown: bool = False
     page: int | None = None
     first_line: int | None = 1
-    metadata: Mapping[str, Value] = field(default_factory=dict)
+    metadata: Mapping[str, plain_text.Value] = field(default_factory=dict)
     offset: int = 0
     is_row: bool = False
 
@@ -93,7 +74,7 @@ def read_parts(path: Path, *, encoding: str | None = None) -> Iterator[DocumentP
     except LookupError:
         raise InputError(f"encoding ({encoding}) must be a codec of Python, such as cp1252 or shift_jis") from None
     try:
-        check_regular_file(path)
+        plain_text.check_regular_file(path)
         yield from map(_encodable, _parts(path, document_kind(path) or "text", encoding))
     except FileNotFoundError as error:
         if isinstance(error, MissingFile):
@@ -122,28 +103,28 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
     parts: Iterable[DocumentPart]
     # Each reader is imported when a file of its kind is read: those of tables take 0.1 s.
     if kind == "text":
-        parts = [DocumentPart(read_text_file(path, encoding))]
+        parts = [DocumentPart(plain_text.read_text_file(path, encoding))]
     elif kind == "markdown":
-        whole = read_text_file(path, encoding)
-        metadata, text, first_line = split_front_matter(whole)
+        whole = plain_text.read_text_file(path, encoding)
+        metadata, text, first_line = plain_text.split_front_matter(whole)
         offset = len(whole) - len(text)
         parts = [DocumentPart(text, is_markdown=True, first_line=first_line, metadata=metadata, offset=offset)]
     elif kind == "html":
         from bothways.search.html_pages import decode_html, html_to_markdown
 
-        text, title = html_to_markdown(decode_html(read_whole(path), encoding))
+        text, title = html_to_markdown(decode_html(plain_text.read_whole(path), encoding))
         parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata={"title": title} if title else {})]
     elif kind == "office":
         from bothways.search.office_documents import office_pages
 
         parts = [DocumentPart(text, is_markdown=True, page=page, first_line=None) for page, text in office_pages(path)]
     elif kind == "email":
-        from bothways.search.email_messages import email_to_markdown
+        from bothways.search.office_documents import email_to_markdown
 
-        text, metadata = email_to_markdown(read_whole(path))
+        text, metadata = email_to_markdown(plain_text.read_whole(path))
         parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata=metadata)]
     elif kind == "notebook":
-        parts = [DocumentPart(notebook_to_markdown(path), is_markdown=True, first_line=None)]
+        parts = [DocumentPart(plain_text.notebook_to_markdown(path), is_markdown=True, first_line=None)]
     elif kind == "rtf":
         parts = [DocumentPart(_rtf_text(path), first_line=None)]
     elif kind == "pdf":
@@ -160,7 +141,7 @@ def _rtf_text(path: Path) -> str:
     require(path, "striprtf")
     from striprtf.striprtf import rtf_to_text
 
-    content = read_whole(path).decode("latin-1")
+    content = plain_text.read_whole(path).decode("latin-1")
     if not content.lstrip().startswith("{\\rtf"):
         raise InputError(f"{path}: not RTF, which starts with {{\\rtf; save it again, or as .txt")
     try:
@@ -174,7 +155,7 @@ def pdf_pages(path: Path) -> Iterator[tuple[int, str]]:
     require(path, "pypdfium2")
     import pypdfium2
 
-    check_size(path)
+    plain_text.check_size(path)
     try:
         document = pypdfium2.PdfDocument(path)
     except pypdfium2.PdfiumError as error:

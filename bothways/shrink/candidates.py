@@ -225,18 +225,9 @@ class Scale:
         on_dev, reported = self.before if is_first else self._evaluate(candidate, self.before)
         speed = 1.0 if is_first else relative_speed(self.samples[1], self.first, candidate)
         whole, config = self.first.checkpoint.model.config, candidate.checkpoint.model.config
-        return Measured(
-            candidate.name,
-            candidate.size,
-            encoder_weights(config) / encoder_weights(whole),
-            speed,
-            speed * self.texts_per_second,
-            reported.figures,
-            reported.interval,
-            reported.drop,
-            on_dev.drop,
-            candidate.unchanged,
-        )
+        share = encoder_weights(config) / encoder_weights(whole)
+        sizes = candidate.name, candidate.size, share, speed, speed * self.texts_per_second
+        return Measured(*sizes, reported.figures, reported.interval, reported.drop, on_dev.drop, candidate.unchanged)
 
 
 # --- choosing ---------------------------------------------------------------------------------------------------------

@@ -17,9 +17,15 @@ from bothways.device import choose_device
 from bothways.errors import InputError, flag, format_count
 from bothways.log import logger, muted, working
 from bothways.model.checkpoint import checkpoint
-from bothways.model.checkpoint.changes.cut import check_can_cut, cut, cut_config, reason_against_cutting
+from bothways.model.checkpoint.changes.cut import (
+    check_can_cut,
+    check_word_pieces,
+    cut,
+    cut_config,
+    cut_vocabulary,
+    reason_against_cutting,
+)
 from bothways.model.checkpoint.changes.pack import with_int8
-from bothways.model.checkpoint.changes.vocabulary import check_word_pieces, cut_vocabulary
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.config import EncoderConfig
 from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate, read_examples

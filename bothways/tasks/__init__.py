@@ -107,7 +107,7 @@ TASKS: dict[str, TaskEntry] = {
         "bothways.tasks.fill:FILL", head="masked_words", remedy="use a model pre-trained with masked words"
     ),
     "is_next": TaskEntry(
-        "bothways.tasks.is_next:IS_NEXT", head="next_sentence", remedy="use a model pre-trained with next sentences"
+        "bothways.tasks.fill:IS_NEXT", head="next_sentence", remedy="use a model pre-trained with next sentences"
     ),
 }
 

@@ -35,7 +35,7 @@ from bothways.text.batch import Batch
 from bothways.text.data.columns import Table, has_text_column
 from bothways.text.data.datasets import has_named_columns, read_rows
 from bothways.text.data.examples import read_table
-from bothways.text.data.labels import class_indices, label_sets, numeric_labels
+from bothways.text.data.labels import class_indices, is_json, label_sets, numeric_labels
 from bothways.text.data.quality import coverage_warnings, label_warnings, table_warnings
 from bothways.text.data.split_tables import read_tables
 from bothways.text.data.stream import ModelInput
@@ -422,20 +422,12 @@ def read_label_names(tables: Sequence[Table], source: Any, *, multi_label: bool)
         return names
     labelled = [row for table in tables for row in zip(table.where, table.labels or [], strict=True)]
     names = tuple(sorted({label for _, label in labelled}))
-    lists = [where for where, label in labelled if _is_list(label)]
+    lists = [where for where, label in labelled if is_json(label, list)]  # as in its file (text/data/columns.py)
     if lists and has_named_columns(source):
         raise InputError(f"{lists[0]}: the label is a list; texts with several labels need {flag('multi_label', True)}")
     if len(names) < 2:
         raise InputError(f"{source}: only one class ({names[0]!r}); a classifier needs at least two")
     return names
-
-
-def _is_list(label: str) -> bool:
-    """Whether a label was a list in its file (text/data/columns.py)."""
-    try:
-        return label.startswith("[") and isinstance(json.loads(label), list)
-    except (ValueError, RecursionError):
-        return False
 
 
 def check_metric(
@@ -557,7 +549,9 @@ class ClassifyTask(TextModelTask):
         if column == "score" or are_numbers(table, answered):
             return NumberEvaluator().compare(numeric_labels(table), numeric_labels(answered), table.units)
         if columns.multi_label or column == "labels" or any(label.startswith("[") for label in table.labels or []):
-            return compare_label_sets(table, answered)
+            gold_sets, predicted_sets = label_sets(table), label_sets(answered)
+            names = sorted(frozenset().union(*gold_sets, *predicted_sets))
+            return LabelSetEvaluator(names).compare(gold_sets, predicted_sets, table.units)
         return compare_classes(predictions, table, answered, columns.positive)
 
 
@@ -594,12 +588,6 @@ def are_numbers(*tables: Table) -> bool:
         return any(not number.is_integer() for table in tables for number in numeric_labels(table))
     except InputError:
         return False
-
-
-def compare_label_sets(gold: Table, predicted: Table) -> Scores:
-    gold_sets, predicted_sets = label_sets(gold), label_sets(predicted)
-    names = sorted(frozenset().union(*gold_sets, *predicted_sets))
-    return LabelSetEvaluator(names).compare(gold_sets, predicted_sets, gold.units)
 
 
 def compare_classes(path: Path, gold: Table, predicted: Table, positive: str | None) -> Scores:

@@ -1,4 +1,5 @@
-"""Filling masked words (cloze), which pre-training teaches."""
+"""Filling masked words (cloze), and whether a text follows another (next-sentence prediction, Devlin 2018), which
+pre-training teaches."""
 
 from __future__ import annotations
 
@@ -217,3 +218,40 @@ class FillTask(task.Task):
 
 
 FILL = FillTask()
+
+
+# --- the next sentence ------------------------------------------------------------------------------------------------
+
+PAIR: task.Schema = {"type": "array", "items": task.TEXT, "minItems": 2, "maxItems": 2}
+
+
+def next_items(model: Predictor, items: Sequence[task.Item], reading: Mapping[str, Any]) -> Sequence[Any]:
+    """The probability of each pair as JSON."""
+    first, second = task.split_pairs(items)
+    scores = model.is_next(first, second or [], **reading)
+    return [{"score": score} for score in scores.tolist()]
+
+
+class NextTask(task.Task):
+    """The probability that the second text follows the first."""
+
+    name = "is_next"
+    route = "/next"
+    routes = (
+        task.Route(
+            "/next",
+            "The probability that the second text follows the first",
+            {"inputs*": {"oneOf": [PAIR, {"type": "array", "items": PAIR}]}, "truncate": task.TRUNCATE},
+            task.OBJECT,
+            "pairs",
+            next_items,
+        ),
+    )
+
+    def read(
+        self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> task.LabelledRows:
+        raise InputError("a model with a next sentence head alone cannot be evaluated here; fine-tune it first")
+
+
+IS_NEXT = NextTask()

@@ -470,14 +470,8 @@ class BatchPlan:
 
     @staticmethod
     def of(task: TrainingTask) -> BatchPlan:
-        return BatchPlan(
-            task.settings.batch_size,
-            task.settings.batch_tokens,
-            task.settings.gradient_accumulation,
-            task.min_step_examples,
-            task.min_step_tokens,
-            task.max_micro_batch_tokens,
-        )
+        settings, limits = task.settings, (task.min_step_examples, task.min_step_tokens, task.max_micro_batch_tokens)
+        return BatchPlan(settings.batch_size, settings.batch_tokens, settings.gradient_accumulation, *limits)
 
     def steps(self, source: ExampleSource, seed: int) -> Iterator[tuple[Examples, list[int]]]:
         """The rows of each step and the examples that they index, endlessly."""

@@ -59,13 +59,8 @@ class Run:
         self.directory, self.is_main_process = directory, is_main_process
         self.callbacks = list_callbacks(callbacks)
         plain_settings = {key: plain_value(value) for key, value in asdict(settings).items()}
-        self.metadata: dict[str, Any] = {
-            "verb": verb,
-            "settings": plain_settings,
-            "versions": versions(),
-            "hardware": describe_hardware(device),
-            "started": now(),
-        }
+        self.metadata: dict[str, Any] = {"verb": verb, "settings": plain_settings, "versions": versions()}
+        self.metadata |= {"hardware": describe_hardware(device), "started": now()}
         if commits := hub.commits(asdict(settings)):
             self.metadata["hub"] = commits
         self.previous: dict[str, Any] | None = None  # metadata of the run before it was resumed
@@ -209,13 +204,9 @@ def _resumed(directory: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[
         )
     for part in ("versions", "hardware"):
         log_changes(old.get(part, {}), new[part])
-    return {
-        **{key: value for key, value in old.items() if key != "reason"},
-        "settings": new["settings"],
-        "versions": new["versions"],
-        "hardware": new["hardware"],
-        "resumed": [*old.get("resumed", []), now()],
-    }
+    kept = {key: value for key, value in old.items() if key != "reason"}
+    renewed = {key: new[key] for key in ("settings", "versions", "hardware")}
+    return {**kept, **renewed, "resumed": [*old.get("resumed", []), now()]}
 
 
 def versions() -> dict[str, str]:

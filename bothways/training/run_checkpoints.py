@@ -110,13 +110,8 @@ class Checkpoints:
         if heldout is not None and (self.best is None or heldout < self.best["loss"]):
             self.best = {"path": path.name, "loss": heldout}
         if self.processes.is_main_process:
-            state = {
-                **asdict(progress),
-                "heldout": heldout,
-                "best_checkpoint": self.best,
-                "order": self.order,
-                "memo": list(self.memo),
-            }
+            state = {**asdict(progress), "heldout": heldout, "best_checkpoint": self.best}
+            state |= {"order": self.order, "memo": list(self.memo)}
             state |= {"torch": torch.__version__, "dtype": _name(dtype), "processes": self.processes.world_size}
             self._write(path, state, tensors)
             self._remove_old(path)

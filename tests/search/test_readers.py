@@ -399,7 +399,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["a.txt", "a.html", "a.docx", "a.jsonl"])
 def test_a_file_removed_after_the_check_is_reported_as_missing(tmp_path, monkeypatch, name):
     path = write(tmp_path / name, "text")
-    monkeypatch.setattr("bothways.search.readers.check_regular_file", lambda path: path.unlink())
+    monkeypatch.setattr(plain_text, "check_regular_file", lambda path: path.unlink(missing_ok=True))
     with pytest.raises(MissingFile):
         read(path)
 

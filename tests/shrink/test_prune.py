@@ -9,8 +9,7 @@ import torch
 import bothways
 from bothways.errors import InputError
 from bothways.model.checkpoint import checkpoint
-from bothways.model.checkpoint.changes.cut import cut
-from bothways.model.checkpoint.changes.vocabulary import cut_vocabulary
+from bothways.model.checkpoint.changes.cut import cut, cut_vocabulary
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Prune
 from bothways.shrink import prune

@@ -29,20 +29,12 @@ class ConfusionMatrix(Section):
 
     @property
     def scores(self) -> list["LabelScore"]:
-        return [
-            LabelScore.from_counts(
-                label, self.counts.get((index, index), 0), self._num_gold[index], self._num_predicted[index]
-            )
-            for index, label in enumerate(self.labels)
-        ]
+        num_right = [self.counts.get((index, index), 0) for index in range(len(self.labels))]
+        return [*map(LabelScore.from_counts, self.labels, num_right, self._num_gold, self._sums(1))]
 
     @cached_property
     def _num_gold(self) -> list[int]:
         return self._sums(0)
-
-    @cached_property
-    def _num_predicted(self) -> list[int]:
-        return self._sums(1)
 
     def _sums(self, axis: int) -> list[int]:
         sums = [0] * len(self.labels)

@@ -29,6 +29,15 @@ def render_location(where: str) -> Html:
     return join((element("strong", isolate(short_locations([where])[0])), ": ")) if where else Html()
 
 
+def render_verdict(where: str, *labels: tuple[str, str, str], names: Sequence[str] = ("predicted", "gold")) -> Html:
+    """One line: a location, and each label after its name. labels: (role, which sets the colour, label, a note)."""
+    first, second = (
+        (f"{name} ", element(f"strong.{role}", label), note)
+        for name, (role, label, note) in zip(names, labels, strict=True)
+    )
+    return element("p.verdict", render_location(where), *first, ", ", *second)
+
+
 def render_texts(text: str, pair: str | None) -> Html:
     return join(map(render_opening, [text] if pair is None else [text, pair]))
 
@@ -61,14 +70,8 @@ class LabelMistakes(Section):
 
 
 def _render_label_mistake(case: LabelMistake) -> Html:
-    verdict = element(
-        "p.verdict",
-        render_location(case.where),
-        "predicted ",
-        element("strong.predicted", isolate(case.predicted)),
-        f" ({case.probability:.1%}), gold ",
-        element("strong.gold", isolate(case.gold)),
-    )
+    predicted = "predicted", isolate(case.predicted), _percentage(case.probability)
+    verdict = render_verdict(case.where, predicted, ("gold", isolate(case.gold), ""))
     return join((verdict, render_texts(case.text, case.pair)))
 
 
@@ -101,15 +104,8 @@ class NumberMistakes(Section):
 def _render_number_mistake(case: NumberMistake) -> Html:
     error = case.predicted - case.gold
     error_text = f"{error:+,.3f}" if not error or abs(error) >= 0.001 else f"{error:+.1e}"
-    verdict = element(
-        "p.verdict",
-        render_location(case.where),
-        "predicted ",
-        element("strong.predicted", format_number(case.predicted, "number")),
-        ", gold ",
-        element("strong.gold", format_number(case.gold, "number")),
-        f" (error {error_text})",
-    )
+    predicted, gold = (format_number(value, "number") for value in (case.predicted, case.gold))
+    verdict = render_verdict(case.where, ("predicted", predicted, ""), ("gold", gold, f" (error {error_text})"))
     return join((verdict, render_texts(case.text, case.pair)))
 
 
@@ -221,16 +217,9 @@ def issue_columns(cases: Sequence[LabelIssue]) -> dict[str, list[Any]]:
 
 
 def _render_issue(case: LabelIssue) -> Html:
-    verdict = element(
-        "p.verdict",
-        render_location(case.where),
-        "labelled ",
-        element("strong.gold", isolate(case.label)),
-        _percentage(case.label_probability),
-        ", suggested ",
-        element("strong.predicted", isolate(case.suggested)),
-        _percentage(case.suggested_probability),
-    )
+    label = "gold", isolate(case.label), _percentage(case.label_probability)
+    suggested = "predicted", isolate(case.suggested), _percentage(case.suggested_probability)
+    verdict = render_verdict(case.where, label, suggested, names=("labelled", "suggested"))
     if case.span is None:
         return join((verdict, render_texts(case.text, case.pair)))
     return join((verdict, render_passage(case.text, {"gold": [case.span]}, [case.span])))

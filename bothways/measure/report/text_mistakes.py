@@ -5,16 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.measure.report.highlight import (
-    Highlight,
-    SpansByRole,
-    annotation,
-    render_legend,
-    render_passage,
-    render_text,
-)
+from bothways.measure.report import highlight
 from bothways.measure.report.markup import Html, Section, element, isolate, join
-from bothways.measure.report.mistakes import render_location, render_mistakes
+from bothways.measure.report.mistakes import render_location, render_mistakes, render_verdict
 
 RegionKind = Literal["right", "missed", "spurious", "wrong type", "wrong boundaries"]
 MISTAKE_KINDS: tuple[RegionKind, ...] = ("missed", "spurious", "wrong type", "wrong boundaries")
@@ -29,8 +22,8 @@ class Region:
 
     start: int
     end: int
-    gold: tuple[Highlight, ...]
-    predicted: tuple[Highlight, ...]
+    gold: tuple[highlight.Highlight, ...]
+    predicted: tuple[highlight.Highlight, ...]
 
     @property
     def kind(self) -> RegionKind:
@@ -46,7 +39,7 @@ class Region:
         return "wrong type" if gold_bounds == predicted_bounds else "wrong boundaries"
 
 
-def group_regions(gold: Sequence[Highlight], predicted: Sequence[Highlight]) -> list[Region]:
+def group_regions(gold: Sequence[highlight.Highlight], predicted: Sequence[highlight.Highlight]) -> list[Region]:
     """Group overlapping entities of a text into regions, in text order."""
     regions: list[Region] = []
     entities = [(span, True) for span in gold] + [(span, False) for span in predicted]
@@ -66,8 +59,8 @@ class TagMistake:
     """A text with its location, and its gold and predicted entities as character spans."""
 
     text: str
-    gold: Sequence[Highlight]
-    predicted: Sequence[Highlight]
+    gold: Sequence[highlight.Highlight]
+    predicted: Sequence[highlight.Highlight]
     where: str = ""
 
     def __post_init__(self) -> None:
@@ -90,18 +83,18 @@ class TagMistakes(Section):
         worst = sorted(grouped, key=lambda pair: -sum(region.kind != "right" for region in pair[1]))[: self.max_shown]
         items = [_render_case(case, regions) for case, regions in worst]
         mistakes = render_mistakes(len(self.cases), self.num_examined, items, "most mistakes first")
-        return join((render_legend([(kind, counts[kind]) for kind in MISTAKE_KINDS]), mistakes))
+        return join((highlight.render_legend([(kind, counts[kind]) for kind in MISTAKE_KINDS]), mistakes))
 
 
 def _render_case(case: TagMistake, regions: Sequence[Region]) -> Html:
     wrong = [region for region in regions if region.kind != "right"]
-    spans: SpansByRole = {
+    spans: highlight.SpansByRole = {
         "gold": [span for region in wrong for span in region.gold],
         "predicted": [span for region in wrong for span in region.predicted],
         "right": [span for region in regions if region.kind == "right" for span in region.gold],
     }
-    focus = [Highlight(region.start, region.end) for region in wrong[:MAX_REGIONS]]
-    text = render_passage(case.text, spans, focus, {region.end: _render_note(region) for region in regions})
+    focus = [highlight.Highlight(region.start, region.end) for region in wrong[:MAX_REGIONS]]
+    text = highlight.render_passage(case.text, spans, focus, {region.end: _render_note(region) for region in regions})
     num_hidden = len(wrong) - len(focus)
     place = element("p.verdict", render_location(case.where)) if case.where else Html()
     return join((place, text, element("p.verdict", f"and {num_hidden} more in this text") if num_hidden else Html()))
@@ -111,14 +104,14 @@ def _render_note(region: Region) -> Html:
     """The annotation after a region: its type if it is right, else the kind of mistake."""
     gold, predicted = (isolate(" + ".join(span.label for span in spans)) for spans in (region.gold, region.predicted))
     if region.kind == "right":
-        return annotation("right", gold)
+        return highlight.annotation("right", gold)
     if region.kind == "missed":
-        return annotation("wrong", "missed ", gold)
+        return highlight.annotation("wrong", "missed ", gold)
     if region.kind == "spurious":
-        return annotation("wrong", "spurious ", predicted)
+        return highlight.annotation("wrong", "spurious ", predicted)
     if gold == predicted:
-        return annotation("wrong", "wrong boundaries ", gold)
-    return annotation("wrong", f"{region.kind}: predicted ", predicted, ", gold ", gold)
+        return highlight.annotation("wrong", "wrong boundaries ", gold)
+    return highlight.annotation("wrong", f"{region.kind}: predicted ", predicted, ", gold ", gold)
 
 
 @dataclass(frozen=True)
@@ -130,8 +123,8 @@ class AnswerMistake:
 
     question: str
     passage: str
-    gold: Sequence[Highlight]
-    predicted: Highlight | None
+    gold: Sequence[highlight.Highlight]
+    predicted: highlight.Highlight | None
     f1: float
     where: str = ""
 
@@ -140,7 +133,7 @@ class AnswerMistake:
             span.check(self.passage)
 
     @property
-    def predicted_spans(self) -> tuple[Highlight, ...]:
+    def predicted_spans(self) -> tuple[highlight.Highlight, ...]:
         return () if self.predicted is None else (self.predicted,)
 
     @property
@@ -166,22 +159,14 @@ class AnswerMistakes(Section):
         worst = sorted(self.cases, key=lambda case: case.f1)[: self.max_shown]
         items = [_render_answer(case) for case in worst]
         mistakes = render_mistakes(len(self.cases), self.num_examined, items, "lowest F1 first")
-        return join((render_legend([(kind, counts[kind]) for kind in KINDS]), mistakes))
+        return join((highlight.render_legend([(kind, counts[kind]) for kind in KINDS]), mistakes))
 
 
 def _render_answer(case: AnswerMistake) -> Html:
     answers = dict.fromkeys(case.passage[span.start : span.end] for span in case.gold)  # without duplicates
     gold = isolate(" / ".join(answers)) if answers else "no answer"
     predicted = isolate(case.passage[case.predicted.start : case.predicted.end]) if case.predicted else "no answer"
-    verdict = element(
-        "p.verdict",
-        render_location(case.where),
-        "predicted ",
-        element("strong.predicted", predicted),
-        ", gold ",
-        element("strong.gold", gold),
-        f" (F1 {case.f1:.1%})",
-    )
-    spans: SpansByRole = {"gold": case.gold, "predicted": case.predicted_spans}
-    text = render_passage(case.passage, spans, (*case.gold, *case.predicted_spans))
-    return join((render_text(element("strong", case.question)), verdict, text))
+    verdict = render_verdict(case.where, ("predicted", predicted, ""), ("gold", gold, f" (F1 {case.f1:.1%})"))
+    spans: highlight.SpansByRole = {"gold": case.gold, "predicted": case.predicted_spans}
+    text = highlight.render_passage(case.passage, spans, (*case.gold, *case.predicted_spans))
+    return join((highlight.render_text(element("strong", case.question)), verdict, text))

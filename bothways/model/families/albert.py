@@ -5,7 +5,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.model.config import EncoderConfig
-from bothways.model.families.bert import EMBEDDINGS, FIELDS
+from bothways.model.families.bert import EMBEDDINGS, FIELDS, OUTPUTS
 from bothways.model.families.spec import FamilySpec, architectures
 
 LAYER = "encoder.albert_layer_groups.{}.albert_layers.0."
@@ -35,14 +35,10 @@ ALBERT = FamilySpec(
     prefix="albert.",
     config_keys={**FIELDS, "embedding_size": "embedding_size", "classifier_dropout": "classifier_dropout_prob"},
     defaults={
-        "num_attention_heads": 64,
-        "intermediate_size": 16384,
-        "embedding_size": 128,
-        "num_layer_groups": 1,
-        "hidden_act": "gelu_tanh",
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "classifier_dropout": 0.1,
+        **dict(num_attention_heads=64, intermediate_size=16384, embedding_size=128, num_layer_groups=1),
+        **dict(
+            hidden_act="gelu_tanh", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, classifier_dropout=0.1
+        ),
     },
     supported_values={"inner_group_num": (1,)},
     ignored_keys=frozenset(
@@ -62,9 +58,7 @@ ALBERT = FamilySpec(
     head_names={
         "masked_words": {"transform": "predictions.dense", "norm": "predictions.LayerNorm", "bias": "predictions.bias"},
         "next_sentence": {"output": "sop_classifier.classifier"},
-        "classes": {"output": "classifier"},
-        "tokens": {"output": "classifier"},
-        "spans": {"output": "qa_outputs"},
+        **OUTPUTS,
     },
     architectures={**architectures("Albert"), frozenset({"masked_words", "next_sentence"}): "AlbertForPreTraining"},
     read_config=read_config,

@@ -28,6 +28,7 @@ EMBEDDINGS = {
     "embeddings.segments": "embeddings.token_type_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",
 }
+OUTPUTS = {name: {"output": "classifier"} for name in ("classes", "tokens")} | {"spans": {"output": "qa_outputs"}}
 
 BERT = FamilySpec(
     model_type="bert",
@@ -44,9 +45,7 @@ BERT = FamilySpec(
             "bias": "cls.predictions.bias",
         },
         "next_sentence": {"output": "cls.seq_relationship"},
-        "classes": {"output": "classifier"},
-        "tokens": {"output": "classifier"},
-        "spans": {"output": "qa_outputs"},
+        **OUTPUTS,
     },
     architectures={
         **architectures("Bert"),
@@ -86,9 +85,8 @@ DISTILBERT = FamilySpec(
     },
     head_names={
         "masked_words": {"transform": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector.bias"},
+        **OUTPUTS,
         "classes": {"output": "classifier", "pooler.dense": "pre_classifier"},
-        "tokens": {"output": "classifier"},
-        "spans": {"output": "qa_outputs"},
     },
     architectures=architectures("DistilBert"),
 )
@@ -101,13 +99,9 @@ ELECTRA = FamilySpec(
     objective="replaced",
     prefix="electra.",
     config_keys={**FIELDS, "embedding_size": "embedding_size"},
-    defaults={
-        "num_attention_heads": 4,
-        "intermediate_size": 1024,
-        "embedding_size": 128,
-        "pooler_act": "gelu",
-        "pooler_dropout": True,
-    },
+    defaults=dict(
+        num_attention_heads=4, intermediate_size=1024, embedding_size=128, pooler_act="gelu", pooler_dropout=True
+    ),
     supported_values={"hidden_act": ("gelu",)},  # transformers' heads use gelu whatever the layers use
     ignored_keys=frozenset({"summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"}),
     parameter_names={**EMBEDDINGS, **LAYERS, "embeddings.widen": "embeddings_project"},
@@ -121,9 +115,8 @@ ELECTRA = FamilySpec(
             "transform": "discriminator_predictions.dense",
             "output": "discriminator_predictions.dense_prediction",
         },
+        **OUTPUTS,
         "classes": {"output": "classifier.out_proj", "pooler.dense": "classifier.dense"},
-        "tokens": {"output": "classifier"},
-        "spans": {"output": "qa_outputs"},
     },
     new_config=lambda config: config.replace(
         embedding_size=min(128, config.hidden_size // 2), pooler_act="gelu", pooler_dropout=True
@@ -155,9 +148,8 @@ ROBERTA = FamilySpec(
     parameter_names={**EMBEDDINGS, **LAYERS, "pooler.dense": "pooler.dense"},
     head_names={
         "masked_words": {"transform": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
+        **OUTPUTS,
         "classes": {"output": "classifier.out_proj", "pooler.dense": "classifier.dense"},
-        "tokens": {"output": "classifier"},
-        "spans": {"output": "qa_outputs"},
     },
     architectures=architectures("Roberta"),
     read_config=read_roberta,

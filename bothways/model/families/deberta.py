@@ -9,7 +9,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.model.config import EncoderConfig, RelativePositionsConfig
-from bothways.model.families.bert import BERT, EMBEDDINGS, FIELDS, LAYER, LAYERS
+from bothways.model.families.bert import BERT, EMBEDDINGS, FIELDS, LAYER, LAYERS, OUTPUTS
 from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySpec, architectures
 
 NEW: dict[str, Any] = {"type_vocab_size": 0, "position_embedding": "none", "pooler_act": "gelu", "layer_norm_eps": 1e-7}
@@ -72,18 +72,12 @@ DEBERTA = FamilySpec(
     prefix="deberta.",
     config_keys={**FIELDS, "classifier_dropout": "cls_dropout"},
     defaults={
-        "type_vocab_size": 0,
-        "layer_norm_eps": 1e-7,
-        "pooler_act": "gelu",
+        **dict(type_vocab_size=0, layer_norm_eps=1e-7, pooler_act="gelu"),
         "relative_positions": RelativePositionsConfig(max_distance=512, joint=True),
     },
     supported_values={
-        "legacy": (True,),
-        "talking_head": (False,),
-        "pooler_dropout": (0, 0.0),
-        "conv_groups": (1,),
-        "conv_act": ("tanh", "gelu", "relu"),
-        "z_steps": (0, None),
+        **dict(legacy=(True,), talking_head=(False,), pooler_dropout=(0, 0.0), z_steps=(0, None)),
+        **dict(conv_groups=(1,), conv_act=("tanh", "gelu", "relu")),
     },
     ignored_keys=frozenset(
         "relative_attention max_relative_positions pos_att_type position_biased_input pooler_hidden_act"
@@ -101,9 +95,8 @@ DEBERTA = FamilySpec(
     },
     head_names={
         "masked_words": BERT.head_names["masked_words"],
+        **OUTPUTS,
         "classes": {"output": "classifier", "pooler.dense": "pooler.dense"},
-        "tokens": {"output": "classifier"},
-        "spans": {"output": "qa_outputs"},
     },
     architectures=architectures("Deberta"),
     read_config=lambda hf_config: read_config(hf_config, joint=True),

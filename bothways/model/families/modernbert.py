@@ -11,18 +11,9 @@ DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
 LONG = 512  # tokens; shorter texts are as fast without windows
 THETA, THETA_WINDOW = 160_000.0, 10_000.0
 POOLINGS = {"cls": "first", "mean": "mean"}
-AXES: dict[str, Any] = {
-    "type_vocab_size": 0,
-    "position_embedding": "rotary",
-    "norm": "pre",
-    "feed_forward": "gated",
-    "linear_bias": False,
-    "norm_bias": False,
-    "layer_norm_eps": 1e-5,
-    "pooler_act": "gelu",
-    "pooler_norm": True,
-    "head_bias": False,
-}
+AXES: dict[str, Any] = {"type_vocab_size": 0, "position_embedding": "rotary", "norm": "pre", "feed_forward": "gated"}
+AXES |= {"linear_bias": False, "norm_bias": False, "head_bias": False, "layer_norm_eps": 1e-5}
+AXES |= {"pooler_act": "gelu", "pooler_norm": True}
 CLASSES = {"output": "classifier", "pooler.dense": "head.dense", "pooler.norm": "head.norm"}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
 
@@ -121,22 +112,15 @@ MODERNBERT = FamilySpec(
         " deterministic_flash_attn initializer_cutoff_factor reference_compile"
         " repad_logits_with_grad sparse_pred_ignore_index sparse_prediction position_embedding_type".split()
     ),
-    parameter_names={
-        "embeddings.words": "embeddings.tok_embeddings",
-        "embeddings.norm": "embeddings.norm",
-        "layers.{}.attention_norm": "layers.{}.attn_norm",
-        "layers.{}.attention.qkv": "layers.{}.attn.Wqkv",
-        "layers.{}.attention.output": "layers.{}.attn.Wo",
-        "layers.{}.feed_forward_norm": "layers.{}.mlp_norm",
-        "layers.{}.feed_forward.inner": "layers.{}.mlp.Wi",
-        "layers.{}.feed_forward.output": "layers.{}.mlp.Wo",
-        "final_norm": "final_norm",
-    },
+    parameter_names=name_table(
+        "embeddings.words=embeddings.tok_embeddings embeddings.norm final_norm"
+        " layers.{}.attention_norm=layers.{}.attn_norm layers.{}.attention.qkv=layers.{}.attn.Wqkv"
+        " layers.{}.attention.output=layers.{}.attn.Wo layers.{}.feed_forward_norm=layers.{}.mlp_norm"
+        " layers.{}.feed_forward.inner=layers.{}.mlp.Wi layers.{}.feed_forward.output=layers.{}.mlp.Wo"
+    ),
     head_names={
         "masked_words": {"transform": "head.dense", "norm": "head.norm", "bias": "decoder.bias"},
-        "classes": CLASSES,
-        "tokens": CLASSES,
-        "spans": CLASSES,
+        **dict.fromkeys(("classes", "tokens", "spans"), CLASSES),
     },
     architectures=architectures("ModernBert"),
     read_config=read_config,

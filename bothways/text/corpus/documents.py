@@ -15,21 +15,10 @@ from typing import Any, Literal, get_args
 from bothways.cloud import CloudPath, as_path
 from bothways.errors import InputError, flag
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.text.data import text_files
 from bothways.text.data.datasets import HUB_PREFIX, HubDataset, arrow_files
+from bothways.text.data.labels import is_json
 from bothways.text.data.tables import OnError, RowErrorHandler, TableRow, iter_rows, join_texts, missing_column
-from bothways.text.data.text_files import (
-    FILE_TYPES,
-    decoded_lines,
-    file_type,
-    find_files,
-    is_compressed,
-    open_file,
-    read_lines,
-    unread_files,
-)
-
-__all__ = ["FILE_TYPES", "Corpus", "documents", "iter_rows", "mark_held_out", "open_file", "read_lines", "sample"]
-__all__ += ["skipped_summary"]
 
 Unit = Literal["blank", "line", "file"]
 DocumentSource = TableSource | HubDataset
@@ -75,7 +64,7 @@ class Corpus:
         """A note on files in folders and globs that are not read because of their type; "" if there are none."""
         count_by_ending = Counter[str]()
         for path in [as_path(path) for path in self.paths if not isinstance(path, MemoryTable)]:
-            count_by_ending += Counter() if arrow_files(path) else unread_files(path)
+            count_by_ending += Counter() if arrow_files(path) else text_files.unread_files(path)
         listed = [f"{count:,} {ending}" for ending, count in count_by_ending.most_common(5)]
         more = ", ..." if len(count_by_ending) > len(listed) else ""
         return f"unsupported files left out: {', '.join(listed)}{more}" if listed else ""
@@ -139,7 +128,7 @@ class Corpus:
     def _texts(self, source: DocumentSource, on_row_error: RowErrorHandler) -> Iterator[str]:
         if isinstance(source, HubDataset):
             yield from _table_documents(source.rows(self.column), self.column, on_row_error)
-        elif isinstance(source, Path) and file_type(source) == ".txt":
+        elif isinstance(source, Path) and text_files.file_type(source) == ".txt":
             yield from _text_documents(source, self.unit, on_row_error, self.encoding)
         else:
             located_rows = iter_rows(source, column=self.column, on_row_error=on_row_error, encoding=self.encoding)
@@ -198,7 +187,7 @@ def _resolve(path: TableSource | str) -> Sequence[DocumentSource]:
     name = path.as_posix() if isinstance(path, Path) else path
     if name.startswith(HUB_PREFIX):
         return [HubDataset.parse(name)]
-    return arrow_files(as_path(path)) or find_files(as_path(path))
+    return arrow_files(as_path(path)) or text_files.find_files(as_path(path))
 
 
 def _key(source: DocumentSource) -> Hashable:
@@ -213,10 +202,10 @@ def _contents(source: DocumentSource) -> tuple[str | None, ...]:
     if isinstance(source, HubDataset):
         return HUB_PREFIX, source.name, source.config, source.split, source.revision
     if isinstance(source, CloudPath):  # which is not read to learn whether it has changed
-        return file_type(source), str(source), str(source.stat().e_tag), str(source.stat().st_size)
+        return text_files.file_type(source), str(source), str(source.stat().e_tag), str(source.stat().st_size)
     with source.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return file_type(source), source.suffix.lower() if is_compressed(source) else "", digest
+    return text_files.file_type(source), source.suffix.lower() if text_files.is_compressed(source) else "", digest
 
 
 def _text_documents(path: Path, unit: Unit, on_row_error: RowErrorHandler, encoding: str | None) -> Iterator[str]:
@@ -234,23 +223,16 @@ def _text_documents(path: Path, unit: Unit, on_row_error: RowErrorHandler, encod
 
 def _has_json_lines(path: Path, encoding: str | None) -> bool:
     """Whether the first lines are JSON objects, at least one."""
-    lines = (line.text for line in decoded_lines(path, encoding) if line.text and not line.text.isspace())
+    lines = (line.text for line in text_files.decoded_lines(path, encoding) if line.text and not line.text.isspace())
     first = [*islice(lines, JSON_LINES)]
-    return bool(first) and all(map(_is_json_object, first))
-
-
-def _is_json_object(line: str) -> bool:
-    try:
-        return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
+    return bool(first) and all(is_json(line.lstrip(), dict) for line in first)
 
 
 def _split_documents(path: Path, unit: Unit, encoding: str | None) -> Iterator[tuple[list[str], InputError | None]]:
     """(lines, first error or None) for each document of a .txt; separating blank lines are dropped."""
     lines: list[str] = []
     error: InputError | None = None
-    for line in decoded_lines(path, encoding):
+    for line in text_files.decoded_lines(path, encoding):
         error = error or line.error
         is_blank = not line.text or line.text.isspace()
         if unit == "file" or not is_blank:

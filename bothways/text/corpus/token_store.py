@@ -130,16 +130,10 @@ def open_or_build(
 
 def _origin(key: str, tokenizer: Tokenizer, *, language: str, drop_duplicates: bool) -> dict[str, Any]:
     """Everything the content of a store depends on."""
-    return {
-        "format": FORMAT,
-        "text": key,
-        "vocabulary": array_files.digest(tokenizer.tokens),
-        **tokenizer.backend.rules,
-        "language": language,
-        "drop_duplicates": drop_duplicates,
-        "sentencex": version("sentencex"),
-        "bothways": bothways.__version__,
-    }
+    rules = {"vocabulary": array_files.digest(tokenizer.tokens), **tokenizer.backend.rules}
+    versions = {"sentencex": version("sentencex"), "bothways": bothways.__version__}
+    options = {"language": language, "drop_duplicates": drop_duplicates}
+    return {"format": FORMAT, "text": key, **rules, **options, **versions}
 
 
 def _open_store(folder: Path, *, quiet: bool = False) -> tuple[TokenStore, dict[str, Any]] | None:

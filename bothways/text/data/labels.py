@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bothways.errors import InputError, RowLocation, join_names
 from bothways.text.data.columns import Table
@@ -98,6 +98,14 @@ def parse_label_set(
             f"{where}: label {label} looks like yes or no for each label; list the names of the text's labels instead"
         )
     return frozenset(items)
+
+
+def is_json(text: str, kind: type[dict[Any, Any]] | type[list[Any]]) -> bool:
+    """Whether a text, from its first character on, is a list or an object as JSON."""
+    try:
+        return text.startswith("{" if kind is dict else "[") and isinstance(json.loads(text), kind)
+    except (ValueError, RecursionError):
+        return False
 
 
 def parse_number(where: str, label: str) -> float:

@@ -1,4 +1,5 @@
-"""Output of a fine-tuning run: the model, the report, and the result in bothways.json."""
+"""Output of a fine-tuning run: the model, the report, and the result in bothways.json; and a run that is done, opened
+by its directory."""
 
 import math
 from collections.abc import Mapping
@@ -8,16 +9,19 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import MissingFile
+from bothways.cloud import CloudPath, as_path
+from bothways.errors import InputError, MissingFile
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.result_tables import TEXTS, as_table, read_columns
 from bothways.measure.report.training_curves import draw_curves
+from bothways.mirror import download
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
+from bothways.settings.fields import AnyPath
 from bothways.tasks import TASK, TASKS, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION
 from bothways.training import results
@@ -27,6 +31,7 @@ from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.report import metric_unit, write_report
 from bothways.training.finetuning.seeds import SEEDS
 from bothways.training.finetuning.select import ModelScores, Selection
+from bothways.training.pretraining.result import PretrainingResult
 from bothways.training.run import Run
 from bothways.training.run_lock import read_metrics
 from bothways.training.transforms import DivideScores, finalize_all
@@ -229,12 +234,22 @@ def result_of(directory: Path, result: Mapping[str, Any], task: str) -> FineTune
     optional = {name: result[name] for name in OPTIONAL if name in result}
     if result["mean"] is None:
         values |= {"mean": math.nan, "std": math.nan}
-    return FineTuneResult(
-        directory,
-        directory / MODEL,
-        task,
-        scores=[] if result["mean"] is None else result["scores"][result["split"]],
-        interval=result["interval"] and tuple(result["interval"]),
-        **values,
-        **optional,
-    )
+    values |= {"scores": [] if result["mean"] is None else result["scores"][result["split"]]}
+    values |= {"interval": result["interval"] and tuple(result["interval"])}
+    return FineTuneResult(directory, directory / MODEL, task, **values, **optional)
+
+
+def open_run(directory: AnyPath) -> results.RunResult:
+    """The result of a run of `finetune`, `pretrain` or `distill` as `bothways.finetune` and `bothways.train` return it:
+    with its model, its tables and its report. InputError if the directory has no run, or one that is not done."""
+    place = as_path(directory)
+    path = download(place) if isinstance(place, CloudPath) else place
+    metadata = read_metadata(path / METADATA_FILE)
+    if not metadata.get("verb") or not path.exists():
+        raise MissingFile(f"{path}: not a run; name the directory that was its output")
+    verb, _, task = metadata["verb"].partition(" ")
+    if verb == "finetune" and "result" in metadata:
+        return result_of(path, metadata["result"], task)
+    if "heldout" in metadata:
+        return PretrainingResult(path, path / "model", metadata["heldout"], metadata.get("cost", {}))
+    raise InputError(f"{path}: a run of {verb} that is not done, or has no scores; name one of finetune or pretrain")

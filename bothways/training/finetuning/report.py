@@ -165,14 +165,9 @@ def seeds_content(plan: Plan, by_split: Mapping[str, Predictions], model: ModelS
         for seed, scores in model.metrics_by_seed.items()
     ]
     warning = metrics.few_rows_warning(values[splits[0]]["rows"], "rows", splits[0])
-    return Content(
-        [*main_scores(task, model.metrics_by_seed, splits, unit), *other_scores(task, values, splits)],
-        page.SeedTable(task.metric, seeds, unit),
-        by_split[splits[0]],
-        unseen,
-        note,
-        [*failed_warnings(failed, len(seeds), "seeds"), *([warning] if warning else [])],
-    )
+    scores = [*main_scores(task, model.metrics_by_seed, splits, unit), *other_scores(task, values, splits)]
+    warnings = [*failed_warnings(failed, len(seeds), "seeds"), *([warning] if warning else [])]
+    return Content(scores, page.SeedTable(task.metric, seeds, unit), by_split[splits[0]], unseen, note, warnings)
 
 
 def folds_content(task: TrainingTask, folds: CrossValidation) -> Content:
@@ -185,14 +180,9 @@ def folds_content(task: TrainingTask, folds: CrossValidation) -> Content:
     unseen = Predictions.joined(rows for fold, rows in enumerate(folds.predictions) if fold not in failed)
     names = ", ".join(str(fold + 1) for fold in failed)
     note = f"without fold{'s' * (len(failed) > 1)} {names}, no better than the trivial baseline" if failed else ""
-    return Content(
-        [*fold_scores(task, folds)],
-        page.FoldTable(task.metric, rows, metric_unit(task.metric)),
-        folds.all_predictions,
-        unseen,
-        note,
-        failed_warnings(failed, len(folds.metrics), "folds"),
-    )
+    table = page.FoldTable(task.metric, rows, metric_unit(task.metric))
+    warnings = failed_warnings(failed, len(folds.metrics), "folds")
+    return Content([*fold_scores(task, folds)], table, folds.all_predictions, unseen, note, warnings)
 
 
 def predict_splits(task: TrainingTask, model: Model, splits: Iterable[str]) -> dict[str, Predictions]:

@@ -63,16 +63,12 @@ class SeedResult:
     @staticmethod
     def read(file: Path, seed: int, fold: int | None) -> "SeedResult":
         stored, scored = json.loads(file.read_text(encoding="utf-8")), file.with_name(BASELINES)
-        return SeedResult(
-            seed,
-            fold,
-            stored["metrics"],
-            {split: Resamples.from_json(values) for split, values in stored["resamples"].items()},
-            stored["predictions"] and Predictions(**stored["predictions"]),
-            stored["calibration"],
-            {split: BaselineScore("teacher", value, bounds) for split, (value, bounds) in stored["teacher"].items()},
-            baselines.read(scored) if scored.exists() else [],
-        )
+        resamples = {split: Resamples.from_json(values) for split, values in stored["resamples"].items()}
+        predictions = stored["predictions"] and Predictions(**stored["predictions"])
+        teacher = {split: BaselineScore("teacher", *score) for split, score in stored["teacher"].items()}
+        simple = baselines.read(scored) if scored.exists() else []
+        values, calibration = stored["metrics"], stored["calibration"]
+        return SeedResult(seed, fold, values, resamples, predictions, calibration, teacher, simple)
 
 
 def train_seeds(plan: Plan, run: Run) -> list[SeedResult]:
@@ -110,8 +106,9 @@ def train_seed(plan: Plan, seed: int, run: Run, file: Path, *, is_first: bool) -
             baselines.score(plan.task, split, directory / BASELINES, keep=bool(plan.measured))
     with nullcontext() if is_first else muted():
         model = plan.prepare_model(seed).model
-    if is_first:
-        log_learning_rates(plan, model)
+    if is_first and plan.uses_default_rate:
+        rate, width = plan.options.learning_rate, model.config.hidden_size
+        logger.info(f"peak learning rate {rate:.1e}, for a width of {width} ({flag('learning_rate')})")
     directory.mkdir(parents=True, exist_ok=True)
     reserved = directory / "room"
     reserve_space(reserved, sum(value.nbytes for value in trained_state(model).values()) + RESERVED_BYTES)
@@ -145,16 +142,10 @@ def score(plan: Plan, model: Model, seed: int, best_step: int, run: Run) -> Seed
     for split, values in outputs.items():
         metrics_by_split[split], resamples[split] = metrics_with_resamples(scoring, split, values)
         metrics_by_split[split] |= calibration_errors(scoring, split, values, calibration) | {"best_step": best_step}
-    return SeedResult(
-        seed,
-        plan.fold,
-        metrics_by_split,
-        resamples,
-        None if plan.fold is None else scoring.predictions("test", outputs["test"]),
-        calibration.to_json() if calibration else None,
-        plan.teacher_outputs.scores if plan.teacher_outputs else {},
-        [],
-    )
+    predictions = None if plan.fold is None else scoring.predictions("test", outputs["test"])
+    calibrated = calibration.to_json() if calibration else None
+    teacher = plan.teacher_outputs.scores if plan.teacher_outputs else {}
+    return SeedResult(seed, plan.fold, metrics_by_split, resamples, predictions, calibrated, teacher, [])
 
 
 def metrics_with_resamples(scoring: Scoring, split: str, outputs: Any) -> tuple[Metrics, Resamples]:
@@ -191,13 +182,6 @@ def log_start(plan: Plan) -> None:
         logger.warning(f"each of {num_processes} processes has its own negatives: those of its part of the step")
     if warning := unread_splits_warning(*(plan.sources[split] for split in ("train", "dev", "test"))):
         logger.info(warning)
-
-
-def log_learning_rates(plan: Plan, model: Model) -> None:
-    """Log learning rates that the user did not set."""
-    if plan.uses_default_rate:
-        rate, width = plan.options.learning_rate, model.config.hidden_size
-        logger.info(f"peak learning rate {rate:.1e}, for a width of {width} ({flag('learning_rate')})")
 
 
 def log_fold(plan: Plan, result: SeedResult) -> None:

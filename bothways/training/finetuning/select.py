@@ -80,14 +80,9 @@ class CrossValidation:
         predictions = [fold.predictions for fold in folds if fold.predictions]
         scores, is_pooled = plan.task.scoring.score_predictions(Predictions.joined(predictions)), bool(plan.measured)
         parts = [Resamples.of(scores, plan.task.metric)] if is_pooled else [fold.resamples["test"] for fold in folds]
-        return CrossValidation(
-            [fold.metrics["test"] for fold in folds],
-            [fold.baselines for fold in folds],
-            predictions,
-            scores,
-            Resamples.mean(parts, same_rows=False),
-            is_pooled,
-        )
+        fold_metrics, resamples = [fold.metrics["test"] for fold in folds], Resamples.mean(parts, same_rows=False)
+        baselines = [fold.baselines for fold in folds]
+        return CrossValidation(fold_metrics, baselines, predictions, scores, resamples, is_pooled)
 
     @property
     def all_predictions(self) -> Predictions:
@@ -110,18 +105,10 @@ class CrossValidation:
         pooled = self.scores[metric]
         values = [pooled] if self.is_pooled else self.values(metric)
         mean, std = metrics.mean_and_std(values)
-        return replace(
-            of_seeds,
-            split=FOLDS,
-            mean=mean,
-            std=std,
-            n=len(values),
-            failed=int(pooled <= fmean(self.values("baseline"))) if self.is_pooled else len(self.failed(metric)),
-            pooled=pooled,
-            scores={FOLDS: values, **of_seeds.scores},
-            interval=self.scores[f"{metric}_interval"],
-            rows=sum(len(predictions.where) for predictions in self.predictions),
-        )
+        failed = int(pooled <= fmean(self.values("baseline"))) if self.is_pooled else len(self.failed(metric))
+        interval, rows = self.scores[f"{metric}_interval"], sum(len(one.where) for one in self.predictions)
+        of_folds = replace(of_seeds, mean=mean, std=std, n=len(values), failed=failed, pooled=pooled, interval=interval)
+        return replace(of_folds, split=FOLDS, scores={FOLDS: values, **of_seeds.scores}, rows=rows)
 
     def baseline_scores(self, task: TrainingTask) -> list[BaselineScore]:
         """The mean of each baseline over folds, or its score on all rows together."""

@@ -87,13 +87,8 @@ def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) 
     with run.timed("trial"):
         steps = read_or_choose_steps(directory / STEPS, Trial(plan, model, seed))
     run.update_metadata(steps=steps.steps, steps_per_epoch=steps.steps_per_epoch, learning_rate=steps.learning_rate)
-    options = replace(
-        plan.options,
-        seed=seed,
-        steps=steps.steps,
-        learning_rate=steps.learning_rate,
-        evaluate_every=steps.evaluate_every,
-    )
+    options = replace(plan.options, seed=seed, steps=steps.steps, learning_rate=steps.learning_rate)
+    options = replace(options, evaluate_every=steps.evaluate_every)
     progress, _ = train_phase(plan, model, Phase(f"fine-tuning, {name}", directory, options), run)
     if progress.stopped_at:
         logger.info(f"stopped at step {progress.step:,} of {options.steps:,} ({name}), as training no longer paid")
@@ -108,16 +103,8 @@ def train_int8(plan: Plan, model: Model, before: TrainingOptions, run: Run, dire
     score = plan.task.scoring.evaluate(plan.inference_copy(model), "dev")[metric]
     with run.timed("calibration"):
         calibrate(plan, model)
-    options = replace(
-        plan.options,
-        seed=seed,
-        steps=steps,
-        learning_rate=INT8_RATE * before.learning_rate,
-        warmup=0.0,
-        evaluate_every=max(1, steps // 4),
-        evaluate_first=True,
-        keeps_initial=True,
-    )
+    options = replace(plan.options, seed=seed, steps=steps, learning_rate=INT8_RATE * before.learning_rate, warmup=0.0)
+    options = replace(options, evaluate_every=max(1, steps // 4), evaluate_first=True, keeps_initial=True)
     words = model.encoder.embeddings.words.weight
     words.requires_grad_(False)  # it has the values that are stored
     progress, scores = train_phase(plan, model, Phase(f"int8, seed {seed}", directory, options, before.steps), run)
@@ -199,16 +186,8 @@ class Trial:
     def run(self, steps: int, learning_rate: float) -> tuple[Model, float]:
         """A copy after this many steps, whose learning rate rises and falls as in a whole run, and seconds per step."""
         copy = deepcopy(self.model)
-        options = replace(
-            self.plan.options,
-            seed=self.seed,
-            steps=steps,
-            learning_rate=learning_rate,
-            best_by=None,
-            evaluate_first=False,
-            evaluate_every=0,
-            checkpoint_every=0,
-        )
+        options = replace(self.plan.options, seed=self.seed, steps=steps, learning_rate=learning_rate, best_by=None)
+        options = replace(options, evaluate_first=False, evaluate_every=0, checkpoint_every=0)
         steps_done = [(time.perf_counter(), 0)]
         Training.of(self.plan, copy, options).run(
             self.plan,

@@ -17,14 +17,7 @@ from bothways.text.corpus.sampler import StepRows, sample_documents
 from bothways.text.corpus.sentence_pairs import PairTask, make_examples
 from bothways.text.corpus.token_store import TokenStore
 from bothways.text.tokenizer.tokenizer import Tokenizer
-from bothways.training.pretraining.objectives import (
-    PAIR_TASK_NAMES,
-    WORD_LOSSES,
-    ObjectiveName,
-    PretrainingObjective,
-    build_objective,
-    example_batch,
-)
+from bothways.training.pretraining import objectives
 
 HELD_OUT_EXAMPLES = 256
 TOKENS = 4096  # a batch
@@ -41,7 +34,7 @@ class HeldOut:
         length: int,
         *,
         pairs: PairTask,
-        objective: ObjectiveName | Callable[[PairTask], PretrainingObjective] = "masked",
+        objective: objectives.ObjectiveName | Callable[[PairTask], objectives.PretrainingObjective] = "masked",
         frequencies: np.ndarray | None = None,
         most: int = HELD_OUT_EXAMPLES,
     ) -> None:
@@ -52,7 +45,9 @@ class HeldOut:
         comparable.
         """
         self.pairs: PairTask = "none" if pairs == "next" and len(documents) < 2 else pairs
-        self.objective = objective(self.pairs) if callable(objective) else build_objective(objective, self.pairs)
+        self.objective = (
+            objective(self.pairs) if callable(objective) else objectives.build_objective(objective, self.pairs)
+        )
         documents, separators = sample_documents(store, documents), tokenizer.backend.num_separators
         examples = make_examples(
             store, documents, others=documents, length=length, pairs=self.pairs, seed=0, epoch=0, separators=separators
@@ -62,7 +57,9 @@ class HeldOut:
         rule = MaskRule.from_tokenizer(tokenizer)
         groups = token_batches(sort_by_length(rows, sizes), sizes, TOKENS)
         self.batches = [
-            self.objective.mask(example_batch(store, step, step.rows, tokenizer), step, step.rows, rule, seed=0)
+            self.objective.mask(
+                objectives.example_batch(store, step, step.rows, tokenizer), step, step.rows, rule, seed=0
+            )
             for step in (StepRows(0, 0, group, examples) for group in groups)
         ]
         targets = [batch.masked_labels.numpy() for batch in self.batches if batch.masked_labels is not None]
@@ -97,14 +94,14 @@ class HeldOut:
             for loss, value in sums.items()
             if self.pairs != "none" or loss != "next_sentence"
         }
-        words = [mean for loss, mean in means.items() if loss in WORD_LOSSES]
+        words = [mean for loss, mean in means.items() if loss in objectives.WORD_LOSSES]
         metrics_by_name: dict[str, Any] = {"loss": sum(means.values()), **means, **self.objective.figures(means)}
         if words:
             metrics_by_name["perplexity"] = metrics.perplexity(sum(words) / len(words))
         if trials:
             low, high = metrics.wilson_interval(correct, trials)
             metrics_by_name |= {f"{name}_accuracy": correct / trials, f"{name}_accuracy_interval": [low, high]}
-            metrics_by_name["pairs" if name in PAIR_TASK_NAMES.values() else "tokens"] = trials
+            metrics_by_name["pairs" if name in objectives.PAIR_TASK_NAMES.values() else "tokens"] = trials
             metrics_by_name["chance"] = max(positives, trials - positives) / trials
         return metrics_by_name
 
@@ -119,7 +116,7 @@ def on_plateau(figures: Mapping[str, Any], unigram_perplexity: float) -> bool:
 
 def next_sentence_verdict(figures: Mapping[str, Any]) -> str:
     """Accuracy on sentence pairs or replaced tokens as text, with a note if its interval includes chance."""
-    for name in (*PAIR_TASK_NAMES.values(), "replaced"):
+    for name in (*objectives.PAIR_TASK_NAMES.values(), "replaced"):
         if f"{name}_accuracy" in figures:
             low, high = figures[f"{name}_accuracy_interval"]
             verdict = " - not learned yet" if low <= max(0.5, figures["chance"]) else ""

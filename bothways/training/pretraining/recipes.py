@@ -21,21 +21,11 @@ from bothways.settings.pretrain import Pretrain
 from bothways.text.corpus.sentence_pairs import PairTask
 from bothways.training.pretraining.objectives import ObjectiveName, build_objective
 
-FAMILY_OF_OBJECTIVE: Mapping[str, Family] = {
-    "replaced": "electra",
-    "enhanced": "deberta",
-    "forward": "bert",
-    "halves": "bert",
-}
-PAPER: Mapping[str, Any] = {  # all that a recipe sets
-    "mask_rate": 0.15,
-    "dropout": 0.1,
-    "learning_rate": 1e-4,
-    "warmup": 0.01,
-    "beta2": 0.999,
-    "local_init": False,
-    "word_vectors": False,
-}
+FAMILY_OF_OBJECTIVE: Mapping[str, Family]
+FAMILY_OF_OBJECTIVE = {"replaced": "electra", "enhanced": "deberta", "forward": "bert", "halves": "bert"}
+PAPER: Mapping[str, Any] = dict(  # all that a recipe sets
+    mask_rate=0.15, dropout=0.1, learning_rate=1e-4, warmup=0.01, beta2=0.999, local_init=False, word_vectors=False
+)
 STEPS = 1000  # without --steps or --minutes
 WARMUP, BETA_2 = 0.05, 0.98  # measured; of distillation, too
 MEASURED_WIDTH = 256  # hidden size of the trials that chose the learning rates
@@ -84,8 +74,7 @@ def complete_settings(settings: Pretrain, config: EncoderConfig, tokens: int) ->
             "mask_rate": 0.3 if settings.masking == "tokens" else 0.15,
             "dropout": 0.1 if passes > MANY_PASSES else 0.0,
             "beta2": BETA_2,
-            "local_init": not settings.from_checkpoint,
-            "word_vectors": not settings.from_checkpoint,
+            **dict.fromkeys(("local_init", "word_vectors"), not settings.from_checkpoint),
         }
     set_by_user = {name: value for name, value in vars(settings).items() if value is not None}
     return CompleteSettings(**{**defaults, **set_by_user})

@@ -176,6 +176,7 @@ def build_setup(
         initial = continue_from(start, objective, initialization, data)
     module = module_to_train(initial.model, objective, initialization, data)
     sampler = data.sampler(complete.max_length, objective.pairs, seed=complete.seed, batch_tokens=complete.batch_tokens)
+    measured = {name: getattr(complete, name) for name in ("pairs", "masking", "warmup", "beta2")}
     return PretrainingSetup(
         initial=initial,
         module=module,
@@ -184,16 +185,7 @@ def build_setup(
         title=f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}",
         recipe={name: getattr(complete, name) for name in recipes.PAPER},
         has_untrained_globals=has_untrained_globals(initial, start),
-        **common_setup(
-            complete,
-            data,
-            device,
-            build,
-            pairs=complete.pairs,
-            masking=complete.masking,
-            warmup=complete.warmup,
-            beta2=complete.beta2,
-        ),
+        **common_setup(complete, data, device, build, **measured),
     )
 
 

@@ -280,13 +280,8 @@ def prepare_tokenizer(text: Text, vocabulary: Vocabulary, directory: Path, proce
             new = longer.tokens[len(tokenizer) :]
             added = f"added {format_count(len(new), 'entry', 'entries')}: {', '.join(new[:5])}, ..."
             return longer, added if new else "found no word to add"
-        learned = Tokenizer.learn(
-            _training_texts(text),
-            vocabulary.size,
-            vocabulary.lowercase,
-            workers,
-            strip_accents=vocabulary.strip_accents,
-        )
+        texts, size, accents = _training_texts(text), vocabulary.size, vocabulary.strip_accents
+        learned = Tokenizer.learn(texts, size, vocabulary.lowercase, workers, strip_accents=accents)
         return learned, f"learned a vocabulary of {len(learned):,} entries"
 
     return save_tokenizer_once(directory / "tokenizer", make, processes)

@@ -18,18 +18,12 @@ import pyarrow.parquet
 import pytest
 
 from bothways.errors import InputError, MissingFile
-from bothways.text.corpus.documents import (
-    Corpus,
-    documents,
-    iter_rows,
-    mark_held_out,
-    read_lines,
-    sample,
-    skipped_summary,
-)
+from bothways.text.corpus.documents import Corpus, documents, mark_held_out, sample, skipped_summary
 from bothways.text.data.columns import Table
 from bothways.text.data.examples import read_table
 from bothways.text.data.labels import class_indices
+from bothways.text.data.tables import iter_rows
+from bothways.text.data.text_files import read_lines
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from torch import Tensor
 from bothways.errors import InputError, flag
 from bothways.log import logger
 from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.cut import check_word_pieces, reduce_vocabulary
 from bothways.model.checkpoint.changes.new_head import with_heads
-from bothways.model.checkpoint.changes.vocabulary import check_word_pieces, reduce_vocabulary
 from bothways.model.checkpoint.changes.width import principal_directions
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.checkpoint.weights import write_weights
@@ -24,6 +24,7 @@ from bothways.text.batch import Batch
 from bothways.text.corpus.sampler import MixedSampler
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes
+from bothways.training.pretraining import text_data
 from bothways.training.pretraining.distillation.objective import (
     OF_PASSAGES,
     Distillation,
@@ -38,13 +39,6 @@ from bothways.training.pretraining.objectives import PretrainingObjective, examp
 from bothways.training.pretraining.pretrain import train
 from bothways.training.pretraining.result import PretrainingResult
 from bothways.training.pretraining.setup import PretrainingSetup, common_setup, open_run, open_text
-from bothways.training.pretraining.text_data import (
-    PretrainingData,
-    Text,
-    count_training_words,
-    read_data,
-    save_tokenizer_once,
-)
 from bothways.training.run import Callbacks, Run
 
 VECTOR_WEIGHT = 10.0  # of text vectors, beside masked words: a distance of 0.1 then counts as one nat
@@ -71,8 +65,8 @@ def run(
     settings: Distill,
     *,
     callbacks: Callbacks = (),
-    data: PretrainingData | None = None,
-    change: Callable[[PretrainingSetup, PretrainingData], PretrainingSetup] = lambda setup, data: setup,
+    data: text_data.PretrainingData | None = None,
+    change: Callable[[PretrainingSetup, text_data.PretrainingData], PretrainingSetup] = lambda setup, data: setup,
 ) -> PretrainingResult | dict[str, Any]:
     """Distill a student. Writes model, checkpoints, metrics, curves and bothways.json to the run directory. With
     `static`, writes static vectors, and returns facts about them.
@@ -90,8 +84,8 @@ def run(
             tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else plan.teacher.need_tokenizer()
             if settings.vocab_size:
                 make = partial(make_vocabulary, text, tokenizer, settings.vocab_size)
-                tokenizer = save_tokenizer_once(run.directory / "tokenizer", make, processes)
-            data = read_data(text, tokenizer, new_vocabulary=False)
+                tokenizer = text_data.save_tokenizer_once(run.directory / "tokenizer", make, processes)
+            data = text_data.read_data(text, tokenizer, new_vocabulary=False)
         assert data is not None
         basis_HS = start_once(settings, plan, data, run, processes)
         setup = build_setup(settings, plan, data, checkpoint.load(run.directory / STUDENT), basis_HS, device)
@@ -130,8 +124,8 @@ def load_teacher(settings: Distill) -> Checkpoint:
     return teacher
 
 
-def make_vocabulary(text: Text, tokenizer: Tokenizer, size: int) -> tuple[Tokenizer, str]:
-    reduced = reduce_vocabulary(tokenizer, count_training_words(text, tokenizer), size)
+def make_vocabulary(text: text_data.Text, tokenizer: Tokenizer, size: int) -> tuple[Tokenizer, str]:
+    reduced = reduce_vocabulary(tokenizer, text_data.count_training_words(text, tokenizer), size)
     return reduced, f"kept the {len(reduced):,} most frequent of the teacher's {len(tokenizer):,} entries"
 
 
@@ -150,7 +144,7 @@ def choose_weights(settings: Distill, teacher: Checkpoint) -> Weights:
     return weights
 
 
-def build_sampler(settings: Distill, positions: int, data: PretrainingData) -> MixedSampler:
+def build_sampler(settings: Distill, positions: int, data: text_data.PretrainingData) -> MixedSampler:
     """Steps of short examples, a quarter of them brief, and of long ones.
 
     positions: longest input of teacher and student.
@@ -175,7 +169,7 @@ def build_cycle(long_examples: float) -> list[int]:
 def build_setup(
     settings: Distill,
     plan: DistillationPlan,
-    data: PretrainingData,
+    data: text_data.PretrainingData,
     initial: Checkpoint,
     basis_HS: Tensor,
     device: torch.device,
@@ -201,7 +195,7 @@ def build_setup(
 
 
 def start_once(
-    settings: Distill, plan: DistillationPlan, data: PretrainingData, run: Run, processes: Processes
+    settings: Distill, plan: DistillationPlan, data: text_data.PretrainingData, run: Run, processes: Processes
 ) -> Tensor:
     """Write the student before training, which a resumed run keeps, to the run directory. Returns the basis."""
     if processes.is_main_process and not (run.directory / BASIS).exists():
@@ -212,7 +206,7 @@ def start_once(
     return load_file(run.directory / BASIS)["basis"]
 
 
-def sample_batches(sampler: MixedSampler, data: PretrainingData) -> list[Batch]:
+def sample_batches(sampler: MixedSampler, data: text_data.PretrainingData) -> list[Batch]:
     """The first examples of the run, about SAMPLE_TOKENS tokens."""
     batches, count = list[Batch](), 0
     for step in sampler.steps():
@@ -223,7 +217,9 @@ def sample_batches(sampler: MixedSampler, data: PretrainingData) -> list[Batch]:
     return batches
 
 
-def initial_student(settings: Distill, plan: DistillationPlan, data: PretrainingData) -> tuple[Checkpoint, Tensor]:
+def initial_student(
+    settings: Distill, plan: DistillationPlan, data: text_data.PretrainingData
+) -> tuple[Checkpoint, Tensor]:
     """The student before training, and the directions [H, S] of the teacher's vectors that its own will follow."""
     teacher, weights, tokenizer = plan.teacher, plan.weights, data.tokenizer
     ids_V = torch.from_numpy(TeacherIds(tokenizer, teacher.need_tokenizer()).ids_V)

@@ -27,14 +27,7 @@ from bothways.text.corpus.masking import MaskRule
 from bothways.text.corpus.sampler import StepRows
 from bothways.text.corpus.token_store import TokenStore
 from bothways.training.losses import Loss, logits_loss, vector_distance
-from bothways.training.pretraining.distillation.shared_texts import (
-    DistillationBatch,
-    TeacherIds,
-    cut_texts,
-    student_and_teacher_texts,
-    teacher_passages,
-    with_teacher_ids,
-)
+from bothways.training.pretraining.distillation import shared_texts
 from bothways.training.pretraining.objectives import Predictions, PretrainingObjective
 
 COSINES = {"vectors": "vector_cosine", "passage_vectors": "passage_cosine"}  # figures by loss
@@ -79,7 +72,7 @@ class DistillationTeacher:
     """
 
     model: Model
-    ids: TeacherIds
+    ids: shared_texts.TeacherIds
     pooling: str
     basis_HS: Tensor | None
 
@@ -94,7 +87,7 @@ class DistillationTeacher:
 
     def states(self, batch: Batch) -> States:
         with torch.no_grad():
-            return compute_states(self.model, with_teacher_ids(batch, torch.from_numpy(self.ids.ids_V)))
+            return compute_states(self.model, shared_texts.with_teacher_ids(batch, torch.from_numpy(self.ids.ids_V)))
 
     def vectors(self, batch: Batch) -> Tensor:
         """Vectors of texts, projected to the student's width, [N, S]."""
@@ -149,21 +142,25 @@ class Distillation(PretrainingObjective):
         texts = teacher_texts = passages = None
         if self.weights.vectors:
             fraction = WHOLE_TEXTS if self.reads_passages else 1.0
-            cut_N2 = cut_texts(self.store, step, [*rows], seed=seed, fraction=fraction)
+            cut_N2 = shared_texts.cut_texts(self.store, step, [*rows], seed=seed, fraction=fraction)
             if len(cut_N2):
-                texts, teacher_texts = student_and_teacher_texts(self.store, cut_N2, self.teacher.ids, longest)
+                texts, teacher_texts = shared_texts.student_and_teacher_texts(
+                    self.store, cut_N2, self.teacher.ids, longest
+                )
         if self.weights.passage_vectors:
-            passages = teacher_passages(batch, self.teacher.ids, longest)
+            passages = shared_texts.teacher_passages(batch, self.teacher.ids, longest)
         if self.reads_passages:
             batch = super().mask(batch, step, rows, rule, seed=seed)
-        return DistillationBatch(**vars(batch), texts=texts, teacher_texts=teacher_texts, teacher_passages=passages)
+        return shared_texts.DistillationBatch(
+            **vars(batch), texts=texts, teacher_texts=teacher_texts, teacher_passages=passages
+        )
 
     @property
     def reads_passages(self) -> bool:
         return self.weights.words or bool(self.weights.of_passages) or bool(self.weights.passage_vectors)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        assert isinstance(batch, DistillationBatch)
+        assert isinstance(batch, shared_texts.DistillationBatch)
         counts = {name: batch.num_tokens for name in self.weights.of_passages}
         if self.weights.words:
             counts |= super().counts(batch)
@@ -180,7 +177,7 @@ class Distillation(PretrainingObjective):
         return compute_states(module.model, batch) if self.reads_passages else None
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
-        assert isinstance(module, Student) and isinstance(batch, DistillationBatch)
+        assert isinstance(module, Student) and isinstance(batch, shared_texts.DistillationBatch)
         self.teacher.move_to(next(module.parameters()))
         by_name: dict[str, Loss] = {}
         if self.weights.words:
@@ -223,7 +220,7 @@ class Distillation(PretrainingObjective):
             by_name["logits"] = logits_loss(student_MV, teacher_MV, TEMPERATURE)
         return by_name
 
-    def _vector_loss(self, module: Student, batch: DistillationBatch) -> Loss:
+    def _vector_loss(self, module: Student, batch: shared_texts.DistillationBatch) -> Loss:
         """Cosine distance of text vectors. Zero if the batch has no texts."""
         if batch.texts is None or batch.teacher_texts is None:
             return torch.stack([value.sum().float() * 0 for value in module.model.encoder.parameters()]).sum(), 0

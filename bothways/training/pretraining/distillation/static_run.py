@@ -172,16 +172,13 @@ def principal_components(rows_VH: Tensor, dimension: int) -> Tensor:
 def zipf_frequencies(tokens: Sequence[str]) -> Tensor:
     """The relative frequency of each entry by Zipf's law, [V], as vocabularies list frequent words first. Special
     tokens, and the alphabets of other scripts, which BERT's vocabularies list before all words, count as the last."""
-    is_late = [bool(SPECIAL.fullmatch(token)) or is_foreign_character(token) for token in tokens]
+    plain = [token.removeprefix("##") for token in tokens]
+    is_foreign = [len(character) == 1 and not character.isascii() for character in plain]
+    is_late = [bool(SPECIAL.fullmatch(token)) or foreign for token, foreign in zip(tokens, is_foreign, strict=True)]
     order = sorted(range(len(tokens)), key=lambda index: (is_late[index], index))
     ranks_V = torch.empty(len(tokens))
     ranks_V[torch.tensor(order)] = torch.arange(len(tokens)).float()
     return 1 / (ranks_V + 2)
-
-
-def is_foreign_character(token: str) -> bool:
-    character = token.removeprefix("##")
-    return len(character) == 1 and not character.isascii()
 
 
 def sif_weights(frequencies_V: Tensor) -> Tensor:

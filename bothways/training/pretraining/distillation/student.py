@@ -56,7 +56,8 @@ def plan_student(
             f"{teacher.hidden_size}"
         )
     inner = teacher.intermediate_size * hidden // teacher.hidden_size
-    plan = StudentPlan(tuple(keep_layers) or evenly_spaced(count, depth), hidden, inner)
+    evenly_spaced = (round(index * (depth - 1) / max(1, count - 1)) for index in range(count))  # 1: the first
+    plan = StudentPlan(tuple(keep_layers or evenly_spaced), hidden, inner)
     if not plan.keeps_width(teacher):
         check_can_project(teacher)
     if count < depth and (teacher.full_attention_every > 1 or teacher.num_layer_groups):
@@ -65,11 +66,6 @@ def plan_student(
             f"with {flag('student')}"
         )
     return plan
-
-
-def evenly_spaced(count: int, depth: int) -> tuple[int, ...]:
-    """`count` layers of `depth`, from the first to the last; a single one is the first."""
-    return tuple(round(index * (depth - 1) / max(1, count - 1)) for index in range(count))
 
 
 def build_student(

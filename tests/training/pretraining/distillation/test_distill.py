@@ -16,7 +16,7 @@ import transformers
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
-from bothways.model.checkpoint.changes.vocabulary import reduce_vocabulary
+from bothways.model.checkpoint.changes.cut import reduce_vocabulary
 from bothways.model.checkpoint.contents import Checkpoint, new_model
 from bothways.model.states import compute_states
 from bothways.settings import Distill
