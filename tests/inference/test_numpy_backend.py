@@ -197,6 +197,10 @@ def test_weights_that_are_no_numbers_are_refused(both, tmp_path):
         save_file({**stored, name: stored[name] * np.float32("nan")}, file)
         with pytest.raises(InputError, match="NaN or infinite values"):
             bothways.load(tmp_path / "bert", backend="numpy").embed("the cat")
+    table = "embeddings.word_embeddings.weight"
+    save_file({**stored, table: stored[table][:-1]}, file)
+    with pytest.raises(InputError, match=r"is \[96, 24\], config.json requires \[97, 24\]"):
+        bothways.load(tmp_path / "bert", backend="numpy")
     save_file({name: value for name, value in stored.items() if "layer.0.output" not in name}, file)
     with pytest.raises(InputError, match="missing parameters"):
         bothways.load(tmp_path / "bert", backend="numpy")

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from math import prod
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from threading import get_ident
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from bothways.device import num_threads, single_blas_thread
 from bothways.errors import InputError, needs_package
@@ -50,8 +51,9 @@ class NumpyBackend(TokenBackend):
         self.description, self.config, self.heads = files.description, files.config, files.outputs
         self.shapes = parameter_shapes(self.config, self.heads, pooler=files.has_pooler)
         self.path, self.stored_tokenizer = files.directory.path, files.read_tokenizer()
-        self.words = WordTable(files)
-        self.bert = Bert(self.config, read_parameters(files, self.shapes), self.words)
+        parameters = read_parameters(files, self.shapes)
+        self.words = WordTable(files, self.shapes[TABLE])
+        self.bert = Bert(self.config, parameters, self.words)
         self.batch_tokens = run_options({"batch_tokens": batch_tokens})["batch_tokens"] or BATCH_TOKENS
         self.set_windows(window)
 
@@ -208,12 +210,20 @@ def stack(vectors: Sequence[Array], size: int) -> Rows:
 
 
 class WordTable:
-    """The embeddings of words; only the rows that are used are read, and kept for the next text."""
+    """The embeddings of words, of which only the rows that are used are read."""
 
-    def __init__(self, files: ModelFiles) -> None:
+    def __init__(self, files: ModelFiles, shape: tuple[int, ...]) -> None:
+        """InputError if the table in the files has another shape."""
         name, *_ = files.family.hf_names(TABLE, ())
         self.name = name if name in files.arrays else name.removeprefix(files.family.prefix)
-        self.arrays, self.file, self.size = files.arrays, files.directory.path, files.config.vocab_size
+        self.arrays, self.file, self.size = files.arrays, files.directory.path, shape[0]
+        arrays = files.arrays
+        stored = arrays.shape(self.name) if isinstance(arrays, TensorFiles | PackedTensors) else arrays[self.name].shape
+        if stored != shape:
+            raise InputError(
+                f"{self.file}: {self.name} is {[*stored]}, config.json requires {[*shape]}; use the config.json that "
+                "belongs to the weights"
+            )
 
     def rows(self, ids_T: Ids) -> Array:
         """[T, E]"""
@@ -263,7 +273,7 @@ def parameter_shapes(config: EncoderConfig, heads: Mapping[str, int], *, pooler:
     return shapes
 
 
-def read_parameters(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Array]:
+def read_parameters(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
     """The parameters in float32 but for the word table, matrices [in, out]; those of packed weights from a file beside
     them, which is written where it is missing and the directory can be written."""
     if not isinstance(files.arrays, PackedTensors):
@@ -272,15 +282,17 @@ def read_parameters(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) ->
     with suppress(InputError, OSError, ValueError):
         return map_parameters(file, shapes)
     parameters = unpack(files, shapes)
-    from safetensors.numpy import save
+    from safetensors.numpy import save_file
 
+    temporary = file.with_name(f".float32-{os.getpid()}-{get_ident()}.tmp")
     try:
-        with NamedTemporaryFile(dir=file.parent, prefix=".float32-", suffix=".tmp", delete=False) as temporary:
-            temporary.write(save(dict(parameters)))
-        os.chmod(temporary.name, (files.directory.path / PACKED_WEIGHTS).stat().st_mode & 0o666)
-        os.replace(temporary.name, file)
+        save_file(parameters, temporary)
+        temporary.chmod((files.directory.path / PACKED_WEIGHTS).stat().st_mode & 0o666)
+        os.replace(temporary, file)
         return map_parameters(file, shapes)
-    except OSError:  # a full disk, or a directory that cannot be written
+    except (OSError, SafetensorError):  # a full disk, or a directory that cannot be written
+        with suppress(OSError):
+            temporary.unlink()
         return parameters
 
 
@@ -293,6 +305,7 @@ def map_parameters(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 
 
 def unpack(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """All parameters but the word table, in memory."""
     parameters: dict[str, Array] = {}
 
     def write(name: str, start: int, value: Array) -> bool:

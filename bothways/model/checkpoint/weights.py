@@ -65,6 +65,9 @@ class TensorFiles(Mapping[str, Array]):
         file, _, dtype, shape, start = self.locations[name]
         return np.memmap(file, DTYPES[dtype], "r", start, shape) if math.prod(shape) else self[name]
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.locations[name].shape
+
     def rows(self, name: str, rows_n: Array) -> Array:
         """Rows of a tensor; only these are read."""
         rows = self.mapped(name)[rows_n]

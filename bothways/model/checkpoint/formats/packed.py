@@ -60,6 +60,10 @@ class PackedTensors(Mapping[str, Array]):
             return self.stored[name].astype(np.float32)
         return unpack_matrix(self.stored[name + CODES], self.stored[name + SCALES], self.bits[name])
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        *rows, groups = self.stored.shape(name + SCALES if name in self.bits else name)
+        return (*rows, groups * GROUP if name in self.bits else groups)
+
     def rows(self, name: str, rows_n: Array) -> Array:
         """Rows of a tensor, float32 [n, C]. Of a matrix, only these are unpacked."""
         if name not in self.bits:
