@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bothways.device import release_memory
 from bothways.errors import InputError, UsageError, flag, needs_package
 from bothways.io import SURROGATES, Files
 from bothways.log import logger, print_json, print_message
@@ -111,6 +112,7 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
         write_log=print_message if settings.access_log else None,
         store=store,
     )
+    release_memory()  # of the fingerprints
     return Serving(app, models, workers)
 
 

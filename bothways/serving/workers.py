@@ -87,6 +87,8 @@ class Workers:
         is_cpu = all(model.device == "cpu" for model in models.values())
         if sys.platform != "linux" or not is_cpu:
             return Workers.local(models, cores)
+        for model in models.values():
+            model.backend.prepare_to_fork()
         workers: list[ProcessWorker] = []
         for _ in range(cores.workers("cpu")):
             workers.append(ProcessWorker.fork(models, [*inherited, *(worker.connection for worker in workers)]))

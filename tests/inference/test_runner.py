@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from bothways.errors import InputError
+from bothways.inference import runner
 from bothways.inference.runner import BatchRunner
 from bothways.log import messages_to
 from bothways.tasks.pooling import pool_windows
@@ -101,3 +102,10 @@ def test_one_short_text_is_computed_by_itself_in_float32(make_predictor, family)
 
 def test_models_in_other_formats_have_no_other_way_for_one_text(make_predictor):
     assert make_predictor(dtype="bfloat16").encoder.runner.for_one_text() is None
+
+
+def test_a_server_prepares_the_way_for_one_text_before_it_forks(make_predictor, monkeypatch):
+    model = make_predictor(pooling="mean")
+    model.backend.prepare_to_fork()
+    monkeypatch.delattr(runner, "prepack_for_one_text")  # so that preparing it again fails
+    assert model.embed("a dog").shape == (24,)

@@ -56,6 +56,9 @@ class Backend(ABC):
     def save(self, target: Path) -> None:
         """Write the model into a directory."""
 
+    def prepare_to_fork(self) -> None:  # noqa: B027
+        """Make, without starting threads, what processes that are forked now would each make for themselves."""
+
     def text_scores(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
     ) -> Iterator[Rows]:

@@ -131,6 +131,10 @@ class EncoderBackend(TokenBackend):
             facts["number format"] = "int8, in most linear layers"
         return facts
 
+    def prepare_to_fork(self) -> None:
+        with single_thread():
+            self.runner.for_one_text()
+
     # --- saving -------------------------------------------------------------------------------------------------------
 
     def save(self, target: Path) -> None:
