@@ -15,8 +15,8 @@ from bothways import device
 from bothways.errors import InputError
 from bothways.log import messages_to
 from bothways.settings import Classify
-from bothways.training.run import Run, read_metrics, run_status
-from bothways.training.run_lock import LOCK, current_process, find_process
+from bothways.training.run import Run, read_metrics
+from bothways.training.run_lock import LOCK, current_process, find_process, run_status
 from bothways.training.signals import Stopped
 
 SETTINGS = Classify(model=Path("m"), train=Path("t.csv"), out=Path("o"))

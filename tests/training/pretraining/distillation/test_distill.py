@@ -40,6 +40,7 @@ from bothways.training.pretraining.distillation.shared_texts import (
 )
 from bothways.training.pretraining.distillation.student import StudentPlan, build_student, plan_student
 from bothways.training.pretraining.pretrain import build_steps
+from bothways.training.pretraining.text_data import read_data
 from bothways.training.run import read_metrics
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
@@ -324,7 +325,7 @@ def test_entries_that_the_teacher_lacks_are_refused(words):
 def test_texts_are_cut_at_sentences_and_do_not_depend_on_the_micro_batch(settings, teacher, words, tmp_path):
     held, weights = load_teacher(settings), choose_weights(settings, checkpoint.load(teacher))
     text = distill.open_text(settings)
-    data = distill.read_data(text, words, new_vocabulary=False)
+    data = read_data(text, words, new_vocabulary=False)
     sampler = data.sampler(32, "next", seed=7, batch_tokens=256)
     step = next(sampler.steps())
     rows = [*step.rows]
@@ -362,7 +363,7 @@ def test_the_teacher_reads_passages_whole_and_in_its_own_pieces(settings, teache
         short = teacher_passages(Batch.from_arrays(*first), ids, 6)
         assert short.input_ids.tolist() == [*expected[0].ids[:5], words.sep_id] and len(short.segment_ids) == 6
     text = distill.open_text(settings)
-    data = distill.read_data(text, words, new_vocabulary=False)
+    data = read_data(text, words, new_vocabulary=False)
     step = next(distill.build_sampler(replace(settings, vocab_size=None), 64, data).steps())
     taught = DistillationTeacher(held.model, TeacherIds(words, words), pooling="mean", basis_HS=None)
     objective = Distillation(Weights(words=True, passage_vectors=3.0), taught, data.store)
@@ -397,7 +398,7 @@ def test_kinds_of_examples_take_turns(fraction, long):
 
 
 def test_steps_have_their_lengths(settings, words, monkeypatch):
-    data = distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
+    data = read_data(distill.open_text(settings), words, new_vocabulary=False)
     monkeypatch.setattr(distill, "BRIEF", 9)
     monkeypatch.setattr(distill, "LONG", 48)
     changed = replace(settings, max_length=16, vocab_size=None)
@@ -412,7 +413,7 @@ def test_steps_have_their_lengths(settings, words, monkeypatch):
 
 def test_processes_build_the_same_batches_also_when_a_run_is_resumed(settings, words, teacher):
     """With the texts and passages of the teacher, in micro-batches, as those that this process builds itself."""
-    held, data = load_teacher(settings), distill.read_data(distill.open_text(settings), words, new_vocabulary=False)
+    held, data = load_teacher(settings), read_data(distill.open_text(settings), words, new_vocabulary=False)
     taught = DistillationTeacher(held.model, TeacherIds(words, words), pooling="mean", basis_HS=None)
     made = SimpleNamespace(
         objective=Distillation(choose_weights(settings, held), taught, data.store),
