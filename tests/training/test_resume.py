@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bothways.training.run import read_metrics, run_status
+from bothways.training.run_lock import read_metrics, run_status
 
 
 def log_of(out):
