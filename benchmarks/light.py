@@ -132,7 +132,7 @@ def measure_start(options: argparse.Namespace) -> Answer:
             runs[name] += [run] * (turn > 0)  # the first writes files, such as the unpacked weights
     seconds, peaks = ({name: [run[place] for run in own] for name, own in runs.items()} for place in (0, 1))
     ratios = compared(seconds, "onnxruntime and tokenizers")
-    rows = [[name, spread(own, 3), spread(peaks[name], 0), ratios[name]] for name, own in seconds.items()]
+    rows = [[name, spread(values, 3), spread(peaks[name], 0), ratios[name]] for name, values in seconds.items()]
     table("start: a new process embeds one text", ["side", "seconds", "peak MB", "seconds / onnxruntime"], rows)
     return {"seconds": seconds, "peak_mb": peaks}
 
@@ -214,7 +214,7 @@ def measure_latency(options: argparse.Namespace) -> Answer:
             for name in order([*by_name], turn):
                 milliseconds[name].append(1e3 * median(by_name[name](ask="one by one", texts=file)["seconds"]))
     ratios = [compared(milliseconds, other) for other in (OPENVINO, "bothways torch float32")]
-    rows = [[name, spread(own, 2), *(ratio[name] for ratio in ratios)] for name, own in milliseconds.items()]
+    rows = [[name, spread(values, 2), *(ratio[name] for ratio in ratios)] for name, values in milliseconds.items()]
     title = f"latency of one text of {TOKENS} tokens, median of {options.calls} calls a round"
     table(title, ["side", "ms", "/ OpenVINO", "/ torch float32"], rows)
     return {"milliseconds": milliseconds}
@@ -238,7 +238,7 @@ def measure_batches(options: argparse.Namespace) -> Answer:
     vectors = {name: np.load(options.files / f"{name}.npy") for name in rates}
     lowest = {name: float((own * vectors[SENTENCE_TRANSFORMERS]).sum(1).min()) for name, own in vectors.items()}
     ratios = compared(rates, SENTENCE_TRANSFORMERS)
-    rows = [[name, spread(own, 0), ratios[name], f"{lowest[name]:.6f}"] for name, own in rates.items()]
+    rows = [[name, spread(values, 0), ratios[name], f"{lowest[name]:.6f}"] for name, values in rates.items()]
     title = f"{options.rows:,} texts of {min(lengths)} to {max(lengths)} tokens, median {median(lengths):.0f}"
     table(title, ["side", "texts/s", "/ sentence-transformers", "lowest cosine to it"], rows)
     return {"texts_per_second": rates, "lowest_cosine": lowest, "tokens_of_a_round": sum(lengths)}

@@ -50,7 +50,7 @@ class NumpyBackend(TokenBackend):
     def __init__(self, files: ModelFiles, window: int | None = None, batch_tokens: int | None = None) -> None:
         self.description, self.config, self.heads = files.description, files.config, files.outputs
         self.shapes = parameter_shapes(self.config, self.heads, pooler=files.has_pooler)
-        self.path, self.stored_tokenizer = files.directory.path, files.read_tokenizer()
+        self.stored_tokenizer = files.read_tokenizer()
         parameters = read_parameters(files, self.shapes)
         self.words = WordTable(files, self.shapes[TABLE])
         self.bert = Bert(self.config, parameters, self.words)

@@ -83,7 +83,7 @@ def _ends(counts_N: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(counts_N)])
 
 
-def beside(parts: Sequence[Csr]) -> Csr:
+def hstack(parts: Sequence[Csr]) -> Csr:
     """Matrices of the same rows side by side."""
     sizes_PN = np.stack([np.diff(part.indptr) for part in parts])
     indptr = _ends(sizes_PN.sum(0))
@@ -126,7 +126,7 @@ def _expand(left: Csr, right: Csr) -> Csr:
 def product_and_distance(first: Csr, second: Csr) -> tuple[Csr, Csr]:
     """The product of two matrices number by number, and their absolute difference."""
     num_rows, width = first.shape
-    pair = beside([first, second])
+    pair = hstack([first, second])
     merged = _Groups(pair.row_numbers, pair.indices % max(1, width), num_rows, width)
     is_both = np.diff(merged.starts, append=len(pair.data)) == 2
     one, other = pair.data[merged.order[merged.starts]], np.zeros(len(is_both))

@@ -14,7 +14,7 @@ import numpy as np
 
 from bothways.measure.linear import regressions
 from bothways.measure.linear.regressions import Kind, Score, random_order, scores
-from bothways.measure.linear.sparse import Csr, beside, count_columns, expand, product_and_distance
+from bothways.measure.linear.sparse import Csr, count_columns, expand, hstack, product_and_distance
 from bothways.rng import Purpose, generator
 
 Matrix = Csr  # features [N, F]
@@ -74,7 +74,7 @@ class Tfidf:
             values, rows_K = (np.log(part.data) + 1) * idf_F[part.indices], part.row_numbers
             lengths_N = np.sqrt(np.bincount(rows_K, values**2, part.shape[0]))
             parts.append(replace(part, data=values / lengths_N[rows_K]))
-        return beside(parts)
+        return hstack(parts)
 
     def features(self, texts: Sequence[str], pairs: Sequence[str] | None) -> Csr:
         """Features of texts or pairs for a linear model."""
@@ -87,7 +87,7 @@ class Tfidf:
         is_word_K = product.indices < len(self.words)
         cosines_N2 = np.stack([product.where(part_K).row_sums() for part_K in (is_word_K, ~is_word_K)], 1)
         cosines = Csr(cosines_N2.ravel(), np.tile([0, 1], len(cosines_N2)), 2 * np.arange(len(cosines_N2) + 1), 2)
-        return beside([first, second, product, distance, cosines.where(cosines.data != 0)])
+        return hstack([first, second, product, distance, cosines.where(cosines.data != 0)])
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, hstack
 
-from bothways.measure.linear import tfidf
-from bothways.measure.linear.sparse import BLOCK, Csr, beside, count_columns, expand, product_and_distance
+from bothways.measure.linear import sparse, tfidf
+from bothways.measure.linear.sparse import BLOCK, Csr, count_columns, expand, product_and_distance
 from bothways.measure.linear.static_vectors import BATCH, StaticVectors, VectorTable
 from bothways.measure.linear.tfidf import PROJECTED, Tfidf, project
 
@@ -40,7 +40,9 @@ def test_rows_columns_and_sums_have_the_bits_of_scipy():
     assert_same(matrix.columns(columns), matrix.to_scipy()[:, columns])
     assert np.array_equal(matrix.row_sums(), matrix.to_scipy().sum(1))
     other = random_csr(53, 17)
-    assert_same(beside([matrix, other, matrix]), hstack([one.to_scipy() for one in (matrix, other, matrix)], "csr"))
+    assert_same(
+        sparse.hstack([matrix, other, matrix]), hstack([one.to_scipy() for one in (matrix, other, matrix)], "csr")
+    )
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, BLOCK + 9])
