@@ -5,6 +5,8 @@ numbers, whatever was drawn before. Vectorized draws use a tree of hashes (Split
 sequence whose outputs are the keys below it. Single generators are NumPy's Philox (Salmon 2011).
 """
 
+from __future__ import annotations  # numpy.random, which takes 10 ms, is imported by the first draw
+
 from enum import IntEnum
 
 import numpy as np

@@ -5,6 +5,7 @@ share the memory of the models. On a GPU, on systems other than Linux, and after
 computes the batches.
 """
 
+import gc
 import os
 import pickle
 import signal
@@ -17,7 +18,7 @@ from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from bothways.device import num_threads, set_num_threads
+from bothways.device import num_threads, release_memory, set_num_threads
 from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.log import logger
@@ -89,6 +90,8 @@ class Workers:
             return Workers.local(models, cores)
         for model in models.values():
             model.backend.prepare_to_fork()
+        gc.collect()
+        gc.freeze()  # the processes share these objects; a collection would write to their pages, which copies them
         workers: list[ProcessWorker] = []
         for _ in range(cores.workers("cpu")):
             workers.append(ProcessWorker.fork(models, [*inherited, *(worker.connection for worker in workers)]))
@@ -184,6 +187,7 @@ def _answer(worker: LocalWorker, connection: "Connection[Any, Any]") -> None:
     """Compute what the server sends until it closes the connection."""
     for model in worker.models.values():
         warm_up(model)
+    release_memory()
     connection.send_bytes(pickle.dumps(None))
     with suppress(EOFError, OSError):
         while True:

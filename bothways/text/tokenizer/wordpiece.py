@@ -29,7 +29,7 @@ class WordPiece:
 
     def __init__(self, vocab: Mapping[str, int], *, unknown_id: int, max_word_length: int = 100) -> None:
         self.unknown_id, self.max_word_length = unknown_id, max_word_length
-        self.initial = dict(vocab)
+        self.initial = vocab
         self.continuations = {
             piece[len(CONTINUATION) :]: index for piece, index in vocab.items() if piece.startswith(CONTINUATION)
         }
