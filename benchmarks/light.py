@@ -150,7 +150,7 @@ def onnx_files(files: Path) -> list[str]:
 def environment_of(threads: int, checkout: Path | None) -> dict[str, str]:
     """The variables of a child. checkout: what it imports first; None: nothing that is not installed."""
     side = Side("", "", "", LONGEST, threads, "cpu")
-    variables = {**inference_side.environment(side), "PYTHONPATH": str(checkout or "")}
+    variables = {**inference_side.environment(side), "PYTHONPATH": str(checkout or ""), "PYTHONDONTWRITEBYTECODE": ""}
     return {name: value for name, value in variables.items() if value}
 
 
