@@ -22,6 +22,11 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 smartquotes = False  # "mean" is a value
 
+# The packaged model in the browser (browser/bert.js).
+package = Path(bothways.__file__).parent
+model_files = [package / "pretrained/bothways-en" / name for name in ("config.json", "packed.safetensors", "vocab.txt")]
+html_static_path = ["browser", *map(str, [*model_files, package / "text/tokenizer/unicode_tables.json"])]
+
 myst_heading_anchors = 3  # links such as finetuning.md#long-texts, with GitHub's names
 myst_enable_extensions = ["colon_fence"]
 
@@ -42,6 +47,13 @@ def insert_tables(app, docname, source):
         source[0] = source[0].replace("<!-- table -->", TABLES[docname]())
 
 
+def add_form(app, page, template, context, doctree):
+    """The form of browser/try.js, on the page that has a place for it."""
+    if 'id="try-it"' in context.get("body", ""):
+        app.add_js_file("try.js", type="module")
+        app.add_css_file("try.css")
+
+
 def escape_docstring(app, kind, name, subject, options, lines):
     """Docstrings are plain text, not reStructuredText."""
     lines[:] = to_rst(lines)
@@ -49,5 +61,6 @@ def escape_docstring(app, kind, name, subject, options, lines):
 
 def setup(app):
     app.connect("source-read", insert_tables)
+    app.connect("html-page-context", add_form)
     app.connect("autodoc-process-docstring", escape_docstring)
     return {"parallel_read_safe": True}
