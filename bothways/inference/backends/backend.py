@@ -27,7 +27,8 @@ MAX_SCORES = 1 << 21  # scores of texts that are in memory at once
 
 
 class Backend(ABC):
-    """A model, on a device ("cpu", "cuda:0"), in a number format ("float32", "bfloat16").
+    """A model, on a device ("cpu", "cuda:0"), in a number format ("float32", "bfloat16"), computed by a library
+    ("numpy", "torch").
 
     description: its labels, metadata and pooling. heads: number of outputs of each head by name (model/heads.py).
     truncated_texts: number of texts that were truncated so far.
@@ -37,6 +38,7 @@ class Backend(ABC):
     heads: Mapping[str, int]
     device: str
     dtype: str
+    library: str = "numpy"
     truncated_texts: int = 0
 
     @property

@@ -44,6 +44,8 @@ TEXTS_AHEAD = {"cuda": 20_000}  # number of texts from which processes tokenize 
 class EncoderBackend(TokenBackend):
     """A checkpoint on a device, in a number format, with defaults for reading texts. Threads may share it."""
 
+    library = "torch"
+
     def __init__(
         self,
         loaded: Checkpoint,

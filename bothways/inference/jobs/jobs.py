@@ -406,14 +406,16 @@ def reproduction_facts(settings: Embed | Predict, model: Predictor, threads: int
         "dtype": model.dtype,
         "device": model.device.partition(":")[0],
         "threads": threads or num_threads(),
-        **_library_facts(),
+        **_library_facts(model.backend.library),
         "bothways": bothways.__version__,
     }
 
 
-def _library_facts() -> dict[str, str]:
+def _library_facts(library: str) -> dict[str, str]:
     """The version of the library that computes, and the instructions of the processor that it uses."""
-    if torch := sys.modules.get("torch"):
+    if library == "torch":
+        import torch
+
         return {"processor": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__}
     config: Any = np.show_config(mode="dicts")
     return {"processor": " ".join(config["SIMD Extensions"].get("found", [])), "numpy": np.__version__}

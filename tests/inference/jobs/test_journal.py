@@ -22,9 +22,11 @@ import pytest
 import bothways
 from bothways.cli import main
 from bothways.inference.jobs import blocks
+from bothways.inference.jobs.jobs import reproduction_facts
 from bothways.inference.jobs.journal import AppendOnlyFile, PartialOutput, side_file
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.settings.predict import Embed
 
 WORDS = "the cat sat on a mat and dogs ran".split()
 TEXTS = [" ".join(WORDS[(i * j) % 9] for j in range(1 + i % 17)) for i in range(37)]
@@ -698,3 +700,10 @@ def test_ten_thousand_lines_killed_at_random_moments_are_the_same_bytes(killed, 
     result = killed(file, out, rows=512, shares=[0.1, 0.4, 0.7])
     assert result["digests"] == [result["whole"]] and len(np.load(out)) == 271 * 37
     assert result["kills"] > 0 and result["memory"] < 1e9
+
+
+def test_a_job_names_the_library_that_computes_whether_or_not_another_is_loaded(models):
+    """Static vectors are resumed by a process with or without torch."""
+    for model, library in {"bothways-en-static": "numpy", str(models / "vectors"): "torch"}.items():
+        facts = reproduction_facts(Embed(model=model, file="texts.txt", out=Path("out.npy")), bothways.load(model))
+        assert {"numpy", "torch"} & facts.keys() == {library}
