@@ -1,5 +1,7 @@
 """Counter-based random numbers: reproducible in any order, uniform and independent."""
 
+import subprocess
+import sys
 from itertools import product
 
 import numpy as np
@@ -119,3 +121,8 @@ def test_draws_of_neighbours_are_independent(draws, axis, distance):
 def test_sums_over_a_text_vary_like_sums_of_independent_draws(draws):
     sums = (draws.sum(-1).ravel() - 500) / (1000 / 12) ** 0.5  # 600 of them
     assert stats.kstest(sums, "norm").pvalue > MIN_PVALUE
+
+
+def test_numpy_random_is_imported_by_the_first_draw_only():
+    code = "import sys, bothways.rng; sys.exit('numpy.random' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

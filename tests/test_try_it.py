@@ -149,8 +149,8 @@ def test_the_form_fills_and_compares_in_a_browser(site, model, tmp_path):
             f"the second follows (p) {model.is_next(*pair):.2f}",
         ]
         browser.run("document.forms[0].querySelector('input').value = '<b>none'; document.forms[0].requestSubmit()")
-        said = browser.wait("document.querySelector('[role=status]').textContent", lambda text: "[MASK]" in text)
-        assert said == "no [MASK] in the text; write [MASK] where a word is to be guessed"
+        status = browser.wait("document.querySelector('[role=status]').textContent", lambda text: "[MASK]" in text)
+        assert status == "no [MASK] in the text; write [MASK] where a word is to be guessed"
         assert browser.run(shown.format(0)) == [] and browser.complaints() == []
         assert all(address.startswith(site) for address in browser.requests())
     finally:

@@ -42,7 +42,6 @@ TRIVIAL = ("most frequent answer",)  # not among the figures at the top of the p
 AUTHORS = "docs/guide/classify.md#where-words-win"
 TEXT = "The postman says nobody was home."
 Rows = list[dict[str, Any]]
-SHARED = ("seed", "dtype", "device")  # settings of its trainings, too
 
 
 @dataclass
@@ -230,7 +229,9 @@ def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
                 train=as_source("train", labelled(train)),
                 test=as_source("test", labelled(test)),
                 out=settings.out / "all",
-                **{name: getattr(settings, name) for name in SHARED},
+                seed=settings.seed,
+                dtype=settings.dtype,
+                device=settings.device,
             )
         )
     rows = [("this model", result.mean, result.interval), *((*one, None) for one in result.baselines.items())]
@@ -305,7 +306,9 @@ def pretrain_small(settings: Demo, results: Results) -> None:
                 batch_tokens=1024,
                 max_length=64,
                 evaluate_every=100,
-                **{name: getattr(settings, name) for name in SHARED},
+                seed=settings.seed,
+                dtype=settings.dtype,
+                device=settings.device,
             )
         )
     figures, gap = result.figures, read_texts()["gaps"][-1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bothways.cloud import as_path
 from bothways.errors import InputError, MissingFile
@@ -58,24 +58,32 @@ class SearchResult:
 def run_index(settings: Index) -> Indexed:
     """Bring an index up to date with folders."""
     check_folders(settings.folders)
-    encoder, remove = model_name(settings.model) if settings.encoder else None, [*map(as_path, settings.remove)]
-    options = index_options(settings)
-    return index(settings.folders, settings.out, encoder=encoder, globs=settings.glob, remove=remove, **options)
-
-
-def index_options(settings: Index | Search) -> dict[str, Any]:
-    options = {name: getattr(settings, name) for name in ("language", "device", "dtype")}
-    return options | {"static_model": model_name(settings.static)}
+    return index(
+        settings.folders,
+        settings.out,
+        static_model=model_name(settings.static),
+        encoder=model_name(settings.model) if settings.encoder else None,
+        language=settings.language,
+        globs=settings.glob,
+        remove=[as_path(root) for root in settings.remove],
+        device=settings.device,
+        dtype=settings.dtype,
+    )
 
 
 def run_search(settings: Search) -> SearchResult:
     """Search an index, or a folder, whose index is brought up to date before."""
     store = Store(settings.path if is_store(settings.path) else updated_index(settings))
     number = max(settings.top, RERANKED) if settings.rerank else settings.top
-    vectors = partial(open_vectors, device=settings.device, dtype=settings.dtype)
-    options = {name: getattr(settings, name) for name in ("how", "fast", "min_score")}
     hits = store.search(
-        settings.query, vectors=vectors, top=number, globs=settings.glob, condition=settings.filter, **options
+        settings.query,
+        vectors=partial(open_vectors, device=settings.device, dtype=settings.dtype),
+        top=number,
+        how=settings.how,
+        fast=settings.fast,
+        globs=settings.glob,
+        condition=settings.filter,
+        min_score=settings.min_score,
     )
     if settings.rerank and hits:
         hits = rerank(settings.query, hits, load_model(settings, settings.rerank))[: settings.top]
@@ -140,7 +148,15 @@ def updated_index(settings: Search) -> Path:
     if not is_free and is_store(directory):
         logger.info(f"{settings.path}: another process is indexing it; searching what it has done so far")
         return directory
-    result = index([folder], directory, encoder=encoder or None, **index_options(settings))
+    result = index(
+        [folder],
+        directory,
+        static_model=model_name(settings.static),
+        encoder=encoder or None,
+        language=settings.language,
+        device=settings.device,
+        dtype=settings.dtype,
+    )
     if result.new or result.changed or result.deleted:
         logger.info(summary(result))
     return directory

@@ -53,7 +53,10 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
     described = {
         **spec.to_json(),
         "heads": model.num_outputs,
-        **{name: getattr(checkpoint, name) for name in ("labels", "multi_label", "pooling", "normalized")},
+        "labels": checkpoint.labels,
+        "multi_label": checkpoint.multi_label,
+        "pooling": checkpoint.pooling,
+        "normalized": checkpoint.normalized,
         "head_pooling": model.config.pooling,
         "pooler_act": model.config.pooler_act,
     }
@@ -81,10 +84,17 @@ def _take_peft(checkpoint: Checkpoint, state: dict[str, Tensor]) -> tuple[dict[s
         tensors = {f"{PREFIX}{name.removeprefix(prefix)}": value for name, value in tensors.items()}
     modules = sorted({hf_name.removeprefix(family.prefix).split(".")[0] for hf_name in stored.values()})
     heads = [TASK_TYPES[head] for head in model.num_outputs if head in TASK_TYPES and stored]
-    described: dict[str, Any] = {"peft_type": "LORA", "task_type": heads[0] if heads else "FEATURE_EXTRACTION"}
-    described |= {"r": model.adapter.rank, "lora_alpha": model.adapter.alpha, "lora_dropout": 0.0}
-    described |= {"target_modules": targets, "modules_to_save": modules or None, "bias": "none", "inference_mode": True}
-    return tensors, described
+    return tensors, {
+        "peft_type": "LORA",
+        "task_type": heads[0] if heads else "FEATURE_EXTRACTION",
+        "r": model.adapter.rank,
+        "lora_alpha": model.adapter.alpha,
+        "lora_dropout": 0.0,
+        "target_modules": targets,
+        "modules_to_save": modules or None,
+        "bias": "none",
+        "inference_mode": True,
+    }
 
 
 def unread(checkpoint: Checkpoint) -> str | None:
@@ -172,9 +182,15 @@ def _attach_own(files: AdapterFiles, base: Checkpoint, described: Mapping[str, A
     tensors = _own_tensors(files, model, family, state)
     _check(files, tensors, {name: value.shape for name, value in state.items()})
     model.load_state_dict(tensors, strict=False)
-    multi_label, normalized = bool(described.get("multi_label")), bool(described.get("normalized", True))
-    read = replace(base, model=model.eval(), labels=tuple(labels), multi_label=multi_label, metadata=files.metadata)
-    return replace(read, pooling=described.get("pooling"), normalized=normalized)
+    return replace(
+        base,
+        model=model.eval(),
+        labels=tuple(labels),
+        multi_label=bool(described.get("multi_label")),
+        pooling=described.get("pooling"),
+        normalized=bool(described.get("normalized", True)),
+        metadata=files.metadata,
+    )
 
 
 def _size(head: str, labels: list[str]) -> int:

@@ -35,10 +35,14 @@ ALBERT = FamilySpec(
     prefix="albert.",
     config_keys={**FIELDS, "embedding_size": "embedding_size", "classifier_dropout": "classifier_dropout_prob"},
     defaults={
-        **dict(num_attention_heads=64, intermediate_size=16384, embedding_size=128, num_layer_groups=1),
-        **dict(
-            hidden_act="gelu_tanh", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, classifier_dropout=0.1
-        ),
+        "num_attention_heads": 64,
+        "intermediate_size": 16384,
+        "embedding_size": 128,
+        "num_layer_groups": 1,
+        "hidden_act": "gelu_tanh",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "classifier_dropout": 0.1,
     },
     supported_values={"inner_group_num": (1,)},
     ignored_keys=frozenset(

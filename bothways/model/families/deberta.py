@@ -72,12 +72,18 @@ DEBERTA = FamilySpec(
     prefix="deberta.",
     config_keys={**FIELDS, "classifier_dropout": "cls_dropout"},
     defaults={
-        **dict(type_vocab_size=0, layer_norm_eps=1e-7, pooler_act="gelu"),
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+        "pooler_act": "gelu",
         "relative_positions": RelativePositionsConfig(max_distance=512, joint=True),
     },
     supported_values={
-        **dict(legacy=(True,), talking_head=(False,), pooler_dropout=(0, 0.0), z_steps=(0, None)),
-        **dict(conv_groups=(1,), conv_act=("tanh", "gelu", "relu")),
+        "legacy": (True,),
+        "talking_head": (False,),
+        "pooler_dropout": (0, 0.0),
+        "conv_groups": (1,),
+        "conv_act": ("tanh", "gelu", "relu"),
+        "z_steps": (0, None),
     },
     ignored_keys=frozenset(
         "relative_attention max_relative_positions pos_att_type position_biased_input pooler_hidden_act"

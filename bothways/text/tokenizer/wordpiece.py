@@ -48,8 +48,8 @@ class WordPiece:
         size = len(word)
         if size > self.max_word_length:
             return (self.unknown_id,)
-        if (whole := self.initial.get(word)) is not None:
-            return (whole,)
+        if (index := self.initial.get(word)) is not None:
+            return (index,)
         pieces, start, table = [], 0, self.initial
         while start < size:
             for end in range(min(size, start + self.max_piece_length), start, -1):
