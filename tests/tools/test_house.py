@@ -1,15 +1,29 @@
-"""The budget of the package: what it measures, and that the package is within it."""
+"""The shape of the package: what is measured, and that the package has no circle and no long function."""
 
 import pytest
 
 from tools import house
+
+SECOND = '''class C:
+    def second(self):
+        """A docstring,
+
+        which does not count.
+        """
+        # Neither does a comment.
+        return (
+            1,
+
+            2,
+        )
+'''
 
 
 @pytest.fixture
 def package(tmp_path):
     files = {
         "a/__init__.py": "",
-        "a/one.py": "def first():\n    return 1\n\n\nclass C:\n    def second(self):\n        return (\n1)\n",
+        "a/one.py": f"def first():\n    return 1\n\n\n{SECOND}",
         "a/two.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pack.b.three import z\n",
         "b/three.py": "def f():\n    from pack.a import two\nz = 1\n",
         "top.py": "",
@@ -21,24 +35,41 @@ def package(tmp_path):
     return tmp_path / "pack"
 
 
-def test_it_counts_lines_files_doors_and_functions(package):
-    assert house.measure(package) == {
-        "lines": 15, "files": 6, "doors": 2, "lines of the longest function": 3, "import circles": 0,
-    }  # fmt: skip
+def test_blank_lines_comments_docstrings_and_lone_brackets_are_no_logical_lines(package):
+    measured = house.measure(package)
+    assert measured.longest_function == 4  # def, return, 1, 2
+    assert (measured.lines, measured.files, measured.doors) == (23, 6, 2)
+    assert measured.faults() == []
 
 
 def test_a_circle_is_found_wherever_the_import_is(package):
     (package / "a" / "two.py").write_text("def g():\n    from pack.b.three import z\n")
-    assert house.measure(package)["import circles"] == 1
+    measured = house.measure(package)
+    assert {*measured.circle} == {"a/two.py", "b/three.py"}
+    assert len(measured.faults()) == 1
 
 
-def test_the_package_is_within_its_budget(capsys):
+@pytest.mark.parametrize(("statements", "is_long"), [(59, False), (60, True)])
+def test_a_function_of_more_than_sixty_logical_lines_is_named(package, statements, is_long):
+    (package / "top.py").write_text("def long():\n" + "    x = 1\n\n" * statements)
+    measured = house.measure(package)
+    assert measured.long_functions == ({"top.py: long": 61} if is_long else {})
+    assert len(measured.faults()) == is_long
+
+
+def test_the_package_has_no_circle_and_no_long_function():
+    assert house.measure(house.PACKAGE).faults() == []
+
+
+def test_options_are_printed_by_verb(capsys):
     house.main()
     printed = capsys.readouterr().out
-    assert printed.count("\n") == 1 and all(f"{name} " in printed for name in house.BUDGET)
+    for verb, names in house.options_by_verb().items():
+        assert f"{verb} {len(names)}" in printed
 
 
-def test_more_than_the_budget_fails_and_is_named(capsys, monkeypatch):
-    monkeypatch.setitem(house.BUDGET, "files", 3)
-    with pytest.raises(SystemExit, match="over budget: files;"):
+def test_a_fault_is_an_exit_status(monkeypatch, package):
+    (package / "top.py").write_text("def long():\n" + "    x = 1\n" * 60)
+    monkeypatch.setattr(house, "PACKAGE", package)
+    with pytest.raises(SystemExit, match=r"^top.py: long has 61 logical lines"):
         house.main()
