@@ -8,9 +8,17 @@ SHELL := /bin/bash
 SHOWN := 2>&1 | awk '!/^WARNING: Location/ { print; fflush() }'
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= bothways-demo
-# Tests run in as many processes as there are cores, at most 8; `make test WORKERS=0` runs them in one.
+# Tests run in random order, in as many processes as there are cores, at most 8.
+#   make test SEED=123           in the order of that seed
+#   make test TESTS="tests/cli"  some of the tests
+#   make test WORKERS=0          in one process
+#   make test DIST=loadfile      the tests of a file in one process
 WORKERS ?= logical
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+DIST ?= load
+SEED ?=
+TESTS ?=
+PYTEST := $(BIN)/python -m pytest -p tests.minutes -n $(WORKERS) --maxprocesses 8 --dist $(DIST) --durations 10
+ORDER := $(if $(SEED),--randomly-seed=$(SEED))
 
 .PHONY: install demo test test-fast english gpu gpu-wheels soak check docs clean
 
@@ -41,11 +49,11 @@ demo: $(VENV)/installed-demo
 	$(BIN)/bothways demo --out $(DEMO)
 
 test: $(VENV)/installed-tests
-	$(PYTEST)
+	$(PYTEST) $(ORDER) $(TESTS)
 
 # Without the tests marked slow: about a minute, for use while editing.
 test-fast: $(VENV)/installed-tests
-	$(PYTEST) -m "not slow"
+	$(PYTEST) $(ORDER) -m "not slow" $(TESTS)
 
 # Trains the packaged English model again, from the development data: 75 minutes on two cores.
 english: $(VENV)/installed-tests

@@ -3,18 +3,16 @@
 Sizes are odd and distinct, so that swapped axes cannot pass: H=24, N=3, V=97, I=40.
 """
 
-import atexit
 import gc
 import os
-import shutil
 import string
-import sys
-import tempfile
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+pytest_plugins = ["tests.isolation"]
 
 if find_spec("hypothesis"):  # whose limits of time a busy machine exceeds
     from hypothesis import HealthCheck, settings
@@ -23,8 +21,6 @@ if find_spec("hypothesis"):  # whose limits of time a busy machine exceeds
     settings.load_profile("any machine")
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: no test may reach out
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["BOTHWAYS_CACHE"] = tempfile.mkdtemp(prefix="bothways-tests-")  # token stores, away from the user's own
-atexit.register(shutil.rmtree, os.environ["BOTHWAYS_CACHE"], ignore_errors=True)
 # Models as small as these run fastest on one thread; with more, a busy machine makes them ten times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -108,25 +104,6 @@ def pytest_runtest_setup(item):
 
 
 @pytest.fixture(autouse=True)
-def same_threads():
-    """Fail a test that leaves another number of threads: with 97 of them, all later tests took 30 times as long."""
-    yield
-    if torch := sys.modules.get("torch"):
-        assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"]), "the number of threads was not restored"
-
-
-@pytest.fixture(autouse=True)
-def same_logging():
-    """Fail a test that leaves the logger changed: later tests would see other messages and bars."""
-    import logging
-
-    logger = logging.getLogger("bothways")
-    before = logger.level, len(logger.handlers) or 1  # one handler, once bothways is imported
-    yield
-    assert (logger.level, len(logger.handlers) or 1) == before, "the logger was not restored"
-
-
-@pytest.fixture(autouse=True)
 def command_line_wording():
     """Messages with flags, as on the command line; tests/test_wording.py has those for callers in Python."""
     from bothways.errors import command_line
@@ -151,9 +128,9 @@ def make_peer():
     def make(architecture, *, seed=0, options=None, **changes):
         config_class, sizes = PEER_CONFIGS[family_of(architecture)]
         config = getattr(transformers, config_class)(**{**sizes, **changes})
-        torch.manual_seed(seed)
-        peer = getattr(transformers, architecture)(config, **(options or {})).eval()
-        with torch.no_grad():
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            peer = getattr(transformers, architecture)(config, **(options or {})).eval()
             for parameter in peer.parameters():
                 parameter.add_(0.15 * torch.randn_like(parameter))
         return peer
@@ -237,7 +214,8 @@ def make_model():
 
     def make(family="bert", heads=None, *, seed=0, pooler=False, **changes):
         config = EncoderConfig(**{**SIZES, **NO_DROPOUT, **axes[family], **changes})
-        model = Model(config, heads, pooler=pooler)
+        with torch.random.fork_rng(devices=[]):  # layers of torch draw numbers when they are made
+            model = Model(config, heads, pooler=pooler)
         generator = torch.Generator().manual_seed(seed)
         initialize(model, config.initializer_range, generator)
         with torch.no_grad():

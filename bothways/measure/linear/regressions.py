@@ -57,8 +57,10 @@ def fit(
         folds = fold_rows(targets, selected, groups, NUM_FOLDS)
         parts = [((x_NF[others], targets[others]), (x_NF[fold], targets[fold])) for others, fold in folds]
 
+    paths = [PenaltyPath(fitted, kind, num_outputs, balanced=balanced) for fitted, _ in parts]
+
     def criterion(strength: float) -> tuple[float, float]:
-        solved = (solve(fitted, kind, num_outputs, strength, balanced) for fitted, _ in parts)
+        solved = (path.solve(strength) for path in paths)
         results = [(scores(x_nF, *layer), y) for layer, (_, (x_nF, y)) in zip(solved, parts, strict=True)]
         total = sum(loss(scores_NC, targets, kind) for scores_NC, targets in results)
         scores_NC, targets = (np.concatenate(column) for column in zip(*results, strict=True))
@@ -67,7 +69,8 @@ def fit(
     # On a busy machine, threads that wait for each other made a fit of 0.5 s take 20 s.
     with threadpool_limits(1):
         strength = min(strengths, key=criterion)
-        return *solve((x_NF[rows], targets[rows]), kind, num_outputs, strength, balanced), strength
+        chosen = PenaltyPath((x_NF[rows], targets[rows]), kind, num_outputs, balanced=balanced)
+        return *chosen.solve(strength), strength
 
 
 def fold_rows(
@@ -95,24 +98,35 @@ def out_of_fold_scores(
     """
     from threadpoolctl import threadpool_limits
 
-    def predict(rows: np.ndarray, strength: float) -> np.ndarray:
-        scores_NC = np.zeros((len(targets), num_outputs))
+    Fold = tuple[PenaltyPath, np.ndarray, np.ndarray]
+
+    def prepare(rows: np.ndarray) -> list[Fold]:
+        """Of each fold: the fits to the other rows, its features and its rows."""
+        prepared = []
         for others, fold in fold_rows(targets, rows, groups, OUT_OF_FOLD):
             train_NF, fold_NF = standardize(x_NF[others], x_NF[fold])
-            layer = solve((train_NF, targets[others]), kind, num_outputs, strength / len(others), balanced)
-            scores_NC[fold] = scores(fold_NF, *layer)
+            path = PenaltyPath((train_NF, targets[others]), kind, num_outputs, balanced=balanced)
+            prepared.append((path, fold_NF, fold))
+        return prepared
+
+    def predict(folds: list[Fold], rows: np.ndarray, strength: float) -> np.ndarray:
+        scores_NC = np.zeros((len(targets), num_outputs))
+        for path, fold_NF, fold in folds:
+            scores_NC[fold] = scores(fold_NF, *path.solve(strength / path.num_rows))
         return scores_NC[rows]
 
     rows = np.arange(len(targets))
     sample = np.sort(random_order(len(targets))[:MAX_STRENGTH_ROWS])
-    best_loss, best = np.inf, np.zeros(0)
+    best_loss = np.inf
+    best = np.zeros(0)
     with threadpool_limits(1):
+        folds = prepare(sample)
         for strength in FOLD_STRENGTHS:
-            scores_NC = predict(sample, strength)
+            scores_NC = predict(folds, sample, strength)
             if (total := loss(scores_NC, targets[sample], kind)) >= best_loss:
                 break
             best_loss, best, best_strength = total, scores_NC, strength
-        return best if len(sample) == len(rows) else predict(rows, best_strength)
+        return best if len(sample) == len(rows) else predict(prepare(rows), rows, best_strength)
 
 
 def scores(x_NF: Features, weight_CF: np.ndarray, bias_C: np.ndarray) -> np.ndarray:
@@ -143,33 +157,65 @@ def random_order(num_rows: int) -> np.ndarray:
     return order
 
 
-def solve(data: Data, kind: Kind, num_outputs: int, strength: float, balanced: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Weights [C, F] and bias [C] for one strength.
+class PenaltyPath:
+    """Models of the same rows, one for each strength that is asked for.
 
     Logistic regression for classes [N], or for each label of labels [N, C] separately; ridge regression for numbers
-    [N]. strength: scikit-learn's C, the weight of the losses relative to the penalty.
+    [N]. A logistic regression starts at the solution of the strength before: for rising strengths the next optimum is
+    near. balanced: give all classes the same total weight.
     """
-    from sklearn.linear_model import LogisticRegression, Ridge
 
-    features, targets = data
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # from solvers that stop early: a baseline does not need the last digit
-        if kind == "number":
-            ridge = Ridge(alpha=1 / strength, solver="sparse_cg").fit(features, targets)
-            return ridge.coef_[None], np.array([ridge.intercept_])
+    def __init__(self, data: Data, kind: Kind, num_outputs: int, *, balanced: bool) -> None:
+        self.features, self.targets = data
+        self.num_rows = len(self.targets)
+        self.kind = kind
+        self.num_outputs = num_outputs
+        self.balanced = balanced
+        self.logistic_regression: Any = None
+        self.labels: list[PenaltyPath] = []
         if kind == "labels":
-            parts = [solve((features, label_N), "classes", 2, strength, balanced) for label_N in targets.T]
-            return (
-                np.stack([weight[1] - weight[0] for weight, _ in parts]),
-                np.array([bias[1] - bias[0] for _, bias in parts]),
-            )
-        weight_CF, bias_C = np.zeros((num_outputs, features.shape[1])), np.full(num_outputs, MISSING_CLASS_BIAS)
-        classes = np.unique(targets)
+            self.labels = [
+                PenaltyPath((self.features, label_N), "classes", 2, balanced=balanced) for label_N in self.targets.T
+            ]
+
+    def solve(self, strength: float) -> tuple[np.ndarray, np.ndarray]:
+        """Weights [C, F] and bias [C]. strength: scikit-learn's C, the weight of the losses relative to the penalty."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # from solvers that stop early: a baseline does not need the last digit
+            if self.kind == "number":
+                return self._solve_number(strength)
+            if self.kind == "labels":
+                return self._solve_labels(strength)
+            return self._solve_classes(strength)
+
+    def _solve_number(self, strength: float) -> tuple[np.ndarray, np.ndarray]:
+        from sklearn.linear_model import Ridge
+
+        ridge = Ridge(alpha=1 / strength, solver="sparse_cg").fit(self.features, self.targets)
+        return ridge.coef_[None], np.array([ridge.intercept_])
+
+    def _solve_labels(self, strength: float) -> tuple[np.ndarray, np.ndarray]:
+        parts = [label.solve(strength) for label in self.labels]
+        weight_CF = np.stack([weight[1] - weight[0] for weight, _ in parts])
+        bias_C = np.array([bias[1] - bias[0] for _, bias in parts])
+        return weight_CF, bias_C
+
+    def _solve_classes(self, strength: float) -> tuple[np.ndarray, np.ndarray]:
+        from sklearn.linear_model import LogisticRegression
+
+        weight_CF = np.zeros((self.num_outputs, self.features.shape[1]))
+        bias_C = np.full(self.num_outputs, MISSING_CLASS_BIAS)
+        classes = np.unique(self.targets)
         bias_C[classes] = 0.0
         if len(classes) == 1:
             return weight_CF, bias_C
-        model = LogisticRegression(C=strength, max_iter=300, class_weight="balanced" if balanced else None)
-        model.fit(features, targets)
+
+        if self.logistic_regression is None:
+            weights = "balanced" if self.balanced else None
+            self.logistic_regression = LogisticRegression(max_iter=300, class_weight=weights, warm_start=True)
+        model = self.logistic_regression.set_params(C=strength)
+        model.fit(self.features, self.targets)
+
         # For two classes scikit-learn has one row: the second class relative to the first.
         rows = classes[-1:] if len(classes) == 2 else classes
         weight_CF[rows] = model.coef_
