@@ -17,6 +17,7 @@ import pytest
 import bothways
 from bothways.model.checkpoint.checkpoint import save
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.settings import Evaluate
 
 pytestmark = pytest.mark.slow
 PYTHON = Path(sys.prefix) / "light/bin/python"
@@ -146,7 +147,9 @@ def test_models_are_scored_and_described(folder):
     lines = ["evaluate classifier rows.csv", "evaluate rater rows.csv --label-column number"]
     lines += ["info bothways-en", "info classifier", "vocab rows.csv -o words --size 60"]
     classes, numbers, packaged, classifier, vocabulary = results_of(folder, *lines)
-    assert 0 <= classes["metrics"]["accuracy"] <= 1 and -1 <= numbers["metrics"]["spearman"] <= 1
+    in_torch = bothways.evaluate(Evaluate(model=folder / "classifier", file=folder / "rows.csv", dtype="float32"))
+    assert classes["metrics"]["accuracy"] == pytest.approx(in_torch["accuracy"])
+    assert classes["metrics"]["texts"] == numbers["metrics"]["texts"] == 30 and "spearman" in numbers["metrics"]
     assert (packaged["parameters"], classifier["labels"]) == (22_893_116, "good, bad")
     entries = len((folder / "words" / "vocab.txt").read_text(encoding="utf-8").splitlines())
     assert vocabulary == {"entries": entries, "directory": "words"} and 10 < entries <= 60
