@@ -17,6 +17,7 @@ import pytest
 import bothways
 from bothways.model.checkpoint.checkpoint import save
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.settings import Evaluate
 
 pytestmark = pytest.mark.slow
 PYTHON = Path(sys.prefix) / "light/bin/python"
@@ -36,14 +37,14 @@ import contextlib, io, json, sys
 from bothways.cli.main import main
 results = []
 for line in json.loads(sys.argv[1]):
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:
             main(line)
             status = 0
         except SystemExit as error:
             status = error.code
-    results.append((status, output.getvalue()))
+    results.append((status, output.getvalue(), errors.getvalue()))
 print(json.dumps(results))
 """
 
@@ -58,8 +59,15 @@ def run(*arguments, **options):
 
 
 def verbs(folder, *lines):
-    """The status and output of each of these command lines, in one process."""
+    """The status, standard output and standard error of each of these command lines, in one process."""
     return json.loads(run("-c", RUN, json.dumps([line.split() for line in lines]), cwd=folder))
+
+
+def results_of(folder, *lines):
+    """The JSON that each of these command lines prints."""
+    done = verbs(folder, *(f"{line} --json" for line in lines))
+    assert [status for status, _, _ in done] == [0] * len(lines), done
+    return [json.loads(output) for _, output, _ in done]
 
 
 @pytest.fixture(scope="module")
@@ -116,39 +124,56 @@ def test_a_model_computes_what_it_does_in_torch():
     np.testing.assert_array_equal(np.float32(static), bothways.load("bothways-en-static").embed("the cat"))
 
 
-def test_models_of_every_task_predict_and_are_scored(folder):
-    lines = {
-        "predict classifier rows.csv -o classes.csv": "30 ",
-        "predict rater rows.csv -o numbers.jsonl": "30 ",
-        "predict tagger rows.csv -o tags.jsonl": "30 ",
-        "predict reader questions.jsonl -o answers.jsonl": "2 ",
-        "embed rows.csv -o vectors.npy": "30 vectors of size 384",
-        "embed bothways-en-static rows.csv -o static.npy": "30 vectors",
-        "fill the_[MASK]": "",
-        "evaluate classifier rows.csv": "accuracy",
-        "evaluate rater rows.csv --label-column number": "spearman",
-        "info bothways-en": "22,893,116",
-        "info classifier": "good",
-        "vocab rows.csv -o words --size 60": "",
-        "cache": "token stores",
+def test_models_of_every_task_predict(folder):
+    counts = {
+        "predict classifier rows.csv -o classes.csv": {"predictions": 30, "file": "classes.csv"},
+        "predict rater rows.csv -o numbers.jsonl": {"predictions": 30, "file": "numbers.jsonl"},
+        "predict tagger rows.csv -o tags.jsonl": {"predictions": 30, "file": "tags.jsonl"},
+        "predict reader questions.jsonl -o answers.jsonl": {"predictions": 2, "file": "answers.jsonl"},
+        "embed rows.csv -o vectors.npy": {"vectors": 30, "size": 384, "file": "vectors.npy"},
     }
-    for (line, expected), (status, output) in zip(lines.items(), verbs(folder, *lines), strict=True):
-        assert status == 0, (line, output)
-        assert expected in output.lower(), (line, output)
+    *written, static, masks = results_of(
+        folder, *counts, "embed bothways-en-static rows.csv -o static.npy", "fill the_[MASK]"
+    )
+    assert written == [*counts.values()]
+    assert (static["vectors"], len(masks), len(masks[0])) == (30, 1, 5)
     predictions = bothways.load(folder / "classifier", dtype="float32").classify(["cat cat cat", "dog dog dog"])
     written = (folder / "classes.csv").read_text().splitlines()
     assert [prediction.label in row for prediction, row in zip(predictions, written[1:3], strict=True)] == [True] * 2
     assert np.load(folder / "vectors.npy").shape == (30, 384)
 
 
+def test_models_are_scored_and_described(folder):
+    lines = ["evaluate classifier rows.csv", "evaluate rater rows.csv --label-column number"]
+    lines += ["info bothways-en", "info classifier", "vocab rows.csv -o words --size 60"]
+    classes, numbers, packaged, classifier, vocabulary = results_of(folder, *lines)
+    in_torch = bothways.evaluate(Evaluate(model=folder / "classifier", file=folder / "rows.csv", dtype="float32"))
+    assert classes["metrics"]["accuracy"] == pytest.approx(in_torch["accuracy"])
+    assert classes["metrics"]["texts"] == numbers["metrics"]["texts"] == 30 and "spearman" in numbers["metrics"]
+    assert (packaged["parameters"], classifier["labels"]) == (22_893_116, "good, bad")
+    entries = len((folder / "words" / "vocab.txt").read_text(encoding="utf-8").splitlines())
+    assert vocabulary == {"entries": entries, "directory": "words"} and 10 < entries <= 60
+
+
+def test_the_cache_is_listed(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("BOTHWAYS_CACHE", str(tmp_path))
+    store = tmp_path / "stores" / "0123456789abcdef"
+    store.mkdir(parents=True)
+    (store / "ids").write_bytes(b"12345")
+    _, listed = results_of(folder, "search flood documents --top 1", "cache")
+    assert listed["directory"] == str(tmp_path / "stores")
+    assert [one["folders"] for one in listed["indexes"]] == [[str(folder / "documents")]]
+    assert [(one["path"], one["size"]) for one in listed["stores"]] == [(str(store), 5)]
+
+
 def test_documents_are_searched_and_read(folder):
     call = {"name": "search", "arguments": {"query": "a flood"}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
-    lines = ["index documents --model bothways-en -o kept", "search flood kept", "search bread documents"]
-    lines += ["extract documents --tag tagger -o facts.csv"]
-    results = verbs(folder, *lines)
-    assert [status for status, _ in results] == [0] * len(lines), results
-    assert "river.txt" in results[1][1] and "bread.txt" in results[2][1]
+    lines = ["index documents --model bothways-en -o kept", "search flood kept --top 1"]
+    lines += ["search bread documents --top 1", "extract documents --tag tagger -o facts.csv"]
+    index, flood, bread, facts = results_of(folder, *lines)
+    assert (index["files"], facts["files"]) == (2, 2)
+    assert [Path(hit["path"]).name for hit in (flood, bread)] == ["river.txt", "bread.txt"]
     assert (folder / "facts.csv").read_text().startswith('"path"')
     answers = run("-m", "bothways", "mcp", "kept", cwd=folder, input=line + "\n")
     assert "river.txt" in answers
@@ -175,11 +200,11 @@ def test_the_server_answers(folder):
             assert server.wait() == 0
 
 
-def test_what_needs_an_extra_names_it(folder):
+def test_what_needs_an_extra_names_it_in_one_line(folder):
     lines = [
         "finetune classify --model bothways-en --train rows.csv -o run",
         "quantize classifier --with rows.csv -o q",
     ]
     lines += ["pack classifier -o packed", "export classifier -o graph", "demo --out demo", "check rows.csv"]
-    for line, (status, output) in zip(lines, verbs(folder, *lines), strict=True):
-        assert status == 1 and output.count("error") == 1 and "pip install 'bothways[train]'" in output, (line, output)
+    for line, (status, _, errors) in zip(lines, verbs(folder, *lines), strict=True):
+        assert status == 1 and errors.count("error") == 1 and "pip install 'bothways[train]'" in errors, (line, errors)

@@ -56,14 +56,14 @@ def test_streams_that_are_closed_or_full_are_no_traceback(line, status, expected
 
 
 @pytest.mark.slow
-def test_a_closed_standard_input_is_named(classifier):
+def test_a_closed_standard_input_is_named_in_one_line(classifier):
     status, out, error = shell(f"bothways predict '{classifier}' - <&-")
     assert (status, out) == (1, b"") and error.count("\n") == 1 and "standard input is closed" in error
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_results_are_the_same_json_in_every_encoding(encoding, classifier):
+def test_results_are_the_same_json_and_facts_are_printed_in_every_encoding(encoding, classifier):
     line = f"bothways predict '{classifier}' --text 'a café' --keep-columns text; bothways info '{classifier}'"
     status, out, error = shell(line, PYTHONIOENCODING=encoding)
     assert (status, error) == (0, "")
@@ -100,7 +100,7 @@ def test_a_line_can_always_be_encoded():
     assert log.escape_line("a\ud800b\n") == "a\\ud800b\\n"
 
 
-def test_labels_of_a_checkpoint_do_not_reach_the_terminal_as_they_are(classifier, tmp_path, capfd):
+def test_labels_of_a_checkpoint_are_printed_with_escapes(classifier, tmp_path, capfd):
     (tmp_path / "\x1b[1mt.csv").write_text("text,label\nthe cat,x\na dog,\x1b[2Jé\n", encoding="utf-8")
     for arguments in (
         ["info", classifier], ["info", classifier, "--json"], ["evaluate", classifier, tmp_path / "\x1b[1mt.csv"],
@@ -120,7 +120,7 @@ def test_labels_of_a_checkpoint_do_not_reach_the_terminal_as_they_are(classifier
 
 
 @pytest.mark.slow
-def test_fine_tuning_escapes_labels_and_names(make_model, tokenizer, tmp_path, capfd):
+def test_fine_tuning_prints_labels_and_names_with_escapes(make_model, tokenizer, tmp_path, capfd):
     checkpoint.save(Checkpoint(make_model("bert", {"masked_words": 0}), tokenizer), tmp_path / "m")
     rows = "".join(f'a {word},\x1b[2Jé\nthe {word},"\x9b\u202ez\nseed 9"\n' for word in "cat dog mat b s".split() * 3)
     (tmp_path / "\x1bt.csv").write_text("text,label\n" + rows, encoding="utf-8")
@@ -163,7 +163,7 @@ def test_the_command_is_named_as_a_shell_finds_it(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_sigterm_while_a_model_is_exported_leaves_nothing_behind(classifier, tmp_path):
+def test_sigterm_while_a_model_is_exported_prints_one_line_and_leaves_nothing_behind(classifier, tmp_path):
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     code = (

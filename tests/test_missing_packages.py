@@ -67,7 +67,7 @@ def test_training_in_python_names_the_package_as_well(tmp_path, monkeypatch):
         "quantize no --with no.csv -o small",
     ],
 )
-def test_verbs_that_train_name_the_package_before_they_read_anything(line):
+def test_verbs_that_train_name_the_package_in_one_line_before_they_read_anything(line):
     result = run_without(HEAVY, RUN.format(line.split()))
     verb = line.partition(" --model")[0].partition(" no")[0]
     assert result.returncode == 1

@@ -206,7 +206,7 @@ def test_lengths_beyond_the_window_are_named_and_a_window_may_be_longer(director
         assert ("590 tokens" in measured.left_out) == (window is None)
 
 
-def test_a_single_system_is_not_drawn(directory_of, tmp_path, capsys):
+def test_a_single_system_is_not_drawn_which_a_line_says(directory_of, tmp_path, capsys):
     file = tmp_path / "speed.png"
     main([str(directory_of("embed")), "--lengths", "23", "--batches", "1", "--no-peers", "-o", str(file)])
     lines = capsys.readouterr().out.splitlines()

@@ -56,7 +56,7 @@ def test_help_is_one_page_and_its_example_parses(verb, shown):
     assert type(settings) is VERBS[verb].settings_class
 
 
-def test_an_option_says_its_default(shown):
+def test_help_says_the_default_of_an_option(shown):
     text = " ".join(" ".join(shown("finetune classify", "--help-all")).split())
     assert "--warmup X Fraction of the steps in which the learning rate rises. (default: 0.1)" in text
     assert (
@@ -69,7 +69,7 @@ def test_an_option_says_its_default(shown):
     assert "--multi-label Each text may have several labels or none. --" in text
 
 
-def test_the_width_is_that_of_the_terminal(shown, monkeypatch):
+def test_the_width_of_help_is_that_of_the_terminal(shown, monkeypatch):
     monkeypatch.setenv("COLUMNS", "70")
     narrow = shown("embed", "--help-all")
     assert max(map(len, narrow)) <= 70 and len(narrow) > len(shown("embed"))

@@ -58,7 +58,7 @@ def test_info_describes_a_tfidf_model(task, directories, capsys):
         "pretrain FILE --from MODEL --out OUT",
     ],
 )
-def test_verbs_that_need_an_encoder_name_the_kind_of_model(command, task, directories, tmp_path, capsys):
+def test_verbs_that_need_an_encoder_name_the_kind_of_model_in_one_line(command, task, directories, tmp_path, capsys):
     file = tmp_path / "pets.csv"
     file.write_text("text,label\n" + "".join(f"{text},{text[-3:]}\n" for text in TEXTS), encoding="utf-8")
     places = {"MODEL": directories[task], "FILE": file, "OUT": tmp_path / "out"}

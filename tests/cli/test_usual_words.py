@@ -30,7 +30,7 @@ def run(capsys, line):
         ("onnx", ["export"]), ("xyzzy", []), ("finetune xyzzy", []), ("\x1b", []),
     ],
 )  # fmt: skip
-def test_a_usual_word_leads_to_the_verb_that_does_it(typed, verbs, capsys):
+def test_a_usual_word_gets_a_hint_of_the_verb_that_does_it(typed, verbs, capsys):
     status, out, error = run(capsys, f"{typed} --model m")
     assert (status, out, error.count("\n")) == (2, "", 1)
     assert re.findall("`bothways ([^`]*)`", error) == verbs and ("did you mean" in error) == bool(verbs)
@@ -54,7 +54,7 @@ def test_every_word_leads_to_verbs_and_is_not_a_verb_itself():
         (["embed", "--text", "a dog"], "echo 'a dog' | bothways embed - --out vectors.npy"),
     ],
 )
-def test_a_text_in_place_of_a_file_leads_to_the_command_for_one_text(arguments, form, capsys):
+def test_a_text_in_place_of_a_file_leads_in_one_line_to_the_command_for_one_text(arguments, form, capsys):
     with pytest.raises(SystemExit) as stopped:
         main.main(arguments)
     error = capsys.readouterr().err
@@ -62,13 +62,13 @@ def test_a_text_in_place_of_a_file_leads_to_the_command_for_one_text(arguments, 
 
 
 @pytest.mark.parametrize("name", ["none.csv", "none.txt", "s3://bucket/part", "*"])
-def test_the_name_of_a_file_is_not_taken_for_a_text(name, capsys):
+def test_the_name_of_a_file_gets_no_hint_for_a_text(name, capsys):
     with pytest.raises(SystemExit):
         main.main(["predict", "bothways-en", name])
     assert "single text" not in capsys.readouterr().err
 
 
-def test_fine_tuning_without_a_task_names_the_tasks(capsys):
+def test_fine_tuning_without_a_task_prints_the_tasks(capsys):
     status, _, error = run(capsys, "finetune --model m --train t.csv")
     assert status == 2 and all(verb.split()[1] in error for verb in VERBS if verb.startswith("finetune "))
 

@@ -87,7 +87,7 @@ def test_an_object_that_cannot_be_read_is_named_by_its_url(folders, tmp_path):
     assert not [path for path in Path(os.environ.get("TMPDIR", "/tmp")).glob("bothways-*/bad.*")]
 
 
-def test_the_command_names_a_missing_folder(bucket, capsys, tmp_path):
+def test_the_command_prints_the_name_of_a_missing_folder(bucket, capsys, tmp_path):
     with pytest.raises(SystemExit, match="1"):
         main(["index", f"{bucket}/none", "-o", str(tmp_path / "index")])
     assert f"{bucket}/none: no such file or folder" in capsys.readouterr().err

@@ -162,7 +162,7 @@ def test_of_two_processes_one_fills_the_cache_for_both(bucket, local, proxy):
 
 
 @pytest.mark.parametrize("part", ["ids-00003", "sentences-00000", "store.json", "lost"])
-def test_a_damaged_store_is_built_again(bucket, local, part):
+def test_a_damaged_store_is_named_in_a_message_and_built_again(bucket, local, part):
     opened_and_closed(f"{bucket}/stores")
     [metadata] = [file for file in as_path(bucket).files() if file.name == "store.json"]
     damaged = metadata.parent / part.replace("lost", "ids-00005")

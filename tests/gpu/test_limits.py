@@ -60,7 +60,7 @@ def states(hidden_TH, batch):
     return [part.float().cpu() for part in hidden_TH.split(batch.lengths.tolist())]
 
 
-def test_a_batch_that_does_not_fit_in_memory_is_halved_and_gives_the_same(gpu, small_memory):
+def test_a_batch_that_does_not_fit_in_memory_is_halved_with_a_message_and_gives_the_same(gpu, small_memory):
     model = bothways.load("bothways-en", dtype="float32", device=str(gpu))
     number = 24 if gpu.type == "cpu" else 3000
     encodings = model.tokenizer.encode_many([f"{SENTENCE * (1 + row % 3)} {row}" for row in range(number)])

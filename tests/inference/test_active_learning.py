@@ -206,8 +206,8 @@ def test_the_table_to_fill_in_is_a_training_table(model, suffix, directories, tm
             writer = csv.DictWriter(opened, rows[0])
             writer.writeheader()
             writer.writerows(rows)
-    run("predict", directories / model, file, "--label-next", 6, "-o", out)
-    assert capsys.readouterr().out == f"6 rows to label in {out}\n"
+    run("predict", directories / model, file, "--label-next", 6, "-o", out, "--json")
+    assert json.loads(capsys.readouterr().out) == {"to_label": 6, "file": str(out)}
     written = read(out)
     kept = ["text"] if suffix == "txt" else ["id", "text", "input_Label", "score"]
     assert [*written[0]] == ["row", "line", *kept, "label", "suggested", "confidence"]

@@ -148,7 +148,7 @@ def test_a_command_without_a_model_takes_this_one(arguments, expected):
 
 
 @pytest.mark.parametrize("arguments", [["fill"], ["embed", "-o", "a.npy"], ["fill", "a", "b", "c"]])
-def test_too_few_or_too_many_arguments_are_wrong_usage(arguments, capsys):
+def test_too_few_or_too_many_arguments_are_wrong_usage_in_one_line(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         main.main(arguments)
     assert stopped.value.code == 2 and capsys.readouterr().err.count("\n") == 1

@@ -40,7 +40,7 @@ def encodings(tokenizer):
     return [tokenizer.encode("the cat " * number) for number in (7, 1, 5, 2, 6, 3, 4)]
 
 
-def test_a_batch_that_does_not_fit_in_memory_is_halved_and_so_are_later_ones(encodings):
+def test_a_batch_that_does_not_fit_in_memory_is_halved_with_a_message_and_so_are_later_ones(encodings):
     expected = [float(sum(encoding.ids)) for encoding in encodings]
     model, lines = SmallMemory(20), []
     runner = BatchRunner(model, device=CPU, dtype=torch.float32, batch_tokens=64)

@@ -512,7 +512,9 @@ def test_transformers_computes_the_same_from_a_model_of_ours(architecture, make_
         ("DebertaV2Model", None),
     ],
 )
-def test_a_new_head_is_loaded_with_nothing_left_over(head, encoder, pooler, make_peer, ours_of, tmp_path):
+def test_a_new_head_is_loaded_with_nothing_left_over_and_named_in_a_message(
+    head, encoder, pooler, make_peer, ours_of, tmp_path
+):
     loaded = ours_of(make_peer(encoder, options={} if pooler is None else {"add_pooling_layer": pooler}))
     labels = tuple("abcde") if head in ("classes", "tokens") else ()
     messages = []
@@ -528,7 +530,9 @@ def test_a_new_head_is_loaded_with_nothing_left_over(head, encoder, pooler, make
 
 
 @pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification", "QuestionAnswering"])
-def test_modern_bert_s_new_heads_begin_with_the_masked_words_map_as_theirs_do(head, make_peer, ours_of, tmp_path):
+def test_modern_bert_s_new_heads_begin_with_the_masked_words_map_as_theirs_do_and_no_message_says_otherwise(
+    head, make_peer, ours_of, tmp_path
+):
     peer = make_peer("ModernBertForMaskedLM")
     torch.nn.init.normal_(peer.head.norm.weight)
     loaded, messages = ours_of(peer), []

@@ -143,7 +143,7 @@ def test_a_folder_that_is_named_is_read_although_it_is_ignored_above(tmp_path):
     assert found(tmp_path / "build") == ["docs/a.md"]
 
 
-def test_a_folder_without_a_document_says_what_was_left_out(tmp_path, caplog):
+def test_a_message_about_a_folder_without_a_document_says_what_was_left_out(tmp_path, caplog):
     make(tmp_path, "a/one.md", "a/two.md", "a/c.exe", "b/d.md", "c/.hidden.md")
     ignore(tmp_path / "a", "*.md")
     (tmp_path / "empty").mkdir()

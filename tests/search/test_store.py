@@ -108,7 +108,9 @@ def test_words_vectors_and_both(models, folder, tmp_path):
         assert texts(store, "fees", how="vectors", top=2)[-1] in ("late payment", FILES["fees.txt"])
 
 
-def test_an_index_with_the_words_of_another_version_is_noticed_and_made_anew(models, folder, tmp_path, caplog):
+def test_an_index_with_the_words_of_another_version_is_named_in_a_message_and_made_anew(
+    models, folder, tmp_path, caplog
+):
     build(folder, tmp_path / "store")
     before = contents(tmp_path / "store")
     assert not caplog.messages

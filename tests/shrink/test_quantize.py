@@ -155,7 +155,7 @@ def labelled(text):
     return {"text": text, "label": "pos" if "cat" in text else "neg"}
 
 
-def test_rows_that_the_model_was_trained_on_are_named(make, tmp_path):
+def test_rows_that_the_model_was_trained_on_are_named_in_a_message(make, tmp_path):
     file = rows(tmp_path, map(labelled, TEXTS))
     for split, use in (("train", "trained on"), ("dev", "selected on")):
         model = make({"classes": 2}, labels=("neg", "pos"), metadata={"settings": {split: str(file)}})

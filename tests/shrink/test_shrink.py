@@ -53,7 +53,7 @@ def test_int8_that_loses_too_much_is_trained(settings, monkeypatch):
     assert is_int8(checkpoint.load(result.model).model)
 
 
-def test_a_small_dev_is_named_beside_the_drop(settings, monkeypatch):
+def test_a_message_names_a_small_dev_beside_the_drop(settings, monkeypatch):
     with_drops(monkeypatch, [0, 0.2, 5.0], [1, 1.5, 2.0])
     lines = []
     with messages_to(lines.append):

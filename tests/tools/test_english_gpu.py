@@ -73,7 +73,7 @@ def names(packed):
     return sorted(file.name for file in (packed / "parts").glob("part.*"))
 
 
-def test_text_comes_out_as_it_was_packed_whatever_the_transfers(packed, tmp_path, capsys):
+def test_text_comes_out_as_it_was_packed_whatever_the_transfers_and_missing_parts_are_printed(packed, tmp_path, capsys):
     first, *rest = names(packed)
     assert len(rest) > 1
     step("unpack", bring(packed, [first], tmp_path / "a"), "--keep", tmp_path / "keep")
@@ -104,7 +104,9 @@ def test_a_damaged_or_foreign_part_is_named_in_one_line(packed, tmp_path):
         step("unpack", target, "--keep", tmp_path / "keep")
 
 
-def test_a_run_without_other_packages_leaves_a_model_to_go_on_from(packed, tmp_path, capsys):
+def test_a_run_without_other_packages_leaves_a_model_to_go_on_from_and_prints_the_bar_it_must_pass(
+    packed, tmp_path, capsys
+):
     program = f"""
 import sys
 sys.modules |= dict.fromkeys({MISSING})  # importing one of them fails

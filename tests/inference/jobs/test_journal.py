@@ -89,10 +89,10 @@ def names(directory):
 def test_vectors_are_the_same_in_every_format_and_no_other_file_is_written(models, texts, tmp_path, capsys):
     expected = bothways.load(models / "vectors", dtype="float32").embed(TEXTS)
     for ending in ("npy", "parquet", "jsonl"):
-        run("embed", models / "vectors", texts, "-o", tmp_path / f"v.{ending}")
+        run("embed", models / "vectors", texts, "-o", tmp_path / f"v.{ending}", "--json")
     output = capsys.readouterr()
-    assert output.out.splitlines() == [
-        f"37 vectors of size 24 in {tmp_path / name}" for name in ("v.npy", "v.parquet", "v.jsonl")
+    assert [json.loads(line) for line in output.out.splitlines()] == [
+        {"vectors": 37, "size": 24, "file": str(tmp_path / name)} for name in ("v.npy", "v.parquet", "v.jsonl")
     ]
     assert output.err == ""  # no bar where there is no terminal
     vectors = np.load(tmp_path / "v.npy")
@@ -152,10 +152,35 @@ def test_another_ending_is_refused_before_anything_is_read(models, tmp_path, cap
 # --- rows that cannot be read -----------------------------------------------------------------------------------------
 
 
-def test_rows_that_cannot_be_read_are_set_aside_and_the_others_keep_their_numbers(models, tmp_path, capsys):
+def unreadable_rows(directory):
+    """A file whose rows 3, 20 and 36 cannot be read."""
     lines = [json.dumps({"text": text}).encode() for text in TEXTS]
     lines[3], lines[20], lines[36] = b'{"text": ', b'{"text": "\xff"}', b'{"text": null}'
-    file, out = written(tmp_path / "t.jsonl", b"\n".join(lines)), tmp_path / "v.npy"
+    return written(directory / "t.jsonl", b"\n".join(lines))
+
+
+def long_questions(directory):
+    """A file whose row 7 cannot be read at all, and rows 4, 5 and 30 not by a model of 64 tokens."""
+    questions = [{"question": "the cat", "context": f"a mat {row}"} for row in range(40)]
+    for row in (4, 5, 30):
+        questions[row]["question"] = "the cat " * 40
+    lines = [*map(json.dumps, questions)]
+    lines[7] = "{"
+    return written(directory / "t.jsonl", "\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("kind", "write", "skipped"),
+    [("labels", unreadable_rows, (3, 20, 36)), ("answers", long_questions, (4, 5, 7, 30))],
+)
+def test_each_skipped_row_is_a_line_where_predictions_are_printed(kind, write, skipped, models, tmp_path, capsys):
+    run("predict", models / kind, write(tmp_path), "--on-error", "skip")
+    messages = [line.split(":")[:2] for line in capsys.readouterr().err.splitlines()]
+    assert messages == [["warning", f" row {row} skipped"] for row in skipped]
+
+
+def test_rows_that_cannot_be_read_are_set_aside_and_the_others_keep_their_numbers(models, tmp_path, capsys):
+    file, out = unreadable_rows(tmp_path), tmp_path / "v.npy"
     kept = [number for number in range(37) if number not in (3, 20, 36)]
     run("embed", models / "vectors", file, "-o", out, "--on-error", "skip", "--json")
     summary = json.loads(capsys.readouterr().out)
@@ -172,16 +197,13 @@ def test_rows_that_cannot_be_read_are_set_aside_and_the_others_keep_their_number
     expected = bothways.load(models / "vectors", dtype="float32").embed([TEXTS[number] for number in kept])
     assert np.abs(np.load(out) - expected).max() < 1e-6
     for ending in ("jsonl", "parquet"):
-        run("predict", models / "labels", file, "-o", tmp_path / f"p.{ending}", "--on-error", "skip")
+        run("predict", models / "labels", file, "-o", tmp_path / f"p.{ending}", "--on-error", "skip", "--json")
+        assert json.loads(capsys.readouterr().out)["predictions"] == 34
     rows = json_lines(tmp_path / "p.jsonl")
     assert [row["row"] for row in rows] == kept
     assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
-    assert "34 predictions in" in capsys.readouterr().out
     run("predict", models / "labels", file, "--on-error", "skip")
-    output = capsys.readouterr()
-    assert [json.loads(line) for line in output.out.splitlines()] == rows
-    messages = [line.split(":")[:2] for line in output.err.splitlines()]
-    assert messages == [["warning", f" row {n} skipped"] for n in (3, 20, 36)]
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
 
 
 def test_a_bad_row_stops_the_command_and_complete_blocks_are_kept(models, tmp_path, capsys):
@@ -283,14 +305,9 @@ def test_a_first_text_without_room_for_the_second_is_reported_with_its_row(model
 
 def test_rows_the_model_cannot_read_are_set_aside_like_others(models, tmp_path, capsys):
     """Among rows that cannot be read at all, in several blocks, to a file and to a terminal."""
-    questions = [{"question": "the cat", "context": f"a mat {row}"} for row in range(40)]
-    for row in (4, 5, 30):
-        questions[row]["question"] = "the cat " * 40
-    lines = [*map(json.dumps, questions)]
-    lines[7] = "{"
-    file, out = written(tmp_path / "t.jsonl", "\n".join(lines)), tmp_path / "p.jsonl"
-    run("predict", models / "answers", file, "-o", out, "--on-error", "skip")
-    assert "36 predictions in" in capsys.readouterr().out
+    file, out = long_questions(tmp_path), tmp_path / "p.jsonl"
+    run("predict", models / "answers", file, "-o", out, "--on-error", "skip", "--json")
+    assert json.loads(capsys.readouterr().out)["predictions"] == 36
     rows, aside = json_lines(out), json_lines(side_file(out))
     assert [row["row"] for row in rows] == [row for row in range(40) if row not in (4, 5, 7, 30)]
     assert [row["row"] for row in aside] == [4, 5, 7, 30]
@@ -299,10 +316,7 @@ def test_rows_the_model_cannot_read_are_set_aside_like_others(models, tmp_path, 
     alone = bothways.load(models / "answers", dtype="float32").answer("the cat", "a mat 6")[0]
     assert next(row for row in rows if row["row"] == 6)["answer"] == alone.text
     run("predict", models / "answers", file, "--on-error", "skip")
-    output = capsys.readouterr()
-    assert [json.loads(line) for line in output.out.splitlines()] == rows
-    messages = [line.split(":")[:2] for line in output.err.splitlines()]
-    assert messages == [["warning", f" row {n} skipped"] for n in (4, 5, 7, 30)]
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
 
 
 def test_a_command_resumes_after_rows_the_model_could_not_read(models, tmp_path, capsys, monkeypatch):

@@ -87,7 +87,7 @@ def test_each_batch_of_a_block_is_progress(verb, model, file, tmp_path, monkeypa
     assert len(shown) > 5 and shown == sorted(shown) and shown[-1] == 23
 
 
-def test_a_job_logs_its_progress(model, file, tmp_path, monkeypatch):
+def test_a_job_logs_lines_of_its_progress(model, file, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "JobProgress", lambda *args, **options: JobProgress(*args, **options, clock=Clock(20)))
     lines = []
     with messages_to(lines.append):

@@ -98,14 +98,23 @@ def test_labels_of_a_few_rows_are_not_judged(messages):
     assert not len(result.label_errors) and any("9 rows are too few" in note for note in result.notes)
 
 
-def test_a_table_without_labels_is_checked_for_the_rest(messages, tmp_path, capsys):
-    file = tmp_path / "texts.txt"
-    file.write_text("\n".join([*(row["message"] for row in messages[:9]), messages[2]["message"]]), encoding="utf-8")
-    main(["check", str(file), "--json"])
+@pytest.fixture
+def unlabelled(messages, tmp_path):
+    """A file of ten texts, the last of which is the third again."""
+    texts = [*(row["message"] for row in messages[:9]), messages[2]["message"]]
+    (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+    return tmp_path / "texts.txt"
+
+
+def test_the_number_of_each_kind_of_remark_is_printed(unlabelled, capsys):
+    main(["check", str(unlabelled)])
+    assert "duplicate: 1\n" in capsys.readouterr().out
+
+
+def test_a_table_without_labels_is_checked_for_the_rest(unlabelled, capsys):
+    main(["check", str(unlabelled), "--json"])
     found = json.loads(capsys.readouterr().out)
     assert (found["rows"], found["examined"], found["label"], found["duplicate"]) == (10, 0, 0, 1)
     assert [remark["row"] for remark in found["remarks"] if remark["kind"] == "duplicate"] == [9]
-    main(["check", str(file)])
-    assert "duplicate: 1\n" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        main(["check", str(file), "--label-column", "kind"])
+        main(["check", str(unlabelled), "--label-column", "kind"])

@@ -322,7 +322,7 @@ def test_a_model_of_next_sentences_alone_has_no_measure(make_model, tokenizer, t
         evaluate.run(Evaluate(model=tmp_path / "model", file=(tmp_path / "x.csv",)))
 
 
-def test_questions_need_their_passages(make, tmp_path, monkeypatch, capsys):
+def test_a_message_says_that_questions_need_their_passages(make, tmp_path, monkeypatch, capsys):
     model = make("spans", 2)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"who\n")))
     with pytest.raises(SystemExit):
@@ -351,7 +351,7 @@ def test_entities_of_a_text_do_not_depend_on_the_other_texts(make):
 
 
 @pytest.mark.parametrize("number", [99, 100])
-def test_fewer_than_100_rows_are_called_too_few(make, tmp_path, caplog, number):
+def test_a_warning_calls_fewer_than_100_rows_too_few(make, tmp_path, caplog, number):
     model = make("classes", 2, labels=("cat", "dog"))
     rows = "".join(f"a cat and {row},{'cat dog'.split()[row % 2]}\n" for row in range(number))
     (tmp_path / "gold.csv").write_text(f"text,label\n{rows}", encoding="utf-8")

@@ -65,8 +65,8 @@ def test_a_format_is_one_entry(held, monkeypatch, tmp_path, capsys):
     predictor = load(tmp_path / "model", dtype="float32", device="cpu")
     assert predictor.embed("the cat sat").shape == (24,)
     assert len(predictor.fill("the [MASK] sat")[0]) == 5
-    main(["info", str(tmp_path / "model")])
-    assert "bert, 3 layers" in capsys.readouterr().out
+    main(["info", str(tmp_path / "model"), "--json"])
+    assert json.loads(capsys.readouterr().out)["model"].startswith("bert, 3 layers")
 
 
 def test_other_libraries_get_files_that_they_can_read(held, monkeypatch, tmp_path):

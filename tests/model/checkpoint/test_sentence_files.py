@@ -73,7 +73,7 @@ def test_texts_are_lower_cased_where_the_files_say_so(directory, name):
 
 
 @pytest.mark.parametrize("prompts", [{"query": "query: ", "passage": "passage: "}, {"query": "Represent: ", "x": ""}])
-def test_prompts_without_a_default_are_named_once_where_texts_are_embedded(directory, prompts):
+def test_one_line_names_the_prompts_without_a_default_where_texts_are_embedded(directory, prompts):
     change(directory / "config_sentence_transformers.json", prompts=prompts, default_prompt_name=None)
     assert not warnings_of(checkpoint.load, directory)
     (line,) = warnings_of(bothways.load, directory)

@@ -51,6 +51,9 @@ def test_stores_are_listed_with_their_corpus_and_size(stores, run_cache, tmp_pat
         assert kept["size"] == sum(files) > 1000 and kept["statistics"]["documents"] == 40
     others = [kept for kept in listing["stores"] if not kept["corpus"]]
     assert [kept["size"] for kept in others] == [5, 5] and others[0]["statistics"] == {}
+
+
+def test_a_line_is_printed_for_each_store_and_one_for_all(stores, run_cache, tmp_path):
     table = run_cache().splitlines()
     assert len(table) == 5 and str(tmp_path / "a.txt") in "".join(table) and str(stores) in table[-1]
 
@@ -67,7 +70,7 @@ def test_clearing_deletes_stores_and_nothing_else(stores, run_cache):
 
 
 @pytest.mark.slow
-def test_a_run_reports_a_large_cache(stores, tokenizer, tmp_path, monkeypatch):
+def test_a_run_warns_of_a_large_cache(stores, tokenizer, tmp_path, monkeypatch):
     for large, expected in ((10**9, 0), (100, 1)):
         monkeypatch.setattr(cache, "LARGE_BYTES", large)
         (tmp_path / "c.txt").write_text(f"{TEXT} {large}", encoding="utf-8")

@@ -152,7 +152,7 @@ def test_the_files_are_the_same_whatever_the_number_of_processes(opened, paragra
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*NAMES, array_files.METADATA_FILE])
-def test_a_damaged_store_is_reported_and_rebuilt(name, opened, store, tmp_path, monkeypatch):
+def test_a_damaged_store_is_named_in_one_line_and_rebuilt(name, opened, store, tmp_path, monkeypatch):
     monkeypatch.setattr(array_files, "CHECKSUM_BYTES", 16)  # so that there are several
     opened()
     [folder] = visible(tmp_path / "stores")
@@ -239,7 +239,7 @@ def test_all_of_a_store_is_synced(opened, tmp_path, monkeypatch):
     assert synced[-2:] == [folder.stat().st_ino, folder.parent.stat().st_ino]
 
 
-def test_of_two_concurrent_builds_one_waits_and_uses_the_others_store(opened, tmp_path):
+def test_of_two_concurrent_builds_one_waits_with_a_message_and_uses_the_others_store(opened, tmp_path):
     has_begun, may_end = Event(), Event()
     stores = []
 
@@ -272,7 +272,7 @@ def test_a_directory_without_write_permission_is_reported(opened, tmp_path):
         opened(directory=tmp_path / "file")
 
 
-def test_progress_is_reported(opened, monkeypatch):
+def test_lines_of_progress_are_logged(opened, monkeypatch):
     monkeypatch.setattr(module, "PROGRESS_EVERY", 0.0)
     opened()
     assert len(opened.messages) == len(DOCUMENTS) and opened.messages[0].startswith("token store: 0 MB read, ")

@@ -229,7 +229,7 @@ def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(sett
 @pytest.mark.slow
 @pytest.mark.usefixtures("start")
 @pytest.mark.parametrize("kind", ["classify", "regress", "tag", "embed"])
-def test_every_task_skips_bad_rows_on_request(kind, settings, tmp_path):
+def test_every_task_skips_bad_rows_on_request_and_names_them_in_a_message(kind, settings, tmp_path):
     good = {
         "classify": [f"caf\xe9 {n},,{'ab'[n % 2]}" for n in range(30)],
         "regress": [f"caf\xe9 {n},,{n}" for n in range(30)],

@@ -127,7 +127,7 @@ def test_columns_of_a_table_without_a_readable_row_are_the_error_of_the_first_ro
     assert all_columns(str(file), "cp1252") == ["id", "text"]
 
 
-def test_the_command_names_file_and_encoding(tmp_path, capsys, make_model, tokenizer):
+def test_the_command_names_file_and_encoding_in_one_line(tmp_path, capsys, make_model, tokenizer):
     from bothways.model.checkpoint import checkpoint
     from bothways.model.checkpoint.contents import Checkpoint
 

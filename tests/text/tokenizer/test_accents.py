@@ -64,7 +64,7 @@ NOT_NEEDED = {
 }  # fmt: skip
 
 
-def test_marks_are_kept_where_words_need_them_and_stripped_where_few_do():
+def test_marks_are_kept_where_words_need_them_which_a_message_says_and_stripped_where_few_do():
     choices = {}
     for language, text in (NEEDED | NOT_NEEDED).items():
         lines = []
