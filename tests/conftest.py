@@ -214,8 +214,7 @@ def make_model():
 
     def make(family="bert", heads=None, *, seed=0, pooler=False, **changes):
         config = EncoderConfig(**{**SIZES, **NO_DROPOUT, **axes[family], **changes})
-        with torch.random.fork_rng(devices=[]):  # layers of torch draw numbers when they are made
-            model = Model(config, heads, pooler=pooler)
+        model = Model(config, heads, pooler=pooler)
         generator = torch.Generator().manual_seed(seed)
         initialize(model, config.initializer_range, generator)
         with torch.no_grad():

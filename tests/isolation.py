@@ -74,10 +74,16 @@ CACHES = {
 }
 
 # Threads and processes of libraries that serve all that comes after, by the beginning of a name, or part of a command.
-LIBRARY_THREADS = ("QueueFeederThread", "ExecutorManagerThread")  # of joblib's pool
+LIBRARY_THREADS = (
+    "QueueFeederThread",  # of joblib's pool
+    "ExecutorManagerThread",
+    "tqdm_monitor",
+)
 LIBRARY_PROCESSES = ("joblib.externals.loky", "multiprocessing.resource_tracker", "multiprocessing.forkserver")
 # Variables that libraries set for the process when they are imported or first used.
 LIBRARY_VARIABLES = ("KMP_", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_", "TORCH_")
+# Libraries that draw from `random` when they are imported.
+DRAWS_AT_IMPORT = {"sklearn"}
 # What is written into the folder of the repository by tools, and not by tests.
 TOOL_FOLDERS = {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", "build"}
 
@@ -235,8 +241,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
     if torch is not None and hasattr(torch, "manual_seed"):
         torch.manual_seed(own_seed(pyfuncitem))
     before = random_states()
+    imported = DRAWS_AT_IMPORT & sys.modules.keys()
     result = yield
-    if "global_seed" in pyfuncitem.fixturenames:
+    if "global_seed" in pyfuncitem.fixturenames or DRAWS_AT_IMPORT & sys.modules.keys() != imported:
         return result
     after = random_states()
     if changed := [name for name, state in before.items() if after.get(name, state) != state]:

@@ -8,7 +8,6 @@ import sys
 import tomllib
 import venv
 import zipfile
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,15 +26,15 @@ def build(tmp_path_factory):
         shutil.copy(ROOT / name, source / name)
     shutil.copytree(ROOT / "bothways", source / "bothways", ignore=shutil.ignore_patterns("__pycache__"))
 
-    @cache
-    def built(kind):
+    wheels = {}
+    for kind in ("editable", "wheel"):
         code = f"import setuptools.build_meta as backend; backend.build_{kind}('{kind}')"
         subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
         (wheel,) = (source / kind).glob("*.whl")
         with zipfile.ZipFile(wheel) as files:
-            return source, {name: files.read(name) for name in files.namelist() if ".dist-info/" not in name}
+            wheels[kind] = {name: files.read(name) for name in files.namelist() if ".dist-info/" not in name}
 
-    return built
+    return lambda kind: (source, wheels[kind])
 
 
 def test_an_editable_install_is_a_path_which_type_checkers_read(build):

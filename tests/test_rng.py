@@ -15,7 +15,7 @@ PINNED_SEED = 3120812250713008334
 MIN_PVALUE = 1e-6  # correct code falls below it once in a million tests
 
 
-def test_draws_do_not_depend_on_earlier_draws():
+def test_draws_do_not_depend_on_earlier_draws(global_seed):
     addresses = list(product((0, 1, 7), (Purpose.MASK, Purpose.PAIRS), (0, 3), (0, 11)))
     forward = {address: generator(*address).random(5).tolist() for address in addresses}
     np.random.seed(3)

@@ -6,6 +6,7 @@ The model is any module whose losses a callable computes.
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -162,8 +163,8 @@ def backward(
     totals, most = sum_by_name(part for part, _ in gathered), max(count for _, count in gathered)
     parts: list[dict[str, Tensor]] = []
     for index in range(most):
-        torch.manual_seed(derive_seed(seed, Purpose.DROPOUT, step, processes.rank + index * processes.world_size))
-        with gradient_sync(replica, last := index + 1 == most):
+        dropout_seed = derive_seed(seed, Purpose.DROPOUT, step, processes.rank + index * processes.world_size)
+        with seeded(dropout_seed, device), gradient_sync(replica, last := index + 1 == most):
             batch = micro_batches[index].to(device) if index < len(micro_batches) else None
             total, means = replica(batch, totals)
             if last:
@@ -171,6 +172,14 @@ def backward(
             (total * (scale * processes.world_size)).backward()  # DDP averages gradients
         parts.append(means)
     return parts
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Dropout draws from the global generators of torch: seeds them, and leaves them as they were."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 def read_losses(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:

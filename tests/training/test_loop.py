@@ -224,7 +224,7 @@ def losses_of(rows):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_same_seed_gives_the_same_losses_bit_for_bit_and_another_does_not(dtype, make_model):
+def test_the_same_seed_gives_the_same_losses_bit_for_bit_and_another_does_not(dtype, make_model, global_seed):
     dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
     runs = []
     for seed in (3, 3, 4):
@@ -439,7 +439,7 @@ def test_timing_steps_leaves_the_model_as_it_was(make_model, monkeypatch):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_the_loop_uses_a_model_only_through_its_losses():
+def test_the_loop_uses_a_model_only_through_its_losses(global_seed):
     module = nn.Linear(3, 1)
     torch.nn.init.zeros_(module.weight)
     target = torch.tensor([[1.0, 2.0, 3.0]])

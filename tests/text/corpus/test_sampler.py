@@ -34,7 +34,7 @@ def builders():
     return [child for child in multiprocessing.active_children() if type(child).__name__ == "ForkProcess"]
 
 
-def test_an_order_is_a_permutation_and_a_function_of_seed_epoch_and_part():
+def test_an_order_is_a_permutation_and_a_function_of_seed_epoch_and_part(global_seed):
     places = [(seed, epoch, part) for seed in (0, 1) for epoch in (0, 1, 2) for part in (0, 1)]
     orders = {at: epoch_order(97, seed=at[0], epoch=at[1], part=at[2]).tolist() for at in places}
     assert all(sorted(order) == list(range(97)) for order in orders.values())

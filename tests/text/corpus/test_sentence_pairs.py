@@ -331,7 +331,7 @@ def test_a_documents_examples_do_not_depend_on_company_or_order(store, pairs):
 
 
 @pytest.mark.parametrize("pairs", ["next", "order"])
-def test_the_same_place_gives_the_same_pairs_and_another_epoch_or_seed_others(store, pairs):
+def test_the_same_place_gives_the_same_pairs_and_another_epoch_or_seed_others(store, pairs, global_seed):
     np.random.seed(1)
     examples = rows(make(store, pairs=pairs))
     assert rows(make(store, pairs=pairs)) == examples
