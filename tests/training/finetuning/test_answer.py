@@ -5,7 +5,6 @@ import csv
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -16,37 +15,28 @@ from bothways.log import messages_to
 from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.settings import Answer, Evaluate
+from bothways.settings import Evaluate
 from bothways.tasks import answer, losses
 from bothways.training.finetuning.finetune import run as run_task
+from tests.training.finetuning.gallery import squad
+from tests.training.finetuning.gallery import write_json as write
 
 pytestmark = pytest.mark.slow
 
-FILLERS = "the and on a b".split()
+
+@pytest.fixture
+def run(gallery):
+    return gallery.answer
 
 
-def squad(seed, number, *, length=9, impossible=0.0):
-    """SQuAD's JSON: an animal does something in every passage, or another one is there and does nothing."""
-    rng = np.random.default_rng(seed)
-    paragraphs = []
-    for index in range(number):
-        words = rng.choice(FILLERS, length).tolist()
-        absent = rng.random() < impossible
-        animal, place = str(rng.choice(["cat", "dog"])), int(rng.integers(length))
-        done = str(rng.choice(["sat", "ran", "mat"]))
-        other = {"cat": "dog", "dog": "cat"}[animal]
-        words[place:place] = [other] if absent else [animal, done]
-        context = " ".join(words)
-        start = len(" ".join(words[: place + 1])) + 1
-        answers = [] if absent else [{"text": done, "answer_start": start}]
-        question = {"id": f"q{seed}-{index}", "question": f"the {animal}", "answers": answers}
-        paragraphs.append({"context": context, "qas": [{**question, "is_impossible": absent}]})
-    return {"version": "v2.0" if impossible else "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+@pytest.fixture
+def settings(gallery):
+    return gallery.settings("answer")
 
 
-def write(file, content):
-    file.write_text(json.dumps(content), encoding="utf-8")
-    return file
+@pytest.fixture
+def result(run):
+    return run.result
 
 
 def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(settings, tmp_path, monkeypatch):
@@ -99,27 +89,6 @@ def test_a_question_in_two_files_is_refused(settings, tmp_path):
     model = run_task(replace(settings, epochs=0.1, out=tmp_path / "run")).model_directory
     with pytest.raises(InputError, match="'q2-0' .* two .*files"):
         evaluate.run(Evaluate(model=model, file=(settings.test, settings.test)))
-
-
-@pytest.fixture(scope="module")
-def run(checkpoint_of, finetuned, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("answer")
-    splits = {
-        name: write(folder / f"{name}.json", squad(seed, count))
-        for seed, (name, count) in enumerate({"train": 400, "dev": 40, "test": 51}.items())
-    }
-    model = checkpoint_of(num_hidden_layers=2, max_position_embeddings=128)
-    return finetuned(Answer, model=model, **splits, epochs=6.0, baselines=True)
-
-
-@pytest.fixture(scope="module")
-def settings(run):
-    return run.settings
-
-
-@pytest.fixture(scope="module")
-def result(run):
-    return run.result
 
 
 def test_answers_are_learned(result):

@@ -18,7 +18,7 @@ from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes import new_head
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.settings import Classify, Evaluate
+from bothways.settings import Evaluate
 from bothways.tasks import classify, forward
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.training_task import text_reader
@@ -32,43 +32,27 @@ from bothways.training.finetuning import plan, seeds
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.losses import forward_losses
 from tests.pictures import charts_of, is_standalone
+from tests.training.finetuning.gallery import FILLERS, SIGNS
+from tests.training.finetuning.gallery import class_rows as rows_of
 
-FILLERS = "the and on a b mat ran".split()
-SIGNS = {"feline": "cat", "canine": "dog", "none": "sat"}  # sorted otherwise than they appear
 
-
-def rows_of(seed, number, *, words=(4, 9), signs=1):
-    """Texts of common words in which one word, inserted `signs` times, determines the class."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for index in range(number):
-        label = [*SIGNS][index % 3 if index % 5 else 0]
-        text = rng.choice(FILLERS, int(rng.integers(*words))).tolist()
-        for _ in range(signs):
-            text.insert(int(rng.integers(len(text) + 1)), SIGNS[label])
-        rows.append({"text": " ".join(text), "label": label})
-    return rows
+@pytest.fixture
+def run(gallery):
+    return gallery.classify
 
 
 @pytest.fixture(scope="module")
-def start(checkpoint_of):
+def settings(gallery):
+    return gallery.settings("classify")
+
+
+@pytest.fixture
+def start(settings):
     """A random encoder with the heads that pre-training leaves."""
-    heads = {"masked_words": 0, "next_sentence": 2}
-    return checkpoint_of(heads=heads, num_hidden_layers=1, options={"metadata": {"verb": "pretrain"}})
+    return settings.model
 
 
-@pytest.fixture(scope="module")
-def run(start, table, finetuned):
-    splits = {"train": table(rows_of(0, 240)), "dev": table(rows_of(1, 45)), "test": table(rows_of(2, 61))}
-    return finetuned(Classify, model=start, **splits, epochs=10.0, seeds=2)
-
-
-@pytest.fixture(scope="module")
-def settings(run):
-    return run.settings
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def result(run):
     return run.result
 
