@@ -11,6 +11,8 @@ import time
 import pytest
 
 from bothways.text.corpus.documents import sample
+from tests.training import test_resume
+from tests.training.conftest import undisturbed, work  # noqa: F401 (fixtures)
 
 KILLS = 20
 STEPS = 400
@@ -63,3 +65,9 @@ def test_twenty_kills_change_no_loss(corpus, tmp_path, pairs, masks, dtype):
     for one, other in zip(*rows, strict=True):
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
     assert len({(run / "model" / "model.safetensors").read_bytes() for run in (whole, cut)}) == 1
+
+
+@pytest.mark.parametrize("kill", test_resume.KILLS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_small_run_killed_anywhere_resumes_bit_for_bit(kill, dtype, work, undisturbed, tmp_path):  # noqa: F811
+    test_resume.assert_a_kill_changes_no_bit(kill, dtype, work, undisturbed, tmp_path)

@@ -223,7 +223,7 @@ def test_a_stopped_run_goes_on_to_the_same_adapter(start, table, tmp_path, monke
 @pytest.fixture(scope="module")
 def two(start, table, finetuned):
     """Two adapters of different kinds and labels for one model."""
-    options = {"model": start, "epochs": 2.0}
+    options = {"model": start, "epochs": 2.0, "linear_start": True}
     first = finetuned(Classify, train=table(class_rows()), adapter="lora", **options)
     rows = [{**row, "label": row["label"].upper()} for row in class_rows()]
     second = finetuned(Classify, train=table(rows), adapter="bitfit", **options)

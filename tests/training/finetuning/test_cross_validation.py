@@ -208,7 +208,7 @@ def test_every_task_is_cross_validated(task, start, tmp_path):
     settings, name, rows = rows_of_task(task)
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
     (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
-    fast = {"model": start, "folds": 2, "epochs": 1.0, "dtype": "float32", "batch_tokens": 512}
+    fast = {"model": start, "folds": 2, "epochs": 1.0, "dtype": "float32", "batch_tokens": 512, "linear_start": False}
     result = run_task(settings(train=tmp_path / name, out=tmp_path / "run", **fast))
     low, high = result.interval
     assert len(result.scores) == 2 and low <= result.pooled <= high
@@ -233,7 +233,8 @@ def test_the_table_of_predictions_has_every_row_by_the_model_of_the_other_folds(
 
 @pytest.fixture(scope="module")
 def small(start, rows, table, finetuned):
-    return finetuned(Classify, model=start, train=table(rows[:24]), epochs=None, baselines=True, batch_tokens=2048)
+    few = {"train": table(rows[:24]), "epochs": None, "batch_tokens": 2048}
+    return finetuned(Classify, model=start, **few, baselines=True, linear_start=True)
 
 
 def test_a_small_table_is_scored_out_of_fold_by_frozen_vectors(small, capsys):
@@ -279,6 +280,7 @@ def test_what_no_fold_can_score_gets_no_score_and_the_reason(case, start, rows, 
 
 
 def test_splits_that_are_named_are_scored_as_they_are(start, rows, table, finetuned):
-    run = finetuned(Classify, model=start, train=table(rows[:24]), test=table(rows[30:33]), epochs=None, baselines=True)
+    files = {"train": table(rows[:24]), "test": table(rows[30:33])}
+    run = finetuned(Classify, model=start, **files, epochs=None, baselines=True, linear_start=True)
     assert (run.result.split, run.result.rows, run.result.measured) == ("test", 3, "")
     assert "points" not in run.result.verdict and "too few to compare" in run.result.verdict

@@ -55,7 +55,7 @@ def rows():
 @pytest.fixture(scope="module")
 def run(start, rows, finetuned):
     options = {"model": start, "train": rows[:120], "test": rows[120:], "window": 16, "epochs": 6.0}
-    return finetuned(Classify, **options, baselines=True)
+    return finetuned(Classify, **options, baselines=True, linear_start=True)
 
 
 def texts_of(rows):
@@ -104,7 +104,7 @@ def test_the_baseline_is_the_model_before_the_first_step(run, rows, finetuned):
     """So a run that keeps it has the same score, and its result is marked as frozen."""
     frozen = finetuned(
         Classify, model=run.settings.model, train=rows[:120], test=rows[120:], window=16, learning_rate=0.0,
-        baselines=True,
+        baselines=True, linear_start=True,
     )  # fmt: skip
     name = "frozen vector pairs + logistic regression"
     assert frozen.result.frozen and frozen.result.mean == frozen.result.baselines[name]
@@ -118,7 +118,7 @@ def test_the_baseline_is_the_model_before_the_first_step(run, rows, finetuned):
 def test_pairs_that_training_only_harms_keep_the_frozen_encoder(run, rows, finetuned):
     harmed = finetuned(
         Classify, model=run.settings.model, train=rows[:120], test=rows[120:], window=16, learning_rate=0.5,
-        baselines=True,
+        baselines=True, linear_start=True,
     )  # fmt: skip
     dev = [row["accuracy"] for row in harmed.metrics if row["split"] == "heldout"]
     assert dev[-1] < dev[0] and harmed.result.frozen and "the frozen encoder with a linear head was best" in harmed.log
@@ -133,9 +133,9 @@ def test_pairs_that_training_only_harms_keep_the_frozen_encoder(run, rows, finet
 @pytest.mark.slow
 def test_of_few_pairs_the_options_in_the_verdict_give_the_baseline(start, rows, finetuned, monkeypatch):
     """With few pairs the encoder is frozen by default, but the head reads the distance alone."""
-    few = {"model": start, "train": rows[:60], "test": rows[60:], "window": 16, "baselines": True}
+    few = {"model": start, "train": rows[:60], "test": rows[60:], "window": 16, "linear_start": True}
     name = "frozen vector pairs + logistic regression"
-    default = finetuned(Classify, **few, epochs=None)
+    default = finetuned(Classify, **few, epochs=None, baselines=True)
     assert "the head reads |u - v|" in default.log and default.result.mean != default.result.baselines[name]
     again = finetuned(Classify, **few, learning_rate=0.0, pooling="pair", epochs=1.0)
     assert again.result.mean == default.result.baselines[name]

@@ -242,7 +242,7 @@ def without_seconds(directory):
 def settings(make_task, unlabelled, tmp_path_factory):
     return replace(
         make_task("classes").settings, unlabelled=(unlabelled("classes"),), dropout=0.1, epochs=3.0, batch_tokens=128,
-        learning_rate=5e-3, checkpoint_every=3, out=tmp_path_factory.mktemp("taught") / "run",
+        learning_rate=5e-3, checkpoint_every=3, linear_start=False, out=tmp_path_factory.mktemp("taught") / "run",
     )  # fmt: skip
 
 

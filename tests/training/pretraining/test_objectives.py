@@ -170,8 +170,16 @@ def test_one_way_models_cannot_be_exported(case, trained, tmp_path):
     assert not (tmp_path / "onnx").exists()
 
 
-@pytest.mark.parametrize("case", ["electra", "spanbert", "halves", "deberta", "debertav3"])
+RESUMED = ["electra", "spanbert", "halves", "deberta", "debertav3"]  # soak/test_objectives.py has all of them
+CUT = ["electra", "spanbert", "forward", "halves", "deberta", "debertav3"]
+
+
+@pytest.mark.parametrize("case", ["spanbert", "debertav3"])
 def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(case, settings, tmp_path):
+    assert_resumes_to_the_same_losses(case, settings, tmp_path)
+
+
+def assert_resumes_to_the_same_losses(case, settings, tmp_path):
     whole = replace(settings, steps=9, dropout=0.1, checkpoint_every=4, **CASES[case][0])
     pretrain.run(replace(whole, out=tmp_path / "whole"))
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
@@ -187,8 +195,12 @@ def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(case, settings, tm
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("case", ["electra", "spanbert", "forward", "halves", "deberta", "debertav3"])
+@pytest.mark.parametrize("case", ["electra", "halves"])
 def test_micro_batches_change_no_loss(case, settings, tmp_path):
+    assert_micro_batches_change_no_loss(case, settings, tmp_path)
+
+
+def assert_micro_batches_change_no_loss(case, settings, tmp_path):
     for parts in (1, 3):
         short = replace(settings, steps=4, out=tmp_path / str(parts), gradient_accumulation=parts, **CASES[case][0])
         pretrain.run(short)
