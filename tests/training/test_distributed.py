@@ -103,7 +103,7 @@ def test_a_run_resumes_with_another_number_of_processes(shard, before, after, wo
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_not_finite_stops_all_processes(work, tmp_path):
+def test_a_loss_that_is_not_finite_stops_all_processes_with_a_message(work, tmp_path):
     out = tmp_path / "run"
     run = {"out": out, **LONG, "spoil": 12}
     assert work(run, run) == [1, 1]

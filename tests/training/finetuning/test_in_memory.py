@@ -136,7 +136,7 @@ def test_a_run_from_memory_is_the_run_from_a_file(task, start, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_from_memory_resumes_only_with_the_same_rows(start, tmp_path, capsys):
+def test_a_run_from_memory_resumes_only_with_the_same_rows_and_info_prints_what_they_are(start, tmp_path, capsys):
     options = recipe(on_error="skip", epochs=4.0, baselines=False)
     settings = Classify(model=start, train=classes(40), dev=classes(12, 1), out=tmp_path / "run", **options)
 

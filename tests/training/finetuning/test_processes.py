@@ -81,7 +81,7 @@ def test_two_processes_have_the_losses_and_the_result_of_one(name, tolerance, ru
     assert_same(together, alone, tolerance)
 
 
-def test_a_killed_run_goes_on_in_another_number_of_processes_and_names_one_that_does_not(runs):
+def test_a_killed_run_goes_on_in_another_number_of_processes_and_a_message_names_one_that_does_not(runs):
     statuses, alone, together = runs["killed"]
     log = log_of(together)
     assert statuses == [[0], [1, -signal.SIGKILL], [0, 0, 0]], log

@@ -14,6 +14,7 @@ from bothways.settings import Regress
 from bothways.tasks import regress
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.plan import make_plan
 from tests.training.finetuning.gallery import number_rows as rows_of
 
 
@@ -36,7 +37,10 @@ def test_numbers_are_learned_and_reported_as_a_correlation(run):
     result = run.result
     assert (result.task, result.metric, result.split) == ("regress", "spearman", "test")
     assert result.mean > 0.9 and result.failed == 0
-    assert "numbers from 7000 to 8500, median" in run.messages[0]
+
+
+def test_the_first_message_has_the_range_of_the_numbers(settings):
+    assert "numbers from 7000 to 8500, median" in make_plan(settings).task.summary.describe()
 
 
 def test_the_table_of_predictions_has_the_gold_and_predicted_number_of_each_text(run):

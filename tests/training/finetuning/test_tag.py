@@ -39,10 +39,9 @@ def result(run):
     return run.result
 
 
-def test_entities_that_words_determine_are_learned(result, run):
+def test_entities_that_words_determine_are_learned(result):
     assert (result.task, result.metric, result.split) == ("tag", "f1", "test")
     assert result.mean > 0.95 and result.failed == 0
-    assert run.messages[0].startswith("train: 200 sentences of ") and "CANINE" in run.messages[0]
 
 
 def test_the_model_finds_them_in_plain_text_at_exact_characters(result):
@@ -153,7 +152,7 @@ def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_tag_that_only_dev_has_is_reported_and_counts_as_missed(settings, tmp_path):
+def test_a_tag_that_only_dev_has_is_named_in_a_message_and_counts_as_missed(settings, tmp_path):
     dev = tmp_path / "dev.txt"
     dev.write_text("the O\nmat B-THING\ncat B-FELINE\n", encoding="utf-8")
     messages = []
@@ -178,7 +177,8 @@ def test_illegal_tags_of_dev_are_counted_and_reported(settings, result, tmp_path
     assert scores["illegal_gold"] == 2 and scores["sentences"] == 3
 
 
-def test_lengths_are_logged_before_training(run):
+def test_sentences_tags_and_lengths_are_logged_before_training(run):
+    assert run.messages[0].startswith("train: 200 sentences of ") and "CANINE" in run.messages[0]
     pattern = r"read as \d+ texts, tokens: median \d+, 90 % up to \d+, longest \d+; 0 read in windows\n"
     assert re.search(pattern, run.messages[0])
 

@@ -253,7 +253,7 @@ def run(settings):
         return bothways.train(settings), messages
 
 
-def test_the_teachers_score_is_reported_beside_the_students(run, settings):
+def test_the_teachers_score_is_logged_and_shown_beside_the_students(run, settings):
     result, messages = run
     scores = evaluate.run(Evaluate(model=settings.teacher, file=(settings.test,), dtype="float32"))
     assert result.teacher["test"] == scores["accuracy"] and {*result.teacher} == {"dev", "test"}
