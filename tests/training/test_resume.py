@@ -38,7 +38,7 @@ KILLS = {  # where, and the checkpoint that is left
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kill", "dtype"), [("in a step", "bfloat16"), ("while a checkpoint is written", "float32")])
-def test_a_run_killed_anywhere_resumes_bit_for_bit(kill, dtype, work, undisturbed, tmp_path):
+def test_a_run_killed_anywhere_resumes_with_a_message_bit_for_bit(kill, dtype, work, undisturbed, tmp_path):
     """soak/test_resume.py has all places in both formats."""
     assert_a_kill_changes_no_bit(kill, dtype, work, undisturbed, tmp_path)
 

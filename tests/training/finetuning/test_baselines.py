@@ -319,7 +319,7 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_better_model_is_saved_and_read_like_any_other(settings, files, capsys):
+def test_the_better_model_is_saved_and_printed_and_read_like_any_other(settings, files, capsys):
     main.main(["finetune", "classify", *arguments(settings)])
     printed = capsys.readouterr().out
     result = run_task(replace(settings, resume=True))

@@ -117,7 +117,7 @@ def test_the_model_that_is_kept_has_learned_from_all_folds(run, result):
     assert [one.label for one in model.classify(["the cat ran", "a dog on the mat"])] == ["feline", "canine"]
 
 
-def test_the_calibration_is_that_of_all_folds_and_says_what_it_guarantees(settings, result):
+def test_the_calibration_is_that_of_all_folds_and_a_line_says_what_it_guarantees(settings, result):
     calibration = stored_calibration(bothways.load(result.model_directory).description.metadata)
     assert calibration.is_cross and calibration.rows == 129
     assert "about 90%" in calibration.guarantee(0.9) and "80% are guaranteed" in calibration.guarantee(0.9)

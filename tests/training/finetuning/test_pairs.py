@@ -11,7 +11,6 @@ from torch.nn.functional import normalize
 
 import bothways
 from bothways.errors import InputError
-from bothways.log import messages_to
 from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Classify, Evaluate, Export, Quantize, Regress
@@ -197,9 +196,7 @@ def test_windows_resume_bit_for_bit(start, rows, tmp_path):
     broken = replace(settings, out=tmp_path / "broken")
     with pytest.raises(KeyboardInterrupt):
         run_task(broken, callbacks=[stop])
-    messages = []
-    with messages_to(messages.append):
-        run_task(replace(broken, resume=True))
+    run_task(replace(broken, resume=True))
     whole, again = (checkpoint.load(path).model.state_dict() for path in (settings.out, broken.out))
     assert all(torch.equal(value, again[name]) for name, value in whole.items())
     assert json.loads((broken.out / "bothways.json").read_text())["result"]["n"] == 1

@@ -58,6 +58,8 @@ CASES = {  # name: settings, the model's type, a loss that has to fall, the clas
     "halves": ({"objective": "halves"}, "bothways-oneway", "previous_word", None),
 }
 
+LEARN_SLOWLY = ("electra", "spanbert")
+
 
 def corpus(seed, number):
     """Documents about one person each, whose place follows from who it is."""
@@ -102,7 +104,9 @@ def trained(settings):
 
     def get(case):
         if case not in made:
-            made[case] = pretrain.run(replace(settings, out=settings.out.with_name(case), **CASES[case][0]))
+            longer = {"steps": 60, "evaluate_every": 60} if case in LEARN_SLOWLY else {}
+            own = {"out": settings.out.with_name(case), **longer, **CASES[case][0]}
+            made[case] = pretrain.run(replace(settings, **own))
         return made[case]
 
     return get
