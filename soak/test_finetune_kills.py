@@ -6,8 +6,9 @@ The tests of a few of these moments are in tests/training/finetuning.
 import pytest
 
 from tests.conftest import make_model, tokenizer  # noqa: F401 (fixtures)
+from tests.training.conftest import in_processes  # noqa: F401
 from tests.training.finetuning import test_kills
-from tests.training.finetuning.conftest import checkpoint_of, in_processes, table  # noqa: F401
+from tests.training.finetuning.conftest import checkpoint_of, table  # noqa: F401
 from tests.training.finetuning.test_finetune import (  # noqa: F401
     assert_a_kill_changes_no_number,
     rows_of,

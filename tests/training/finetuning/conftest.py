@@ -12,9 +12,6 @@ A test that only reads a finished run takes one of the gallery (gallery.py).
 
 import csv
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -74,25 +71,6 @@ def finetuned(tmp_path_factory):
 def gallery(checkpoint_of, tmp_path_factory):
     """A finished run of each task, made on first use and only read: see gallery.py."""
     return Gallery(checkpoint_of, tmp_path_factory.mktemp)
-
-
-@pytest.fixture(scope="session")
-def in_processes(tmp_path_factory):
-    """Fine-tunes in child processes of a worker, which loads torch once (finetune_kills.py has the keys of a case):
-    in_processes({"settings": ..., "die_in": ...}) -> their exit statuses."""
-    errors, worker = tmp_path_factory.mktemp("worker") / "stderr", Path(__file__).with_name("finetune_kills.py")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with errors.open("w") as file, subprocess.Popen([sys.executable, str(worker)], stderr=file, **pipes) as process:
-
-        def train(case):
-            process.stdin.write(json.dumps(case) + "\n")
-            process.stdin.flush()
-            statuses = [*map(int, process.stdout.readline().split())]
-            assert statuses and not errors.read_text(), errors.read_text()
-            return statuses
-
-        yield train
-        process.stdin.close()
 
 
 @pytest.fixture(autouse=True)

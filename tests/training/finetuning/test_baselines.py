@@ -238,7 +238,7 @@ def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_pat
         label = [row["label"], *(["many"] if row["number"] > 2 else [])]
         return {"text": row["text"], "pair": row["text"][::-1], "label": label}
 
-    records = [json.loads(line) for line in files["train"].read_text(encoding="utf-8").splitlines()]
+    records = [json.loads(line) for line in files["train"].read_text(encoding="utf-8").splitlines()[:100]]
     file = write_rows(tmp_path / "several.jsonl", map(both, records))
     settings = Classify(
         model=start, train=file, out=tmp_path / "run", epochs=0.1, multi_label=True, dtype="float32", linear_start=False
@@ -306,7 +306,7 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
     rows = [{"words": ["the", "cat", "ran"], "tags": ["O", "B-PET", "O"]}] * 6
     tagged = write_rows(tmp_path / "tags.jsonl", rows)
     test = write_rows(tmp_path / "test.jsonl", [*rows[:2], {"words": ["a", "dog"], "tags": ["O", "B-PET"]}])
-    options = {"model": start, "epochs": 0.1, "dtype": "float32"}
+    options = {"model": start, "epochs": 0.1, "dtype": "float32", "linear_start": True}
     result = run_task(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **options))
     assert result.baselines["most frequent tag per word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
     assert 0 <= result.baselines["frozen states + logistic regression"] <= 1
@@ -429,8 +429,8 @@ def test_a_lead_on_a_few_rows_of_dev_is_not_clear(number, is_clear):
 @pytest.mark.slow
 def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
     lines = [{"text": text, "score": number + 40} for text, _, number in zip(*read(files["train"]), strict=True)]
-    settings = Regress(model=start, train=write_rows(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1)
-    result = run_task(settings)
+    file = write_rows(tmp_path / "t.jsonl", lines)
+    result = run_task(Regress(model=start, train=file, out=tmp_path / "run", epochs=0.1, linear_start=True))
     assert result.mean < result.baselines[RIDGE]
     numbers = bothways.load(tmp_path / "run" / "tfidf").regress([line["text"] for line in lines])
     assert abs(numbers.mean() - 42.5) < 0.3 and np.corrcoef(numbers, [line["score"] for line in lines])[0, 1] > 0.6

@@ -62,6 +62,7 @@ def options(start, tmp_path):
         "learning_rate": 1e-4,
         "dropout": 0.0,
         "dtype": "float32",
+        "linear_start": True,
     }
 
 
@@ -221,7 +222,7 @@ def test_a_message_says_that_of_few_examples_the_encoder_stays_and_its_head_is_f
 
 def test_the_setting_is_checked(options, tables):
     with pytest.raises(InputError, match="linear_start"):
-        Classify(**options, train=tables / "texts.jsonl", linear_start="yes")
+        Classify(**{**options, "linear_start": "yes"}, train=tables / "texts.jsonl")
 
 
 def test_of_few_examples_a_checkpoint_for_vectors_uses_two_thirds_of_its_layers(options, tables, make_model, tokenizer):
