@@ -11,6 +11,8 @@ import time
 import pytest
 
 from bothways.text.corpus.documents import sample
+from tests.training import test_distributed, test_resume
+from tests.training.conftest import undisturbed, work  # noqa: F401 (fixtures)
 
 KILLS = 20
 STEPS = 400
@@ -63,3 +65,22 @@ def test_twenty_kills_change_no_loss(corpus, tmp_path, pairs, masks, dtype):
     for one, other in zip(*rows, strict=True):
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
     assert len({(run / "model" / "model.safetensors").read_bytes() for run in (whole, cut)}) == 1
+
+
+@pytest.mark.parametrize("kill", test_resume.KILLS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_small_run_killed_anywhere_resumes_bit_for_bit(kill, dtype, work, undisturbed, tmp_path):  # noqa: F811
+    test_resume.assert_a_kill_changes_no_bit(kill, dtype, work, undisturbed, tmp_path)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize("shard", [False, True], ids=["replicated", "shared out"])
+def test_a_small_run_resumes_in_another_number_of_processes(
+    shard,
+    before,
+    after,
+    work,  # noqa: F811
+    undisturbed,  # noqa: F811
+    tmp_path,
+):
+    test_distributed.assert_resumes_in_another_number(shard, before, after, work, undisturbed, tmp_path)

@@ -40,3 +40,23 @@ def undisturbed(work, tmp_path_factory):
         return runs[key]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def in_processes(tmp_path_factory):
+    """Trains in child processes of a worker, which loads torch once (finetune_kills.py has the keys of a case):
+    in_processes({"settings": ..., "die_in": ...}) -> their exit statuses."""
+    errors = tmp_path_factory.mktemp("worker") / "stderr"
+    worker = Path(__file__).parent / "finetuning" / "finetune_kills.py"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with errors.open("w") as file, subprocess.Popen([sys.executable, str(worker)], stderr=file, **pipes) as process:
+
+        def train(case):
+            process.stdin.write(json.dumps(case) + "\n")
+            process.stdin.flush()
+            statuses = [*map(int, process.stdout.readline().split())]
+            assert statuses and not errors.read_text(), errors.read_text()
+            return statuses
+
+        yield train
+        process.stdin.close()

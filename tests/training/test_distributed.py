@@ -89,9 +89,13 @@ def test_a_process_without_texts_takes_part(work, undisturbed, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
-@pytest.mark.parametrize("shard", [False, True], ids=["replicated", "shared out"])
-def test_a_run_resumes_with_another_number_of_processes(shard, before, after, work, undisturbed, tmp_path):
+@pytest.mark.parametrize(("shard", "before", "after"), [(False, 1, 2), (True, 2, 1)], ids=["replicated", "shared out"])
+def test_a_run_resumes_with_a_message_in_another_number_of_processes(shard, before, after, work, undisturbed, tmp_path):
+    """soak/test_resume.py has both ways for both."""
+    assert_resumes_in_another_number(shard, before, after, work, undisturbed, tmp_path)
+
+
+def assert_resumes_in_another_number(shard, before, after, work, undisturbed, tmp_path):
     out = tmp_path / "run"
     run = {"out": out, **LONG, "dropout": 0.0, "shard": shard}
     # When one process is killed, the others cannot continue.
@@ -103,7 +107,7 @@ def test_a_run_resumes_with_another_number_of_processes(shard, before, after, wo
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_not_finite_stops_all_processes(work, tmp_path):
+def test_a_loss_that_is_not_finite_stops_all_processes_with_a_message(work, tmp_path):
     out = tmp_path / "run"
     run = {"out": out, **LONG, "spoil": 12}
     assert work(run, run) == [1, 1]

@@ -24,7 +24,7 @@ def names(run):
     return sorted(path.name for path in (run / "checkpoints").iterdir())
 
 
-def test_what_is_saved_comes_back(tmp_path):
+def test_what_is_saved_comes_back_with_a_message(tmp_path):
     save(Checkpoints(tmp_path, order={"seed": 3}), 7, 1.5)
     lines = []
     with messages_to(lines.append):

@@ -71,7 +71,7 @@ def test_an_active_run_of_another_process_is_refused_and_left_alone(holder, tmp_
     assert json.loads((tmp_path / LOCK).read_text())["id"] == holder.pid
 
 
-def test_the_lock_of_a_killed_process_is_taken_over_at_once(holder, tmp_path, monkeypatch):
+def test_the_lock_of_a_killed_process_is_taken_over_at_once_with_a_message(holder, tmp_path, monkeypatch):
     monkeypatch.setattr(locking, "time", None)  # nothing waits
     holder.kill()
     holder.wait()
@@ -111,7 +111,7 @@ def test_the_processes_that_a_killed_one_leaves_are_not_waited_for_without_end(t
             Lock(tmp_path)
 
 
-def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_is_named_in_a_message(tmp_path, monkeypatch):
     def flock(file, flags):
         raise OSError(errno.ENOLCK, "No locks available")
 

@@ -6,56 +6,16 @@ A new task's test needs rows and three calls:
         run = finetuned(Regress, model=checkpoint_of(), train=table(rows_of(0, 250)), epochs=4.0)
         assert run.result.mean > 0.9
         assert run.predictor.regress(["the cat"]) == ...
+
+A test that only reads a finished run takes one of the gallery (gallery.py).
 """
 
 import csv
 import json
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
 
 import pytest
 
-
-@dataclass
-class FinetunedRun:
-    """A finished run: its settings, its result and what was logged."""
-
-    settings: Any
-    result: Any
-    messages: list[str] = field(default_factory=list)
-
-    @property
-    def log(self):
-        return "\n".join(self.messages)
-
-    @property
-    def metadata(self):
-        """bothways.json."""
-        return json.loads((self.result.directory / "bothways.json").read_text(encoding="utf-8"))
-
-    @property
-    def metrics(self):
-        """The rows of metrics.jsonl."""
-        from bothways.training.run import read_metrics
-
-        return read_metrics(self.result.directory)
-
-    @property
-    def predictions(self):
-        """The rows of predictions.csv."""
-        with (self.result.directory / "predictions.csv").open(encoding="utf-8-sig", newline="") as file:
-            return [*csv.DictReader(file)]
-
-    @property
-    def report(self):
-        return (self.result.directory / "report.html").read_text(encoding="utf-8")
-
-    @cached_property
-    def predictor(self):
-        import bothways
-
-        return bothways.load(self.result.model_directory, dtype="float32")
+from tests.training.finetuning.gallery import Gallery, finish, small_settings
 
 
 @pytest.fixture(scope="session")
@@ -98,17 +58,25 @@ def checkpoint_of(make_model, tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def finetuned(tmp_path_factory):
-    """Fine-tune with settings of a class (small steps, exact numbers): finetuned(Classify, model=..., train=...)."""
-    import bothways
-    from bothways.log import messages_to
-
-    small = {"epochs": 1.0, "batch_tokens": 256, "learning_rate": 5e-3, "dropout": 0.0, "dtype": "float32"}
+    """Fine-tune with settings of a class (small steps, exact numbers, and no linear start unless `linear_start=True` is
+    in the call): finetuned(Classify, model=..., train=...)."""
 
     def run(settings_class, **options):
-        out = tmp_path_factory.mktemp("run") / "run"
-        settings = settings_class(**{"baselines": False, "out": out, **small, **options})
-        messages = []
-        with messages_to(messages.append):
-            return FinetunedRun(settings, bothways.train(settings), messages)
+        return finish(small_settings(settings_class, **{"out": tmp_path_factory.mktemp("run") / "run", **options}))
 
     return run
+
+
+@pytest.fixture(scope="session")
+def gallery(checkpoint_of, tmp_path_factory):
+    """A finished run of each task, made on first use and only read: see gallery.py."""
+    return Gallery(checkpoint_of, tmp_path_factory.mktemp)
+
+
+@pytest.fixture(autouse=True)
+def same_gallery(request):
+    """Fail a test that changes a run of the gallery: later tests would read something else."""
+    yield
+    if "gallery" in request.fixturenames:
+        changed = request.getfixturevalue("gallery").changed()
+        assert not changed, f"files of the gallery were changed: {changed}"

@@ -1,10 +1,10 @@
-"""A worker that fine-tunes in child processes, which are killed. It loads torch once for all of them.
+"""A worker that trains in child processes, which are killed. It loads torch once for all of them.
 
-Each line of standard input is JSON: settings of a classifier and die_in, the place where a child is killed: "before" or
-"after" and a function, "module:name" or "module:Class.name" in the package, and perhaps a number, which call of it
-(null: nowhere). With a world (1) as many children train together, of which the last dies; it is stopped instead if
-`stops` is true, until the main process has said for which process it waits. The answer is a line with the exit status,
-or minus the signal, of each child. What they log is in OUT.log.
+Each line of standard input is JSON: settings, the name of their class (`kind`, by default Classify), and die_in, the
+place where a child is killed: "before" or "after" and a function, "module:name" or "module:Class.name" in the package,
+and perhaps a number, which call of it (null: nowhere). With a world (1) as many children train together, of which the
+last dies; it is stopped instead if `stops` is true, until the main process has said for which process it waits. The
+answer is a line with the exit status, or minus the signal, of each child. What they log is in OUT.log.
 """
 
 import json
@@ -21,10 +21,11 @@ import sklearn.linear_model  # noqa: F401 (so that no child has to)
 import torch._dynamo  # what DDP imports when it is first used
 import torch.distributed.fsdp  # noqa: F401
 
+import bothways.training.finetuning.finetune  # noqa: F401
+from bothways import settings as kinds
+from bothways import train as run_settings
 from bothways.log import messages_to
-from bothways.settings import Classify
 from bothways.training import distributed
-from bothways.training.finetuning.finetune import run as run_task
 
 
 def die(number):
@@ -58,7 +59,7 @@ def train(case, rank, world, port):
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     last, stopped, stops = rank == world - 1, world - 1, case.get("stops")
-    if case["die_in"] and last:
+    if case.get("die_in") and last:
         prepare(case["die_in"], signal.SIGSTOP if stops else signal.SIGKILL)
     if stops:
         distributed.SILENCE = 0.2
@@ -72,7 +73,7 @@ def train(case, rank, world, port):
 
         try:
             with messages_to(say):
-                run_task(Classify(**settings))
+                run_settings(getattr(kinds, case.get("kind", "Classify"))(**settings))
             return 0
         except BaseException:
             traceback.print_exc(file=log)

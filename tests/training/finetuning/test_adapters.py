@@ -131,7 +131,6 @@ def start(checkpoint_of):
 @pytest.fixture(scope="module", params=KINDS)
 def run(request, start, table, finetuned):
     options = {"epochs": 20.0, "learning_rate": 1e-2, "patience": None}
-    options["linear_start"] = request.param != "lora"
     return finetuned(Classify, model=start, train=table(class_rows()), adapter=request.param, **options)
 
 
@@ -192,7 +191,7 @@ def test_every_task_can_train_an_adapter(kind, start, table, finetuned):
     pairs = [{"text": text, "pair": text[2:]} for text in texts_of(30)]
     for settings, own in ((Regress, rows), (Tag, words), (Answer, questions), (TrainEmbed, pairs)):
         columns = {"pair_column": "pair", "text_column": "text"} if settings is TrainEmbed else {}
-        run = finetuned(settings, model=start, train=own, adapter=kind, **columns)
+        run = finetuned(settings, model=start, train=own, test=own, adapter=kind, **columns)
         assert run.predictor.task == run.result.task and (run.result.model_directory / "adapter_config.json").exists()
 
 
@@ -223,7 +222,7 @@ def test_a_stopped_run_goes_on_to_the_same_adapter(start, table, tmp_path, monke
 @pytest.fixture(scope="module")
 def two(start, table, finetuned):
     """Two adapters of different kinds and labels for one model."""
-    options = {"model": start, "epochs": 2.0}
+    options = {"model": start, "epochs": 2.0, "linear_start": True}
     first = finetuned(Classify, train=table(class_rows()), adapter="lora", **options)
     rows = [{**row, "label": row["label"].upper()} for row in class_rows()]
     second = finetuned(Classify, train=table(rows), adapter="bitfit", **options)

@@ -149,12 +149,10 @@ def test_equal_texts_stay_in_one_split_and_are_not_read_together(run, table):
     assert not texts["train"] & texts["dev"] and not texts["train"] & texts["test"]
 
 
-def test_changed_entities_are_noted_once(run, table, finetuned):
+def test_a_message_on_changed_entities_is_logged_once(run, table, finetuned):
     rows = annotated_rows(8, 60)
     rows[4] = {"text": "a dog ran", "entities": [[0, 4, "CANINE"], [2, 5, "FELINE"]]}
-    result = finetuned(
-        Tag, model=run.settings.model, train=table(rows), window=48, epochs=0.2, folds=2, linear_start=False
-    )
+    result = finetuned(Tag, model=run.settings.model, train=table(rows), window=48, epochs=0.2, folds=2)
     assert result.log.count("extended to whole words: 1") == result.log.count("left out because") == 1
 
 

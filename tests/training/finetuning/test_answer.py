@@ -3,50 +3,41 @@ after it."""
 
 import csv
 import json
+import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 import transformers
 
 import bothways
 from bothways.errors import InputError
-from bothways.log import messages_to
 from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.settings import Answer, Evaluate
+from bothways.settings import Evaluate
 from bothways.tasks import answer, losses
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.plan import make_plan
+from tests.training.finetuning.gallery import squad
+from tests.training.finetuning.gallery import write_json as write
 
 pytestmark = pytest.mark.slow
 
-FILLERS = "the and on a b".split()
+
+@pytest.fixture
+def run(gallery):
+    return gallery.answer
 
 
-def squad(seed, number, *, length=9, impossible=0.0):
-    """SQuAD's JSON: an animal does something in every passage, or another one is there and does nothing."""
-    rng = np.random.default_rng(seed)
-    paragraphs = []
-    for index in range(number):
-        words = rng.choice(FILLERS, length).tolist()
-        absent = rng.random() < impossible
-        animal, place = str(rng.choice(["cat", "dog"])), int(rng.integers(length))
-        done = str(rng.choice(["sat", "ran", "mat"]))
-        other = {"cat": "dog", "dog": "cat"}[animal]
-        words[place:place] = [other] if absent else [animal, done]
-        context = " ".join(words)
-        start = len(" ".join(words[: place + 1])) + 1
-        answers = [] if absent else [{"text": done, "answer_start": start}]
-        question = {"id": f"q{seed}-{index}", "question": f"the {animal}", "answers": answers}
-        paragraphs.append({"context": context, "qas": [{**question, "is_impossible": absent}]})
-    return {"version": "v2.0" if impossible else "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+@pytest.fixture
+def settings(gallery):
+    return gallery.settings("answer")
 
 
-def write(file, content):
-    file.write_text(json.dumps(content), encoding="utf-8")
-    return file
+@pytest.fixture
+def result(run):
+    return run.result
 
 
 def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(settings, tmp_path, monkeypatch):
@@ -77,7 +68,7 @@ def test_a_test_set_is_measured_with_the_threshold_of_the_weights_that_are_kept(
     }
 
 
-def test_an_answer_without_any_token_is_an_error_or_left_out(settings, tmp_path):
+def test_an_answer_without_any_token_is_an_error_or_left_out_with_a_message(settings, tmp_path):
     content = squad(0, 30)
     paragraph = content["data"][0]["paragraphs"][3]
     paragraph["context"] += " \u200b"
@@ -85,10 +76,9 @@ def test_an_answer_without_any_token_is_an_error_or_left_out(settings, tmp_path)
     changed = replace(settings, train=write(tmp_path / "train.json", content), epochs=0.1, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"train\.json"):
         run_task(changed)
-    messages = []
-    with messages_to(messages.append):
-        run_task(replace(changed, on_error="skip"))
-    assert "train: 29 questions" in messages[0] and ", longest " in messages[0] and "left out: 1 answers" in messages[0]
+    summary = make_plan(replace(changed, on_error="skip")).task.summary
+    assert summary.num_rows("train") == 29
+    assert ", longest " in summary.describe() and "left out: 1 answers" in summary.describe()
     content["data"][0]["paragraphs"] = [paragraph]
     none_left = replace(changed, dev=write(tmp_path / "dev.json", content), on_error="skip", out=tmp_path / "other")
     with pytest.raises(InputError, match=r"dev\.json.* dev "):
@@ -99,27 +89,6 @@ def test_a_question_in_two_files_is_refused(settings, tmp_path):
     model = run_task(replace(settings, epochs=0.1, out=tmp_path / "run")).model_directory
     with pytest.raises(InputError, match="'q2-0' .* two .*files"):
         evaluate.run(Evaluate(model=model, file=(settings.test, settings.test)))
-
-
-@pytest.fixture(scope="module")
-def run(checkpoint_of, finetuned, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("answer")
-    splits = {
-        name: write(folder / f"{name}.json", squad(seed, count))
-        for seed, (name, count) in enumerate({"train": 400, "dev": 40, "test": 51}.items())
-    }
-    model = checkpoint_of(num_hidden_layers=2, max_position_embeddings=128)
-    return finetuned(Answer, model=model, **splits, epochs=6.0, baselines=True)
-
-
-@pytest.fixture(scope="module")
-def settings(run):
-    return run.settings
-
-
-@pytest.fixture(scope="module")
-def result(run):
-    return run.result
 
 
 def test_answers_are_learned(result):
@@ -155,10 +124,8 @@ def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path)
     for name, seed, number in (("train", 3, 400), ("dev", 4, 60), ("test", 5, 60)):
         write(tmp_path / f"{name}.json", squad(seed, number, impossible=0.4))
     files = {name: tmp_path / f"{name}.json" for name in ("train", "dev", "test")}
-    messages = []
-    with messages_to(messages.append):
-        result = run_task(replace(settings, **files, epochs=5.0, out=tmp_path / "run"))
-    assert result.mean > 0.85 and "without an answer" in messages[0]
+    result = run_task(replace(settings, **files, epochs=5.0, out=tmp_path / "run"))
+    assert result.mean > 0.85
     metadata = json.loads((result.model_directory / "bothways.json").read_text())
     figures = json.loads((result.directory / "bothways.json").read_text())["figures"]
     assert metadata["no_answer_threshold"] == figures["dev"]["no_answer_threshold"]
@@ -178,6 +145,14 @@ def test_no_answer_is_learned_and_its_threshold_tuned_on_dev(settings, tmp_path)
     assert (nothing.start, nothing.end) == (0, 0)
 
 
+def test_the_first_message_counts_questions_without_an_answer(settings, tmp_path):
+    content = squad(3, 50, impossible=0.4)
+    absent = sum(paragraph["qas"][0]["is_impossible"] for paragraph in content["data"][0]["paragraphs"])
+    train = write(tmp_path / "train.json", content)
+    described = make_plan(replace(settings, train=train, test=None)).task.summary.describe()
+    assert re.search(rf"\b{absent} .*without an answer", described)
+
+
 def test_a_family_without_such_a_head_is_refused_by_name(make_model, tokenizer, settings, tmp_path):
     model = make_model("bert", direction="forward")
     checkpoint.save(Checkpoint(model, tokenizer, model_type="bothways-oneway"), tmp_path / "model")
@@ -191,7 +166,7 @@ def test_a_question_that_sees_far_has_its_answers_learned(family, make_model, to
     changes = {"num_hidden_layers": 2, "max_position_embeddings": 128}
     model = make_model(family, {"masked_words": 0}, **changes)
     checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")
-    result = run_task(replace(settings, model=tmp_path / "start", out=tmp_path / "run"))
+    result = run_task(replace(settings, model=tmp_path / "start", out=tmp_path / "run", epochs=4.0))
     assert result.mean > 0.9
 
 
@@ -220,17 +195,14 @@ def test_the_loss_is_that_of_transformers(make_model, settings):
     assert float(total) == pytest.approx(expected, rel=1e-5) and number == 3
 
 
-def test_an_answer_that_is_not_at_its_offset_is_named_or_left_out(settings, tmp_path):
+def test_an_answer_that_is_not_at_its_offset_is_named_or_left_out_with_a_message(settings, tmp_path):
     wrong = squad(7, 30)
     wrong["data"][0]["paragraphs"][4]["qas"][0]["answers"][0]["answer_start"] += 1
     file = write(tmp_path / "wrong.json", wrong)
     with pytest.raises(InputError, match=r"wrong.json.*q7-4"):
         run_task(replace(settings, train=file, out=tmp_path / "run"))
-    messages = []
-    changed = replace(settings, train=file, on_error="skip", epochs=0.1, out=tmp_path / "run")
-    with messages_to(messages.append):
-        run_task(changed)
-    assert "train: 29 questions" in messages[0] and "left out: 1 " in messages[0]
+    summary = make_plan(replace(settings, train=file, on_error="skip")).task.summary
+    assert summary.num_rows("train") == 29 and "left out: 1 " in summary.describe()
 
 
 def test_one_file_is_divided_by_passages(settings):

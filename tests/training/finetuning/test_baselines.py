@@ -33,6 +33,7 @@ from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.plan import ScoredRows, plan_of
 from bothways.training.finetuning.seeds import SeedResult
+from tests.training.finetuning.gallery import finish
 
 FROZEN = "frozen vectors + logistic regression"
 CONSTANT, TFIDF, RIDGE = "most frequent answer", "TF-IDF + logistic regression", "TF-IDF + ridge regression"
@@ -73,7 +74,20 @@ def start(checkpoint_of):
 
 @pytest.fixture
 def settings(start, files, tmp_path):
-    return Classify(model=start, out=tmp_path / "run", epochs=0.1, dtype="float32", checkpoint_every=1, **files)
+    return settings_of(start, files, tmp_path, linear_start=False)
+
+
+def settings_of(start, files, directory, *, linear_start):
+    return Classify(
+        model=start, out=directory / "run", epochs=0.1, dtype="float32", checkpoint_every=1, linear_start=linear_start,
+        **files,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def weak(start, files, tmp_path_factory):
+    """A run with hardly any training, which its tests only read."""
+    return finish(settings_of(start, files, tmp_path_factory.mktemp("weak"), linear_start=True))
 
 
 def read(file):
@@ -93,15 +107,15 @@ def peer(model):
 
 
 @pytest.mark.slow
-def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(settings, files):
+def test_the_scores_are_those_of_scikit_learn_on_the_same_splits(weak, files):
     texts, labels, _ = read(files["train"])
     theirs = {c: peer(LogisticRegression(C=c, max_iter=300)).fit(texts, labels) for c in tfidf.CLASS_STRENGTHS}
     test = read(files["test"])
-    result = run_task(settings)
+    result = weak.result
     accuracies = {round(one.score(*test[:2]), 6) for one in theirs.values()}
     assert round(result.baselines[TFIDF], 6) in accuracies and min(accuracies) > 0.7
     assert result.baselines[CONSTANT] == max(map(test[1].count, test[1])) / 90
-    facts = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
+    facts = weak.metadata
     recorded = facts["result"]
     assert recorded["baselines"] == result.baselines and list(result.baselines)[:2] == [CONSTANT, TFIDF]
     low, high = recorded["baseline_intervals"][TFIDF]
@@ -129,34 +143,30 @@ def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):
 
 
 @pytest.mark.slow
-def test_the_last_line_is_the_verdict(start, files, settings, capsys):
+def test_the_last_line_is_the_verdict(weak, tmp_path, capsys):
     """With hardly any training TF-IDF is better; after enough of it neither is worse."""
-    weak = run_task(settings)
-    assert weak.mean < weak.baselines[TFIDF] and weak.verdict.startswith(f"worse than {TFIDF}: ")
-    flags = [f"--{name}={getattr(settings, name)}" for name in ("model", "train", "dev", "test", "dtype")]
-    out = settings.out.with_name("second")
+    assert weak.result.mean < weak.result.baselines[TFIDF] and weak.result.verdict.startswith(f"worse than {TFIDF}: ")
+    flags = [f"--{name}={getattr(weak.settings, name)}" for name in ("model", "train", "dev", "test", "dtype")]
+    out = tmp_path / "second"
     main.main(["finetune", "classify", *flags, f"--out={out}", "--epochs=20", "--learning-rate=5e-3", "--dropout=0"])
     last = capsys.readouterr().out.splitlines()[-1]
     strong = json.loads((out / "bothways.json").read_text(encoding="utf-8"))["result"]
     low, high = strong["differences"][max(strong["baselines"], key=strong["baselines"].__getitem__)]
     assert last == strong["verdict"]
     assert last.startswith("better than" if low > 0 else "worse than" if high < 0 else "cannot tell")
-    assert strong["mean"] > weak.mean and f"{strong['mean']:.2%} (fine-tuned)" in last
+    assert strong["mean"] > weak.result.mean and f"{strong['mean']:.2%} (fine-tuned)" in last
+
+
+def test_without_baselines_there_is_no_verdict(gallery):
+    assert not gallery.settings("classify").baselines
+    assert (gallery.classify.result.baselines, gallery.classify.result.verdict) == ({}, "")
+    assert page_baselines.BaselineComparison.heading not in gallery.classify.report
+    assert "baselines" not in gallery.classify.metadata["seconds"]
 
 
 @pytest.mark.slow
-def test_without_baselines_there_is_no_verdict(settings):
-    with mock.patch.object(tfidf, "fit", side_effect=AssertionError):
-        result = run_task(replace(settings, baselines=False))
-    assert (result.baselines, result.verdict) == ({}, "")
-    page = (settings.out / "report.html").read_text(encoding="utf-8")
-    assert page_baselines.BaselineComparison.heading not in page
-
-
-@pytest.mark.slow
-def test_the_page_shows_baselines_and_verdict(settings):
-    result = run_task(settings)
-    page = (settings.out / "report.html").read_text(encoding="utf-8")
+def test_the_page_shows_baselines_and_verdict(weak):
+    page, result = weak.report, weak.result
     assert page_baselines.BaselineComparison.heading in page and result.verdict in page.split("<nav")[0]
     assert f"{TFIDF}: {result.baselines[TFIDF]:.4g}" in page
 
@@ -228,9 +238,11 @@ def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_pat
         label = [row["label"], *(["many"] if row["number"] > 2 else [])]
         return {"text": row["text"], "pair": row["text"][::-1], "label": label}
 
-    records = [json.loads(line) for line in files["train"].read_text(encoding="utf-8").splitlines()]
+    records = [json.loads(line) for line in files["train"].read_text(encoding="utf-8").splitlines()[:100]]
     file = write_rows(tmp_path / "several.jsonl", map(both, records))
-    settings = Classify(model=start, train=file, out=tmp_path / "run", epochs=0.1, multi_label=True, dtype="float32")
+    settings = Classify(
+        model=start, train=file, out=tmp_path / "run", epochs=0.1, multi_label=True, dtype="float32", linear_start=False
+    )
     result = run_task(settings)
     assert result.baselines[TFIDF] > max(0.8, result.baselines[CONSTANT])
 
@@ -294,7 +306,7 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
     rows = [{"words": ["the", "cat", "ran"], "tags": ["O", "B-PET", "O"]}] * 6
     tagged = write_rows(tmp_path / "tags.jsonl", rows)
     test = write_rows(tmp_path / "test.jsonl", [*rows[:2], {"words": ["a", "dog"], "tags": ["O", "B-PET"]}])
-    options = {"model": start, "epochs": 0.1, "dtype": "float32"}
+    options = {"model": start, "epochs": 0.1, "dtype": "float32", "linear_start": True}
     result = run_task(Tag(train=tagged, dev=tagged, test=test, out=tmp_path / "tagger", context=False, **options))
     assert result.baselines["most frequent tag per word"] == pytest.approx(0.8)  # 2 of 2 are right, 2 of 3 found
     assert 0 <= result.baselines["frozen states + logistic regression"] <= 1
@@ -307,10 +319,10 @@ def test_taggers_and_readers_have_them_in_their_runs(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_better_model_is_saved_and_read_like_any_other(settings, files, capsys):
-    main.main(["finetune", "classify", *arguments(replace(settings, linear_start=False))])
+def test_the_better_model_is_saved_and_printed_and_read_like_any_other(settings, files, capsys):
+    main.main(["finetune", "classify", *arguments(settings)])
     printed = capsys.readouterr().out
-    result = run_task(replace(settings, linear_start=False, resume=True))
+    result = run_task(replace(settings, resume=True))
     saved = result.model_directory
     assert result.delivered == TFIDF and f"delivered: {TFIDF}" in result.verdict
     assert result.baselines[TFIDF] == result.mean > result.encoder["mean"] and not (settings.out / "tfidf").exists()
@@ -362,7 +374,7 @@ def arguments(settings):
 
 @pytest.mark.slow
 def test_folds_are_scored_by_the_kind_of_model_that_is_delivered(settings, files):
-    options = {"dev": None, "test": None, "folds": 2, "linear_start": False}
+    options = {"dev": None, "test": None, "folds": 2}
     records = [*rows(200)]
     result = run_task(replace(settings, train=write_rows(settings.out.with_name("t.jsonl"), records), **options))
     assert result.delivered == TFIDF and result.mean == pytest.approx(result.baselines[TFIDF])
@@ -417,8 +429,8 @@ def test_a_lead_on_a_few_rows_of_dev_is_not_clear(number, is_clear):
 @pytest.mark.slow
 def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
     lines = [{"text": text, "score": number + 40} for text, _, number in zip(*read(files["train"]), strict=True)]
-    settings = Regress(model=start, train=write_rows(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1)
-    result = run_task(settings)
+    file = write_rows(tmp_path / "t.jsonl", lines)
+    result = run_task(Regress(model=start, train=file, out=tmp_path / "run", epochs=0.1, linear_start=True))
     assert result.mean < result.baselines[RIDGE]
     numbers = bothways.load(tmp_path / "run" / "tfidf").regress([line["text"] for line in lines])
     assert abs(numbers.mean() - 42.5) < 0.3 and np.corrcoef(numbers, [line["score"] for line in lines])[0, 1] > 0.6
@@ -555,7 +567,7 @@ def test_a_difference_within_its_interval_decides_nothing(difference, beginning)
 def test_an_exact_tie_is_never_better_in_any_order_of_the_sums():
     """Means over seeds or folds of equal scores are rarely equal floats."""
     rng = np.random.default_rng(4)
-    for _ in range(9000):
+    for _ in range(3000):
         num_rows, num_scores = int(rng.integers(20, 400)), int(rng.integers(1, 6))
         values = rng.integers(1, num_rows, num_scores) / num_rows
         mean, score = float(np.mean(values)), float(sum(values[::-1]) / num_scores)
@@ -608,7 +620,7 @@ def test_differences_are_paired_by_row():
 
 def test_without_training_the_model_is_a_linear_head_on_the_frozen_encoder(settings):
     """The way that the verdict names."""
-    result = run_task(replace(settings, learning_rate=0.0, pooling="mean", epochs=0.1))
+    result = run_task(replace(settings, learning_rate=0.0, pooling="mean", epochs=0.1, linear_start=True))
     assert result.frozen
     before, after = (
         checkpoint.load(path).model.encoder.state_dict() for path in (settings.model, result.model_directory)
@@ -616,10 +628,9 @@ def test_without_training_the_model_is_a_linear_head_on_the_frozen_encoder(setti
     assert all(after[name].equal(value) for name, value in before.items())
 
 
-def test_counts_are_not_scores(settings):
+def test_counts_are_not_scores(gallery):
     """The report lists scores only: no number of texts, words or queries."""
-    run_task(replace(settings, baselines=False))
-    figures = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))["figures"]
+    figures = gallery.classify.metadata["figures"]
     shown = {row.metric for row in report.other_scores(mock.Mock(metric="accuracy"), figures, ["dev", "test"])}
     assert shown and not shown & {"texts", "words", "sentences", "pairs", "queries", "rows", "n", "best_step"}
 

@@ -93,7 +93,7 @@ def rows():
 def test_the_saved_model_has_scores_divided_by_the_temperature(
     rows, table, checkpoint_of, finetuned, tmp_path, capsys, monkeypatch
 ):
-    options = {"model": checkpoint_of(), "train": table(rows), "linear_start": False, "epochs": 3.0}
+    options = {"model": checkpoint_of(), "train": table(rows), "epochs": 3.0}
     run, fitted = finetuned(Classify, **options), classify.fit_calibration
     with monkeypatch.context() as patched:  # the same run without a division
         patched.setattr(classify, "fit_calibration", lambda *a, **b: replace(fitted(*a, **b), temperature=1.0))

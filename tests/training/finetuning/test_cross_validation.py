@@ -13,7 +13,6 @@ import torch
 import bothways
 from bothways.cli import output
 from bothways.errors import InputError
-from bothways.log import messages_to
 from bothways.measure import metrics
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks.class_decoding import stored_calibration
@@ -71,11 +70,6 @@ def settings(run):
 
 
 @pytest.fixture(scope="module")
-def messages(run):
-    return run.messages
-
-
-@pytest.fixture(scope="module")
 def result(run):
     return run.result
 
@@ -115,16 +109,15 @@ def test_the_score_is_the_mean_over_folds_and_its_interval_that_of_all_rows(sett
     assert not (settings.out / "seeds").exists()
 
 
-def test_the_model_that_is_kept_has_learned_from_all_folds(settings, result, messages):
-    assert sum(line.startswith("fold ") for line in messages) == 3
-    (data,) = (line for line in messages if line.startswith("train: "))
-    train, dev = (int(line.split()[1]) for line in data.splitlines() if line.startswith(("train:", "dev:")))
-    assert train + dev == 129 and dev < 15
+def test_the_model_that_is_kept_has_learned_from_all_folds(run, result):
+    assert {row.get("fold") for row in run.metrics} == {0, 1, 2, None}
+    rows = run.metadata["rows"]
+    assert rows["train"] + rows["dev"] == 129 and rows["dev"] < 15
     model = bothways.load(result.model_directory)
     assert [one.label for one in model.classify(["the cat ran", "a dog on the mat"])] == ["feline", "canine"]
 
 
-def test_the_calibration_is_that_of_all_folds_and_says_what_it_guarantees(settings, result):
+def test_the_calibration_is_that_of_all_folds_and_a_line_says_what_it_guarantees(settings, result):
     calibration = stored_calibration(bothways.load(result.model_directory).description.metadata)
     assert calibration.is_cross and calibration.rows == 129
     assert "about 90%" in calibration.guarantee(0.9) and "80% are guaranteed" in calibration.guarantee(0.9)
@@ -137,8 +130,8 @@ def test_the_calibration_is_that_of_all_folds_and_says_what_it_guarantees(settin
         assert coverage <= in_sets < coverage + 0.03
 
 
-def test_wrong_labels_are_listed_with_their_lines_in_the_report(settings, result, messages):
-    (line,) = (line for line in messages if "labels may be wrong" in line)
+def test_wrong_labels_are_listed_with_their_lines_in_the_report(settings, run):
+    (line,) = (line for line in run.messages if "labels may be wrong" in line)
     assert int(line.split()[0]) < 15
     page = (settings.out / "report.html").read_text(encoding="utf-8")
     section = page[page.index("Likely label errors</h2>") :].partition("</section>")[0]
@@ -158,11 +151,10 @@ def test_a_run_that_is_stopped_within_a_fold_goes_on_to_the_same_predictions(set
         patch.setattr(bothways.training.run.Run, "log_metrics", stop)
         with pytest.raises(Stopped):
             run_task(own)
-    messages = []
-    with messages_to(messages.append):
-        again = run_task(replace(own, resume=True))
+    resumed = []
+    again = run_task(replace(own, resume=True), callbacks=[resumed.append])
     assert again.scores == result.scores and out_of_fold(own.out) == out_of_fold(settings.out)
-    assert [line[:6] for line in messages if line.startswith("fold ")] == ["fold 2", "fold 3"]
+    assert {row.get("fold") for row in resumed} == {1, 2, None}
     steps = [(row["fold"], row["step"]) for row in bothways.training.run.read_metrics(own.out) if "fold" in row]
     assert len(set(steps)) == len({*map(str, steps)})
 
@@ -209,6 +201,7 @@ def test_every_task_is_cross_validated(task, start, tmp_path):
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
     (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
     fast = {"model": start, "folds": 2, "epochs": 1.0, "dtype": "float32", "batch_tokens": 512}
+    fast |= {"baselines": False, "linear_start": False}
     result = run_task(settings(train=tmp_path / name, out=tmp_path / "run", **fast))
     low, high = result.interval
     assert len(result.scores) == 2 and low <= result.pooled <= high
@@ -233,10 +226,11 @@ def test_the_table_of_predictions_has_every_row_by_the_model_of_the_other_folds(
 
 @pytest.fixture(scope="module")
 def small(start, rows, table, finetuned):
-    return finetuned(Classify, model=start, train=table(rows[:24]), epochs=None, baselines=True, batch_tokens=2048)
+    few = {"train": table(rows[:24]), "epochs": None, "batch_tokens": 2048}
+    return finetuned(Classify, model=start, **few, baselines=True, linear_start=True)
 
 
-def test_a_small_table_is_scored_out_of_fold_by_frozen_vectors(small, capsys):
+def test_a_small_table_is_scored_out_of_fold_by_frozen_vectors(small):
     result, predicted = small.result, out_of_fold(small.settings.out)
     assert result.measured == "out-of-fold, 24 rows, 4 folds, frozen vectors" and result.frozen
     assert len({row["row"] for row in predicted}) == len(predicted) == result.rows == 24
@@ -244,11 +238,15 @@ def test_a_small_table_is_scored_out_of_fold_by_frozen_vectors(small, capsys):
     assert result.scores == [result.mean] and small.metadata["result"]["measured"] == result.measured
     low, high = result.interval
     assert low < result.mean < high and small.metadata["result"]["differences"].keys() == result.baselines.keys()
+    assert sum(small.metadata["rows"].values()) == 24  # the head of the saved model is fitted to every row
+
+
+def test_the_printed_score_of_a_small_table_has_its_measure(small, capsys):
+    result = small.result
     output.finetune(small.settings, result)
     assert f"out-of-fold accuracy {result.mean:.2%} ({result.measured}) (95 % interval" in capsys.readouterr().out
     output.finetune(replace(small.settings, json=True), result)
     assert json.loads(capsys.readouterr().out)["measured"] == result.measured
-    assert sum(small.metadata["rows"].values()) == 24  # the head of the saved model is fitted to every row
 
 
 def test_a_trained_encoder_of_few_rows_is_told_from_its_frozen_vectors(start, rows, table, finetuned):
@@ -257,7 +255,7 @@ def test_a_trained_encoder_of_few_rows_is_told_from_its_frozen_vectors(start, ro
 
 
 @pytest.mark.parametrize("case", ["pairs", "sentences", "rows of few classes"])
-def test_what_no_fold_can_score_gets_no_score_and_the_reason(case, start, rows, table, finetuned, capsys):
+def test_what_no_fold_can_score_gets_no_score_and_the_reason_is_printed(case, start, rows, table, finetuned, capsys):
     classes = [{"text": f"cat {'on ' * row}", "label": str(row % 6)} for row in range(11)]
     pairs = [{"text": f"the cat {row}", "pair": f"a dog {row}"} for row in range(12)]
     words = [{"words": ["the", "cat", str(row)], "tags": ["O", "B-PET", "O"]} for row in range(12)]
@@ -279,6 +277,7 @@ def test_what_no_fold_can_score_gets_no_score_and_the_reason(case, start, rows, 
 
 
 def test_splits_that_are_named_are_scored_as_they_are(start, rows, table, finetuned):
-    run = finetuned(Classify, model=start, train=table(rows[:24]), test=table(rows[30:33]), epochs=None, baselines=True)
+    files = {"train": table(rows[:24]), "test": table(rows[30:33])}
+    run = finetuned(Classify, model=start, **files, epochs=None, baselines=True, linear_start=True)
     assert (run.result.split, run.result.rows, run.result.measured) == ("test", 3, "")
     assert "points" not in run.result.verdict and "too few to compare" in run.result.verdict

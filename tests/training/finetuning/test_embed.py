@@ -10,10 +10,8 @@ import transformers
 
 import bothways
 from bothways.errors import InputError
-from bothways.log import messages_to
 from bothways.measure import metrics
 from bothways.model.checkpoint import checkpoint
-from bothways.settings import TrainEmbed
 from bothways.tasks import embed, forward
 from bothways.tasks.embed import read_pairs
 from bothways.tasks.forward import text_vectors
@@ -23,22 +21,8 @@ from bothways.tasks.windows import WindowPolicy
 from bothways.text.data.pairs import NO_NEGATIVES, read_pair_file
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.losses import forward_losses
-
-LETTERS = "abcdefghij"
-SIZES = {"train": 240, "dev": 45, "test": 61}
-FILLERS = "the and on mat ran sat".split()
-
-
-def rows_of(seed, number):
-    """Pairs that belong together: three letters, and the digits that stand for them."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for _ in range(number):
-        signs = rng.choice(10, 3, replace=False)
-        first = [rng.choice(FILLERS), *(LETTERS[sign] for sign in signs)]
-        second = [*map(str, rng.permutation(signs)), *rng.choice(FILLERS, int(rng.integers(1, 4)))]
-        rows.append({"text": " ".join(first), "pair": " ".join(second)})
-    return rows
+from tests.training.finetuning.gallery import LETTERS
+from tests.training.finetuning.gallery import pair_rows as rows_of
 
 
 def scored_rows(seed, number):
@@ -53,35 +37,31 @@ def scored_rows(seed, number):
     return rows
 
 
+@pytest.fixture
+def run(gallery):
+    return gallery.embed
+
+
 @pytest.fixture(scope="module")
-def start(checkpoint_of):
+def pairs(gallery):
+    return gallery.settings("embed")
+
+
+@pytest.fixture
+def start(pairs):
     """A random encoder with the heads and the pooler that pre-training leaves."""
-    heads = {"masked_words": 0, "next_sentence": 2}
-    return checkpoint_of(heads=heads, num_hidden_layers=1, options={"metadata": {"verb": "pretrain"}})
+    return pairs.model
 
 
-@pytest.fixture(scope="module")
-def run(start, table, finetuned):
-    splits = {name: table(rows_of(seed, count)) for seed, (name, count) in enumerate(SIZES.items())}
-    return finetuned(
-        TrainEmbed, model=start, **splits, epochs=8.0, batch_tokens=None, batch_size=24, learning_rate=1e-2,
-        evaluations_per_epoch=0.5, baselines=True,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def pairs(run):
-    return run.settings
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def result(run):
     return run.result
 
 
 @pytest.fixture(scope="module")
 def scored(pairs, table, tmp_path_factory):
-    splits = {name: table(scored_rows(seed, count)) for seed, (name, count) in enumerate(SIZES.items())}
+    sizes = {"train": 240, "dev": 45, "test": 61}
+    splits = {name: table(scored_rows(seed, count)) for seed, (name, count) in enumerate(sizes.items())}
     return replace(pairs, **splits, out=tmp_path_factory.mktemp("scored") / "run", matryoshka_dims=(5,))
 
 
@@ -112,15 +92,17 @@ def test_the_data_and_the_metric_before_training_are_logged(run, result):
 
 @pytest.mark.slow
 def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(scored):
-    messages = []
-    with messages_to(messages.append):
-        result = run_task(replace(scored, epochs=12.0))
+    result = run_task(replace(scored, epochs=12.0))
     figures = figures_of(result)["test"]
     bounds = {"spearman_interval", "pearson_interval"}
     assert {*figures} == {"loss", "spearman", "pearson", "spearman_5", "baseline", "best_step", "rows", *bounds}
     assert result.metric == "spearman" and result.mean > 0.6 > abs(figures["baseline"]) + 0.4
     assert figures["spearman"] == result.mean and figures["spearman_5"] > 0.5
-    assert "scores: 0 is cosine 0, 3 is cosine 1\n1 of 61 examples of test are also in train (" in messages[0]
+
+
+def test_the_first_message_has_the_range_of_the_scores_and_the_pairs_that_splits_share(scored):
+    described = task_of(scored).summary.describe()
+    assert "scores: 0 is cosine 0, 3 is cosine 1\n1 of 61 examples of test are also in train (" in described
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def pairs(number):
 
 
 TASKS = {  # settings class, options, rows, container in memory
-    "classify": (Classify, {"on_error": "skip", "folds": 2}, classes(40), pd.DataFrame),
+    "classify": (Classify, {"on_error": "skip", "folds": 2, "baselines": False}, classes(40), pd.DataFrame),
     "tag": (Tag, {}, tags(40), pa.Table.from_pylist),
     "answer": (Answer, {"window": 32, "overlap": 8}, questions(40), list),
     "embed": (TrainEmbed, {"learning_rate": 1e-3}, pairs(40), datasets.Dataset.from_list),
@@ -76,7 +76,8 @@ def file_of(rows, path):
 
 
 def recipe(**options):
-    return {"epochs": 1.0, "batch_tokens": 256, "dropout": 0.0, "dtype": "float32", "checkpoint_every": 0, **options}
+    small = {"epochs": 1.0, "batch_tokens": 256, "dropout": 0.0, "dtype": "float32", "linear_start": False}
+    return {**small, "checkpoint_every": 0, **options}
 
 
 def metadata_of(run):
@@ -135,8 +136,8 @@ def test_a_run_from_memory_is_the_run_from_a_file(task, start, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_from_memory_resumes_only_with_the_same_rows(start, tmp_path, capsys):
-    options = recipe(on_error="skip", epochs=4.0)
+def test_a_run_from_memory_resumes_only_with_the_same_rows_and_info_prints_what_they_are(start, tmp_path, capsys):
+    options = recipe(on_error="skip", epochs=4.0, baselines=False)
     settings = Classify(model=start, train=classes(40), dev=classes(12, 1), out=tmp_path / "run", **options)
 
     def stop(row):

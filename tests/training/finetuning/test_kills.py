@@ -2,9 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from bothways.training.run import read_metrics
 
 pytestmark = pytest.mark.slow
 
-STAGES = {
+STAGES = {  # settings, and places in the order of a run
     "int8": (
         {"quantize": "int8", "baselines": False},
         [
@@ -41,6 +38,18 @@ STAGES = {
     ),
 }
 
+SOME = {  # soak/test_finetune_kills.py has all places
+    "int8": [
+        "before training.finetuning.training:round_table",  # between the phases
+        "after training.finetuning.deliver:finalize_all",
+    ],
+    "folds": [
+        "before training.finetuning.seeds:score",
+        "before training.finetuning.select:mean_scores",
+        "before training.finetuning.compare:lead_on_dev",
+    ],
+}
+
 
 @pytest.fixture(scope="module")
 def train_file(table):
@@ -54,17 +63,21 @@ def train_file(table):
 
 
 @pytest.mark.parametrize("kind", STAGES)
-def test_a_run_killed_in_each_stage_resumes_to_the_same_files(kind, checkpoint_of, train_file, tmp_path):
-    options, places = STAGES[kind]
+def test_a_run_killed_in_each_stage_resumes_to_the_same_files(kind, in_processes, checkpoint_of, train_file, tmp_path):
+    assert {*SOME[kind]} < {*STAGES[kind][1]}
+    assert_kills_change_no_file(kind, SOME[kind], in_processes, checkpoint_of, train_file, tmp_path)
+
+
+def assert_kills_change_no_file(kind, places, in_processes, checkpoint_of, train_file, tmp_path):
+    """A run that is killed in one place after the other has the files of a whole one."""
+    options, _ = STAGES[kind]
     settings = {"model": str(checkpoint_of(num_hidden_layers=1)), "train": str(train_file), "epochs": 1.0}
     settings |= {"dtype": "float32", "device": "cpu", **options}
-    lines = []
+    statuses = []
     for number, place in enumerate([None, *places, None]):
         run = {"out": str(tmp_path / ("killed" if number else "whole")), "resume": number > 1}
-        lines.append(json.dumps({"die_in": place, "settings": settings | run}) + "\n")
-    worker = [sys.executable, str(Path(__file__).with_name("finetune_kills.py"))]
-    completed = subprocess.run(worker, input="".join(lines), capture_output=True, text=True, check=True)
-    assert [*map(int, completed.stdout.split())] == [0, *[-signal.SIGKILL] * len(places), 0], completed.stderr
+        statuses += in_processes({"die_in": place, "settings": settings | run})
+    assert statuses == [0, *[-signal.SIGKILL] * len(places), 0]
     for read in (names_of, result_of, losses_of, weights_of, predictions_of):
         assert read(tmp_path / "killed") == read(tmp_path / "whole"), read
 

@@ -20,6 +20,7 @@ from bothways.tasks import classify
 from bothways.tasks.arrays import softmax
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.plan import make_plan
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import Trainer
@@ -61,6 +62,7 @@ def options(start, tmp_path):
         "learning_rate": 1e-4,
         "dropout": 0.0,
         "dtype": "float32",
+        "linear_start": True,
     }
 
 
@@ -118,7 +120,7 @@ def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_ch
     result = run_task(settings)
     first, last = measured(settings.out)[0], measured(settings.out)[-1]
     assert first["step"] == 0 and last["step"] > 0
-    other = replace(settings, out=settings.out.with_name("chance"), linear_start=False)
+    other = replace(settings, out=settings.out.with_name("chance"), linear_start=False, baselines=False)
     run_task(other)
     assert measured(other.out)[0]["step"] > 0
     assert first["loss"] < measured(other.out)[0]["loss"] - 0.05
@@ -128,7 +130,7 @@ def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_ch
 
 
 def test_a_model_that_training_only_harms_stays_frozen_with_a_message(options, tables):
-    settings = Classify(**{**options, "learning_rate": 0.5, "out": options["out"]}, train=tables / "texts.jsonl")
+    settings = Classify(**{**options, "learning_rate": 0.5}, train=tables / "texts.jsonl", baselines=False)
     messages = []
     with messages_to(messages.append):
         run_task(settings)
@@ -143,12 +145,12 @@ def test_a_model_that_training_only_harms_stays_frozen_with_a_message(options, t
 
 
 def test_a_model_that_training_improves_is_the_trained_one(options, tables):
-    settings = Classify(**{**options, "learning_rate": 1e-3, "epochs": 4.0}, train=tables / "texts.jsonl")
-    messages = []
-    with messages_to(messages.append):
-        run_task(settings)
+    settings = Classify(
+        **{**options, "learning_rate": 1e-3, "epochs": 4.0}, train=tables / "texts.jsonl", baselines=False
+    )
+    run_task(settings)
     metadata = json.loads((settings.out / "bothways.json").read_text(encoding="utf-8"))
-    assert metadata["result"]["frozen"] is False and not any(FROZEN in line for line in messages)
+    assert metadata["result"]["frozen"] is False and metadata["figures"]["dev"]["best_step"] > 0
 
 
 def test_of_equally_good_weights_those_of_the_lower_loss_are_kept():
@@ -173,7 +175,7 @@ def test_linear_starts_of_cross_validation_are_fitted_on_each_folds_own_rows(opt
         "fit",
         lambda rows, *arguments, **named: fitted.append(len(rows[1])) or fit(rows, *arguments, **named),
     )
-    run_task(Classify(**options, train=tables / "texts.jsonl", folds=3))
+    run_task(Classify(**options, train=tables / "texts.jsonl", folds=3, baselines=False))
     assert len(fitted) == 4 and max(fitted[:3]) <= 160 < fitted[3]
 
 
@@ -188,7 +190,9 @@ def test_the_head_of_a_tagger_is_fitted_once_for_its_baseline_and_all_seeds(opti
     assert len(fitted) == 1 and len({row["seed"] for row in measured(options["out"]) if row["step"] == 0}) == 2
 
 
-def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_all_of_them(options, tables, monkeypatch):
+def test_a_message_says_that_of_few_examples_the_encoder_stays_and_its_head_is_fitted_to_all(
+    options, tables, monkeypatch
+):
     lines = (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()
     few, test = tables / "few.jsonl", tables / "test.jsonl"
     few.write_text("\n".join(lines[:30]), encoding="utf-8")
@@ -212,14 +216,13 @@ def test_of_few_examples_the_encoder_stays_as_it_is_and_its_head_is_fitted_to_al
     outputs = task.scoring.outputs(after.float(), "test")
     assert task.scoring.compute_metrics("test", outputs)["accuracy"] == pytest.approx(result.mean)
     for change in ({"epochs": 1.0}, {"dev": test, "test": None}, {"linear_start": False}):
-        trained = replace(settings, **change, out=settings.out.with_name("-".join(change)), learning_rate=1e-3)
-        run_task(trained)
-        assert max(row["step"] for row in rows_of(trained.out)) > 0
+        plan = make_plan(replace(settings, **change))
+        assert not plan.stays_frozen and not plan.skips_training
 
 
 def test_the_setting_is_checked(options, tables):
     with pytest.raises(InputError, match="linear_start"):
-        Classify(**options, train=tables / "texts.jsonl", linear_start="yes")
+        Classify(**{**options, "linear_start": "yes"}, train=tables / "texts.jsonl")
 
 
 def test_of_few_examples_a_checkpoint_for_vectors_uses_two_thirds_of_its_layers(options, tables, make_model, tokenizer):
@@ -231,10 +234,7 @@ def test_of_few_examples_a_checkpoint_for_vectors_uses_two_thirds_of_its_layers(
     start = Checkpoint(make_model("bert", num_hidden_layers=4, pooler=True), tokenizer, pooling="mean", normalized=True)
     checkpoint.save(start, directory)
     settings = Classify(**{**options, "model": directory, "epochs": None}, train=few, test=test)
-    messages = []
-    with messages_to(messages.append):
-        result = run_task(settings)
-    assert any("first 3 of 4 layers" in line for line in messages)
+    result = run_task(settings)
     model = bothways.load(settings.out, dtype="float32")
     after, before = model.module.encoder.state_dict(), start.model.encoder.state_dict()
     assert model.module.config.num_hidden_layers == 3 and {*before} - {*after}
@@ -244,9 +244,11 @@ def test_of_few_examples_a_checkpoint_for_vectors_uses_two_thirds_of_its_layers(
     assert np.mean([label == row["label"] for label, row in zip(labels, rows, strict=True)]) == result.mean
     whole = {"cls": {"pooling": "cls"}, "trained": {"epochs": 1.0}, "chance": {"linear_start": False}}
     for name, change in whole.items():
-        other = run_task(replace(settings, **change, out=settings.out.with_name(name)))
-        assert bothways.load(other.directory).module.config.num_hidden_layers == 4
-        assert other.baselines == result.baselines  # which are of the whole checkpoint
+        changed = replace(settings, **change, out=settings.out.with_name(name))
+        assert make_plan(changed).prepare_model(0).model.config.num_hidden_layers == 4
+    other = run_task(changed)
+    assert bothways.load(other.directory).module.config.num_hidden_layers == 4
+    assert other.baselines == result.baselines  # which are of the whole checkpoint
 
 
 def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(options, tables, make_model, tokenizer):
@@ -262,10 +264,8 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(opti
     checkpoint.save(start, directory)
     recipe = {**options, "model": directory, "epochs": None, "window": 16}
     settings = Classify(**recipe, train=rows[:40], test=rows[40:])
-    messages = []
-    with messages_to(messages.append):
-        result = run_task(settings)
-    assert result.frozen and any("encoded separately" in line for line in messages)
+    result = run_task(settings)
+    assert result.frozen and task_of(settings).pair_features == "distance"
     model = bothways.load(settings.out, dtype="float32")
     first, second = ([row[name] for row in rows] for name in ("text", "pair"))
     predictions = model.classify(first, second)

@@ -44,7 +44,7 @@ def folder(make_model, tokenizer, tmp_path_factory):
 def settings(folder, tmp_path):
     return Classify(
         model=folder / "start", train=folder / "train.jsonl", out=tmp_path / "run", epochs=2.0, window=24,
-        dropout=0.0, learning_rate=2e-3, dtype="float32", baselines=False,
+        dropout=0.0, learning_rate=2e-3, dtype="float32", baselines=False, linear_start=False,
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
         ),
     )  # fmt: skip
     monkeypatch.setattr(Trial, "run", lambda self, steps, rate: (self.model, 0.0))  # which reads some, too
-    changed = replace(settings, epochs=1.0, linear_start=False)
+    changed = replace(settings, epochs=1.0)
     run_task(changed)
     assert read["train"] == sum(min(1, len(parts)) for parts in task.data["train"].windows)
     seen = []
@@ -118,7 +118,7 @@ def test_steps_of_few_texts_are_smaller_and_not_those_of_pairs_with_negatives(se
 
 @pytest.mark.slow
 def test_windows_are_pooled_in_prediction_as_in_training(settings, folder):
-    result = run_task(settings)
+    result = run_task(replace(settings, linear_start=True))
     predictor = bothways.load(result.model_directory, dtype="float32")
     task = task_of(settings)
     windows = task.data["dev"].windows

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,26 +38,20 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def runs(checkpoint_of, train_file, tmp_path_factory):
+def runs(checkpoint_of, train_file, in_processes, tmp_path_factory):
     """The exit statuses of RUNS, the directory of each run in one process, and that of the run in several."""
     common = {"model": str(checkpoint_of(num_hidden_layers=1)), "train": str(train_file), "epochs": 2.0}
     common |= {"dtype": "float32", "device": "cpu", "baselines": False, "batch_size": 16, "evaluations_per_epoch": 1.0}
     common |= {"learning_rate": 1e-3, "linear_start": False}
-    cases, directory = [], tmp_path_factory.mktemp("runs")
+    directory = tmp_path_factory.mktemp("runs")
+    statuses = {}
     for name, (options, parts) in RUNS.items():
+        statuses[name] = []
         for part in parts:
             out = directory / f"{name}-{'together' if part else 'alone'}"
             settings = common | options | {"out": str(out), "resume": part.get("resume", False)}
-            cases.append({"die_in": None, "settings": settings} | part)
-    worker = [sys.executable, str(Path(__file__).with_name("finetune_kills.py"))]
-    lines = "".join(json.dumps(case) + "\n" for case in cases)
-    ended = subprocess.run(worker, input=lines, capture_output=True, text=True, check=True)
-    assert not ended.stderr, ended.stderr
-    statuses = iter([*map(int, line.split())] for line in ended.stdout.splitlines())
-    return {
-        name: ([next(statuses) for _ in parts], directory / f"{name}-alone", directory / f"{name}-together")
-        for name, (_, parts) in RUNS.items()
-    }
+            statuses[name].append(in_processes({"die_in": None, "settings": settings} | part))
+    return {name: (statuses[name], directory / f"{name}-alone", directory / f"{name}-together") for name in RUNS}
 
 
 def log_of(run):
@@ -89,7 +81,7 @@ def test_two_processes_have_the_losses_and_the_result_of_one(name, tolerance, ru
     assert_same(together, alone, tolerance)
 
 
-def test_a_killed_run_goes_on_in_another_number_of_processes_and_names_one_that_does_not(runs):
+def test_a_killed_run_goes_on_in_another_number_of_processes_and_a_message_names_one_that_does_not(runs):
     statuses, alone, together = runs["killed"]
     log = log_of(together)
     assert statuses == [[0], [1, -signal.SIGKILL], [0, 0, 0]], log

@@ -14,33 +14,21 @@ from bothways.settings import Regress
 from bothways.tasks import regress
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
-
-FILLERS = "the and on a b mat ran".split()
-
-
-def rows_of(seed, count):
-    """Texts with their number of cats, in an odd unit."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for _ in range(count):
-        cats = int(rng.integers(0, 4))
-        words = [*rng.choice(FILLERS, 5).tolist(), *["cat"] * cats, *["dog"] * (3 - cats)]
-        rows.append({"text": " ".join(rng.permutation(words).tolist()), "score": 7000 + 500 * cats})
-    return rows
+from bothways.training.finetuning.plan import make_plan
+from tests.training.finetuning.gallery import number_rows as rows_of
 
 
-@pytest.fixture(scope="module")
-def run(table, checkpoint_of, finetuned):
-    splits = {"train": table(rows_of(0, 250)), "dev": table(rows_of(1, 40)), "test": table(rows_of(2, 50))}
-    return finetuned(Regress, model=checkpoint_of(num_hidden_layers=1), **splits, epochs=12.0, linear_start=False)
+@pytest.fixture
+def run(gallery):
+    return gallery.regress
 
 
-@pytest.fixture(scope="module")
-def settings(run):
-    return run.settings
+@pytest.fixture
+def settings(gallery):
+    return gallery.settings("regress")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def result(run):
     return run.result
 
@@ -49,7 +37,10 @@ def test_numbers_are_learned_and_reported_as_a_correlation(run):
     result = run.result
     assert (result.task, result.metric, result.split) == ("regress", "spearman", "test")
     assert result.mean > 0.9 and result.failed == 0
-    assert "numbers from 7000 to 8500, median" in run.messages[0]
+
+
+def test_the_first_message_has_the_range_of_the_numbers(settings):
+    assert "numbers from 7000 to 8500, median" in make_plan(settings).task.summary.describe()
 
 
 def test_the_table_of_predictions_has_the_gold_and_predicted_number_of_each_text(run):
@@ -98,7 +89,7 @@ def test_transformers_loads_the_model_and_gives_the_same_numbers(result):
     )
 
 
-def test_numbers_are_exact_to_the_unit_in_bf16_too(result):
+def test_numbers_are_exact_to_the_unit_in_bf16_too(result, tmp_path):
     """Of 7,000 bf16 has every 32nd: what maps to the number itself stays as it is."""
     texts = [row["text"] for row in rows_of(3, 40)]
     exact = bothways.load(result.model_directory, dtype="float32").regress(texts)
@@ -108,8 +99,8 @@ def test_numbers_are_exact_to_the_unit_in_bf16_too(result):
     ):
         differences = model.regress(texts) - exact
         assert model.dtype == "bfloat16" and abs(differences.mean()) < 4
-        model.save(result.directory / "again")
-        again = bothways.load(result.directory / "again", dtype="float32").regress(texts)
+        model.save(tmp_path / "again")
+        again = bothways.load(tmp_path / "again", dtype="float32").regress(texts)
         np.testing.assert_array_equal(again, exact)
 
 
@@ -126,12 +117,9 @@ def scaled_rows(seed, count, offset, scale):
 
 
 @pytest.mark.slow
-def test_a_large_offset_is_rounded_in_the_reported_metrics_too_with_a_warning(run, table, finetuned):
+def test_a_large_offset_is_rounded_in_the_reported_metrics_too_with_a_warning(settings, table, finetuned):
     train, dev, test = (scaled_rows(seed, count, 1.7e9, 3000) for seed, count in ((0, 250), (1, 40), (2, 50)))
-    shifted = finetuned(
-        Regress, model=run.settings.model, train=table(train), dev=table(dev), test=table(test), epochs=4.0,
-        linear_start=False,
-    )  # fmt: skip
+    shifted = finetuned(Regress, model=settings.model, train=table(train), dev=table(dev), test=table(test), epochs=4.0)
     scores = shifted.predictor.regress([row["text"] for row in test]).astype(float)
     assert len(np.unique(scores)) > 5 and not (scores % 128).any()  # float32 has no others there
     errors = scores - np.array([row["score"] for row in test])

@@ -41,7 +41,7 @@ def columns():
 @pytest.fixture(scope="module")
 def run(finetuned, start, columns):
     frame = pandas.DataFrame(rows_of(0, 120))
-    return finetuned(Classify, model=start, train=frame, epochs=3.0, **columns)
+    return finetuned(Classify, model=start, train=frame, epochs=3.0, linear_start=True, **columns)
 
 
 def test_predictions_have_the_rows_and_columns_of_the_table(run):
@@ -137,5 +137,6 @@ def test_label_errors_of_words_have_their_characters(finetuned, start, tmp_path)
 def test_of_two_numbers_one_too_far_off_is_a_label_error(finetuned, start, table):
     numbers = [{"text": f"{'cat ' * (row % 7)}dog {row}", "label": float(row % 7)} for row in range(90)]
     numbers[11]["label"] = 400.0
-    errors = finetuned(Regress, model=start, train=table(numbers), baselines=True).result.label_errors
+    run = finetuned(Regress, model=start, train=table(numbers), baselines=True, linear_start=True)
+    errors = run.result.label_errors
     assert errors.row[0] == 11 and errors.label[0] == 400 and errors.suggested[0] < 50

@@ -14,7 +14,7 @@ from bothways.tasks.training_task import Epoch
 from bothways.text.batch import Batch
 from bothways.training.finetuning import training
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.training.finetuning.plan import evaluation_interval, num_epochs
+from bothways.training.finetuning.plan import evaluation_interval, make_plan, num_epochs
 from bothways.training.finetuning.training import STEPS
 from bothways.training.loop import fit, moving_average
 from bothways.training.run import Run, read_metrics
@@ -125,7 +125,7 @@ def rows():
 def settings(checkpoint_of, rows, tmp_path):
     return Classify(
         model=checkpoint_of(num_hidden_layers=2), train=rows, out=tmp_path / "run", dtype="float32", baselines=False,
-        epochs=4.0, batch_size=16,
+        epochs=4.0, batch_size=16, linear_start=False,
     )  # fmt: skip
 
 
@@ -140,11 +140,9 @@ def test_minutes_bound_the_steps_and_a_resumed_run_keeps_them(settings, monkeypa
         if row["split"] == "train" and row["step"] == 5:
             raise Stopped("stopped")
 
-    messages = []
-    with monkeypatch.context() as patch, pytest.raises(Stopped), messages_to(messages.append):
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
         patch.setattr(Run, "log_metrics", stops)
         run_task(bounded)
-    assert any("0.1 minutes: 12 steps of 500 ms" in line for line in messages)
     chosen = json.loads((settings.out / "seeds/0" / STEPS).read_text(encoding="utf-8"))
     assert chosen["steps"] == 12
     monkeypatch.setattr(training.Trial, "run", lambda self, steps, rate: (self.model, 100.0))
@@ -153,7 +151,7 @@ def test_minutes_bound_the_steps_and_a_resumed_run_keeps_them(settings, monkeypa
 
 
 @pytest.mark.slow
-def test_the_expected_minutes_are_announced_before_the_first_step(settings, monkeypatch):
+def test_the_expected_minutes_are_logged_before_the_first_step(settings, monkeypatch):
     monkeypatch.setattr(training.Trial, "run", lambda self, steps, rate: (self.model, 1.5))
     messages, first = [], []
     with messages_to(messages.append):
@@ -170,37 +168,55 @@ def test_steps_of_unequal_sizes_are_timed_by_their_tokens():
     assert training.seconds_per_token(steps) == pytest.approx(0.001)
 
 
-@pytest.mark.slow
 def test_a_learning_rate_of_zero_takes_no_step(settings):
-    run_task(replace(settings, learning_rate=0.0))
-    assert {row["step"] for row in read_metrics(settings.out)} == {0}
+    plan = make_plan(replace(settings, learning_rate=0.0, linear_start=True))
+    steps = training.choose_steps(training.Trial(plan, plan.prepare_model(0).model, 0))
+    assert plan.skips_training and steps.steps == 0
 
 
-@pytest.mark.slow
+@pytest.fixture
+def pretend_losses(monkeypatch):
+    """Trials that take no step: pretend_losses(high, low) -> the learning rates that were tried. The loss on dev is 1
+    before the trials. high, low: after one at the default rate, and after one at a third."""
+
+    def pretend(high, low):
+        tried = []
+
+        def run(self, steps, rate):
+            tried.append(rate)
+            return len(tried), 0.001
+
+        def row_losses(self, model):
+            return torch.full((20,), {1: high, 2: low}.get(model, 1.0) if isinstance(model, int) else 1.0)
+
+        monkeypatch.setattr(training.Trial, "run", run)
+        monkeypatch.setattr(training.Trial, "row_losses", row_losses)
+        return tried
+
+    return pretend
+
+
 @pytest.mark.parametrize(
     ("high", "low", "rates", "chosen"),
     [(1.4, 0.2, 1, 1.0), (1.6, 0.2, 2, 1 / 3), (1.6, 1.7, 2, 1.0)],
 )
-def test_a_trial_lowers_a_learning_rate_that_destroys_the_model(high, low, rates, chosen, settings, monkeypatch):
-    """The loss on dev is 1 before the trials. high, low: after one at the default rate, and after one at a third."""
-    tried = []
+def test_a_trial_lowers_a_learning_rate_that_destroys_the_model(high, low, rates, chosen, settings, pretend_losses):
+    tried = pretend_losses(high, low)
+    plan = make_plan(replace(settings, epochs=20.0, learning_rate=None, linear_start=True))
+    steps = training.choose_steps(training.Trial(plan, plan.prepare_model(0).model, 0))
+    assert tried == pytest.approx([5e-4, 5e-4 / 3][:rates])
+    assert steps.learning_rate == pytest.approx(5e-4 * chosen)
 
-    def run(self, steps, rate):
-        tried.append(rate)
-        return len(tried), 0.001
 
-    def row_losses(self, model):
-        return torch.full((20,), {1: high, 2: low}.get(model, 1.0) if isinstance(model, int) else 1.0)
-
-    monkeypatch.setattr(training.Trial, "run", run)
-    monkeypatch.setattr(training.Trial, "row_losses", row_losses)
+@pytest.mark.slow
+def test_a_run_trains_with_the_learning_rate_of_its_trial_and_prints_the_default_beside_it(settings, pretend_losses):
+    pretend_losses(1.6, 0.2)
     messages = []
     with messages_to(messages.append):
-        run_task(replace(settings, epochs=20.0, learning_rate=None))
-    assert tried == pytest.approx([5e-4, 5e-4 / 3][:rates])
+        run_task(replace(settings, epochs=13.0, learning_rate=None, linear_start=True))
     used = max(row["learning_rate"] for row in read_metrics(settings.out) if "learning_rate" in row)
-    assert used == pytest.approx(5e-4 * chosen, rel=0.1)
-    assert any("instead of 5.0e-04" in line for line in messages) == (chosen < 1)
+    assert used == pytest.approx(5e-4 / 3, rel=0.1)
+    assert any("instead of 5.0e-04" in line for line in messages)
 
 
 def test_weights_between_two_models_are_exact_at_both_ends():

@@ -16,67 +16,32 @@ from bothways.log import messages_to
 from bothways.measure.evaluation import evaluate
 from bothways.measure.metrics.entities import entity_scores
 from bothways.model.checkpoint import checkpoint
-from bothways.settings import Evaluate, Tag
+from bothways.settings import Evaluate
 from bothways.tasks import tag, tag_examples
 from bothways.tasks.training_task import compute_outputs
 from bothways.training.finetuning.finetune import run as run_task
-
-FILLERS = "the and on b mat ran".split()
-
-
-def sentences(seed, number):
-    """(words, IOB2 tags)"""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for _ in range(number):
-        words, tags = [], []
-        for _ in range(int(rng.integers(4, 10))):
-            kind = rng.random()
-            if kind < 0.2:
-                words, tags = [*words, "cat"], [*tags, "B-FELINE"]
-            elif kind < 0.35:
-                words, tags = [*words, "a", "dog"], [*tags, "B-CANINE", "I-CANINE"]
-            else:
-                words, tags = [*words, str(rng.choice(FILLERS))], [*tags, "O"]
-        rows.append((words, tags))
-    return rows
+from tests.training.finetuning.gallery import tagged_sentences as sentences
+from tests.training.finetuning.gallery import write_conll as write
 
 
-def write(file, rows, *, every=7):
-    """CoNLL columns, a new document every so many sentences."""
-    lines = []
-    for number, (words, tags) in enumerate(rows):
-        if number % every == 0:
-            lines += ["-DOCSTART- O", ""]
-        lines += [f"{word} {label}" for word, label in zip(words, tags, strict=True)] + [""]
-    file.write_text("\n".join(lines), encoding="utf-8")
-    return file
+@pytest.fixture
+def run(gallery):
+    return gallery.tag
 
 
-@pytest.fixture(scope="module")
-def run(checkpoint_of, finetuned, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tag")
-    splits = {
-        name: write(folder / f"{name}.txt", sentences(seed, count))
-        for seed, (name, count) in enumerate({"train": 200, "dev": 30, "test": 41}.items())
-    }
-    return finetuned(Tag, model=checkpoint_of(num_hidden_layers=2), **splits, epochs=8.0, window=48, baselines=True)
+@pytest.fixture
+def settings(gallery):
+    return gallery.settings("tag")
 
 
-@pytest.fixture(scope="module")
-def settings(run):
-    return run.settings
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def result(run):
     return run.result
 
 
-def test_entities_that_words_determine_are_learned(result, run):
+def test_entities_that_words_determine_are_learned(result):
     assert (result.task, result.metric, result.split) == ("tag", "f1", "test")
     assert result.mean > 0.95 and result.failed == 0
-    assert run.messages[0].startswith("train: 200 sentences of ") and "CANINE" in run.messages[0]
 
 
 def test_the_model_finds_them_in_plain_text_at_exact_characters(result):
@@ -187,7 +152,7 @@ def test_a_tag_that_its_scheme_does_not_allow_is_named(settings, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_tag_that_only_dev_has_is_reported_and_counts_as_missed(settings, tmp_path):
+def test_a_tag_that_only_dev_has_is_named_in_a_message_and_counts_as_missed(settings, tmp_path):
     dev = tmp_path / "dev.txt"
     dev.write_text("the O\nmat B-THING\ncat B-FELINE\n", encoding="utf-8")
     messages = []
@@ -212,7 +177,8 @@ def test_illegal_tags_of_dev_are_counted_and_reported(settings, result, tmp_path
     assert scores["illegal_gold"] == 2 and scores["sentences"] == 3
 
 
-def test_lengths_are_logged_before_training(run):
+def test_sentences_tags_and_lengths_are_logged_before_training(run):
+    assert run.messages[0].startswith("train: 200 sentences of ") and "CANINE" in run.messages[0]
     pattern = r"read as \d+ texts, tokens: median \d+, 90 % up to \d+, longest \d+; 0 read in windows\n"
     assert re.search(pattern, run.messages[0])
 

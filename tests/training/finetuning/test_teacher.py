@@ -242,7 +242,7 @@ def without_seconds(directory):
 def settings(make_task, unlabelled, tmp_path_factory):
     return replace(
         make_task("classes").settings, unlabelled=(unlabelled("classes"),), dropout=0.1, epochs=3.0, batch_tokens=128,
-        learning_rate=5e-3, checkpoint_every=3, out=tmp_path_factory.mktemp("taught") / "run",
+        learning_rate=5e-3, checkpoint_every=3, linear_start=False, out=tmp_path_factory.mktemp("taught") / "run",
     )  # fmt: skip
 
 
@@ -253,7 +253,7 @@ def run(settings):
         return bothways.train(settings), messages
 
 
-def test_the_teachers_score_is_reported_beside_the_students(run, settings):
+def test_the_teachers_score_is_logged_and_shown_beside_the_students(run, settings):
     result, messages = run
     scores = evaluate.run(Evaluate(model=settings.teacher, file=(settings.test,), dtype="float32"))
     assert result.teacher["test"] == scores["accuracy"] and {*result.teacher} == {"dev", "test"}

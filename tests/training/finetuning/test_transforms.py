@@ -50,7 +50,7 @@ def test_an_adapter_is_one_entry(monkeypatch, table, checkpoint_of, finetuned):
         for row in range(120)
     ]
     start = checkpoint_of()
-    options = {"model": start, "train": table(rows), "linear_start": False, "epochs": 10.0}
+    options = {"model": start, "train": table(rows), "epochs": 10.0}
     monkeypatch.setitem(plan.TRANSFORMS, "adapter", lambda settings, pretrained: LowRankOutputs())
     run = finetuned(Classify, **options)
     assert run.metadata["result"]["mean"] > 0.9

@@ -31,22 +31,34 @@ pytestmark = pytest.mark.slow
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
 V = 97
-CASES = {  # name: settings, the model's type, a loss that has to fall
-    "albert": ({"family": "albert"}, "albert", "masked_lm"),
-    "distilbert": ({"family": "distilbert"}, "distilbert", "masked_lm"),
-    "electra": ({"family": "electra"}, "electra", "replaced"),
-    "generator": ({"family": "electra", "objective": "masked"}, "electra", "masked_lm"),
-    "roberta": ({"family": "roberta"}, "roberta", "masked_lm"),
-    "spanbert": ({"objective": "boundary", "masking": "spans", "pairs": "none"}, "bert", "boundary"),
-    "longformer": ({"family": "longformer"}, "longformer", "masked_lm"),
-    "bigbird": ({"family": "big_bird"}, "big_bird", "masked_lm"),
-    "modernbert": ({"family": "modernbert"}, "modernbert", "masked_lm"),
-    "deberta": ({"family": "deberta"}, "deberta", "masked_lm"),
-    "debertav3": ({"family": "deberta-v2"}, "deberta-v2", "replaced"),
-    "plain words": ({"family": "deberta-v2", "objective": "masked"}, "deberta-v2", "masked_lm"),
-    "forward": ({"objective": "forward"}, "bothways-oneway", "next_word"),
-    "halves": ({"objective": "halves"}, "bothways-oneway", "previous_word"),
+CASES = {  # name: settings, the model's type, a loss that has to fall, the class of transformers
+    "albert": ({"family": "albert"}, "albert", "masked_lm", "AlbertForPreTraining"),
+    "distilbert": ({"family": "distilbert"}, "distilbert", "masked_lm", "DistilBertForMaskedLM"),
+    "electra": ({"family": "electra"}, "electra", "replaced", "ElectraForPreTraining"),
+    "generator": ({"family": "electra", "objective": "masked"}, "electra", "masked_lm", "ElectraForMaskedLM"),
+    "roberta": ({"family": "roberta"}, "roberta", "masked_lm", "RobertaForMaskedLM"),
+    "spanbert": (
+        {"objective": "boundary", "masking": "spans", "pairs": "none"},
+        "bert",
+        "boundary",
+        "BertForMaskedLM",
+    ),
+    "longformer": ({"family": "longformer"}, "longformer", "masked_lm", "LongformerForMaskedLM"),
+    "bigbird": ({"family": "big_bird"}, "big_bird", "masked_lm", "BigBirdForMaskedLM"),
+    "modernbert": ({"family": "modernbert"}, "modernbert", "masked_lm", "ModernBertForMaskedLM"),
+    "deberta": ({"family": "deberta"}, "deberta", "masked_lm", "DebertaForMaskedLM"),
+    "debertav3": ({"family": "deberta-v2"}, "deberta-v2", "replaced", None),
+    "plain words": (
+        {"family": "deberta-v2", "objective": "masked"},
+        "deberta-v2",
+        "masked_lm",
+        "DebertaV2ForMaskedLM",
+    ),
+    "forward": ({"objective": "forward"}, "bothways-oneway", "next_word", None),
+    "halves": ({"objective": "halves"}, "bothways-oneway", "previous_word", None),
 }
+
+LEARN_SLOWLY = ("electra", "spanbert")
 
 
 def corpus(seed, number):
@@ -72,12 +84,12 @@ def settings(tmp_path_factory):
         tokenizer=folder / "tokenizer",
         out=folder / "run",
         model="tiny",
-        steps=60,
+        steps=40,
         batch_tokens=512,
         max_length=48,
         dropout=0.0,
         learning_rate=3e-3,
-        evaluate_every=30,
+        evaluate_every=40,
         checkpoint_every=0,
         seed=7,
         dtype="float32",
@@ -92,16 +104,18 @@ def trained(settings):
 
     def get(case):
         if case not in made:
-            made[case] = pretrain.run(replace(settings, out=settings.out.with_name(case), **CASES[case][0]))
+            longer = {"steps": 60, "evaluate_every": 60} if case in LEARN_SLOWLY else {}
+            own = {"out": settings.out.with_name(case), **longer, **CASES[case][0]}
+            made[case] = pretrain.run(replace(settings, **own))
         return made[case]
 
     return get
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_objective_learns_and_leaves_a_model_of_its_family(case, trained):
+def test_every_objective_learns_and_leaves_a_model_of_its_family_which_transformers_loads(case, trained):
     result = trained(case)
-    _, model_type, loss = CASES[case]
+    _, model_type, loss, architecture = CASES[case]
     with messages_to(pytest.fail):
         loaded = checkpoint.load(result.model_directory)
     assert loaded.model_type == model_type
@@ -114,31 +128,13 @@ def test_every_objective_learns_and_leaves_a_model_of_its_family(case, trained):
         assert 0 < result.figures["sentence_order_accuracy"] < 1
     vectors = Predictor(loaded, dtype="float32", device="cpu").embed(["the king", "the queen of the palace"])
     assert vectors.shape == (2, 128) and bool(np.isfinite(vectors).all())
-
-
-@pytest.mark.parametrize(
-    ("case", "architecture"),
-    [
-        ("albert", "AlbertForPreTraining"),
-        ("distilbert", "DistilBertForMaskedLM"),
-        ("electra", "ElectraForPreTraining"),
-        ("generator", "ElectraForMaskedLM"),
-        ("roberta", "RobertaForMaskedLM"),
-        ("spanbert", "BertForMaskedLM"),
-        ("longformer", "LongformerForMaskedLM"),
-        ("bigbird", "BigBirdForMaskedLM"),
-        ("modernbert", "ModernBertForMaskedLM"),
-        ("deberta", "DebertaForMaskedLM"),
-        ("plain words", "DebertaV2ForMaskedLM"),
-    ],
-)
-def test_transformers_loads_every_saved_model_without_unexpected_keys(case, architecture, trained):
-    transformers.logging.disable_progress_bar()
-    _, loading_info = getattr(transformers, architecture).from_pretrained(
-        trained(case).model_directory, output_loading_info=True
-    )
-    unread = {"bert.pooler.weight", "bert.pooler.bias"} if case == "bigbird" else set()  # made, but not for words
-    assert not {kind: names for kind, names in loading_info.items() if {*names} - unread}
+    if architecture:
+        transformers.logging.disable_progress_bar()
+        _, loading_info = getattr(transformers, architecture).from_pretrained(
+            result.model_directory, output_loading_info=True
+        )
+        unread = {"bert.pooler.weight", "bert.pooler.bias"} if case == "bigbird" else set()  # made, but not for words
+        assert not {kind: names for kind, names in loading_info.items() if {*names} - unread}
 
 
 @pytest.mark.parametrize("case", ["roberta", "distilbert", "albert"])
@@ -170,25 +166,36 @@ def test_one_way_models_cannot_be_exported(case, trained, tmp_path):
     assert not (tmp_path / "onnx").exists()
 
 
-@pytest.mark.parametrize("case", ["electra", "spanbert", "halves", "deberta", "debertav3"])
+RESUMED = ["electra", "spanbert", "halves", "deberta", "debertav3"]  # soak/test_objectives.py has all of them
+CUT = ["electra", "spanbert", "forward", "halves", "deberta", "debertav3"]
+
+
+@pytest.mark.parametrize("case", ["spanbert", "debertav3"])
 def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(case, settings, tmp_path):
+    assert_resumes_to_the_same_losses(case, settings, tmp_path)
+
+
+def assert_resumes_to_the_same_losses(case, settings, tmp_path):
     whole = replace(settings, steps=9, dropout=0.1, checkpoint_every=4, **CASES[case][0])
     pretrain.run(replace(whole, out=tmp_path / "whole"))
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     shutil.rmtree(tmp_path / "cut" / "model")
     shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000009")
-    messages = []
-    with messages_to(messages.append):
-        pretrain.run(replace(whole, out=tmp_path / "cut", resume=True))
-    assert any("step 8" in line for line in messages)
+    resumed = []
+    pretrain.run(replace(whole, out=tmp_path / "cut", resume=True), callbacks=[resumed.append])
+    assert resumed[0]["step"] == 9
     losses = [[row["loss"] for row in read_metrics(tmp_path / name)] for name in ("whole", "cut")]
     assert losses[0] == losses[1]
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "cut")]
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("case", ["electra", "spanbert", "forward", "halves", "deberta", "debertav3"])
+@pytest.mark.parametrize("case", ["electra", "halves"])
 def test_micro_batches_change_no_loss(case, settings, tmp_path):
+    assert_micro_batches_change_no_loss(case, settings, tmp_path)
+
+
+def assert_micro_batches_change_no_loss(case, settings, tmp_path):
     for parts in (1, 3):
         short = replace(settings, steps=4, out=tmp_path / str(parts), gradient_accumulation=parts, **CASES[case][0])
         pretrain.run(short)

@@ -3,8 +3,6 @@
 import itertools
 import multiprocessing
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -169,15 +167,15 @@ def test_micro_batches_change_no_loss(settings, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_have_the_losses_of_one(settings, tmp_path):
+def test_two_processes_have_the_losses_of_one(settings, in_processes, tmp_path):
     alone = distill.run(replace(settings, out=tmp_path / "alone", steps=3))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bothways"]
-    arguments = ["distill", settings.teacher, *settings.corpus, "--heldout", *settings.heldout, "-o", tmp_path / "two"]
-    arguments += ["--layers", 2, "--hidden-size", 32, "--vocab-size", 60, "--steps", 3, "--batch-tokens", 256]
-    arguments += ["--max-length", 32, "--heldout-examples", 16, "--token-store", settings.token_store, "--seed", 7]
-    arguments += ["--dtype", "float32", "--evaluate-every", 4]
-    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    together = {"teacher": str(settings.teacher), "out": str(tmp_path / "two"), "steps": 3}
+    together |= {name: [str(path) for path in getattr(settings, name)] for name in ("corpus", "heldout")}
+    together |= {"token_store": str(settings.token_store)}
+    for name in ("layers", "hidden_size", "vocab_size", "batch_tokens", "max_length", "heldout_examples", "seed"):
+        together[name] = getattr(settings, name)
+    together |= {"dtype": "float32", "device": "cpu", "evaluate_every": 4}
+    assert in_processes({"kind": "Distill", "settings": together, "world": 2}) == [0, 0]
     one, two = ([row["loss"] for row in read_metrics(run)] for run in (alone.directory, tmp_path / "two"))
     assert one == pytest.approx(two, abs=1e-5)
 
