@@ -73,15 +73,22 @@ CACHES = {
     "bothways.training.run_lock.machine",
 }
 
-# Threads and processes of libraries that serve all that comes after, by the beginning of a name, or part of a command.
+# Threads and processes of libraries that serve all that comes after, by part of a name or command.
 LIBRARY_THREADS = (
     "QueueFeederThread",  # of joblib's pool
     "ExecutorManagerThread",
     "tqdm_monitor",
+    "process_request_thread",  # of the object storage that tests/cloud starts, one for each connection
 )
 LIBRARY_PROCESSES = ("joblib.externals.loky", "multiprocessing.resource_tracker", "multiprocessing.forkserver")
 # Variables that libraries set for the process when they are imported or first used.
 LIBRARY_VARIABLES = ("KMP_", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_", "TORCH_")
+# The places of such caches, below the user's HOME.
+LIBRARY_CACHES = {
+    "CUDA_CACHE_PATH": ".nv/ComputeCache",
+    "MPLCONFIGDIR": ".cache/matplotlib",
+    "TRITON_CACHE_DIR": ".triton/cache",
+}
 # Libraries that draw from `random` when they are imported.
 DRAWS_AT_IMPORT = {"sklearn"}
 # What is written into the folder of the repository by tools, and not by tests.
@@ -105,6 +112,14 @@ def pytest_configure(config: pytest.Config) -> None:
         if name not in KEPT and (name.startswith(FOREIGN) or name in FOREIGN_NAMES):
             del os.environ[name]
 
+    # Generators are seeded by this plugin.
+    if hasattr(config.option, "randomly_reset_seed"):
+        config.option.randomly_reset_seed = False
+
+    # What libraries compile or list once for a machine, and read again.
+    for name, path in LIBRARY_CACHES.items():
+        os.environ.setdefault(name, str(Path.home() / path))
+
     home = shared / "home"
     cache = shared / "cache"
     for directory in (home, cache):
@@ -112,7 +127,6 @@ def pytest_configure(config: pytest.Config) -> None:
         watch(directory)
     os.environ["HOME"] = str(home)
     os.environ["BOTHWAYS_CACHE"] = str(cache)
-    os.environ["MPLCONFIGDIR"] = str(shared / "matplotlib")  # where it lists the fonts of the machine, once
     # As the command sets them (bothways/cli/main.py): tests call it in their own process.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
@@ -130,6 +144,7 @@ def own_place(request: pytest.FixtureRequest) -> Iterator[Path]:
     os.environ["HOME"] = str(place / "home")
     os.environ["BOTHWAYS_CACHE"] = str(place / "cache")
     os.chdir(place / "work")
+    seed_generators(request.node)
     before = State()
 
     yield place
@@ -236,10 +251,8 @@ def random_states() -> dict[str, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
-    """A test has random numbers of its own, from its name and the seed of the run, and leaves the generators alone."""
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "manual_seed"):
-        torch.manual_seed(own_seed(pyfuncitem))
+    """A test has random numbers of its own, the same in each run, and leaves the generators alone."""
+    seed_generators(pyfuncitem)
     before = random_states()
     imported = DRAWS_AT_IMPORT & sys.modules.keys()
     result = yield
@@ -260,9 +273,15 @@ def global_seed() -> None:
     """For a test that must draw from the global generators, since a library that it compares with does."""
 
 
-def own_seed(item: pytest.Item) -> int:
-    """Of a test: from its name and the seed of the run."""
-    return (int(item.config.getoption("randomly_seed", 0) or 0) + zlib.crc32(item.nodeid.encode())) % 2**32
+def seed_generators(item: pytest.Item) -> None:
+    """Seed the global generators by the name of the test. The seed of the run is that of the order alone."""
+    seed = zlib.crc32(item.nodeid.encode())
+    random.seed(seed)
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "manual_seed"):
+        torch.manual_seed(seed)
 
 
 # --- what the package's modules hold ----------------------------------------------------------------------------------
@@ -354,7 +373,7 @@ def same_items(one: Any, other: Any) -> bool:
 
 def left_threads(threads: set[threading.Thread]) -> list[threading.Thread]:
     """The threads that do not end."""
-    left = [thread for thread in threads if not thread.name.startswith(LIBRARY_THREADS)]
+    left = [thread for thread in threads if not any(known in thread.name for known in LIBRARY_THREADS)]
     for thread in left:
         thread.join(GUARD if not thread.daemon else 1)
     return [thread for thread in left if thread.is_alive()]
@@ -418,14 +437,15 @@ def changed_directories() -> list[tuple[Path, str]]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
-    """Directories that a shared fixture makes are watched as soon as it is ready."""
+    """Directories that a shared fixture makes are watched as soon as it is ready. It may fill those of another one."""
     _being_set_up.append(fixturedef)
     try:
         return (yield)
     finally:
         _being_set_up.pop()
-        for directory in _made.get(fixturedef, ()):
-            watch(directory)
+        if fixturedef.scope != "function":
+            for directory in [*_watched, *_made.get(fixturedef, ())]:
+                watch(directory)
 
 
 def pytest_fixture_post_finalizer(fixturedef: pytest.FixtureDef[Any]) -> None:

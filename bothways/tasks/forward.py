@@ -39,7 +39,7 @@ def without_last_layer(model: Model, head: str) -> Model:
     part = copy.heads[head]
     assert isinstance(part, ClassificationHead)
     size, device = part.output.in_features, part.output.weight.device
-    part.output = nn.Linear(size, size, device=device)
+    part.output = nn.utils.skip_init(nn.Linear, size, size, device=device)
     with torch.no_grad():
         part.output.weight.copy_(torch.eye(size))
         part.output.bias.zero_()

@@ -25,6 +25,8 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.int8 import dequantize, replace_linears
 from bothways.model.int8_training import candidates, observe
 
+pytestmark = pytest.mark.usefixtures("global_seed")  # compares what torch draws
+
 HEADS = {  # of a model: its heads and labels, then the method that is timed
     "embed": ({}, ()),
     "classify": ({"classes": 3}, ("x", "y", "z")),

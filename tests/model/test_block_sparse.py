@@ -90,7 +90,7 @@ def by_mask(q, k, v, times):
 
 @pytest.mark.parametrize("form", [block_attention, plain_attention])
 @pytest.mark.parametrize("case", [*range(len(CASES)), "random", "drawn"])
-def test_attention_by_blocks_equals_a_mask_gradients_too(form, case, monkeypatch):
+def test_attention_by_blocks_equals_a_mask_gradients_too(form, case, monkeypatch, global_seed):
     monkeypatch.setattr(block_sparse, "MAX_SCORES", 3 * 16 * 48)  # so that several rounds are needed
     if isinstance(case, int):
         lengths, sides, picked = CASES[case]
@@ -111,7 +111,7 @@ def test_attention_by_blocks_equals_a_mask_gradients_too(form, case, monkeypatch
         assert float((one.grad - other.grad).norm() / other.grad.norm()) < 1e-6
 
 
-def test_the_backward_pass_drops_the_same_weights():
+def test_the_backward_pass_drops_the_same_weights(global_seed):
     """Beside torch's slots operations with the weights that were drawn."""
     blocks = window_blocks([70, 30], (20, 20), CPU)
     ours, slow = heads(100, dtype=torch.float32), heads(100, dtype=torch.float32)

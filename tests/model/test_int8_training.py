@@ -33,7 +33,7 @@ WORDS = ["the", "sat", "on", "mat", "and", "ran"]
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.7])
-def test_a_fake_layer_equals_the_int8_layer(strength):
+def test_a_fake_layer_equals_the_int8_layer(strength, global_seed):
     torch.manual_seed(0)
     linear, x_TI = nn.Linear(48, 30), torch.randn(90, 48) * torch.linspace(0.1, 3, 48)
     seen = Inputs(x_TI.amin(0), x_TI.amax(0), [x_TI])
@@ -48,7 +48,7 @@ def test_a_fake_layer_equals_the_int8_layer(strength):
     assert 1e-4 < (fake(x_TI) - exact)[:90].abs().max() < 0.5
 
 
-def test_gradients_pass_rounding_and_stop_beyond_the_range():
+def test_gradients_pass_rounding_and_stop_beyond_the_range(global_seed):
     torch.manual_seed(0)
     linear, x_TI = nn.Linear(6, 4), torch.randn(20, 6)
     fake = FakeInt8Linear.of(linear)
@@ -64,7 +64,7 @@ def test_gradients_pass_rounding_and_stop_beyond_the_range():
     assert not outside.grad.any()
 
 
-def test_scales_keep_their_precision_in_bf16():
+def test_scales_keep_their_precision_in_bf16(global_seed):
     fake = FakeInt8Linear.of(nn.Linear(6, 4))
     fake.input_factor.fill_(1.2345678)
     moved = fake.to(torch.bfloat16)

@@ -16,6 +16,8 @@ from bothways.model.kernels import (
 )
 from bothways.model.layout import Bucketed
 
+pytestmark = pytest.mark.usefixtures("global_seed")  # compares what torch draws
+
 B, N, S, D = 5, 3, 29, 8
 LONGEST = kernels.MAX_BATCHED_HEAD_SIZES * D
 CPU = torch.device("cpu")

@@ -68,7 +68,7 @@ def test_padding_is_not_attended_to(sides, side):
 
 @pytest.mark.parametrize("sides", [(-1, -1), (250, 0)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_texts_that_share_a_rectangle_take_the_fused_kernel(sides, dtype):
+def test_texts_that_share_a_rectangle_take_the_fused_kernel(sides, dtype, global_seed):
     """Not the slow form in which torch writes all scores out: with that one forbidden it still runs."""
     lengths = torch.tensor([300, 310, 320])
     q, k, v = torch.randn(3, int(lengths.sum()), N, D, dtype=dtype).unbind()
@@ -175,7 +175,7 @@ def test_the_ragged_kernel_has_the_gradients_of_rectangles():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_windows_prepared_while_predicting_serve_training_too(dropout, dtype):
+def test_windows_prepared_while_predicting_serve_training_too(dropout, dtype, global_seed):
     window_mask.cache_clear()
     q, k, v = (part.to(dtype).requires_grad_() for part in rows())
     with torch.inference_mode():

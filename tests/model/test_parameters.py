@@ -10,7 +10,7 @@ from torch import nn
 from bothways.model.parameters import no_init
 
 
-def test_parameters_have_the_number_format_and_no_value_is_drawn():
+def test_parameters_have_the_number_format_and_no_value_is_drawn(global_seed):
     torch.manual_seed(0)
     before = torch.get_rng_state()
     with no_init(torch.bfloat16):

@@ -53,7 +53,7 @@ def test_packed_layers_are_as_near_to_the_float32_result_as_plain_ones(family, m
 @needs_products
 @pytest.mark.parametrize("activation", [None, "gelu", "gelu_tanh", "relu", "silu"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_packed_product_with_what_follows_it_is_rounded_once(activation, bias):
+def test_a_packed_product_with_what_follows_it_is_rounded_once(activation, bias, global_seed):
     generator = torch.Generator().manual_seed(0)
     linear = torch.nn.Linear(17, 35, bias=bias).bfloat16()
     x_TI, residual_TO = (torch.randn(23, size, generator=generator).bfloat16() for size in (17, 35))

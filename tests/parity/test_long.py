@@ -11,6 +11,8 @@ from bothways.model.layout import Padded
 from bothways.text.batch import Batch
 from tests.parity.test_model import assert_close, gradient_distance, ragged
 
+pytestmark = pytest.mark.usefixtures("global_seed")  # compares what torch draws
+
 SEPARATOR = 2
 
 

@@ -22,6 +22,8 @@ from bothways.model.states import attention_weights
 from bothways.text.batch import Batch
 from bothways.training.losses import classification_loss, masked_lm_loss, mse_loss
 
+pytestmark = pytest.mark.usefixtures("global_seed")  # compares what torch draws
+
 V = 97
 LENGTHS = [29, 13, 1, 13, 7, 2, 41]  # unsorted, equal ones apart, one token alone
 ENCODERS = [

@@ -50,7 +50,7 @@ def test_a_published_config_is_read_with_nothing_unknown(name):
 
 @pytest.mark.parametrize("cased", [False, True])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_repository_of_its_files_loads_and_works(name, cased, tokenizer, tmp_path):
+def test_a_repository_of_its_files_loads_and_works(name, cased, tokenizer, tmp_path, global_seed):
     config = CONFIGS[name] | SMALL | {"num_attention_heads": 3, "vocab_size": len(tokenizer)}
     torch.manual_seed(0)
     peer = transformers.BertForMaskedLM(transformers.BertConfig(**config)).eval()

@@ -112,7 +112,7 @@ def test_a_gradient_above_the_norm_is_scaled_to_it_and_one_below_is_left(small):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_a_gradient_that_is_not_finite_changes_nothing(bad, small):
+def test_a_gradient_that_is_not_finite_changes_nothing(bad, small, global_seed):
     twin = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 3))
     twin.load_state_dict(small.state_dict())
     optimizer, other = Optimizer(small, learning_rate=1e-2), Optimizer(twin, learning_rate=1e-2)
@@ -172,7 +172,7 @@ def test_masters_of_float32_weights_are_the_weights(small):
     assert optimizer.masters["0.weight"].dtype is torch.float32
 
 
-def test_gradients_times_a_scale_make_the_same_step(small):
+def test_gradients_times_a_scale_make_the_same_step(small, global_seed):
     twin = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 3))
     twin.load_state_dict(small.state_dict())
     optimizer, other = Optimizer(small, learning_rate=1e-2), Optimizer(twin, learning_rate=1e-2)

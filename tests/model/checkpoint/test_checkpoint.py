@@ -440,7 +440,7 @@ def test_untied_vocabulary_scores_are_refused(make_model, tmp_path):
     refused(tmp_path / "model", name, "token table")
 
 
-def test_a_vocabulary_bias_is_read_by_either_name_and_refused_where_they_differ(make_model, tmp_path):
+def test_a_vocabulary_bias_is_read_by_either_name_and_refused_where_they_differ(make_model, tmp_path, global_seed):
     saved = make_model("bert", {"masked_words": 0})
     with torch.no_grad():
         saved.heads["masked_words"].bias.normal_()

@@ -70,7 +70,7 @@ def theirs(directory, made):
 @pytest.mark.parametrize("multi_label", [False, True])
 @pytest.mark.parametrize("pooling", ["unit", "mean"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_transformers_computes_our_probabilities(family, pooling, multi_label, build, tmp_path):
+def test_transformers_computes_our_probabilities(family, pooling, multi_label, build, tmp_path, global_seed):
     made = replace(build(family, pooling), multi_label=multi_label)
     assert isinstance(format_of(made), MeanLayerFormat)
     checkpoint.save(made, tmp_path / "model")

@@ -90,7 +90,7 @@ def test_merged_lora_equals_unmerged(family, adapted, tokenizer):
     assert model.state_dict().keys() == plain.state_dict().keys()
 
 
-def test_lora_is_that_of_the_formula(adapted):
+def test_lora_is_that_of_the_formula(adapted, global_seed):
     model, plain = adapted("lora")
     disturb(model)
     layer, old = model.encoder.layers[0], plain.encoder.layers[0]
@@ -258,6 +258,8 @@ def test_the_server_shares_the_weights_of_adapters(two, start):
         assert "predict" in served["first"].routes and "fill" in served["base"].routes
         assert served["second"].model.labels == ("A", "B")
     finally:
+        for one in serving.models:
+            one.queue.close()
         serving.workers.close()
 
 

@@ -215,7 +215,7 @@ def test_long_texts_train_in_bounded_memory_with_the_same_gradient(pooling, make
     assert saved[1] < saved[0] / 10
 
 
-def test_recomputed_activations_have_the_same_dropout(make_model, long_texts, monkeypatch):
+def test_recomputed_activations_have_the_same_dropout(make_model, long_texts, monkeypatch, global_seed):
     batch, gradients = long_texts.batch(range(4)), []
     for keep_all in (False, True):
         if keep_all:

@@ -76,7 +76,7 @@ def test_one_file_is_divided_80_10_10_and_reported_on_test(settings):
 
 
 @pytest.mark.parametrize("patience", [1, 2])
-def test_training_ends_when_patience_runs_out_and_the_best_weights_are_kept(patience):
+def test_training_ends_when_patience_runs_out_and_the_best_weights_are_kept(patience, global_seed):
     figures = iter([0.1, 0.5, 0.3, 0.4, 0.2, 0.6, 0.7])
     module, seen = torch.nn.Linear(1, 1, bias=False), []
 
@@ -236,7 +236,7 @@ def test_parts_of_a_batch_hold_its_entries_in_order_within_the_bound():
     assert all(part.position_ids[0] == 0 for part in parts)
 
 
-def test_a_text_of_a_hundred_windows_keeps_the_activations_of_few(make_model):
+def test_a_text_of_a_hundred_windows_keeps_the_activations_of_few(make_model, global_seed):
     model = make_model("bert", {"classes": 2}, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1).train()
 
     def kept_by(windows, bound):
@@ -250,7 +250,7 @@ def test_a_text_of_a_hundred_windows_keeps_the_activations_of_few(make_model):
     assert kept_by(100, 160) < kept_by(10, 160) < kept_by(100, 1600) / 8
 
 
-def test_dropout_is_the_same_when_activations_are_recomputed(make_model):
+def test_dropout_is_the_same_when_activations_are_recomputed(make_model, global_seed):
     """The gradient is that of the forward pass: it agrees with a finite difference in its own direction."""
     model = make_model("bert", {"classes": 2}, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3).train()
     lengths = np.array([6, 9, 13])

@@ -164,7 +164,7 @@ def texts(make_predictor, tmp_path_factory):
     return predictor.module, TextExamples.encode(table, np.array([0, 1, 0]), predictor.tokenizer, policy)
 
 
-def test_head_inputs_are_the_inputs_of_the_last_layer(texts):
+def test_head_inputs_are_the_inputs_of_the_last_layer(texts, global_seed):
     model, examples = texts
     batch = examples.batch([0, 1, 2])
     with torch.inference_mode():

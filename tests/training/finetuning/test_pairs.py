@@ -77,7 +77,7 @@ def test_the_head_reads_vectors_difference_and_product(run, rows):
     assert np.mean(right[120:]) == run.result.mean  # in the windows of the training, with the long pair
 
 
-def test_the_saved_model_is_loaded_measured_and_refused_by_name(run, rows, start, table, tmp_path):
+def test_the_saved_model_is_loaded_measured_and_refused_by_name(run, rows, start, table, tmp_path, global_seed):
     first, second = texts_of(rows)
     expected = [one.scores for one in run.predictor.classify(first, second)]
     run.predictor.save(tmp_path / "again")

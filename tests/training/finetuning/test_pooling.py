@@ -96,7 +96,7 @@ def test_the_head_is_a_linear_layer_on_the_mean_of_all_tokens(result):
     assert [*model.classify([long], window=64, overlap=16)[0].scores.values()] == pytest.approx(expected, abs=1e-5)
 
 
-def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_name(result):
+def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_name(result, global_seed):
     ours = bothways.load(result.model_directory, dtype="float32")
     with torch.inference_mode():
         head = ours.module.heads["classes"].output
@@ -251,7 +251,7 @@ def test_a_directory_that_lacks_a_part_is_refused_by_its_name(broken, result, tm
 
 
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "electra", "deberta"])
-def test_a_new_pooler_keeps_what_a_linear_layer_could_read(family, make_model):
+def test_a_new_pooler_keeps_what_a_linear_layer_could_read(family, make_model, global_seed):
     config = make_model(family).config
     pooler = build_pooler(config, ("classes",), pooler=False)
     initialize_near_identity(pooler)

@@ -22,6 +22,8 @@ from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
 
+pytestmark = pytest.mark.usefixtures("global_seed")  # compares what torch draws
+
 
 def steps(first):
     batch = Batch.from_arrays(np.zeros(2, int), np.zeros(2, int), np.array([2]))

@@ -91,7 +91,7 @@ def test_transforms_are_finalized_in_the_reverse_order(make_model):
     assert order == ["apply first", "apply second", "finalize second", "finalize first"]
 
 
-def test_scaled_heads_have_the_original_numbers(make_model):
+def test_scaled_heads_have_the_original_numbers(make_model, global_seed):
     model = make_model("bert", {"classes": 1})
     features_NH = torch.randn(5, model.config.hidden_size)
     with torch.no_grad():

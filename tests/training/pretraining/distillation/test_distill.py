@@ -218,7 +218,7 @@ def example(tokenizer, texts):
 SENTENCES = [line for line in corpus(5, 40).splitlines() if line]
 
 
-def test_the_student_that_is_the_teacher_loses_nothing(teacher, words, make_teacher):
+def test_the_student_that_is_the_teacher_loses_nothing(teacher, words, make_teacher, global_seed):
     held = checkpoint.load(teacher)
     ids = TeacherIds(words, words)
     taught = DistillationTeacher(checkpoint.load(teacher).model, ids, pooling="mean", basis_HS=None)

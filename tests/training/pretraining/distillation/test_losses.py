@@ -61,7 +61,7 @@ def test_soft_words_equal_the_slow_formula_and_its_gradient(temperature):
     torch.testing.assert_close(student.grad.double(), temperature * (q - p), rtol=0, atol=1e-6)  # Hinton 2015, eq. 2
 
 
-def test_hidden_states_and_cosines_equal_the_slow_formulas():
+def test_hidden_states_and_cosines_equal_the_slow_formulas(global_seed):
     student, teacher = torch.randn(T, 24), torch.randn(T, 24)
     errors, count = objective.hidden_state_loss(student, teacher)
     assert count == T and errors.item() == pytest.approx(float((student - teacher).pow(2).sum()) / 24, rel=1e-6)
@@ -79,7 +79,7 @@ def test_each_text_counts_alone():
     assert float(together) == pytest.approx(alone, rel=1e-6)
 
 
-def test_the_student_that_is_the_teacher_loses_nothing():
+def test_the_student_that_is_the_teacher_loses_nothing(global_seed):
     x, scores = qkv(0, 24).detach().float(), torch.randn(7, 97)
     assert float(relation_loss(x, x, LENGTHS, 3)[0]) == 0
     assert float(objective.hidden_state_loss(x[:, 0], x[:, 0])[0]) == 0
