@@ -25,6 +25,7 @@ from bothways.text.batch import Batch
 
 peft = pytest.importorskip("peft")
 pytestmark = [
+    pytest.mark.usefixtures("global_seed"),  # compares what torch draws
     pytest.mark.filterwarnings("ignore::FutureWarning"),  # of transformers, about peft's own calls
     pytest.mark.filterwarnings("ignore:Unexpected keyword arguments"),  # of peft, which names our "readers"
     pytest.mark.filterwarnings("ignore:The following"),  # of peft, patterns of the other family

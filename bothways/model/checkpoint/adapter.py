@@ -181,7 +181,9 @@ def _attach_own(files: AdapterFiles, base: Checkpoint, described: Mapping[str, A
     state = {name: torch.empty_like(value) for name, value in own_state(model).items()}
     tensors = _own_tensors(files, model, family, state)
     _check(files, tensors, {name: value.shape for name, value in state.items()})
-    model.load_state_dict(tensors, strict=False)
+    # Assigned, not copied: the adapter may have biases of its own where the model holds those of the base.
+    own = {name: value.to(state[name]) for name, value in tensors.items()}
+    model.load_state_dict(own, strict=False, assign=True)
     return replace(
         base,
         model=model.eval(),
