@@ -277,8 +277,8 @@ def seed_generators(item: pytest.Item) -> None:
     """Seed the global generators by the name of the test. The seed of the run is that of the order alone."""
     seed = zlib.crc32(item.nodeid.encode())
     random.seed(seed)
-    if numpy_random := sys.modules.get("numpy.random"):
-        numpy_random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "manual_seed"):
         torch.manual_seed(seed)
