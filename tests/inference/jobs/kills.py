@@ -2,8 +2,8 @@
 
 Of each line of standard input, as JSON: model, file, out, on_error, rows (of a block), and shares: how much of the file
 is written when a child is killed, for each child, or null for every `stride`-th call that puts something on the disk.
-Answered by a line: the digest of the file left in peace, those after kills and the going on after them, how many kills fell before
-the end, the most memory of a child in bytes.
+Answered by a line: the digest of the file left in peace, those after kills and the going on after them, how many kills
+fell before the end, the most memory of a child in bytes.
 """
 
 import hashlib
