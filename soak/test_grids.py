@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.conftest import make_model, make_predictor, paragraphs, tokenizer  # noqa: F401 (fixtures)
+from tests.conftest import make_model, make_peer, make_predictor, ours_of, paragraphs, tokenizer  # noqa: F401
 from tests.inference import test_numpy_backend
 from tests.inference.jobs.test_journal import ENDINGS, kill_at_writes, killed, models  # noqa: F401 (fixtures)
+from tests.parity.test_model import ALL, check_fresh, check_saved
 from tests.search import test_kills
 from tests.search.test_kills import small_models  # noqa: F401 (a fixture)
 from tests.test_invariants import check_batch_size, expected, family_predictor, predictor  # noqa: F401 (fixtures)
@@ -44,3 +45,9 @@ def test_words_read_with_marks_and_then_stripped_are_those_of_stripping_at_once(
 def test_pairs_of_all_fixtures_are_read_as_transformers_reads_what_we_saved(kind, ours, saved):  # noqa: F811
     peer = AutoTokenizer.from_pretrained(saved)
     assert differences(kind, ours, peer, pair_texts(ours)) == []
+
+
+@pytest.mark.parametrize("architecture", ALL)
+def test_what_we_save_transformers_loads_and_computes_the_same(architecture, make_peer, ours_of, tmp_path):  # noqa: F811
+    check_saved(architecture, make_peer, ours_of, tmp_path / "theirs")
+    check_fresh(architecture, make_peer, ours_of, tmp_path / "fresh")
