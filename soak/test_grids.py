@@ -10,7 +10,17 @@ from tests.search import test_kills
 from tests.search.test_kills import small_models  # noqa: F401 (a fixture)
 from tests.test_invariants import check_batch_size, expected, family_predictor, predictor  # noqa: F401 (fixtures)
 from tests.text.tokenizer import test_accents
-from tests.text.tokenizer.conftest import albert, big_bird, deberta, directory, kind, roberta, xlm_roberta  # noqa: F401
+from tests.text.tokenizer.conftest import (  # noqa: F401
+    albert,
+    big_bird,
+    deberta,
+    directory,
+    kind,
+    roberta,
+    write_sentencepiece,
+    xlm_roberta,
+)
+from tests.text.tokenizer.test_fuzz_tokenizers import check_charsmaps
 from tests.text.tokenizer.test_library import AutoTokenizer, differences, ours, pair_texts, saved  # noqa: F401
 
 pytestmark = pytest.mark.timeout(3600)
@@ -40,6 +50,14 @@ def test_threads_and_pickles_share_a_model(paragraphs):  # noqa: F811
 
 def test_words_read_with_marks_and_then_stripped_are_those_of_stripping_at_once():
     test_accents.check_stripping(test_accents.WRITTEN, mixed=5_000)
+
+
+def test_a_vocabulary_with_marks_gives_the_ids_of_tokenizers_for_every_code_point(tmp_path):
+    test_accents.check_ids(test_accents.WRITTEN, tmp_path)
+
+
+def test_a_damaged_table_of_normalizations_is_one_line(tmp_path):
+    check_charsmaps(range(400), tmp_path, write_sentencepiece)
 
 
 def test_pairs_of_all_fixtures_are_read_as_transformers_reads_what_we_saved(kind, ours, saved):  # noqa: F811

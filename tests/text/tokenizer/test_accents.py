@@ -173,13 +173,17 @@ def test_requested_rules_are_applied_without_a_message(lowercase, strip_accents)
 
 @pytest.mark.slow
 def test_a_vocabulary_with_marks_gives_the_ids_of_tokenizers_for_every_third_code_point(tmp_path):
+    check_ids(WRITTEN[1::3], tmp_path)
+
+
+def check_ids(points, tmp_path):
     rules = Tokenizer.learn([NEEDED["German"]], 300).backend.rules
     chars = [chr(point) for point in WRITTEN]
     vocab = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *chars, *("##" + char for char in chars)])}
     ours = Tokenizer(vocab, **rules)  # no character is unknown to it, so no difference can hide
     ours.save(tmp_path)
     peer = PeerTokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    texts = [f"a{chr(point)}b {chr(point)}\u0301 E{chr(point)}" for point in WRITTEN[1::3]]
+    texts = [f"a{chr(point)}b {chr(point)}\u0301 E{chr(point)}" for point in points]
     assert [ours.encode(text).ids for text in texts] == [theirs.ids for theirs in peer.encode_batch(texts)]
 
 

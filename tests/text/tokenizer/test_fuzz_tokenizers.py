@@ -341,13 +341,17 @@ def test_half_a_character_in_a_vocabulary_is_refused(tmp_path, make_sentencepiec
 
 @pytest.mark.slow
 def test_a_damaged_table_of_normalizations_is_one_line_for_the_text_that_shows_it(tmp_path, make_sentencepiece):
+    check_charsmaps(range(0, 400, 3), tmp_path, make_sentencepiece)
+
+
+def check_charsmaps(seeds, tmp_path, make_sentencepiece):
     from tests.text.tokenizer.conftest import CHARSMAP
 
     special_tokens = ["<pad>", "<unk>", *SPECIAL_TOKENS[2:]]
     pieces = [*((one, 0.0) for one in special_tokens), (METASPACE, -2.0), ("a", -3.0)]
     refused = 0
     texts = ("".join(map(chr, range(1, 3000))), "".join(map(chr, range(0xFF00, 0xFFFF))))
-    for number in range(0, 400, 3):
+    for number in seeds:
         damaged = mutated_bytes(CHARSMAP, random.Random(number))
         make_sentencepiece(tmp_path / "spiece.model", pieces, controls=special_tokens, charsmap=damaged)
         try:
