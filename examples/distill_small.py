@@ -12,7 +12,7 @@ import bothways
 from bothways.settings import Distill
 from bothways.text.corpus.documents import sample
 
-STEPS = 10
+STEPS = 4
 texts = [book["text"][:5_000] for book in sample() if book["split"] == "train"]
 
 

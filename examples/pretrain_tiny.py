@@ -27,7 +27,7 @@ with TemporaryDirectory() as folder:  # use a directory of your own to keep the 
         vocab_size=2000,
         max_length=64,
         batch_tokens=1024,
-        steps=80,
+        steps=50,
         heldout_examples=128,
         processes=1,
     )

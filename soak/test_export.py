@@ -1,5 +1,5 @@
-"""ONNX files of every head and family at MiniLM's size, beside ours unpadded: lengths 1 to 512, batches of 1 to 64,
-padded left, right and not at all."""
+"""ONNX files of every head and family: beside transformers', and at MiniLM's size beside ours unpadded: lengths 1 to
+512, batches of 1 to 64, padded left, right and not at all."""
 
 import pytest
 import torch
@@ -7,9 +7,21 @@ import torch
 from bothways.model.checkpoint.checkpoint import Checkpoint
 from bothways.model.config import EncoderConfig
 from bothways.model.model import Model, initialize
-from bothways.shrink.export import graph
+from bothways.settings import Export
+from bothways.shrink.export import export, graph
 from bothways.shrink.export.graph import Vectors
 from bothways.shrink.export.parity import compare, session
+from tests.conftest import make_model, tokenizer  # noqa: F401 (fixtures)
+from tests.shrink.export.test_export import (
+    ENDS,
+    HIDDEN,
+    LOGITS,
+    PLAIN,
+    SEGMENTS,
+    check_names,
+    check_scores,
+    save_source,
+)  # fmt: skip
 
 pytestmark = pytest.mark.timeout(3600)
 LENGTHS, BATCHES = (1, 2, 3, 7, 16, 17, 63, 128, 255, 512), (1, 2, 7, 33, 64)
@@ -59,3 +71,34 @@ def test_scores_of_every_head_are_ours_at_every_length_batch_and_side(family, he
     assert len(report.cells) == len(LENGTHS) * len(BATCHES) * 3
     print("\n".join(report.as_table()))
     report.check(f"{family} {heads}")
+
+
+# Families and heads beside those of tests/shrink/export/test_export.py: family, heads, transformers' class; names.
+BESIDE = [
+    ("bert", {"next_sentence": 2}, "BertForNextSentencePrediction", SEGMENTS, LOGITS),
+    ("bert", {"classes": 5}, "BertForSequenceClassification", SEGMENTS, LOGITS),
+    ("bert", {"classes": 1}, "BertForSequenceClassification", SEGMENTS, LOGITS),
+    ("bert", {"tokens": 5}, "BertForTokenClassification", SEGMENTS, LOGITS),
+    ("bert", {"spans": 2}, "BertForQuestionAnswering", SEGMENTS, ENDS),
+    ("albert", {"masked_words": 0}, "AlbertForMaskedLM", SEGMENTS, LOGITS),
+    ("albert", {"classes": 5}, "AlbertForSequenceClassification", SEGMENTS, LOGITS),
+    ("distilbert", {"masked_words": 0}, "DistilBertForMaskedLM", PLAIN, LOGITS),
+    ("electra", {}, "ElectraModel", SEGMENTS, HIDDEN),
+    ("electra", {"classes": 5}, "ElectraForSequenceClassification", SEGMENTS, LOGITS),
+    ("modernbert", {"masked_words": 0}, "ModernBertForMaskedLM", PLAIN, LOGITS),
+    ("modernbert", {"classes": 5}, "ModernBertForSequenceClassification", PLAIN, LOGITS),
+    ("roberta", {"classes": 5}, "RobertaForSequenceClassification", PLAIN, LOGITS),
+    ("longformer", {"classes": 5}, "LongformerForSequenceClassification", PLAIN, LOGITS),
+    ("big_bird", {"masked_words": 0}, "BigBirdForMaskedLM", SEGMENTS, LOGITS),
+    ("deberta", {"tokens": 5}, "DebertaForTokenClassification", PLAIN, LOGITS),
+    ("deberta-v2", {"masked_words": 0}, "DebertaV2ForMaskedLM", PLAIN, LOGITS),
+]
+
+
+@pytest.mark.parametrize("case", BESIDE, ids=lambda case: f"{case[0]}-{'-'.join(case[1])}")
+def test_scores_and_names_are_those_of_transformers(case, make_model, tokenizer, tmp_path):  # noqa: F811
+    source, out = tmp_path / "model", tmp_path / "onnx"
+    save_source(source, *case[:2], make_model, tokenizer, pooling=None if case[1] else "cls")
+    export.run(Export(model=source, out=out), print)
+    check_names(out, case)
+    check_scores(source, out, case)

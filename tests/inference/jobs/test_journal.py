@@ -31,6 +31,7 @@ from bothways.settings.predict import Embed
 WORDS = "the cat sat on a mat and dogs ran".split()
 TEXTS = [" ".join(WORDS[(i * j) % 9] for j in range(1 + i % 17)) for i in range(37)]
 LABELS = ("x", "é", "z")
+ENDINGS = ["npy", "parquet", "jsonl"]
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +133,7 @@ def test_predictions_are_the_same_in_every_format(kind, models, tmp_path, capsys
     assert rows == printed and len({json.dumps(row) for row in rows}) > 5
 
 
-@pytest.mark.parametrize("ending", ["npy", "parquet", "jsonl"])
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_an_empty_input_gives_an_empty_output(ending, models, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
     run("embed", models / "vectors", "-", "-o", tmp_path / f"v.{ending}")
@@ -683,13 +684,13 @@ def test_resuming_needs_an_output_file(models, texts, capsys):
 
 @pytest.fixture(scope="module")
 def killed(models):
-    """A function that runs batch_jobs/kills.py in a process of its own."""
+    """A function that runs kills.py in a process of its own."""
     command = [sys.executable, str(Path(__file__).with_name("kills.py"))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
 
-        def run_job(file, out, *, on_error="stop", rows, shares):
+        def run_job(file, out, *, on_error="stop", rows, shares=None, stride=1):
             job = {"model": str(models / "vectors"), "file": str(file), "out": str(out)}
-            job |= {"on_error": on_error, "rows": rows, "shares": shares}
+            job |= {"on_error": on_error, "rows": rows, "shares": shares, "stride": stride}
             worker.stdin.write(json.dumps(job) + "\n")
             worker.stdin.flush()
             return json.loads(worker.stdout.readline())
@@ -698,12 +699,17 @@ def killed(models):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["npy", "parquet", "jsonl"])
-def test_killed_at_any_write_it_resumes_to_the_same_bytes(ending, killed, tmp_path):
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_killed_at_every_third_write_it_resumes_to_the_same_bytes(ending, killed, tmp_path):
+    """Writes of each kind: there are more than three of each. At all writes: soak/."""
+    kill_at_writes(ending, killed, tmp_path, stride=3)
+
+
+def kill_at_writes(ending, killed, tmp_path, stride):
     lines = [json.dumps({"text": text}) for text in TEXTS[:25]]
     file, out = written(tmp_path / "t.jsonl", "\n".join([*lines[:12], "{", *lines[12:]])), tmp_path / f"v.{ending}"
-    result = killed(file, out, on_error="skip", rows=9, shares=None)
-    assert set(result["digests"]) == {result["whole"]} and result["kills"] > 15
+    result = killed(file, out, on_error="skip", rows=9, stride=stride)
+    assert set(result["digests"]) == {result["whole"]} and result["kills"] > 15 // stride
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from bothways.settings import Embed, Predict
 from bothways.text.tokenizer.worker_processes import in_order
 
 WORDS = "the cat sat on a mat and dogs ran".split()
+STATIC = "bothways-en-static"  # whose processes start without torch
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +57,10 @@ def write_table(file, first, rows):
             table.writerow([f"{WORDS[n % 9]}{chr(10) if n % 3 else ' '}{WORDS[(n * first) % 9]} mat", f"{first}-{n}"])
 
 
-def embed(models, file, out, **options):
-    return parts.embed(
-        Embed(model=models / "vectors", file=str(file), out=out, text_column="text", dtype="float32", **options)
-    )
+def embed(models, file, out, *, model=None, **options):
+    """model: in place of a small encoder."""
+    model = model or models / "vectors"
+    return parts.embed(Embed(model=model, file=str(file), out=out, text_column="text", dtype="float32", **options))
 
 
 def contents(out):
@@ -87,8 +88,8 @@ def test_parts_hold_the_rows_of_each_file_and_a_table_reader_reads_the_directory
 
 @pytest.mark.slow
 def test_two_processes_write_the_bytes_of_one(models, folder, tmp_path, monkeypatch):
-    embed(models, folder, tmp_path / "one")
-    embed(models, folder, tmp_path / "two", workers=2)
+    embed(models, folder, tmp_path / "one", model=STATIC)
+    embed(models, folder, tmp_path / "two", model=STATIC, workers=2)
     assert contents(tmp_path / "one") == contents(tmp_path / "two") and len(contents(tmp_path / "one")) == 5
     processes = {record["process"] for record in manifest(tmp_path / "two")["parts"]}
     assert processes and os.getpid() not in processes
@@ -273,16 +274,16 @@ def test_names_are_below_the_folder_that_files_of_a_pattern_have_in_common(tmp_p
     assert names == ["x/1.csv", "y/2.csv"]
 
 
-def command(models, folder, out, *options):
-    arguments = ["embed", models / "vectors", folder, "-o", out, "--text-column", "text", "--dtype", "float32"]
+def command(folder, out, *options):
+    arguments = ["embed", STATIC, folder, "-o", out, "--text-column", "text", "--dtype", "float32"]
     return [sys.executable, "-m", "bothways", *map(str, [*arguments, "--workers", "2", "--resume", *options])]
 
 
 @pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_a_killed_job_resumes(models, folder, tmp_path, monkeypatch):
     for number in range(5, 40):
-        write_table(folder / f"{number:02}.csv", number, 400)
-    embed(models, folder, tmp_path / "whole")
+        write_table(folder / f"{number:02}.csv", number, 200)
+    embed(models, folder, tmp_path / "whole", model=STATIC)
     out = tmp_path / "out"
 
     def wait_for(process, done):
@@ -290,10 +291,10 @@ def test_a_killed_worker_is_replaced_and_a_killed_job_resumes(models, folder, tm
             assert process.poll() is None
             time.sleep(0.01)
 
-    with subprocess.Popen(command(models, folder, out)) as process:
+    with subprocess.Popen(command(folder, out)) as process:
         wait_for(process, 1)
         process.kill()
-    with subprocess.Popen(command(models, folder, out), stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command(folder, out), stderr=subprocess.PIPE, text=True) as process:
         wait_for(process, 8)
         one = next(child for child in psutil.Process(process.pid).children() if "spawn_main" in str(child.cmdline()))
         one.send_signal(signal.SIGKILL)
@@ -305,8 +306,4 @@ def test_a_killed_worker_is_replaced_and_a_killed_job_resumes(models, folder, tm
 @pytest.mark.slow
 def test_work_that_kills_every_process_is_named(monkeypatch):
     with pytest.raises(InputError, match=r"killed in 4 attempts.*--workers, which is 2"):
-        list(in_order(kill_this_process, [1], 2))
-
-
-def kill_this_process(task):
-    os.kill(os.getpid(), signal.SIGKILL)
+        list(in_order(signal.raise_signal, [signal.SIGKILL], 2))

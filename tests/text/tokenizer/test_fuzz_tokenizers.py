@@ -1,7 +1,7 @@
 """Tokenizer files are untrusted input: broken ones by the thousand, hostile patterns, values of wrong types. Each is
 refused quickly, in one line.
 
-`soak/test_fuzz_tokenizers.py` runs the same with fifty times as many.
+`soak/test_fuzz_tokenizers.py` runs the same with 150 times as many.
 """
 
 import json
@@ -143,8 +143,8 @@ def test_broken_tokenizer_files_are_refused_in_one_line(kind, tmp_path, make_sen
     whole = make_directory(kind, tmp_path / "whole", make_sentencepiece)
     use(whole)
     shutil.rmtree(whole / "saved")
-    refused = check(340, whole, tmp_path / "broken")
-    assert 30 < refused < 340
+    refused = check(113, whole, tmp_path / "broken")
+    assert 10 < refused < 113
 
 
 # --- patterns ---------------------------------------------------------------------------------------------------------
@@ -341,13 +341,17 @@ def test_half_a_character_in_a_vocabulary_is_refused(tmp_path, make_sentencepiec
 
 @pytest.mark.slow
 def test_a_damaged_table_of_normalizations_is_one_line_for_the_text_that_shows_it(tmp_path, make_sentencepiece):
+    check_charsmaps(range(0, 400, 3), tmp_path, make_sentencepiece)
+
+
+def check_charsmaps(seeds, tmp_path, make_sentencepiece):
     from tests.text.tokenizer.conftest import CHARSMAP
 
     special_tokens = ["<pad>", "<unk>", *SPECIAL_TOKENS[2:]]
     pieces = [*((one, 0.0) for one in special_tokens), (METASPACE, -2.0), ("a", -3.0)]
     refused = 0
     texts = ("".join(map(chr, range(1, 3000))), "".join(map(chr, range(0xFF00, 0xFFFF))))
-    for number in range(400):
+    for number in seeds:
         damaged = mutated_bytes(CHARSMAP, random.Random(number))
         make_sentencepiece(tmp_path / "spiece.model", pieces, controls=special_tokens, charsmap=damaged)
         try:
