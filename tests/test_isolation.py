@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.isolation import changed_directories, unwatch, watch
+
 ROOT = Path(__file__).parent.parent
 
 PLANTED = """
@@ -155,6 +157,29 @@ def pytest_sessionfinish():
         os.kill(process, signal.SIGKILL)
     print("OUTCOMES" + json.dumps(outcomes))
 """
+
+
+@pytest.mark.parametrize("change", ["content", "time", "new file", "removed"])
+def test_a_change_of_a_watched_folder_is_found_once(change, tmp_path):
+    folder = tmp_path / "run" / "model"
+    folder.mkdir(parents=True)
+    file = folder / "config.json"
+    file.write_text("{}", encoding="utf-8")
+    watch(tmp_path)
+    assert changed_directories() == []
+
+    if change == "content":
+        file.write_text("{ }", encoding="utf-8")
+    elif change == "time":
+        os.utime(file, ns=(1, 1))
+    elif change == "new file":
+        (folder / "more.json").write_text("", encoding="utf-8")
+    else:
+        file.unlink()
+    name = "more.json" if change == "new file" else "config.json"
+    assert changed_directories() == [(tmp_path, f"run/model/{name}")]
+    assert changed_directories() == []
+    unwatch(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ It has the packages of `pip install 'bothways[serve,xlsx]'` and nothing of the e
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -70,8 +71,14 @@ def results_of(folder, *lines):
     return [json.loads(output) for _, output, _ in done]
 
 
+@pytest.fixture
+def folder(models_and_tables, tmp_path):
+    """A copy, into which the commands write."""
+    return shutil.copytree(models_and_tables, tmp_path / "light")
+
+
 @pytest.fixture(scope="module")
-def folder(make_model, tokenizer, tmp_path_factory):
+def models_and_tables(make_model, tokenizer, tmp_path_factory):
     """Models of all tasks, tables and documents."""
     root = tmp_path_factory.mktemp("light")
     heads = {"classifier": {"classes": 2}, "rater": {"classes": 1}, "tagger": {"tokens": 3}, "reader": {"spans": 2}}

@@ -6,6 +6,7 @@ Letters: N texts, S tokens of the longest, H hidden.
 """
 
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ def openvino(directory: Path, files: Path, work: Work, pooling: str) -> Path:
     """An OpenVINO file, converted from the torch model with fused attention."""
     file = files / "openvino.xml"
     if not file.exists():
+        sys.modules.setdefault("openvino_telemetry", None)  # without it, nothing is sent to anyone
         from openvino import convert_model, save_model
 
         with quiet():

@@ -40,18 +40,12 @@ class Model(nn.Module):
 
     def __init__(self, config: EncoderConfig, heads: Mapping[str, int] | None = None, *, pooler: bool = False) -> None:
         super().__init__()
-        self.config = config
-        self.num_outputs = dict(heads or {})
-
-        # Layers draw values that `initialize` or a checkpoint replaces. The caller's random numbers stay as they were.
-        with torch.random.fork_rng([]):
-            self.encoder = Halves(config) if config.direction == "halves" else Encoder(config)
-            self.pooler = build_pooler(config, self.num_outputs.keys(), pooler)
-            self.heads = nn.ModuleDict(
-                {name: build_head(name, config, size) for name, size in self.num_outputs.items()}
-            )
+        self.config, self.num_outputs = config, dict(heads or {})
+        self.encoder = Halves(config) if config.direction == "halves" else Encoder(config)
         for positions in self.encoder.positions:
             positions.heads = frozenset(self.num_outputs)
+        self.pooler = build_pooler(config, self.num_outputs.keys(), pooler)
+        self.heads = nn.ModuleDict({name: build_head(name, config, size) for name, size in self.num_outputs.items()})
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """The last hidden states, [T, H]."""

@@ -61,6 +61,14 @@ def no_init(dtype: torch.dtype = torch.float32, max_elements: float = math.inf) 
         torch.set_default_dtype(default)
 
 
+@contextmanager
+def same_random_numbers() -> Iterator[None]:
+    """In this context, layers may be built: what they draw from the generator of all is then given back to it, so that
+    the next numbers of the caller are those that it would have had. Not for threads beside others that draw."""
+    with torch.random.fork_rng([]):
+        yield
+
+
 def move_model(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
     """Move a model, in place. The output layers of classification heads keep their dtype: in bf16 a bias of 2,000 would
     be rounded to a multiple of 8."""

@@ -277,10 +277,12 @@ class Embedding(training_task.TrainingTask):
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         """The unchanged encoder; seeds differ in the order of examples and in dropout."""
         from bothways.model.model import Model
+        from bothways.model.parameters import same_random_numbers
 
         dropout = self.settings.dropout
         config = self.pretrained.model.config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-        model = Model(config)
+        with same_random_numbers():
+            model = Model(config)
         model.encoder.load_state_dict(self.pretrained.model.encoder.state_dict())
         return replace(self.pretrained, model=model, labels=(), pooling=self.pooling, normalized=True, metadata={})
 

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from bothways.cloud import LocalCopy
+
 pytest.importorskip("obstore")
 moto_server = pytest.importorskip("moto.server")
 BUCKETS = count()
@@ -96,6 +98,7 @@ def bucket(proxy, monkeypatch, tmp_path):
     values = {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret", "REGION": "us-east-1", "ENDPOINT_URL": proxy.url}
     for variable, value in values.items():
         monkeypatch.setenv(f"AWS_{variable}", value)
+    monkeypatch.setattr(LocalCopy, "urls", {})
     monkeypatch.setenv("BOTHWAYS_CACHE", str(tmp_path / "cache"))
     connection = http.client.HTTPConnection(urlsplit(proxy.url).netloc)
     connection.request("PUT", f"/{name}")

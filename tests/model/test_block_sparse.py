@@ -147,7 +147,7 @@ def test_nothing_of_the_scores_size_is_kept_for_the_way_back():
 
 
 @pytest.mark.slow
-def test_dropout_over_all_of_a_very_long_text_keeps_nothing_of_its_square():
+def test_dropout_over_all_of_a_very_long_text_keeps_nothing_of_its_square(global_seed):
     """Training with dropout at any length in bounded memory; and what is dropped is a tenth."""
     layout = Bucketed(torch.tensor([MAX_SAVED_LENGTH + 500]), CPU)
     kept = []

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.isolation import unwatch
 from tests.serving.browser import CHROMIUM, Browser
 from tests.serving.pages import WEB, Tree
 from tests.serving.stub import INFO, serving
@@ -63,7 +64,9 @@ def stub():
 
 @pytest.fixture(scope="module")
 def shared_browser(tmp_path_factory):
-    browser = Browser(tmp_path_factory.mktemp("browser"))
+    folder = tmp_path_factory.mktemp("browser")
+    browser = Browser(folder)
+    unwatch(folder)
     yield browser
     browser.close()
 

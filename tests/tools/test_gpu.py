@@ -49,7 +49,7 @@ def test_without_a_gpu_the_command_says_why(monkeypatch, capsys, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["numerics", "pretraining", "embedding", "feeding"])
-def test_each_step_measures(name, tmp_path):
+def test_each_step_measures(name, tmp_path, global_seed):
     report = steps.Report(tmp_path / "step.json", small=True)
     steps.STEPS[name](report)
     figures = json.loads(report.file.read_text())

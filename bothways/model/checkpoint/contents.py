@@ -12,7 +12,7 @@ from bothways.model.config import EncoderConfig
 from bothways.model.families import FAMILIES
 from bothways.model.int8 import int8_error, is_int8
 from bothways.model.model import Model, initialize
-from bothways.model.parameters import no_init
+from bothways.model.parameters import no_init, same_random_numbers
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -47,7 +47,8 @@ def with_dropout(config: EncoderConfig, dropout: float) -> EncoderConfig:
 
 def new_model(config: EncoderConfig, heads: Mapping[str, int], seed: int, *, pooler: bool = False) -> Model:
     """A model whose weights are drawn from the seed. heads: their numbers of outputs."""
-    model = Model(config, heads, pooler=pooler)
+    with same_random_numbers():
+        model = Model(config, heads, pooler=pooler)
     initialize(model, config.initializer_range, torch.Generator().manual_seed(seed))
     return model
 

@@ -17,6 +17,7 @@ from bothways.model.families import FAMILIES
 from bothways.model.heads import MaskedLMHead
 from bothways.model.local_init import initialize_locally
 from bothways.model.model import Model
+from bothways.model.parameters import same_random_numbers
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.pretraining.modules import ReplacedTokenModel
 from bothways.training.pretraining.objectives import PretrainingObjective
@@ -90,7 +91,8 @@ def module_to_train(
     model: Model, objective: PretrainingObjective, initialization: Initialization, data: PretrainingData
 ) -> nn.Module:
     """The model, or the model with parts that only training needs."""
-    module = objective.module(model, initialization.seed)
+    with same_random_numbers():
+        module = objective.module(model, initialization.seed)
     if isinstance(module, ReplacedTokenModel):
         init_bias_from_frequencies(module.generator, data.frequencies)
         if initialization.local_init:

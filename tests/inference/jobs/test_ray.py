@@ -35,9 +35,11 @@ def cluster():
             "log_to_driver": False,
             "logging_level": "ERROR",
         }
+        handler = signal.getsignal(signal.SIGTERM)
         ray.init(num_cpus=4, _node_ip_address="127.0.0.1", **options)
         yield
         ray.shutdown()
+        signal.signal(signal.SIGTERM, handler)  # ray sets one of its own, and leaves it
 
 
 @pytest.fixture

@@ -516,7 +516,7 @@ def test_a_tokenizer_of_another_model_is_refused(directory):
 
 
 @pytest.mark.parametrize("moment", [0, 1, 20, -1])
-def test_a_checkpoint_replaced_during_a_load_is_read_again(moment, tmp_path, monkeypatch):
+def test_a_checkpoint_replaced_during_a_load_is_read_again(moment, tmp_path, monkeypatch, global_seed):
     save_version(1, tmp_path / "m")
     plain, read = np.fromfile, []
 
@@ -538,7 +538,7 @@ def test_a_checkpoint_replaced_during_a_load_is_read_again(moment, tmp_path, mon
 
 
 @pytest.mark.slow
-def test_a_checkpoint_replaced_all_the_time_is_refused(tmp_path, monkeypatch):
+def test_a_checkpoint_replaced_all_the_time_is_refused(tmp_path, monkeypatch, global_seed):
     versions = iter(range(1, 99))
     save_version(next(versions), tmp_path / "m")
     plain = Tokenizer.load
@@ -552,7 +552,7 @@ def test_a_checkpoint_replaced_all_the_time_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_loads_beside_saves_never_mix_two_models(tmp_path, monkeypatch):
+def test_loads_beside_saves_never_mix_two_models(tmp_path, monkeypatch, global_seed):
     monkeypatch.setattr(io, "fsync", lambda path: None)  # a busy disk would take all the time
     save_version(1, tmp_path / "m")
     stop, asked, loads = threading.Event(), threading.Event(), []

@@ -116,7 +116,7 @@ def whole(make_model, tokenizer, tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
-def test_a_broken_file_is_one_line(name, whole, tmp_path):
+def test_a_broken_file_is_one_line(name, whole, tmp_path, global_seed):
     number = 7 * FILES[name]
     assert number / 20 < check(number, name, whole, tmp_path / "m")
 

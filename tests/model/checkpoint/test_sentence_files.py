@@ -46,7 +46,7 @@ def warnings_of(load, directory):
 
 
 @pytest.mark.slow
-def test_vectors_are_those_of_sentence_transformers_with_the_settings_it_saves(directory, tmp_path):
+def test_vectors_are_those_of_sentence_transformers_with_the_settings_it_saves(directory, tmp_path, global_seed):
     library = pytest.importorskip("sentence_transformers")
     theirs = library.SentenceTransformer(str(directory), device="cpu", prompts={"query": "the "})
     theirs.max_seq_length = 20

@@ -129,7 +129,7 @@ def rectangle(side):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_scores_are_those_of_transformers_by_their_names(case, exported):
+def test_scores_are_those_of_transformers_by_their_names(case, exported, global_seed):
     check_scores(*exported(case)[:2], CASES[case])
 
 

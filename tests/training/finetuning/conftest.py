@@ -71,12 +71,3 @@ def finetuned(tmp_path_factory):
 def gallery(checkpoint_of, tmp_path_factory):
     """A finished run of each task, made on first use and only read: see gallery.py."""
     return Gallery(checkpoint_of, tmp_path_factory.mktemp)
-
-
-@pytest.fixture(autouse=True)
-def same_gallery(request):
-    """Fail a test that changes a run of the gallery: later tests would read something else."""
-    yield
-    if "gallery" in request.fixturenames:
-        changed = request.getfixturevalue("gallery").changed()
-        assert not changed, f"files of the gallery were changed: {changed}"

@@ -19,6 +19,7 @@ import bothways
 from bothways.log import messages_to
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.training.run import read_metrics
+from tests.isolation import watch
 
 # The linear start takes half of the time of a run as small as these. A test that is about it, or about all defaults
 # together, says `linear_start=True`. Answer has none, and that of TrainEmbed costs nothing.
@@ -184,12 +185,6 @@ def pair_rows(seed, number):
 # --- the gallery ------------------------------------------------------------------------------------------------------
 
 
-def digest(directory):
-    """Size and time of change of every file below a directory, by its path."""
-    files = (path for path in sorted(Path(directory).rglob("*")) if path.is_file())
-    return {str(file.relative_to(directory)): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
-
-
 def forbid_writing(directory):
     """Take the permission to write from every file below a directory."""
     for file in Path(directory).rglob("*"):
@@ -206,7 +201,7 @@ class Gallery:
 
     def __init__(self, checkpoint_of, make_directory):
         self.checkpoint_of, self.make_directory = checkpoint_of, make_directory
-        self.settings_by_task, self.digests = {}, {}
+        self.settings_by_task = {}
 
     @cached_property
     def classify(self):
@@ -273,15 +268,5 @@ class Gallery:
         run = finish(self.settings(task))
         folder = run.settings.out.parent
         forbid_writing(folder)
-        self.digests[folder] = digest(folder)
+        watch(folder)
         return run
-
-    def changed(self):
-        """Files of the runs that are not as they were made."""
-        return [
-            str(folder / name)
-            for folder, before in self.digests.items()
-            for after in [digest(folder)]
-            for name in before.keys() | after.keys()
-            if before.get(name) != after.get(name)
-        ]

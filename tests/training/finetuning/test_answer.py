@@ -183,7 +183,7 @@ def test_a_long_passage_is_read_in_windows_and_those_without_the_answer_point_at
                 assert window.tokens[first : last + 1] == [question.answers[0][0]]
 
 
-def test_the_loss_is_that_of_transformers(make_model, settings):
+def test_the_loss_is_that_of_transformers(make_model, settings, global_seed):
     task = answer.Answering.build(settings, checkpoint.load(settings.model))
     batch = task.data["dev"].batch([3, 1, 8])
     scores_T2 = torch.randn(batch.num_tokens, 2)

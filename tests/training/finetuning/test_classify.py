@@ -218,7 +218,7 @@ def test_unused_splits_of_a_saved_dictionary_are_named_in_a_message_and_evaluate
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path):
+def test_the_same_seed_gives_the_same_model_with_dropout_on(settings, tmp_path, global_seed):
     short = replace(settings, epochs=1.0, seeds=1, dropout=0.1, linear_start=False)
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
         torch.manual_seed(len(name))
@@ -479,7 +479,9 @@ def test_a_single_class_and_labels_that_only_dev_has_are_errors(settings, tmp_pa
     "family",
     ["albert", "distilbert", "electra", "roberta", "modernbert", "longformer", "big_bird", "deberta", "deberta-v2"],
 )
-def test_every_family_learns_and_transformers_gives_its_scores(family, make_model, tokenizer, settings, tmp_path):
+def test_every_family_learns_and_transformers_gives_its_scores(
+    family, make_model, tokenizer, settings, tmp_path, global_seed
+):
     sizes = {"num_hidden_layers": 1, "num_layer_groups": 1} if family == "albert" else {"num_hidden_layers": 1}
     model = make_model(family, {"masked_words": 0}, **sizes)
     checkpoint.save(Checkpoint(model, tokenizer, model_type=family), tmp_path / "start")

@@ -91,8 +91,8 @@ def test_the_data_and_the_metric_before_training_are_logged(run, result):
 
 
 @pytest.mark.slow
-def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(scored):
-    result = run_task(replace(scored, epochs=12.0))
+def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(scored, tmp_path):
+    result = run_task(replace(scored, epochs=12.0, out=tmp_path / "run"))
     figures = figures_of(result)["test"]
     bounds = {"spearman_interval", "pearson_interval"}
     assert {*figures} == {"loss", "spearman", "pearson", "spearman_5", "baseline", "best_step", "rows", *bounds}
@@ -112,7 +112,7 @@ def test_a_run_that_learned_nothing_is_no_better_than_its_start(pairs, tmp_path)
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_model_with_dropout_on(pairs, tmp_path):
+def test_the_same_seed_gives_the_same_model_with_dropout_on(pairs, tmp_path, global_seed):
     short = replace(pairs, epochs=0.5, dropout=0.1)
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
         torch.manual_seed(len(name))

@@ -103,7 +103,7 @@ def test_it_works_in_the_tools_of_scikit_learn(classifier):
     assert calibrated.score(np.array(TEXTS), LABELS) > 0.9
 
 
-def test_cleanlab_finds_a_wrong_label_with_it(classifier):
+def test_cleanlab_finds_a_wrong_label_with_it(classifier, global_seed):
     classification = pytest.importorskip("cleanlab.classification")
     labels = np.array([label == "feline" for label in LABELS]).astype(int)
     labels[4] = 1 - labels[4]

@@ -1,29 +1,6 @@
-"""The gallery notices a test that changes one of its runs."""
+"""The gallery of finished runs is read-only (tests/isolation.py), and its settings train nothing."""
 
-import pytest
-
-from tests.training.finetuning.gallery import Gallery, digest, forbid_writing
-
-
-@pytest.mark.parametrize("change", ["content", "time", "new file", "removed"])
-def test_a_changed_file_of_a_run_is_found(change, tmp_path):
-    run = tmp_path / "run" / "model"
-    run.mkdir(parents=True)
-    file = run / "config.json"
-    file.write_text("{}", encoding="utf-8")
-    gallery = Gallery(None, None)
-    gallery.digests[tmp_path] = digest(tmp_path)
-    assert gallery.changed() == []
-    if change == "content":
-        file.write_text("{ }", encoding="utf-8")
-    elif change == "time":
-        file.touch()
-    elif change == "new file":
-        (run / "more.json").write_text("", encoding="utf-8")
-    else:
-        file.unlink()
-    name = "more.json" if change == "new file" else "config.json"
-    assert gallery.changed() == [str(run / name)]
+from tests.training.finetuning.gallery import forbid_writing
 
 
 def test_files_of_a_run_have_no_permission_to_write(tmp_path):

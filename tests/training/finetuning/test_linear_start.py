@@ -78,7 +78,7 @@ def task_of(settings):
     return classify.Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
 
 
-def test_no_other_head_has_a_lower_loss_on_the_frozen_features(options, tables):
+def test_no_other_head_has_a_lower_loss_on_the_frozen_features(options, tables, global_seed):
     settings = Classify(**options, train=tables / "texts.jsonl")
     task = task_of(settings)
     model = task.initial_checkpoint(0).model
@@ -153,7 +153,7 @@ def test_a_model_that_training_improves_is_the_trained_one(options, tables):
     assert metadata["result"]["frozen"] is False and metadata["figures"]["dev"]["best_step"] > 0
 
 
-def test_of_equally_good_weights_those_of_the_lower_loss_are_kept():
+def test_of_equally_good_weights_those_of_the_lower_loss_are_kept(global_seed):
     module = torch.nn.Linear(1, 1, bias=False)
     trainer = Trainer(
         module,
@@ -194,7 +194,7 @@ def test_a_message_says_that_of_few_examples_the_encoder_stays_and_its_head_is_f
     options, tables, monkeypatch
 ):
     lines = (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()
-    few, test = tables / "few.jsonl", tables / "test.jsonl"
+    few, test = options["out"].with_name("few.jsonl"), options["out"].with_name("test.jsonl")
     few.write_text("\n".join(lines[:30]), encoding="utf-8")
     test.write_text("\n".join(lines[100:200]), encoding="utf-8")
     settings = Classify(**{**options, "epochs": None, "baselines": False}, train=few, test=test)
@@ -227,7 +227,7 @@ def test_the_setting_is_checked(options, tables):
 
 def test_of_few_examples_a_checkpoint_for_vectors_uses_two_thirds_of_its_layers(options, tables, make_model, tokenizer):
     lines = (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()
-    few, test = tables / "few.jsonl", tables / "test.jsonl"
+    few, test = options["out"].with_name("few.jsonl"), options["out"].with_name("test.jsonl")
     few.write_text("\n".join(lines[:30]), encoding="utf-8")
     test.write_text("\n".join(lines[100:200]), encoding="utf-8")
     directory = options["out"].with_name("vectors")
@@ -251,7 +251,9 @@ def test_of_few_examples_a_checkpoint_for_vectors_uses_two_thirds_of_its_layers(
     assert other.baselines == result.baselines  # which are of the whole checkpoint
 
 
-def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(options, tables, make_model, tokenizer):
+def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(
+    options, tables, make_model, tokenizer, global_seed
+):
     texts = [json.loads(line)["text"] for line in (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
     long = " ".join(texts[200:215])
     texts[1], texts[102] = long, long  # read in windows

@@ -113,7 +113,7 @@ def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_n
 
 
 @pytest.mark.slow
-def test_means_are_read_as_they_are_where_the_checkpoints_vectors_are(settings, folder, tmp_path):
+def test_means_are_read_as_they_are_where_the_checkpoints_vectors_are(settings, folder, tmp_path, global_seed):
     checkpoint.save(replace(checkpoint.load(folder / "start"), normalized=False), tmp_path / "start")
     changed = replace(settings, model=tmp_path / "start", out=tmp_path / "run", epochs=0.5)
     model = bothways.load(run_task(changed).model_directory, dtype="float32")

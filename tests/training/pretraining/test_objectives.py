@@ -26,6 +26,7 @@ from bothways.training.pretraining import pretrain
 from bothways.training.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel, runs
 from bothways.training.pretraining.objectives import build_objective
 from bothways.training.run import read_metrics
+from tests.isolation import watch
 
 pytestmark = pytest.mark.slow
 
@@ -107,13 +108,14 @@ def trained(settings):
             longer = {"steps": 60, "evaluate_every": 60} if case in LEARN_SLOWLY else {}
             own = {"out": settings.out.with_name(case), **longer, **CASES[case][0]}
             made[case] = pretrain.run(replace(settings, **own))
+            watch(settings.out.parent)
         return made[case]
 
     return get
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_objective_learns_and_leaves_a_model_of_its_family_which_transformers_loads(case, trained):
+def test_every_objective_learns_and_leaves_a_model_of_its_family_which_transformers_loads(case, trained, global_seed):
     result = trained(case)
     _, model_type, loss, architecture = CASES[case]
     with messages_to(pytest.fail):
@@ -138,7 +140,7 @@ def test_every_objective_learns_and_leaves_a_model_of_its_family_which_transform
 
 
 @pytest.mark.parametrize("case", ["roberta", "distilbert", "albert"])
-def test_transformers_reads_pairs_with_the_files_each_leaves(case, trained):
+def test_transformers_reads_pairs_with_the_files_each_leaves(case, trained, global_seed):
     """A family without a second segment gets none."""
     texts = "the king of the castle", "the queen"
     inputs = transformers.AutoTokenizer.from_pretrained(trained(case).model_directory)(*texts, return_tensors="pt")
@@ -230,7 +232,7 @@ def test_runs_of_masked_places_end_where_a_place_is_not_masked():
     assert [part.tolist() for part in runs(torch.zeros(0).long())] == [[], []]
 
 
-def test_boundary_predictions_depend_on_the_tokens_around_the_span(make_model):
+def test_boundary_predictions_depend_on_the_tokens_around_the_span(make_model, global_seed):
     model = make_model("bert", {"masked_words": 0})
     module = BoundaryModel(model, seed=3).eval()
     batch = batch_of([1, 2, 3, 5, 21, 24, 25, 26, 27, 28, 31])
@@ -267,7 +269,7 @@ def test_words_are_sampled_by_inverting_the_cumulative_distribution():
     assert float((torch.bincount(many, minlength=17) / 4000 - shares).abs().max()) < 1e-3
 
 
-def test_replaced_tokens_are_those_the_generator_drew_wrong(make_model):
+def test_replaced_tokens_are_those_the_generator_drew_wrong(make_model, global_seed):
     model = make_model("electra", {"replaced_tokens": 1})
     module = ReplacedTokenModel(model, seed=3).eval()
     assert module.generator.encoder.embeddings.words is model.encoder.embeddings.words
@@ -297,7 +299,7 @@ def test_replaced_tokens_are_those_the_generator_drew_wrong(make_model):
 
 
 @pytest.mark.parametrize("family", ["deberta", "deberta-v2"])
-def test_the_enhanced_decoder_has_queries_with_absolute_positions(family, make_model):
+def test_the_enhanced_decoder_has_queries_with_absolute_positions(family, make_model, global_seed):
     """The last layer twice with queries of their own (He 2021, section 3.2), word by word and head by head."""
     model = make_model(family, {"masked_words": 0})
     module = EnhancedMaskDecoder(model, seed=3).eval()
@@ -338,7 +340,7 @@ def test_the_enhanced_decoder_has_queries_with_absolute_positions(family, make_m
     assert number == 6 and loss.item() == pytest.approx(total, rel=1e-5)
 
 
-def test_a_table_on_top_gets_gradients_of_its_own_and_sends_none_below(make_model):
+def test_a_table_on_top_gets_gradients_of_its_own_and_sends_none_below(make_model, global_seed):
     """Gradient-disentangled embedding sharing (He 2021b, section 3.3): E_D = sg(E_G) + E_Delta."""
     model = make_model("deberta-v2", {"replaced_tokens": 1})
     before = model.encoder.embeddings.words.weight.detach().clone()

@@ -277,7 +277,7 @@ def losses_of(directory):
     return [row["loss"] for row in map(json.loads, lines) if row["split"] == "train"]
 
 
-def test_the_same_seed_gives_the_same_losses_bit_for_bit_and_another_does_not(result, settings, tmp_path):
+def test_the_same_seed_gives_the_same_losses_bit_for_bit_and_another_does_not(result, settings, tmp_path, global_seed):
     short = replace(settings, steps=6, dropout=0.1, tokenizer=result.model_directory)
     for name, seed in (("one", 7), ("same", 7), ("other", 8)):
         torch.manual_seed(len(name))

@@ -12,7 +12,7 @@ from bothways.model.config import NO_POOLER, EncoderConfig
 from bothways.model.families import FAMILIES
 from bothways.model.heads import initialize_near_identity
 from bothways.model.model import Model, initialize
-from bothways.model.parameters import no_init
+from bothways.model.parameters import no_init, same_random_numbers
 
 
 def with_head(
@@ -43,8 +43,11 @@ def with_head(
         config = with_dropout(config, dropout).replace(classifier_dropout=dropout)
     if layers is not None:
         config = config.replace(num_hidden_layers=layers)
-    size, generator = num_outputs or len(labels), torch.Generator().manual_seed(seed)
-    model, new = Model(config, {head: size}), [f"head {head!r} ({size} outputs)"]  # a pooler only if the head reads it
+    size = num_outputs or len(labels)
+    generator = torch.Generator().manual_seed(seed)
+    with same_random_numbers():
+        model = Model(config, {head: size})  # a pooler only if the head reads it
+    new = [f"head {head!r} ({size} outputs)"]
     initialize(model.heads, config.initializer_range, generator)
     state = {name: value for name, value in checkpoint.model.state_dict().items() if name.startswith("encoder.")}
     if model.pooler is not None and not copy_pooler(checkpoint, model):

@@ -22,6 +22,7 @@ from bothways.model.config import EncoderConfig
 from bothways.model.encoder import Embeddings
 from bothways.model.layer import Layer
 from bothways.model.model import Model
+from bothways.model.parameters import same_random_numbers
 from bothways.model.states import compute_states, plain_encoder
 from bothways.text.batch import Batch
 
@@ -48,7 +49,8 @@ def with_width(source: Checkpoint, hidden_size: int, intermediate_size: int, *, 
     old = source.model.config
     heads = hidden_size // old.head_size
     sizes = {"hidden_size": hidden_size, "intermediate_size": intermediate_size, "num_attention_heads": heads}
-    model = Model(old.replace(**sizes)).eval()
+    with same_random_numbers():
+        model = Model(old.replace(**sizes)).eval()
     project(source.model.eval(), model, range(old.num_hidden_layers), torch.arange(old.vocab_size), batches)
     return replace(source, model=model, labels=(), multi_label=False, metadata={})
 

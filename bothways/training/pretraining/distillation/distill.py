@@ -18,6 +18,7 @@ from bothways.model.checkpoint.changes.new_head import with_heads
 from bothways.model.checkpoint.changes.width import principal_directions
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.checkpoint.weights import write_weights
+from bothways.model.parameters import same_random_numbers
 from bothways.model.states import plain_encoder
 from bothways.settings.pretrain import Distill
 from bothways.text.batch import Batch
@@ -182,10 +183,12 @@ def build_setup(
         basis_HS=basis_HS,
     )
     objective = Distillation(plan.weights, taught, data.store)
+    with same_random_numbers():
+        module = objective.module(initial.model, settings.seed)
     logger.info(f"losses: {plan.weights.describe()}")
     return PretrainingSetup(
         initial=initial,
-        module=objective.module(initial.model, settings.seed),
+        module=module,
         objective=objective,
         sampler=build_sampler(settings, plan.positions, data),
         title=f"Distillation from {settings.teacher.name}",

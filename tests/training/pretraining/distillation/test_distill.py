@@ -86,8 +86,14 @@ def teacher(make_teacher):
     return make_teacher()
 
 
+@pytest.fixture
+def settings(shared_settings, tmp_path):
+    """With a token store of the test's own."""
+    return replace(shared_settings, token_store=tmp_path / "store")
+
+
 @pytest.fixture(scope="module")
-def settings(teacher, tmp_path_factory):
+def shared_settings(teacher, tmp_path_factory):
     folder = tmp_path_factory.mktemp("distill")
     (folder / "train.txt").write_text(corpus(0, 60), encoding="utf-8")
     (folder / "new.txt").write_text(corpus(1, 12), encoding="utf-8")
@@ -99,8 +105,8 @@ def settings(teacher, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def result(settings):
-    return distill.run(settings)
+def result(shared_settings):
+    return distill.run(shared_settings)
 
 
 # --- what a run leaves ------------------------------------------------------------------------------------------------
