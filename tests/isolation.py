@@ -96,7 +96,7 @@ DRAWS_AT_IMPORT = {"sklearn"}
 # What is written into the folder of the repository by tools, and not by tests.
 TOOL_FOLDERS = {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", "build"}
 
-GUARD = 30  # seconds that threads which were told to end have for it; not a measure
+GUARD = 10  # seconds that threads which were told to end have for it; not a measure
 
 _watched: dict[Path, dict[str, tuple[int, int]]] = {}
 _unwatched: set[Path] = set()

@@ -142,6 +142,9 @@ import signal
 
 import pytest
 
+from tests import isolation
+
+isolation.GUARD = 0.1  # the planted thread goes on however long one waits
 outcomes = {}
 
 def pytest_runtest_logreport(report):
@@ -151,8 +154,6 @@ def pytest_runtest_logreport(report):
         outcomes.setdefault(report.nodeid.partition("::")[2], [])
 
 def pytest_sessionfinish():
-    from tests import isolation
-
     for process in isolation.child_processes():
         os.kill(process, signal.SIGKILL)
     print("OUTCOMES" + json.dumps(outcomes))

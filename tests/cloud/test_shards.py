@@ -84,7 +84,8 @@ def test_a_store_in_object_storage_has_the_arrays_of_a_local_one(bucket, local, 
 
 
 def test_the_cache_never_exceeds_its_bound_and_is_shared_out(bucket, local, monkeypatch):
-    bound, seen = 110_000, list[int]()
+    bound = 112_500  # leaves a block of the disk, since file systems hold some in advance
+    seen: list[int] = []
     monkeypatch.setenv("BOTHWAYS_CACHE_GB", str(bound / GIGABYTE))
     reserve = shards._Space.reserve
 

@@ -15,6 +15,8 @@ from bothways.model.local_init import OFFSETS, initialize_locally
 from bothways.model.model import Model, initialize
 from bothways.text.batch import Batch
 
+pytestmark = pytest.mark.usefixtures("global_seed")  # builds models, whose layers draw
+
 LENGTH, AT = 40, 20
 
 

@@ -12,6 +12,8 @@ from bothways.model.model import Model, initialize
 from bothways.model.states import compute_states
 from bothways.text.batch import Batch
 
+pytestmark = pytest.mark.usefixtures("global_seed")  # builds models, whose layers draw
+
 CONFIG = EncoderConfig(
     vocab_size=97, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=40,
     max_position_embeddings=64,
@@ -32,7 +34,7 @@ def batch_of(lengths, seed=0):
 # --- how weights begin ----------------------------------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_weights_whatever_was_drawn_before(global_seed):
+def test_the_same_seed_gives_the_same_weights_whatever_was_drawn_before():
     first = initialized(heads={"masked_words": 0, "next_sentence": 2}).state_dict()
     torch.rand(17)
     second = initialized(heads={"masked_words": 0, "next_sentence": 2}).state_dict()
@@ -76,7 +78,7 @@ def test_a_pooler_is_built_if_a_head_reads_it(heads, pooled):
     assert Model(CONFIG, heads, pooler=True).pooler is not None
 
 
-def test_heads_have_the_requested_number_of_outputs(global_seed):
+def test_heads_have_the_requested_number_of_outputs():
     model = initialized(heads={"masked_words": 0, "next_sentence": 2, "classes": 5, "tokens": 9, "spans": 2})
     x_MH = torch.randn(7, 24)
     assert model.word_scores(x_MH).shape == (7, 97)
@@ -86,7 +88,7 @@ def test_heads_have_the_requested_number_of_outputs(global_seed):
     assert model.token_scores("spans", x_MH).shape == (7, 2)
 
 
-def test_vocabulary_scores_share_the_token_table(global_seed):
+def test_vocabulary_scores_share_the_token_table():
     model = initialized(heads={"masked_words": 0})
     assert not any(value.shape == (97, 24) for value in model.heads.parameters())
     x_MH = torch.randn(3, 24)
@@ -109,7 +111,7 @@ def test_dropout_before_a_head_is_the_classifiers_own_and_none_for_spans():
 
 
 @pytest.mark.parametrize("place", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
-def test_dropout_is_drawn_anew_in_training_fixed_by_the_seed_and_absent_outside(place, global_seed):
+def test_dropout_is_drawn_anew_in_training_fixed_by_the_seed_and_absent_outside(place):
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = initialized(CONFIG.replace(**{**none, place: 0.4}, initializer_range=0.3)).train()
     batch = batch_of([13, 13, 7])
