@@ -20,6 +20,9 @@ TESTS ?=
 PYTEST := $(BIN)/python -m pytest -p tests.minutes -n $(WORKERS) --maxprocesses 8 --dist $(DIST) --durations 10
 ORDER := $(if $(SEED),--randomly-seed=$(SEED))
 
+# Compiled files are kept, whatever the user's shell says: tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install demo test test-fast english gpu gpu-wheels soak check docs clean
 
 install: $(VENV)/installed

@@ -29,6 +29,7 @@ SCHEMES = ("s3", "gs", "az")
 URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/{1,3}(?!/)(.+)", re.DOTALL)  # Path makes s3:/x of s3://x
 BLOCK = 1 << 23  # bytes of a request
 TRIES, PAUSE = 6, 0.1  # of a request, and seconds after the first, doubled each time
+BACKOFF = {"init_backoff": timedelta(milliseconds=100)}  # then twice as long each time
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Answers that a repetition may change, as obstore words them; it repeats those from 500 on by itself, up to 3 times.
 TEMPORARY = re.compile(r"status code: (408|409|429|5\d\d)|HTTP error|timed? ?out|body|length|connection", re.I)
@@ -271,7 +272,7 @@ def _open_store(bucket: str, process: int) -> Any:  # connections do not survive
             bucket,
             config={"endpoint": endpoint} if endpoint and bucket.startswith("s3:") else None,
             client_options={"allow_http": urlsplit(endpoint).hostname in LOOPBACK, "timeout": timedelta(minutes=2)},
-            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=60)},
+            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=60), "backoff": BACKOFF},
         )
     except (obstore.exceptions.BaseError, ValueError) as error:
         raise InputError(f"{bucket}: {_first_line(error)}; check the environment variables of its access") from None

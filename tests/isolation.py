@@ -53,6 +53,7 @@ FOREIGN_NAMES = {
 CACHES = {
     "bothways.cloud._open_store",
     "bothways.device._blas",
+    "bothways.device._threads",  # State compares the number that it comes to
     "bothways.device.measure_peak_flops",
     "bothways.device.processor_name",
     "bothways.errors.id_column",
@@ -182,6 +183,8 @@ class State:
             f"${name}": value for name, value in os.environ.items() if not name.startswith(LIBRARY_VARIABLES)
         }
         self.values |= {f"the handler of {number.name}": signal.getsignal(number) for number in SIGNALS}
+        if device := sys.modules.get(f"{PACKAGE}.device"):
+            self.values["the number of threads that compute"] = device.num_threads()
         self.values |= logging_state()
         self.values |= torch_state()
         self.modules = package_holdings()
@@ -207,7 +210,7 @@ class State:
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD]
 # Values that appear when a test is the first to import a library.
-FIRST_SEEN = ("torch", "the logger")
+FIRST_SEEN = ("torch", "the logger", "the number of threads")
 
 
 def shown(value: object) -> str:

@@ -1,9 +1,11 @@
 """Unknown verbs lead to the right one, `help` to the help."""
 
 import re
+from datetime import timedelta
 
 import pytest
 
+from bothways import cloud
 from bothways.cli import main
 from bothways.verbs import VERBS
 
@@ -62,7 +64,12 @@ def test_a_text_in_place_of_a_file_leads_in_one_line_to_the_command_for_one_text
 
 
 @pytest.mark.parametrize("name", ["none.csv", "none.txt", "s3://bucket/part", "*"])
-def test_the_name_of_a_file_gets_no_hint_for_a_text(name, capsys):
+def test_the_name_of_a_file_gets_no_hint_for_a_text(name, capsys, monkeypatch):
+    for variable in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{variable}", "key")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # refuses at once
+    monkeypatch.setattr(cloud, "PAUSE", 0.002)
+    monkeypatch.setitem(cloud.BACKOFF, "init_backoff", timedelta(milliseconds=2))
     with pytest.raises(SystemExit):
         main.main(["predict", "bothways-en", name])
     assert "single text" not in capsys.readouterr().err

@@ -3,13 +3,14 @@
 import http.client
 import random
 import threading
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from urllib.parse import urlsplit
 
 import pytest
 
-from bothways.cloud import LocalCopy
+from bothways import cloud
 
 pytest.importorskip("obstore")
 moto_server = pytest.importorskip("moto.server")
@@ -98,7 +99,9 @@ def bucket(proxy, monkeypatch, tmp_path):
     values = {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret", "REGION": "us-east-1", "ENDPOINT_URL": proxy.url}
     for variable, value in values.items():
         monkeypatch.setenv(f"AWS_{variable}", value)
-    monkeypatch.setattr(LocalCopy, "urls", {})
+    monkeypatch.setattr(cloud.LocalCopy, "urls", {})
+    monkeypatch.setattr(cloud, "PAUSE", 0.002)
+    monkeypatch.setitem(cloud.BACKOFF, "init_backoff", timedelta(milliseconds=2))
     monkeypatch.setenv("BOTHWAYS_CACHE", str(tmp_path / "cache"))
     connection = http.client.HTTPConnection(urlsplit(proxy.url).netloc)
     connection.request("PUT", f"/{name}")
