@@ -101,6 +101,7 @@ GUARD = 10  # seconds that threads which were told to end have for it; not a mea
 
 _watched: dict[Path, dict[str, tuple[int, int]]] = {}
 _unwatched: set[Path] = set()
+_last_modules: list[Any] = []  # what the package's modules held after the last test, if no shared fixture came since
 _being_set_up: list[pytest.FixtureDef[Any]] = []
 _made: dict[pytest.FixtureDef[Any], list[Path]] = {}  # the directories of each shared fixture
 
@@ -139,23 +140,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def own_place(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """The test's own directory, with `work`, `home` and `cache`; afterwards the process must be as it was."""
+    """HOME of the test, with the working directory `work`; afterwards the process must be as it was."""
     place = Path(tempfile.mkdtemp(prefix="bothways-test-"))
-    for name in ("work", "home", "cache"):
-        (place / name).mkdir()
+    (place / "work").mkdir()
     environment = dict(os.environ)
     directory = os.getcwd()
-    os.environ["HOME"] = str(place / "home")
+    os.environ["HOME"] = str(place)
     os.environ["BOTHWAYS_CACHE"] = str(place / "cache")
     os.chdir(place / "work")
     seed_generators(request.node)
-    before = State()
+    before = State(_last_modules[0] if _last_modules else None)
 
     yield place
 
-    changes = before.differences(State())
+    after = State()
+    _last_modules[:] = [after.modules]
+    changes = before.differences(after)
     changes += [f"{path} is shared and was changed: {what}" for path, what in changed_directories()]
-    if set(os.environ.items()) != set(environment.items()):
+    os.environ |= {"HOME": environment["HOME"], "BOTHWAYS_CACHE": environment["BOTHWAYS_CACHE"]}
+    if dict(os.environ) != environment:
         os.environ.clear()
         os.environ.update(environment)
     os.chdir(directory)
@@ -168,9 +171,9 @@ def own_place(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 class State:
-    """What a test must leave as it was."""
+    """What a test must leave as it was. modules: what they hold, if it is known already."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: "dict[str, Holdings] | None" = None) -> None:
         self.values = {
             "the working directory": os.getcwd(),
             "sys.path": [path for path in sys.path if "site-packages" not in path],  # imports of libraries extend it
@@ -187,7 +190,7 @@ class State:
             self.values["the number of threads that compute"] = device.num_threads()
         self.values |= logging_state()
         self.values |= torch_state()
-        self.modules = package_holdings()
+        self.modules = package_holdings() if modules is None else modules
         self.threads = set(threading.enumerate())
         self.processes = child_processes()
 
@@ -322,11 +325,11 @@ class Holdings:
 
     def now(self, module: ModuleType) -> "Holdings":
         """As they are now; this object, if nothing has changed."""
-        same = (
-            same_items(self.values, vars(module))
-            and all(same_items(self.contents[name], held) for name, held in self.containers.items())
-            and self.sizes == self.cache_sizes()
-        )
+        same = same_items(self.values, vars(module))
+        for name, held in self.containers.items():
+            same = same and same_items(self.contents[name], held)
+        if self.caches:
+            same = same and self.sizes == self.cache_sizes()
         return self if same else Holdings(module)
 
     def differences(self, after: "Holdings") -> list[str]:
@@ -353,15 +356,13 @@ _holdings: dict[str, Holdings] = {}
 
 def package_holdings() -> dict[str, Holdings]:
     """What each module of the package holds, by its name."""
-    modules = {
-        name: module
-        for name, module in sys.modules.copy().items()
-        if (name == PACKAGE or name.startswith(f"{PACKAGE}.")) and module is not None
-    }
-    for name, module in modules.items():
+    modules = [name for name in sys.modules.copy() if name == PACKAGE or name.startswith(f"{PACKAGE}.")]
+    for name in modules:
+        module = sys.modules[name]
         known = _holdings.get(name)
-        _holdings[name] = known.now(module) if known else Holdings(module)
-    return {name: _holdings[name] for name in modules}
+        if module is not None:
+            _holdings[name] = known.now(module) if known else Holdings(module)
+    return {name: _holdings[name] for name in modules if name in _holdings}
 
 
 def same_items(one: Any, other: Any) -> bool:
@@ -454,6 +455,8 @@ def changed_directories() -> list[tuple[Path, str]]:
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
     """Directories that a shared fixture makes are watched as soon as it is ready. It may fill those of another one."""
+    if fixturedef.scope != "function":
+        _last_modules.clear()  # it may change them
     _being_set_up.append(fixturedef)
     try:
         return (yield)
@@ -465,6 +468,8 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
 
 
 def pytest_fixture_post_finalizer(fixturedef: pytest.FixtureDef[Any]) -> None:
+    if fixturedef.scope != "function":
+        _last_modules.clear()
     for directory in _made.pop(fixturedef, ()):
         _watched.pop(directory, None)
 

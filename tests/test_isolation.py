@@ -93,8 +93,10 @@ def test_process():
 # --- none of these leaves a trace
 
 def test_clean_own_files(tmp_path):
-    for path in (Path(os.environ["BOTHWAYS_CACHE"]), Path.home(), Path.cwd()):
-        assert not [*path.iterdir()]
+    cache = Path(os.environ["BOTHWAYS_CACHE"])
+    assert not cache.exists() and [*Path.home().iterdir()] == [Path.cwd()] and not [*Path.cwd().iterdir()]
+    cache.mkdir()
+    for path in (cache, Path.home(), Path.cwd()):
         (path / "mine").write_text("x")
 
 def test_clean_again_own_files():

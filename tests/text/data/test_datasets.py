@@ -23,7 +23,7 @@ TEXTS = [f"text {number}" for number in range(2503)]  # their writer makes batch
 @pytest.fixture(autouse=True)
 def own_cache(own_place, monkeypatch):
     """The library reads the place of its cache once, when it is imported."""
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(own_place / "home" / "datasets"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(own_place / "datasets"))
 
 
 @pytest.fixture(autouse=True)
