@@ -227,7 +227,7 @@ def logging_state() -> dict[str, object]:
     return {
         f"the logger {name}": (logger.level, tuple(map(id, logger.handlers)), logger.propagate, logger.disabled)
         for name, logger in loggers.items()
-        if name == "root" or PACKAGE in sys.modules  # importing the package adds its handler
+        if name == "root" or f"{PACKAGE}.log" in sys.modules  # which adds its handler
     }
 
 
@@ -336,7 +336,9 @@ class Holdings:
         changed = {
             name
             for name in {*self.values, *after.values}
-            if self.values.get(name) is not after.values.get(name) and f"{self.module}.{name}" not in sys.modules
+            if self.values.get(name) is not after.values.get(name)
+            # A submodule that is imported for the first time becomes a name of its package.
+            and (name in self.values or f"{self.module}.{name}" not in sys.modules)
         }
         changed -= {name for name in changed if name.startswith("__")}
         changed |= {

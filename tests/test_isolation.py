@@ -26,8 +26,9 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.tasks import TASKS
+import bothways.text.data.tags
 from bothways import log
+from bothways.tasks import TASKS
 
 SHARED_CACHE = Path(os.environ["BOTHWAYS_CACHE"])  # as a fixture of a module sees it
 forever = threading.Event()
@@ -66,6 +67,13 @@ def test_registry():
 
 def test_name_of_a_module():
     log.left = 1
+
+def test_module_imported_again(monkeypatch):
+    import importlib
+    import sys
+    import bothways.text.data.tags
+    monkeypatch.delitem(sys.modules, "bothways.text.data.tags")
+    importlib.import_module("bothways.text.data.tags")
 
 def test_logger():
     log.logger.setLevel("ERROR")
@@ -126,6 +134,7 @@ CAUGHT = {  # what is planted -> what is said
     "type_of_torch": "torch's default dtype is torch.float64, and was torch.float32",
     "registry": "bothways.tasks.TASKS was changed",
     "name_of_a_module": "bothways.log.left was changed",
+    "module_imported_again": "bothways.text.data.tags was changed",
     "logger": "the logger bothways is (40",
     "signal": "the handler of SIGTERM is <Handlers.SIG_IGN: 1>",
     "working_directory": "the working directory is ",

@@ -1,11 +1,8 @@
 """Parts placed by Ray: the bytes of one process; killed workers are replaced, and nothing waits for ever."""
 
-import json
-import os
 import re
 import signal
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -53,31 +50,6 @@ def folder(tmp_path):
 
 def contents(out):
     return {file.name: file.read_bytes() for file in out.glob("part-*")}
-
-
-def test_two_actors_of_which_one_is_killed_write_the_bytes_of_one_process(cluster, folder, tmp_path):
-    settings = dict(model="bothways-en-static", file=str(folder), dtype="float32")
-    parts.embed(Embed(out=tmp_path / "one", **settings))
-    out, killed = tmp_path / "out", []
-
-    def kill():
-        while not killed:
-            for file in (out / "_parts").glob("part-*.json"):
-                killed.append(json.loads(file.read_text())["process"])
-                os.kill(killed[0], signal.SIGKILL)
-                return
-            time.sleep(0.005)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        parts.embed(Embed(out=out, ray="auto", workers=2, **settings))
-    finally:
-        killed.append(0)
-        thread.join()
-    assert contents(out) == contents(tmp_path / "one") and len(contents(out)) == 40
-    processes = {record["process"] for record in json.loads((out / "_manifest.json").read_text())["parts"]}
-    assert len(processes) >= 2 and killed[0] in processes and os.getpid() not in processes
 
 
 def test_an_error_in_a_part_ends_the_job_with_its_line(cluster, folder, tmp_path):
