@@ -97,7 +97,7 @@ DRAWS_AT_IMPORT = {"sklearn"}
 # What is written into the folder of the repository by tools, and not by tests.
 TOOL_FOLDERS = {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", "build"}
 
-GUARD = 10  # seconds that threads which were told to end have for it; not a measure
+GUARD = 60  # seconds that threads and processes which were told to end have for it; not a measure
 
 _watched: dict[Path, dict[str, tuple[int, int]]] = {}
 _unwatched: set[Path] = set()
@@ -401,8 +401,12 @@ def child_processes() -> set[int]:
 
 
 def left_processes(processes: set[int]) -> list[str]:
-    commands = [command_of(process) for process in processes]
-    return [command for command in commands if command and not any(known in command for known in LIBRARY_PROCESSES)]
+    """The commands of processes that do not end."""
+    left = {process for process in processes if not any(known in command_of(process) for known in LIBRARY_PROCESSES)}
+    end = time.monotonic() + GUARD
+    while (left := {process for process in left if command_of(process)}) and time.monotonic() < end:
+        time.sleep(0.01)
+    return sorted(map(command_of, left))
 
 
 def command_of(process: int) -> str:
