@@ -8,12 +8,12 @@ SHELL := /bin/bash
 SHOWN := 2>&1 | awk '!/^WARNING: Location/ { print; fflush() }'
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= bothways-demo
-# Tests run in random order, in as many processes as there are cores, at most 8.
+# Tests run in random order, in one process more than there are cores, since some wait for others; at most 8.
 #   make test SEED=123           in the order of that seed
 #   make test TESTS="tests/cli"  some of the tests
 #   make test WORKERS=0          in one process
 #   make test DIST=loadfile      the tests of a file in one process
-WORKERS ?= logical
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1 + os.cpu_count())')
 DIST ?= load
 SEED ?=
 TESTS ?=
