@@ -402,15 +402,30 @@ def child_processes() -> set[int]:
 
 def left_processes(processes: set[int]) -> list[str]:
     """The commands of processes that do not end."""
-    left = {process for process in processes if not any(known in command_of(process) for known in LIBRARY_PROCESSES)}
+    left = processes
     end = time.monotonic() + GUARD
-    while (left := {process for process in left if command_of(process)}) and time.monotonic() < end:
+    while left := {process for process in left if is_running(process) and not is_of_library(process)}:
+        if time.monotonic() > end:
+            break
         time.sleep(0.01)
     return sorted(map(command_of, left))
 
 
+def is_running(process: int) -> bool:
+    """False as well for one that has ended and is not waited for."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def is_of_library(process: int) -> bool:
+    return any(known in command_of(process) for known in LIBRARY_PROCESSES)
+
+
 def command_of(process: int) -> str:
-    """The command of a process, or "" if it has ended."""
+    """The command of a process; "" in the moment in which it begins, and if it has ended."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
