@@ -18,6 +18,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.config import encodes_separately
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
+from bothways.model.parameters import no_init
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.pair_examples import PairBatch
 from bothways.tasks.pooling import Bounds, pool_rows, pool_windows
@@ -39,7 +40,8 @@ def without_last_layer(model: Model, head: str) -> Model:
     part = copy.heads[head]
     assert isinstance(part, ClassificationHead)
     size, device = part.output.in_features, part.output.weight.device
-    part.output = nn.utils.skip_init(nn.Linear, size, size, device=device)
+    with no_init():
+        part.output = nn.Linear(size, size, device=device)
     with torch.no_grad():
         part.output.weight.copy_(torch.eye(size))
         part.output.bias.zero_()
