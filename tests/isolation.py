@@ -24,6 +24,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -289,8 +290,11 @@ def seed_generators(item: pytest.Item) -> None:
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed)
     torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "manual_seed"):
-        torch.manual_seed(seed)
+    if torch is not None and hasattr(torch, "default_generator"):
+        # torch.manual_seed notes a traceback for each kind of device, which takes a millisecond and more.
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
 
 
 # --- what the package's modules hold ----------------------------------------------------------------------------------
@@ -358,13 +362,19 @@ _holdings: dict[str, Holdings] = {}
 
 def package_holdings() -> dict[str, Holdings]:
     """What each module of the package holds, by its name."""
-    modules = [name for name in sys.modules.copy() if name == PACKAGE or name.startswith(f"{PACKAGE}.")]
+    modules = package_modules(len(sys.modules))
     for name in modules:
-        module = sys.modules[name]
+        module = sys.modules.get(name)
         known = _holdings.get(name)
         if module is not None:
             _holdings[name] = known.now(module) if known else Holdings(module)
     return {name: _holdings[name] for name in modules if name in _holdings}
+
+
+@lru_cache(maxsize=1)
+def package_modules(number: int) -> list[str]:
+    """The names of the package's modules, as long as the number of all modules is the same."""
+    return [name for name in sys.modules.copy() if name == PACKAGE or name.startswith(f"{PACKAGE}.")]
 
 
 def same_items(one: Any, other: Any) -> bool:
