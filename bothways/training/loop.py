@@ -178,8 +178,17 @@ def backward(
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Dropout draws from the global generators of torch: seeds them, and leaves them as they were."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        seed_dropout(seed, device)
         yield
+
+
+def seed_dropout(seed: int, device: torch.device) -> None:
+    """As torch.manual_seed, which takes milliseconds on a machine without a GPU: it notes a traceback for each kind of
+    device that has not been used, to seed it later."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 def read_losses(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
