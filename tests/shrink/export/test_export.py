@@ -42,14 +42,12 @@ CASES = {
     "spans": ("longformer", {"spans": 2}, "LongformerForQuestionAnswering", PLAIN, ENDS),
     "vectors": ("bert", {}, "BertModel", SEGMENTS, HIDDEN),
     "modernbert": ("modernbert", {}, "ModernBertModel", PLAIN, HIDDEN),
-    "albert": ("albert", {}, "AlbertModel", SEGMENTS, HIDDEN),
     "replaced": ("electra", {"replaced_tokens": 1}, "ElectraForPreTraining", SEGMENTS, LOGITS),
 }
 SIZES = {  # of families for which one layer would not do
     "modernbert": {"num_hidden_layers": 2, "full_attention_every": 2},  # one with a window, one without
-    "albert": {"num_hidden_layers": 2, "num_layer_groups": 1},  # both have the same weights
 }
-POOLING = {"vectors": "mean", "albert": "cls", "modernbert": "max"}
+POOLING = {"vectors": "mean", "modernbert": "max"}
 FILES = {"model.onnx", "config.json", "bothways.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
 TAGS = ("O", "B-a", "I-a", "B-b", "I-b")
 TEXTS = ["the cat sat on the mat", "a dog", "", "cats ran and sat, and the dogs ran on"]

@@ -60,6 +60,8 @@ CASES = {  # name: settings, the model's type, a loss that has to fall, the clas
 }
 
 LEARN_SLOWLY = ("electra", "spanbert")
+# Trained in soak/: what each adds to the others is its family's layers, which tests/parity compares with transformers'.
+IN_SOAK = ("generator", "longformer", "bigbird", "deberta", "plain words")
 
 
 def corpus(seed, number):
@@ -114,8 +116,12 @@ def trained(settings):
     return get
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if case not in IN_SOAK])
 def test_every_objective_learns_and_leaves_a_model_of_its_family_which_transformers_loads(case, trained, global_seed):
+    assert_learns_and_is_loaded(case, trained)
+
+
+def assert_learns_and_is_loaded(case, trained):
     result = trained(case)
     _, model_type, loss, architecture = CASES[case]
     with messages_to(pytest.fail):
