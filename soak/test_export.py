@@ -80,6 +80,7 @@ BESIDE = [
     ("bert", {"classes": 1}, "BertForSequenceClassification", SEGMENTS, LOGITS),
     ("bert", {"tokens": 5}, "BertForTokenClassification", SEGMENTS, LOGITS),
     ("bert", {"spans": 2}, "BertForQuestionAnswering", SEGMENTS, ENDS),
+    ("albert", {}, "AlbertModel", SEGMENTS, HIDDEN),
     ("albert", {"masked_words": 0}, "AlbertForMaskedLM", SEGMENTS, LOGITS),
     ("albert", {"classes": 5}, "AlbertForSequenceClassification", SEGMENTS, LOGITS),
     ("distilbert", {"masked_words": 0}, "DistilBertForMaskedLM", PLAIN, LOGITS),
