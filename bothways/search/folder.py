@@ -9,15 +9,8 @@ from pathlib import Path
 from bothways.cloud import CloudPath
 from bothways.errors import MissingFile
 from bothways.log import logger
-from bothways.search.ignore_files import (
-    GIT,
-    GITIGNORE,
-    IgnoreFile,
-    choose,
-    compile_patterns,
-    ignore_files_above,
-    is_ignored,
-)
+from bothways.search.globs import Chooser
+from bothways.search.ignore_files import GIT, GITIGNORE, IgnoreFile, ignore_files_above, is_ignored
 from bothways.search.readers import UNREAD_DOCUMENTS, document_kind
 from bothways.text.data.text_files import is_compressed
 
@@ -95,8 +88,7 @@ class _Walk:
         self.roots = [os.path.realpath(root) for root in roots if not isinstance(root, CloudPath)]
         self.is_hidden_included, self.skipped = hidden, skipped
         self.seen: set[Identity] = set()  # files and folders
-        self.patterns = compile_patterns(glob) if glob else None
-        self.needs_match = any(not pattern.startswith("!") for pattern in glob)
+        self.chooser = Chooser.of(glob)
         self.links: list[tuple[_Folder, os.DirEntry[str]]] = []
 
     def files(self, index: int, root: Path) -> Iterator[FoundFile]:
@@ -162,7 +154,7 @@ class _Walk:
             reason = "hidden"
         elif is_ignored(relative, folder.ignore_files):
             reason = "named in .gitignore"
-        elif self.patterns and not choose(self.patterns, relative, is_folder or not self.needs_match):
+        elif not self.chooser.chooses(relative):
             reason = "not chosen by a pattern"
         else:
             return True

@@ -1,17 +1,14 @@
-"""Ignored files: the patterns of .gitignore files, nested and above a folder, by pathspec."""
+"""Ignored files: the patterns of .gitignore files, nested and above a folder."""
 
 import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bothways.errors import InputError, flag
+from bothways.errors import InputError
+from bothways.search.globs import Pattern, parse_pattern, split_path
 from bothways.text.data.text_encodings import decode_marked
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 GIT = ".git"
 GITIGNORE = ".gitignore"
@@ -22,7 +19,7 @@ class IgnoreFile:
     """The patterns of a .gitignore. A path relative to the root of the search is relative to its folder without its
     first `skip` characters (below the root), or after `prefix` (above the root)."""
 
-    patterns: "GitIgnoreSpec"
+    patterns: Sequence[Pattern]
     prefix: str = ""
     skip: int = 0
 
@@ -36,21 +33,36 @@ class IgnoreFile:
             text = decode_marked(Path(path).read_bytes(), "surrogateescape")
         except OSError:
             return
-        lines = re.split("\r\n?|\n", text)
+        yield cls([*_patterns_of(re.split("\r\n?|\n", text))], prefix, skip)
+
+    def ignores(self, relative: str, *, least: int = 1) -> bool | None:
+        """By the last pattern that matches a path itself; None: no pattern does. least: as in `Pattern.matches`."""
+        names, is_folder = split_path(self.prefix + relative[self.skip :])
+        matching = (one for one in reversed(self.patterns) if one.matches(names, is_folder, least=least))
+        last = next(matching, None)
+        return None if last is None else not last.is_negated
+
+    def without(self, folder: str) -> "IgnoreFile":
+        """The file without the patterns that ignore a folder, or all that is in it."""
+        names, _ = split_path(folder)
+        kept = [one for one in self.patterns if one.is_negated or not one.matches(names, True, least=0)]
+        return replace(self, patterns=kept)
+
+
+def _patterns_of(lines: Sequence[str]) -> Iterator[Pattern]:
+    for line in lines:
         try:
-            yield cls(compile_patterns(lines), prefix, skip)
+            pattern = parse_pattern(line)
         except InputError:
-            yield cls(compile_patterns([line for line in lines if _is_pattern(line)]), prefix, skip)
-
-    def without(self, path: str) -> "IgnoreFile":
-        """The file without the patterns that ignore a path."""
-        kept = [one for one in self.patterns.patterns if not (one.include and one.match_file(path))]
-        return replace(self, patterns=type(self.patterns)(kept))
+            continue
+        if pattern is not None:
+            yield pattern
 
 
-def is_ignored(relative: str, ignore_files: Sequence[IgnoreFile]) -> bool:
-    """By the innermost file that has a matching pattern. relative: to the root, ending in "/" for a folder."""
-    answers = (file.patterns.check_file(file.prefix + relative[file.skip :]).include for file in reversed(ignore_files))
+def is_ignored(relative: str, ignore_files: Sequence[IgnoreFile], *, least: int = 1) -> bool:
+    """By the innermost file that has a matching pattern. relative: to the root, ending in "/" for a folder. The folders
+    above it are not ignored."""
+    answers = (file.ignores(relative, least=least) for file in reversed(ignore_files))
     return next((answer for answer in answers if answer is not None), False)
 
 
@@ -66,34 +78,4 @@ def ignore_files_above(root: Path) -> list[IgnoreFile]:
         for file in IgnoreFile.read(os.fspath(folder), prefix=f"{root.relative_to(folder).as_posix()}/")
     ]
     # Who names a folder wants it: what ignores the folder itself does not count, other patterns do.
-    return [file.without(file.prefix) for file in above] if is_ignored("", above) else above
-
-
-def choose(patterns: "GitIgnoreSpec", relative: str, default: bool) -> bool:
-    """The result of the last pattern that matches a path: True, or False if it starts with `!`. Without a match, the
-    default."""
-    chosen = patterns.check_file(relative).include
-    return default if chosen is None else chosen
-
-
-def matches(relative: str, glob: Sequence[str]) -> bool:
-    """Whether the path of a file is chosen by patterns, as `find_documents` chooses it."""
-    needs_match = any(not pattern.startswith("!") for pattern in glob)
-    return choose(compile_patterns(glob), relative, not needs_match)
-
-
-def compile_patterns(lines: Sequence[str]) -> "GitIgnoreSpec":
-    from pathspec import GitIgnoreSpec
-
-    try:
-        return GitIgnoreSpec.from_lines(lines)
-    except (ValueError, re.error) as error:
-        raise InputError(f"{flag('glob')} {' '.join(lines)!r}: not a pattern ({error}); write it like *.md") from None
-
-
-def _is_pattern(line: str) -> bool:
-    try:
-        compile_patterns([line])
-    except InputError:
-        return False
-    return True
+    return [file.without(file.prefix) for file in above] if is_ignored("", above, least=0) else above

@@ -27,7 +27,7 @@ from bothways.log import logger
 from bothways.search import spaces
 from bothways.search.database import Database
 from bothways.search.filters import COLUMNS, parse_filter
-from bothways.search.ignore_files import matches
+from bothways.search.globs import Chooser
 from bothways.search.ranking import fuse
 from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, word_shares
 from bothways.search.spaces import Space, VectorModel
@@ -217,7 +217,8 @@ class Store:
         ).fetchall()
         if globs:
             names = self.database.execute(f"SELECT files.id, files.path, {LOCATED} FROM {FILES}").fetchall()
-            named = {file for file, name, located in names if matches(name or Path(located).name, globs)}
+            chooser = Chooser.of(globs)
+            named = {file for file, name, located in names if chooser.chooses(name or Path(located).name)}
             rows = [row for row in rows if row[1] in named]
         allowed_N = np.zeros(len(alive_N), bool)
         allowed_N[[slot for slot, _ in rows]] = True

@@ -20,7 +20,7 @@ from tools import english_gpu
 
 ROOT = Path(__file__).parents[2]
 # What the machine with the GPU lacks: everything but torch, NumPy and safetensors.
-MISSING = "pyarrow scipy sklearn rich sentencex Stemmer pathspec".split()
+MISSING = "pyarrow scipy sklearn rich sentencex Stemmer".split()
 
 
 def text(seed, number):
