@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from fnmatch import translate
 from functools import cache
 from pathlib import Path
 from stat import S_IFDIR, S_IFREG
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from bothways.errors import InputError, MissingFile, require, shorten
+from bothways.globs import Pattern
 
 T = TypeVar("T")
 SCHEMES = ("s3", "gs", "az")
@@ -120,12 +120,9 @@ class CloudPath(type(Path())):  # type: ignore[misc]
 
     def matches(self) -> list["CloudPath"]:
         """The objects that match this glob, in which * ends at a slash and ** does not."""
-        fixed = next(index for index, part in enumerate(self.parts) if re.search(r"[*?\[]", part))
-        *folders, last = [
-            "(.*/)?" if part == "**" else translate(part)[4:-3].replace(".*", "[^/]*") + "/" for part in self.parts[2:]
-        ]
-        pattern = re.compile("".join(folders) + (".*" if last == "(.*/)?" else last[:-1]), re.DOTALL)
-        return [file for file in type(self)(*self.parts[:fixed]).files() if pattern.fullmatch(file.key)]
+        fixed = next(index for index, part in enumerate(self.parts) if set(part) & set("*?["))
+        pattern = Pattern.of_names(self.parts[2:])
+        return [file for file in type(self)(*self.parts[:fixed]).files() if pattern.matches(file.parts[2:], False)]
 
     def _listed(self) -> Iterator["CloudPath"]:
         prefix = f"{self.key}/" if self.key else None

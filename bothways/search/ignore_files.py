@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.search.globs import Pattern, parse_pattern, split_path
+from bothways.globs import Pattern, parse_pattern, split_path
 from bothways.text.data.text_encodings import decode_marked
 
 GIT = ".git"

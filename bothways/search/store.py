@@ -23,11 +23,11 @@ import numpy as np
 
 from bothways.cloud import as_path
 from bothways.errors import InputError, flag, no_such_column, shorten
+from bothways.globs import Chooser
 from bothways.log import logger
 from bothways.search import spaces
 from bothways.search.database import Database
 from bothways.search.filters import COLUMNS, parse_filter
-from bothways.search.globs import Chooser
 from bothways.search.ranking import fuse
 from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, word_shares
 from bothways.search.spaces import Space, VectorModel

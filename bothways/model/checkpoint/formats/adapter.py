@@ -20,6 +20,7 @@ from bothways.io import get_object
 from bothways.model.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import Format, Stored
+from bothways.model.checkpoint.formats.name_patterns import PatternError, matches_end
 from bothways.model.checkpoint.weights import Array, is_finite, not_finite_error, open_safetensors, shorten
 from bothways.model.families import FamilySpec
 
@@ -41,7 +42,6 @@ SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
 DEFAULT_SCALE = 8  # peft's rank, and its alpha
 MAX_RANK = 4096
 LORA_PART = re.compile(r"(.*)\.(lora_(?:embedding_)?[AB])(?:\.weight)?")
-MAX_CHOICES, MAX_PATTERN = 4, 200  # groups and repetitions, and length, of a pattern that is compared with names
 BUFFERS = ("position_ids", "token_type_ids")  # of embeddings that were trained as a whole
 
 
@@ -142,14 +142,10 @@ class AdapterFiles(Stored):
         """The value of the first pattern that matches the end of a module's name, else that of all modules."""
         file = self.directory / ADAPTER_CONFIG
         for pattern, value in get_object(self.config, patterns, file).items():
-            # Each can multiply the ways to match, also groups such as (.|.) and characters such as .? in a row.
-            choices = re.findall(r"\(\??|[*+?{]", pattern)
             try:
-                if len(pattern) > MAX_PATTERN or len(choices) > MAX_CHOICES or re.search(r"\)[*+{]", pattern):
-                    raise re.error("too many groups or repetitions")
-                if re.fullmatch(rf"(.*\.)?({pattern})", name):
+                if matches_end(pattern, name):
                     return value
-            except re.error as error:
+            except PatternError as error:
                 raise InputError(f"{file}: {patterns} {pattern!r:.60}: {error}; write out the modules") from None
         return self.config.get(default, DEFAULT_SCALE)
 

@@ -84,6 +84,11 @@ class Pattern:
         end = len(names) - len(last)
         return end >= place and _run_at(last, names, end)
 
+    @classmethod
+    def of_names(cls, names: Sequence[str]) -> "Pattern":
+        """The pattern of a whole path, by its names."""
+        return cls(_runs(names))
+
     def chooses(self, names: Sequence[str], is_folder: bool) -> bool:
         """Whether the path is meant, or a folder that it is in."""
         return self.matches(names, is_folder) or any(self.matches(names[:end], True) for end in range(1, len(names)))
@@ -149,14 +154,20 @@ def parse_pattern(line: str) -> Pattern | None:
         names = ["**", *names]  # at any depth
     elif not names[0]:
         del names[0]
+    if names == ["**", "**"]:  # a file of any name, at any depth
+        names = ["**", STAR]
+    return Pattern(_runs(names), is_negated, for_folders)
+
+
+def _runs(names: Sequence[str]) -> tuple[tuple[Segment, ...], ...]:
+    """The names of a pattern in a row between one `**` and the next."""
     runs: list[list[Segment]] = [[]]
-    for place, name in enumerate(names):
-        # A single name "**" is a file of any name, at any depth.
-        if name == "**" and (place == 0 or names != ["**", "**"]):
+    for name in names:
+        if name == "**":
             runs.append([])
         else:
             runs[-1].append(parse_segment(name))
-    return Pattern(tuple(map(tuple, runs)), is_negated, for_folders)
+    return tuple(map(tuple, runs))
 
 
 def _without_blanks(line: str) -> str:
