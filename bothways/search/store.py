@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -91,7 +90,8 @@ class Store:
                 f"{self.directory}: its words are those of another version, so some are not found; run `bothways "
                 "index` with its folders again"
             )
-        self._lock, self._snapshot = Lock(), Snapshot(-1, Bm25(np.zeros(0, np.uint32), np.zeros(0, bool)), {})
+        self._snapshot = Snapshot(-1, Bm25(np.zeros(0, np.uint32), np.zeros(0, bool)), {})
+        self._idle: list[Database] = []  # connections that no thread uses now
 
     def __repr__(self) -> str:
         return f"Store({str(self.directory)!r}: {self.passages:,} passages of {self.files:,} files)"
@@ -104,23 +104,38 @@ class Store:
 
     def close(self) -> None:
         self.database.close()
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Database]:
+        """A connection that no other thread uses meanwhile; the store does not change for it inside the block. So
+        readers never wait for each other."""
+        try:
+            database = self._idle.pop()
+        except IndexError:
+            database = Database(self.directory)
+        try:
+            with database.snapshot():
+                yield database
+        finally:
+            self._idle.append(database)
 
     @property
     def passages(self) -> int:
         """Number of passages."""
-        with self._lock, self.database.snapshot():
-            return int(self.database.execute("SELECT count(*) FROM passages").fetchone()[0])
+        with self._reading() as database:
+            return int(database.execute("SELECT count(*) FROM passages").fetchone()[0])
 
     @property
     def files(self) -> int:
         """Number of files that were read."""
-        with self._lock, self.database.snapshot():
-            return int(self.database.execute("SELECT count(*) FROM files WHERE error IS NULL").fetchone()[0])
+        with self._reading() as database:
+            return int(database.execute("SELECT count(*) FROM files WHERE error IS NULL").fetchone()[0])
 
     def space(self) -> Space:
         """The vectors that are searched: the encoder's once all passages have them, until then the static ones."""
-        slots = self.database.get("slots", 0)
-        return "encoder" if slots and self.database.get("encoder_rows", -1) >= slots else "static"
+        return _space(self.database)
 
     def search(
         self,
@@ -145,15 +160,15 @@ class Store:
         column that no file has.
         """
         _check(how, top, min_score)
-        with self._lock, self._snapshot_of_store() as snapshot:
+        with self._snapshot_of_store() as (database, snapshot):
             if not snapshot.bm25.number:
                 return []
-            allowed_N = self._allowed(globs, condition, snapshot.bm25.alive_N)
+            allowed_N = self._allowed(database, globs, condition, snapshot.bm25.alive_N)
             # A passage without a word of the query is no hit for words; every vector is near others to some degree.
             terms = self.analyzer.terms(query) if how != "vectors" else []
-            lists = self.database.inverted_lists(terms)
+            lists = database.inverted_lists(terms)
             by_words = (snapshot.bm25.scores(terms, lists), 0.0) if how != "vectors" else None
-            by_vectors = (self._cosines(query, snapshot, vectors, fast), -np.inf) if how != "words" else None
+            by_vectors = (self._cosines(database, query, snapshot, vectors, fast), -np.inf) if how != "words" else None
             # Without a known word there is nothing to rank by.
             scores = [pair for pair in (by_words, by_vectors) if pair is not None and pair[0].any()]
             if not scores:
@@ -163,60 +178,54 @@ class Store:
             signals_KF = np.zeros((len(slots), 3))
             ((space, _),) = snapshot.vectors_NH.items()
             if by_vectors is not None:
-                mean, deviation = self.database.get(f"{space}_background") or BACKGROUNDS[space]
+                mean, deviation = database.get(f"{space}_background") or BACKGROUNDS[space]
                 signals_KF[:, 0] = (by_vectors[0][slots] - mean) / (deviation or 1.0)
             if by_words is not None:
                 greatest, signals_KF[:, 2] = word_shares(terms, lists, snapshot.bm25, slots)
                 signals_KF[:, 1] = by_words[0][slots] / (greatest or 1.0)
             way = how if how == "words" else f"{how}, {'fast' if fast and space == 'encoder' else space}"
-            return self._marked(slots, relevance(way, signals_KF), min_score)
-
-    def _marked(self, slots_K: np.ndarray, scores_K: np.ndarray, min_score: float | None) -> list[Hit]:
-        least = WEAK if min_score is None else min_score
-        return [
-            self._hit(slot, score, weak=score < least)
-            for slot, score in zip(slots_K.tolist(), scores_K.tolist(), strict=True)
-            if min_score is None or score >= least
-        ]
+            return _marked(database, slots, relevance(way, signals_KF), min_score)
 
     @contextmanager
-    def _snapshot_of_store(self) -> Iterator[Snapshot]:
+    def _snapshot_of_store(self) -> Iterator[tuple[Database, Snapshot]]:
         """The store as of one commit, which stays so inside the block."""
         for attempt in range(2):
-            with self.database.snapshot():
+            with self._reading() as database:
                 try:
-                    snapshot = self._current()
+                    snapshot = self._current(database)
                 except FileNotFoundError as error:
                     # A compaction has replaced the file between the begin of the snapshot and its opening.
                     if attempt:
                         raise InputError(f"{error}; delete the store and index again") from None
                     continue
-                yield snapshot
+                yield database, snapshot
                 return
 
-    def _current(self) -> Snapshot:
-        change = self.database.get("change", 0)
-        if change != self._snapshot.change:
-            slots = self.database.get("slots", 0)
-            bm25 = Bm25(self.database.lengths(), self.database.alive(slots))
-            space = self.space()
-            rows, dimension = self.database.get(f"{space}_rows", 0), self.database.get(f"{space}_dimension", 0)
-            vectors_NH = map_vectors(self.directory / self.database.get(f"{space}_file", "none"), rows, dimension)
-            self._snapshot = Snapshot(change, bm25, {space: vectors_NH})
-        return self._snapshot
+    def _current(self, database: Database) -> Snapshot:
+        snapshot, change = self._snapshot, database.get("change", 0)
+        if change != snapshot.change:
+            slots = database.get("slots", 0)
+            bm25 = Bm25(database.lengths(), database.alive(slots))
+            space = _space(database)
+            rows, dimension = database.get(f"{space}_rows", 0), database.get(f"{space}_dimension", 0)
+            vectors_NH = map_vectors(self.directory / database.get(f"{space}_file", "none"), rows, dimension)
+            self._snapshot = snapshot = Snapshot(change, bm25, {space: vectors_NH})
+        return snapshot
 
-    def _allowed(self, globs: Sequence[str], condition: str | None, alive_N: np.ndarray) -> np.ndarray:
+    def _allowed(
+        self, database: Database, globs: Sequence[str], condition: str | None, alive_N: np.ndarray
+    ) -> np.ndarray:
         """Which slots may be found, bool [N]."""
         if not globs and condition is None:
             return alive_N
         sql, values, columns = ("1", [], []) if condition is None else parse_filter(condition)
-        self._check_columns(columns, f"filter ({shorten(condition)})")
-        rows = self.database.execute(
+        self._check_columns(database, columns, f"filter ({shorten(condition)})")
+        rows = database.execute(
             f"SELECT passages.slot, passages.file FROM passages JOIN ({FILES}) ON files.id = passages.file WHERE {sql}",
             values,
         ).fetchall()
         if globs:
-            names = self.database.execute(f"SELECT files.id, files.path, {LOCATED} FROM {FILES}").fetchall()
+            names = database.execute(f"SELECT files.id, files.path, {LOCATED} FROM {FILES}").fetchall()
             chooser = Chooser.of(globs)
             named = {file for file, name, located in names if chooser.chooses(name or Path(located).name)}
             rows = [row for row in rows if row[1] in named]
@@ -226,35 +235,36 @@ class Store:
 
     def columns(self) -> list[str]:
         """The names that a condition of `search` may have: of the passage, and those of metadata, at most 100."""
-        with self._lock, self.database.snapshot():
-            return self._columns()
+        with self._reading() as database:
+            return _columns(database)
 
-    def _columns(self) -> list[str]:
-        rows = self.database.execute(f"SELECT DISTINCT key FROM {METADATA} LIMIT 100")
-        return [*COLUMNS, *sorted(name for (name,) in rows)]
-
-    def _check_columns(self, names: Sequence[str], where: str) -> None:
+    def _check_columns(self, database: Database, names: Sequence[str], where: str) -> None:
         """InputError for a name that the metadata of no passage has."""
         for name in dict.fromkeys(names):
-            if not self.database.execute(f"SELECT 1 FROM {METADATA} WHERE key = ? LIMIT 1", (name,)).fetchone():
-                raise no_such_column(where, name, self._columns(), "use one of these, or index files that have it")
+            if not database.execute(f"SELECT 1 FROM {METADATA} WHERE key = ? LIMIT 1", (name,)).fetchone():
+                raise no_such_column(where, name, _columns(database), "use one of these, or index files that have it")
 
     def _cosines(
-        self, query: str, snapshot: Snapshot, open_vectors: Callable[[Space, str], VectorModel] | None, fast: bool
+        self,
+        database: Database,
+        query: str,
+        snapshot: Snapshot,
+        open_vectors: Callable[[Space, str], VectorModel] | None,
+        fast: bool,
     ) -> np.ndarray:
         """The cosines of a query with all passages, float32 [N]."""
         open_vectors = open_vectors or spaces.open_vectors
         ((space, vectors_NH),) = snapshot.vectors_NH.items()
-        expected = self.database.get(f"{space}_fingerprint")
+        expected = database.get(f"{space}_fingerprint")
         if fast and space == "encoder":
-            model = open_vectors("static", self.database.get("static_model"))
+            model = open_vectors("static", database.get("static_model"))
             if getattr(model, "space", None) != expected:
                 raise InputError(
                     f"{self.directory}: its static vectors are not fitted to its encoder, so they cannot search the "
                     f"encoder's vectors; leave out {flag('fast')}"
                 )
             return np.asarray(vectors_NH @ model.embed([query])[0])
-        model = open_vectors(space, self.database.get(f"{space}_model"))
+        model = open_vectors(space, database.get(f"{space}_model"))
         if model.fingerprint != expected:
             raise InputError(
                 f"{self.directory}: indexed with another model (fingerprint {expected}, this one {model.fingerprint}); "
@@ -264,8 +274,8 @@ class Store:
 
     def neighbours(self, hit: Hit, number: int) -> tuple[list[Hit], list[Hit]]:
         """The passages before and after a passage in its file, at most `number` of each, in their order."""
-        with self._lock, self.database.snapshot():
-            row = self.database.execute(
+        with self._reading() as database:
+            row = database.execute(
                 f"SELECT slot, passages.file FROM passages JOIN ({FILES}) ON files.id = passages.file "
                 f"WHERE {LOCATED} = ? AND first = ? AND line IS ? AND page IS ?",
                 (str(hit.path), hit.start, hit.line, hit.page),
@@ -274,9 +284,9 @@ class Store:
                 return [], []
             slot, file = row
             query = "SELECT slot FROM passages WHERE file = ? AND slot {} ? ORDER BY slot {} LIMIT ?"
-            before = self.database.execute(query.format("<", "DESC"), (file, slot, number)).fetchall()
-            after = self.database.execute(query.format(">", "ASC"), (file, slot, number)).fetchall()
-            return [self._hit(other) for (other,) in before[::-1]], [self._hit(other) for (other,) in after]
+            before = database.execute(query.format("<", "DESC"), (file, slot, number)).fetchall()
+            after = database.execute(query.format(">", "ASC"), (file, slot, number)).fetchall()
+            return [_hit(database, other) for (other,) in before[::-1]], [_hit(database, other) for (other,) in after]
 
     def passages_from(
         self, path: str, line: int | None, number: int, *, page: int | None = None, start: int | None = None
@@ -284,8 +294,8 @@ class Store:
         """The passages of a file in their order, from a place on: that of a hit, by its line, page and start, or by
         some of them. What a file does not have, such as lines in HTML, counts for nothing. InputError if it is not
         indexed."""
-        with self._lock, self.database.snapshot():
-            row = self.database.execute(
+        with self._reading() as database:
+            row = database.execute(
                 f"SELECT files.id FROM {FILES} WHERE {LOCATED} = :path OR nullif(files.path, '') = :path "
                 f"ORDER BY {LOCATED} != :path LIMIT 1",
                 {"path": path},
@@ -294,7 +304,7 @@ class Store:
                 raise InputError(f"{path}: no file of the index; search for it first")
             place = {"file": row[0], "page": page, "line": line, "start": start, "number": number}
             # The first passage at the place; if none starts on its line, the last one before it.
-            slots = self.database.execute(
+            slots = database.execute(
                 "SELECT slot FROM passages WHERE file = :file AND slot >= coalesce("
                 "(SELECT min(slot) FROM passages WHERE file = :file AND ifnull(page = :page, 1) "
                 "AND ifnull(line = :line, 1) AND ifnull(last > :start, 1)), "
@@ -302,16 +312,36 @@ class Store:
                 "AND ifnull(line <= :line, 1) AND ifnull(first <= :start, 1)), 0) ORDER BY slot LIMIT :number",
                 place,
             ).fetchall()
-            return [self._hit(slot) for (slot,) in slots]
+            return [_hit(database, slot) for (slot,) in slots]
 
-    def _hit(self, slot: int, score: float = 0.0, *, weak: bool = False) -> Hit:
-        path, line, page, first, last, heading, text, metadata = self.database.execute(
-            f"SELECT {LOCATED}, line, page, first, last, heading, text, metadata FROM passages "
-            f"JOIN ({FILES}) ON files.id = passages.file WHERE slot = ?",
-            (slot,),
-        ).fetchone()
-        known = json.loads(metadata) if metadata else {}
-        return Hit(as_path(path), line, page, first, last, heading, text, score, known, weak)
+
+def _space(database: Database) -> Space:
+    slots = database.get("slots", 0)
+    return "encoder" if slots and database.get("encoder_rows", -1) >= slots else "static"
+
+
+def _columns(database: Database) -> list[str]:
+    rows = database.execute(f"SELECT DISTINCT key FROM {METADATA} LIMIT 100")
+    return [*COLUMNS, *sorted(name for (name,) in rows)]
+
+
+def _marked(database: Database, slots_K: np.ndarray, scores_K: np.ndarray, min_score: float | None) -> list[Hit]:
+    least = WEAK if min_score is None else min_score
+    return [
+        _hit(database, slot, score, weak=score < least)
+        for slot, score in zip(slots_K.tolist(), scores_K.tolist(), strict=True)
+        if min_score is None or score >= least
+    ]
+
+
+def _hit(database: Database, slot: int, score: float = 0.0, *, weak: bool = False) -> Hit:
+    path, line, page, first, last, heading, text, metadata = database.execute(
+        f"SELECT {LOCATED}, line, page, first, last, heading, text, metadata FROM passages "
+        f"JOIN ({FILES}) ON files.id = passages.file WHERE slot = ?",
+        (slot,),
+    ).fetchone()
+    known = json.loads(metadata) if metadata else {}
+    return Hit(as_path(path), line, page, first, last, heading, text, score, known, weak)
 
 
 def _check(how: str, top: int, min_score: float | None) -> None:

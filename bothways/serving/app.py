@@ -1,5 +1,6 @@
 """The ASGI application: routes, the choice of the model, the page."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 from typing import Any
@@ -15,8 +16,16 @@ from bothways.search.store import Store
 from bothways.serving import handlers, openapi
 from bothways.serving.bodies import Refusal
 from bothways.serving.document_search import DocumentSearch
-from bothways.serving.exchange import Exchange, Record, answered, error_response, json_response, read_body
-from bothways.serving.guard import Access, Guard, Metrics
+from bothways.serving.exchange import (
+    Exchange,
+    Record,
+    answered,
+    error_response,
+    json_response,
+    large_response,
+    read_body,
+)
+from bothways.serving.guard import OPEN_PATHS, Access, Guard, Metrics
 from bothways.serving.inference_queue import Limits
 from bothways.serving.served_model import ServedModel
 from bothways.tasks import TASKS, task_routes
@@ -65,7 +74,10 @@ def build_app(
     routes = [*site.routes(), Route("/metrics", metrics_text)]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
     app.router.redirect_slashes = False
-    return Guard(app, access=access, limits=limits, metrics=metrics, write_log=write_log)
+    open_paths = OPEN_PATHS | page_files().keys()
+    return Guard(
+        app, access=access, limits=limits, metrics=metrics, write_log=write_log, open_paths=frozenset(open_paths)
+    )
 
 
 def page_files() -> dict[str, str]:
@@ -132,7 +144,7 @@ class Site:
                 served.need(needed, self.models.values())
                 exchange = Exchange(request, body, served, record)
                 content = await handler(exchange)
-                return json_response(content, headers=exchange.headers)
+                return await large_response(content, exchange.headers)
 
             return await answered(handle, request)
 
@@ -152,7 +164,7 @@ class Site:
                 "max_client_batch_size": limits.max_texts,
                 "auto_truncate": served.fingerprint is not None and served.model.window_policy.long == "truncate",
                 "version": self.version,
-                **({"store": self.search.facts} if self.search else {}),
+                **({"store": await asyncio.to_thread(self.search.facts)} if self.search else {}),
             }
             return json_response(facts)
 

@@ -41,8 +41,8 @@ class DocumentSearch:
         self.store, self.limits = store, limits
         self.by_space = {served.fingerprint: served for served in models if served.fingerprint}
 
-    @property
     def facts(self) -> dict[str, int]:
+        """Numbers of the index. It reads the database, so not in the event loop."""
         return {"files": self.store.files, "passages": self.store.passages}
 
     async def respond(self, request: Request) -> Response:
@@ -59,7 +59,7 @@ class DocumentSearch:
             record.texts, started = 1, time.monotonic()
             vectors, fast = await self._vectors(request, query, record) if how != "words" else (open_vectors, False)
 
-            def find() -> list[dict[str, Any]]:
+            def find() -> tuple[list[dict[str, Any]], int]:
                 hits = self.store.search(
                     query,
                     top=top or DEFAULT_HITS,
@@ -70,26 +70,34 @@ class DocumentSearch:
                     condition=condition,
                     min_score=min_score,
                 )
-                return [self._shown(hit, query) for hit in hits]
+                return [self._shown(hit, query) for hit in hits], self.store.passages
 
-            hits = await asyncio.to_thread(find)
+            hits, passages = await asyncio.to_thread(find)
             seconds = time.monotonic() - started
-            facts = {"passages": self.store.passages, "seconds": round(seconds, 4)}
+            facts = {"passages": passages, "seconds": round(seconds, 4)}
             return json_response({"relevant": not all(hit["weak"] for hit in hits), "hits": hits, **facts})
 
         return await answered(handle, request)
 
     async def _vectors(self, request: Request, query: str, record: Record) -> tuple[Any, bool]:
         """How the models of the store are opened, and whether the query is read by static vectors."""
-        expected = self.store.database.get("encoder_fingerprint")
-        if self.store.space() == "static" or expected is None:
+        expected, is_static = await asyncio.to_thread(self._space)
+        if is_static or expected is None:
             return open_vectors, False
         if served := self.by_space.get(expected):
             exchange = Exchange(request, {}, served, record)
             (vector_H,) = await exchange.run(calls.embed, [(query, None)], normalize=True)
             return (lambda space, model: _Computed(expected, np.asarray(vector_H))), False
+        return open_vectors, await asyncio.to_thread(self._static_space) == expected
+
+    def _space(self) -> tuple[str | None, bool]:
+        """The fingerprint of the encoder of the index, and whether static vectors are searched."""
+        return self.store.database.get("encoder_fingerprint"), self.store.space() == "static"
+
+    def _static_space(self) -> str | None:
         static = open_vectors("static", self.store.database.get("static_model"))
-        return open_vectors, getattr(static, "space", None) == expected
+        space: str | None = getattr(static, "space", None)
+        return space
 
     def _shown(self, hit: Hit, query: str) -> dict[str, Any]:
         static = open_vectors("static", self.store.database.get("static_model"))

@@ -4,10 +4,11 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -23,6 +24,7 @@ from bothways.tasks.task import Item
 from bothways.tasks.windows import Long
 
 LONG_TEXT = 20_000  # characters; more are counted in a thread
+LARGE_ANSWER = 50_000  # values; more are encoded in a thread
 FINGERPRINT, TRUNCATED = "x-vector-space", "x-truncated-texts"
 LONGEST_RETRY = 60  # seconds
 CLOSE = {"connection": "close"}  # headers of an answer to a request that is not read to its end
@@ -60,10 +62,7 @@ class Exchange:
         else:
             long = None
         call = Call(compute, long, tuple(sorted(options.items())))
-        if sum(len(text or "") for item in items for text in item) > LONG_TEXT:
-            tokens = await asyncio.to_thread(self.served.count_tokens, items)
-        else:
-            tokens = self.served.count_tokens(items)
+        tokens = await self.count_tokens(items)
         if truncated := self.served.count_truncated(items, tokens, call):
             self.headers[TRUNCATED] = str(truncated)
         self.record.texts += len(items)
@@ -73,6 +72,14 @@ class Exchange:
         self.record.queue_seconds = (self.record.queue_seconds or 0.0) + ticket.began - ticket.arrived
         self.record.inference_seconds = (self.record.inference_seconds or 0.0) + ticket.seconds
         return results
+
+    async def count_tokens(self, items: Sequence[Item]) -> list[int]:
+        """Tokens of each text. Refusal if they are more than is allowed, before any are counted if there are too many
+        texts. Long texts are counted in a thread."""
+        self.served.check_number(items)
+        if sum(len(text or "") for item in items for text in item) > LONG_TEXT:
+            return await asyncio.to_thread(self.served.count_tokens, items)
+        return self.served.count_tokens(items)
 
     async def _result(self, ticket: Ticket) -> list[Any]:
         """The results of a ticket; it is cancelled if the client leaves."""
@@ -131,6 +138,46 @@ def json_response(content: Any, *, status: int = 200, headers: dict[str, str] | 
         text = json.dumps(content, ensure_ascii=False, default=lambda array: array.tolist())
         data = SURROGATES.sub("\ufffd", text).encode()
     return Response(data, status, headers, "application/json")
+
+
+async def large_response(content: Any, headers: dict[str, str]) -> Response:
+    """The response of a content that may be large: then it is encoded in a thread, in pieces, since the encoder does
+    not let other threads run."""
+    if not is_large(content):
+        return json_response(content, headers=headers)
+    data = await asyncio.to_thread(lambda: b"".join(encode_pieces(content)))
+    return Response(data, 200, headers, "application/json")
+
+
+def is_large(content: Any) -> bool:
+    """Whether the lists and arrays of a content have more than LARGE_ANSWER values. Stops as soon as that is known."""
+    number, waiting = 0, [content]
+    while waiting and number <= LARGE_ANSWER:
+        one = waiting.pop()
+        if isinstance(one, np.ndarray):
+            number += one.size
+        elif isinstance(one, dict | list):
+            number += len(one)
+            waiting += one.values() if isinstance(one, dict) else one[: LARGE_ANSWER + 1]
+    return number > LARGE_ANSWER
+
+
+def encode_pieces(content: Any) -> Iterator[bytes]:
+    """JSON of a content, a small part at a time."""
+    if isinstance(content, dict) and is_large(content):
+        yield b"{"
+        for number, (name, value) in enumerate(content.items()):
+            yield b"," * (number > 0) + bytes(json_response(str(name)).body) + b":"
+            yield from encode_pieces(value)
+        yield b"}"
+    elif (isinstance(content, list) or np.ndim(content) > 1) and is_large(content):
+        yield b"["
+        for number, value in enumerate(content):
+            yield b"," * (number > 0)
+            yield from encode_pieces(value)
+        yield b"]"
+    else:
+        yield bytes(json_response(content).body)
 
 
 def error_response(error: Refusal, path: str) -> Response:

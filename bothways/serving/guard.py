@@ -11,7 +11,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +27,9 @@ from bothways.serving.exchange import CLOSE, LEFT, Record, error_response
 from bothways.serving.inference_queue import Limits
 
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-OPEN_PATHS = frozenset({"/", "/health", "/ping", "/metrics", "/docs", "/openapi.json"})  # GET without a key
-PAGE_FILES = (".html", ".js", ".css", ".svg", ".ico")
+HEALTH = frozenset({"/health", "/ping"})  # GET without a Host header too, as checks of HTTP/1.0 do
+OPEN_PATHS = HEALTH | {"/", "/metrics", "/docs", "/openapi.json"}  # GET without a key
+PART = 1 << 18  # bytes of an answer that are written at once
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 SIZES = tuple(1 << power for power in range(13))
 TOKENS = tuple(1 << power for power in range(4, 18))
@@ -82,9 +83,10 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics. The client library ends names of counters in _total; those of TEI have no such end."""
-        lines = generate_latest(self.registry).decode().splitlines()
+        # Names of models, which are values in these lines, may hold any character but a line break, and any word.
+        lines = generate_latest(self.registry).decode().removesuffix("\n").split("\n")
         kept = [line for line in lines if not re.match(r"(# \w+ )?te_\w+_created\b", line)]
-        return "".join(re.sub(r"\b(te_\w+)_total\b", r"\1", line) + "\n" for line in kept).encode()
+        return "".join(re.sub(r"^((?:# \w+ )?te_\w+)_total\b", r"\1", line) + "\n" for line in kept).encode()
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,9 @@ def is_ip_address(name: str) -> bool:
 
 
 class Guard:
+    """open_paths: that are read without a key. in_flight: POSTs whose answers are not yet taken by their clients.
+    unread: bytes of these answers."""
+
     def __init__(
         self,
         app: ASGIApp,
@@ -131,9 +136,11 @@ class Guard:
         limits: Limits,
         metrics: Metrics,
         write_log: Callable[[str], object] | None,
+        open_paths: Collection[str] = OPEN_PATHS,
     ) -> None:
         self.app, self.access, self.limits, self.metrics, self.write_log = app, access, limits, metrics, write_log
-        self.in_flight = 0
+        self.open_paths = open_paths
+        self.in_flight = self.unread = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -151,7 +158,9 @@ class Guard:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 MutableHeaders(scope=message)["x-request-id"] = request_id
-            await send(message)
+                await send(message)
+            else:
+                await self._send_body(message, send)
 
         is_counted = scope["method"] == "POST"
         self.in_flight += is_counted
@@ -170,19 +179,38 @@ class Guard:
             if self.write_log:
                 self.write_log(_log_line(scope, record, request_id=request_id, status=status, seconds=seconds))
 
+    async def _send_body(self, message: Message, send: Send) -> None:
+        """Send a body in parts, each when the client has taken most of those before it."""
+        body = memoryview(message.get("body", b""))
+        self.unread += len(body)
+        left = len(body)
+        try:
+            for start in range(0, len(body), PART):
+                part = body[start : start + PART]
+                await send({**message, "body": part, "more_body": True})
+                self.unread -= len(part)
+                left -= len(part)
+            await send({**message, "body": b""})
+        finally:
+            self.unread -= left
+
     def _refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
         path, host, origin = scope["path"], headers.get("host", ""), headers.get("origin")
-        if not self.access.knows_host(host):
+        is_read = scope["method"] in ("GET", "HEAD")
+        if not self.access.knows_host(host) and not (is_read and not host and path in HEALTH):
             return Refusal(
                 403, f"host {host_name(host) or 'none'} is not this server; {flag('allow_host')} names others"
             )
         if origin is not None and host_of_origin(origin) != host.lower():
             return Refusal(403, "the page is of another origin; this server answers its own page only")
-        is_open = scope["method"] in ("GET", "HEAD") and (path in OPEN_PATHS or path.endswith(PAGE_FILES))
+        is_open = is_read and path in self.open_paths
         if self.access.keys and not is_open and not self.access.knows_key(headers.get("authorization", "")):
             return Refusal(401, "a key is needed: Authorization: Bearer KEY", headers={"www-authenticate": "Bearer"})
         if self.in_flight > self.limits.max_requests:
             message = f"{self.limits.max_requests:,} requests are in flight; try again later"
+            return Refusal(429, message, headers={"retry-after": "1", **CLOSE})
+        if not is_read and self.unread > self.limits.max_unread:
+            message = f"{self.unread:,} bytes of answers wait for clients that do not read them; try again later"
             return Refusal(429, message, headers={"retry-after": "1", **CLOSE})
         return None
 

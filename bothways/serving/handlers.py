@@ -4,6 +4,7 @@ Bodies and answers of /embed, /embed_all, /predict, /rerank, /similarity, /token
 Embeddings Inference.
 """
 
+import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -41,14 +42,15 @@ def route_handler(route: Route) -> Callable[[Exchange], Awaitable[Any]]:
 async def embed(exchange: Exchange) -> Any:
     texts, _ = bodies.read_inputs(exchange.body)
     normalize = bodies.read_bool(exchange.body, "normalize", True)
-    return [*await embed_texts(exchange, _prompted(exchange, _from_ids(exchange, texts)), normalize=normalize)]
+    strings = _prompted(exchange, await _from_ids(exchange, texts))
+    return [*await embed_texts(exchange, strings, normalize=normalize)]
 
 
 async def embed_all(exchange: Exchange) -> Any:
     texts, _ = bodies.read_inputs(exchange.body)
-    strings = _prompted(exchange, _from_ids(exchange, texts))
+    strings = _prompted(exchange, await _from_ids(exchange, texts))
     served = exchange.served
-    numbers = sum(served.count_tokens(_singles(strings))) * served.model.encoder.config.hidden_size
+    numbers = sum(await exchange.count_tokens(_singles(strings))) * served.model.encoder.config.hidden_size
     if numbers > served.limits.max_numbers:
         raise bodies.Refusal(
             413, f"the vectors of all tokens have {numbers:,} numbers, too many for an answer; send less text"
@@ -94,8 +96,12 @@ async def tokenize(exchange: Exchange) -> Any:
     texts, _ = bodies.read_strings(exchange.body, "inputs")
     with_special = bodies.read_bool(exchange.body, "add_special_tokens", True)
     texts = _prompted(exchange, texts)
-    exchange.served.count_tokens(_singles(texts))  # the limits
-    return [_tokens(exchange, text, with_special=with_special) for text in texts]
+    await exchange.count_tokens(_singles(texts))  # the limits
+
+    def split() -> list[list[dict[str, Any]]]:
+        return [_tokens(exchange, text, with_special=with_special) for text in texts]
+
+    return await asyncio.to_thread(split)
 
 
 async def decode(exchange: Exchange) -> Any:
@@ -106,7 +112,7 @@ async def decode(exchange: Exchange) -> Any:
     if not ids:
         raise bodies.Refusal(400, "`ids` is empty; give at least one id")
     skip = bodies.read_bool(exchange.body, "skip_special_tokens", True)
-    return [_decode(exchange, one, keep_special=not skip) for one in lists]
+    return await _decode_all(exchange, lists, keep_special=not skip)
 
 
 async def attention(exchange: Exchange) -> Any:
@@ -150,9 +156,20 @@ def _prompted(exchange: Exchange, texts: list[str]) -> list[str]:
     return [text and prompts[name] + text for text in texts]  # an empty one stays so, and is refused
 
 
-def _from_ids(exchange: Exchange, inputs: Sequence[str | list[int]]) -> list[str]:
+async def _from_ids(exchange: Exchange, inputs: Sequence[str | list[int]]) -> list[str]:
     """The texts; ids are decoded, without special tokens."""
-    return [one if isinstance(one, str) else _decode(exchange, one, keep_special=False) for one in inputs]
+    lists = [one for one in inputs if not isinstance(one, str)]
+    if not lists:
+        return [one for one in inputs if isinstance(one, str)]
+    exchange.served.check_number(inputs)
+    decoded = iter(await _decode_all(exchange, lists, keep_special=False))
+    return [one if isinstance(one, str) else next(decoded) for one in inputs]
+
+
+async def _decode_all(exchange: Exchange, lists: Sequence[Sequence[int]], *, keep_special: bool) -> list[str]:
+    """The texts of lists of ids, within the limits, in a thread."""
+    exchange.served.check_ids(lists)
+    return await asyncio.to_thread(lambda: [_decode(exchange, one, keep_special=keep_special) for one in lists])
 
 
 def _decode(exchange: Exchange, ids: Sequence[int], *, keep_special: bool) -> str:
@@ -197,7 +214,7 @@ async def embeddings(exchange: Exchange) -> Any:
     """OpenAI's embeddings: float or base64, cut to `dimensions`."""
     texts, _ = bodies.read_inputs(exchange.body, "input")
     encoding = bodies.read_choice(exchange.body, "encoding_format", ("float", "base64"))
-    vectors = await embed_texts(exchange, _prompted(exchange, _from_ids(exchange, texts)))
+    vectors = await embed_texts(exchange, _prompted(exchange, await _from_ids(exchange, texts)))
     data = [
         {
             "object": "embedding",

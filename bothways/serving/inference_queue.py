@@ -214,7 +214,8 @@ class Limits:
 
     max_requests: in flight. queue_tokens: that wait for a model. max_body: bytes. max_texts: of a request.
     max_text_tokens: of a text (or pair). read_timeout: seconds within which a client must send its request.
-    max_numbers: of the vectors of tokens in an answer.
+    max_numbers: of the vectors of tokens in an answer. max_unread: bytes of answers that clients have not taken, above
+    which no further request is read.
     """
 
     max_requests: int = 512
@@ -225,3 +226,4 @@ class Limits:
     max_text_tokens: int = 32_768
     read_timeout: float = 10.0
     max_numbers: int = 1 << 23
+    max_unread: int = 1 << 28

@@ -1,25 +1,37 @@
-"""HTTP connections with a header timeout, a grace period for in-flight requests at shutdown, and answers that arrive
-even if the rest of the request is dropped. uvicorn has none of these.
+"""HTTP connections with timeouts for clients that send or read too slowly, a bounded number of connections, a grace
+period for in-flight requests at shutdown, answers that arrive even if the rest of the request is dropped, and offers of
+other protocols that are ignored. uvicorn has none of these.
 """
 
 from asyncio import TimerHandle, Transport
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 LINGER = 0.5  # seconds for which an idle connection stays open at the end
 MOST_DROPPED = 64 << 20  # bytes of a request that are read and dropped after its answer, besides a body that is allowed
+TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class GentleTransport(Transport):
-    """The transport of answers. close: replaces the method of the connection."""
+    """The transport of answers. close: replaces the method of the connection. on_write: called after each write."""
 
-    def __init__(self, connection: Transport, close: Callable[[], None]) -> None:
-        self.connection, self.end, self.is_ending = connection, close, False
+    def __init__(self, connection: Transport, close: Callable[[], None], on_write: Callable[[], None]) -> None:
+        self.connection, self.end, self.on_write, self.is_ending = connection, close, on_write, False
+        self.written = 0  # bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.connection.write(data)
+        self.written += len(data)
+        self.on_write()
+
+    @property
+    def taken(self) -> int:
+        """Bytes that have left the buffer."""
+        return self.written - self.connection.get_write_buffer_size()
 
     def is_closing(self) -> bool:
         return self.is_ending or self.connection.is_closing()
@@ -31,23 +43,64 @@ class GentleTransport(Transport):
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """Closes a connection whose request has no complete head after some seconds.
+    """Closes a connection whose request has no complete head after some seconds, or which takes no byte of an answer
+    for `write_seconds`.
 
     A connection that is closed before all of a request is read is reset, and its client may lose the answer. So the
     rest of a request that is answered early is read and dropped, within this time and `max_body` + MOST_DROPPED bytes.
+
+    An offer of another protocol (`Connection: Upgrade`) is ignored, as RFC 9110, 7.8 allows: the request is read as one
+    without it.
+
+    most_connections: of the server; one more is told so and closed. say: logs a line about that.
     """
 
-    def __init__(self, *arguments: Any, seconds: float, max_body: int, **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        seconds: float,
+        max_body: int,
+        write_seconds: float = 60.0,
+        most_connections: int = 1 << 31,
+        say: Callable[[str], None] = lambda line: None,
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
         self.seconds, self.most_dropped = seconds, max_body + MOST_DROPPED
+        self.write_seconds, self.most_connections, self.say = write_seconds, most_connections, say
         self.timer: TimerHandle | None = None
+        self.unread: TimerHandle | None = None  # runs while the client has not taken all of an answer
         self.is_ending = False
         self.is_whole, self.dropped = False, 0  # whether the last request is read to its end; bytes after its answer
+        self.is_offer = False  # whether the head that is read offers another protocol
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.connection, self.transport = transport, GentleTransport(transport, self._close)
-        self._start_timer()
+        self.connection = transport
+        self.transport = self.answers = GentleTransport(transport, self._close, self._watch_reading)
+        if len(self.connections) > self.most_connections:
+            self.say(f"{self.most_connections:,} connections are open, as many as are allowed; others are refused")
+            self.connection.write(TOO_MANY)
+            self.connection.close()
+        else:
+            self._start_timer()
+
+    # --- answers that are not read ------------------------------------------------------------------------------------
+
+    def _watch_reading(self) -> None:
+        """Unless this is done already, look in `write_seconds` whether the client has taken anything."""
+        if self.unread is None and self.connection.get_write_buffer_size():
+            self.unread = self.loop.call_later(self.write_seconds, self._check_reading, self.answers.taken)
+
+    def _check_reading(self, taken: int) -> None:
+        """End the connection if no byte has left its buffer."""
+        self.unread = None
+        if self.connection.get_write_buffer_size() and self.answers.taken == taken:
+            self.connection.abort()
+        else:
+            self._watch_reading()
+
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def _close(self) -> None:
         """Close after an answer: at once, or when the client has sent the rest or has closed."""
@@ -61,10 +114,43 @@ class TimedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             self._drop(data)
-        else:
-            super().data_received(data)
+            return
+        self._unset_keepalive_if_required()
+        rest: bytes | None = data
+        while rest is not None:
+            rest = self._parse(rest)
+
+    def _parse(self, data: bytes) -> bytes | None:
+        """Parse data. If a request in it offers another protocol, returns it without the offer, and what follows."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        except httptools.HttpParserUpgrade as offer:
+            if self.parser.get_method() == b"CONNECT":
+                self.send_400_response("CONNECT: this server is not a proxy.")
+                return None
+            # The parser takes what follows the head for the other protocol. Another one reads it as it is.
+            head = self._head_without_offer()
+            self.parser = httptools.HttpRequestParser(self)
+            with suppress(AttributeError):  # of old versions
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            return head + data[offer.args[0] :]
+        return None
+
+    def _head_without_offer(self) -> bytes:
+        lines = [b" ".join((self.parser.get_method(), self.url, b"HTTP/" + self.parser.get_http_version().encode()))]
+        for name, value in self.headers:
+            if name == b"connection":
+                kept = [token for token in value.split(b",") if token.strip().lower() != b"upgrade"]
+                value = b",".join(kept)
+            if name != b"upgrade":
+                lines.append(name + b": " + value)
+        return b"\r\n".join([*lines, b"", b""])
 
     def on_body(self, body: bytes) -> None:
+        if self.is_offer:
+            return
         if self.cycle.response_complete:
             self._drop(body)
         else:
@@ -76,6 +162,8 @@ class TimedProtocol(HttpToolsProtocol):
             self.connection.close()
 
     def on_message_complete(self) -> None:
+        if self.is_offer:
+            return
         self.is_whole = True
         self._stop_timer()
         super().on_message_complete()
@@ -91,14 +179,19 @@ class TimedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if self.unread is not None:
+            self.unread.cancel()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.is_whole, self.dropped = False, 0
+        self.is_whole, self.dropped, self.is_offer = False, 0, False
         self._start_timer()
 
     def on_headers_complete(self) -> None:
+        self.is_offer = self.parser.should_upgrade()
+        if self.is_offer:
+            return
         self._stop_timer()
         super().on_headers_complete()
         if self.is_ending:

@@ -142,12 +142,27 @@ class ServedModel:
         """Put texts into the queue. QueueFull if there is no room."""
         return self.queue.submit(call, items, tokens)
 
+    def check_number(self, items: Sequence[Any]) -> None:
+        """Refusal if there are too many texts."""
+        most = self.limits.max_texts
+        if len(items) > most:
+            raise Refusal(413, f"{len(items):,} texts are more than the {most:,} of a request; send fewer")
+
+    def check_ids(self, lists: Sequence[Sequence[int]]) -> None:
+        """Refusal if lists of ids are too many or too long, before they are decoded."""
+        self.check_number(lists)
+        most = self.limits.max_text_tokens
+        longest = max(map(len, lists), default=0)
+        if longest > most:
+            raise Refusal(413, f"a list has {longest:,} ids, more than the {most:,} that are allowed; shorten it")
+        if (total := sum(map(len, lists))) > self.limits.queue_tokens:
+            raise Refusal(413, f"the request has {total:,} ids, more than the {self.limits.queue_tokens:,} allowed")
+
     def count_tokens(self, items: Sequence[Item]) -> list[int]:
         """Tokens of each text (or pair), special tokens included. Refusal if one is empty or too long, or they are too
         many."""
         limits = self.limits
-        if len(items) > limits.max_texts:
-            raise Refusal(413, f"{len(items):,} texts are more than the {limits.max_texts:,} of a request; send fewer")
+        self.check_number(items)
         counts = []
         for number, item in enumerate(items):
             if not any(item):

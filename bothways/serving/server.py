@@ -7,8 +7,8 @@ import signal
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -44,7 +44,12 @@ KEY_VARIABLE = "BOTHWAYS_API_KEY"
 # more per process in bf16; these cost some 5 % of the speed (docs/LOG.md).
 KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "64"}
 GRACE = 30  # seconds within which the server ends after SIGTERM
-BACKLOG = 2048  # connections that the kernel holds until they are accepted
+# Connections that the kernel holds until they are accepted. As many are accepted at once, and fail at once when the
+# process has no file descriptor left.
+BACKLOG = 128
+MOST_CONNECTIONS = 4096
+SPARE_FILES = 64  # file descriptors for everything but connections and what is open when the server starts
+MOST_FILES = 65_536  # that are asked for; some systems refuse "unlimited"
 
 
 @dataclass(frozen=True)
@@ -241,7 +246,15 @@ def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
 
-    protocol: Any = partial(TimedProtocol, seconds=settings.read_timeout, max_body=settings.max_body)
+    say = said_once()
+    protocol: Any = partial(
+        TimedProtocol,
+        seconds=settings.read_timeout,
+        max_body=settings.max_body,
+        write_seconds=settings.write_timeout,
+        most_connections=most_connections(),
+        say=say,
+    )
     config: Any = uvicorn.Config(
         serving.app,
         http=protocol,
@@ -252,10 +265,63 @@ def _serve(settings: Serve, serving: Serving, listening: socket.socket) -> None:
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE,
+        backlog=BACKLOG,
     )
-    asyncio.run(Server(config).serve(sockets=[listening]))
+
+    async def serve() -> None:
+        asyncio.get_running_loop().set_exception_handler(partial(log_loop_error, say))
+        await Server(config).serve(sockets=[listening])
+
+    asyncio.run(serve())
     is_done = [served.queue.close(timeout=1.0) for served in serving.models]
     serving.workers.close()
     if not all(is_done):  # a batch of requests whose time was over; Python would wait for torch
         sys.stderr.flush()
         os._exit(0)
+
+
+# --- connections and file descriptors ---------------------------------------------------------------------------------
+
+
+def most_connections() -> int:
+    """How many connections may be open, below the limit of the process for file descriptors, which is raised first."""
+    try:
+        import resource
+    except ImportError:  # Windows, whose sockets are not counted with files
+        return MOST_CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    if soft == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return max(1, min(MOST_CONNECTIONS, soft - _open_files() - SPARE_FILES))
+
+
+def _open_files() -> int:
+    with suppress(OSError):
+        return len(os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"))
+    return 0
+
+
+def said_once() -> Callable[[str], None]:
+    """A function that logs each line the first time."""
+    said: set[str] = set()
+
+    def say(line: str) -> None:
+        if line not in said:
+            said.add(line)
+            logger.warning(line)
+
+    return say
+
+
+def log_loop_error(say: Callable[[str], None], loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A connection that cannot be accepted is one line, once, instead of a traceback for each attempt."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and "accept" in context.get("message", ""):
+        say(f"a connection cannot be accepted ({error.strerror}); the server tries again each second")
+    else:
+        loop.default_exception_handler(context)

@@ -111,6 +111,8 @@ class Serve(Checked, Compute):
     """Maximum tokens of a text (or pair); a longer one is answered with status 413."""
     read_timeout: float = option("limits", default=10.0, least=0.001)
     """Seconds within which a client must send its request."""
+    write_timeout: float = option("limits", default=60.0, least=0.001)
+    """Seconds after which a client that takes no byte of its answer is left."""
     access_log: bool = option("machine", default=True)
     """Write a line of JSON per request to standard error, without its texts."""
     json: bool = option("output", default=False)
