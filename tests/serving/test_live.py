@@ -185,15 +185,16 @@ def test_clients_that_are_killed_leave_the_server_whole(live):
 LARGE = b" " * (8 << 20)  # more than the buffers of a connection hold
 
 
-def on_port(app, use, *, seconds=SECONDS):
-    """What `use` returns for the port at which the application listens in this process."""
+def on_port(app, use, *, seconds=SECONDS, **options):
+    """What `use` returns for the port at which the application listens in this process. options: of TimedProtocol."""
     import uvicorn
     from uvicorn.server import ServerState
 
     async def run():
         config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False)
         config.load()
-        protocol, state = partial(TimedProtocol, seconds=seconds, max_body=1000), ServerState()
+        protocol = partial(TimedProtocol, seconds=seconds, max_body=1000, **options)
+        state = ServerState()
         loop = asyncio.get_running_loop()
         listening = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
         async with listening:

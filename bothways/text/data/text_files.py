@@ -12,7 +12,7 @@ from functools import partial
 from glob import glob
 from pathlib import Path
 from re import search, sub
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 from zipfile import BadZipFile, ZipFile
 
 from bothways.cloud import CloudPath
@@ -126,6 +126,8 @@ def open_file(path: Path) -> io.BufferedReader:
         raise InputError(f"{path}: a directory; name files ({', '.join(FILE_TYPES)})")
     if not is_compressed(path):
         return cast(io.BufferedReader, path.open("rb", BLOCK))
+    if not path.stat().st_size:
+        raise InputError(f"{path}: an empty file, without the head of compressed data; download or copy it again")
     # Smaller blocks: if the file is truncated, all lines of its last block are lost.
     return io.BufferedReader(_decompressed(path), BLOCK >> 4)
 
@@ -135,11 +137,61 @@ def _decompressed(path: Path) -> Any:
     if path.suffix.lower() == ".gz":
         return gzip.open(content)
     if path.suffix.lower() == ".xz":
-        return lzma.open(content)
+        return XzFile(content if isinstance(path, CloudPath) else path.open("rb"))
     require(path, "pyarrow")
     import pyarrow
 
     return pyarrow.input_stream(content, compression="zstd")
+
+
+class XzFile(io.RawIOBase):
+    """The bytes of an .xz file: of all its streams, with the padding between them that the format allows. Anything else
+    after a stream is an error, as for `xz -t`; Python's `lzma.open` ends there without a word.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.stream, self.rest = file, lzma.LZMADecompressor(), b""
+        self.is_ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        size = len(buffer)
+        while size and not self.is_ended:
+            if self.stream.eof and not self._begin_stream():
+                return 0
+            if self.stream.needs_input and not self.rest:
+                self.rest = self.file.read(BLOCK >> 4)
+                if not self.rest:
+                    raise EOFError("it ends within a stream")
+            data = self.stream.decompress(self.rest, size)
+            self.rest = b""
+            if data:
+                buffer[: len(data)] = data
+                return len(data)
+        return 0
+
+    def _begin_stream(self) -> bool:
+        """Whether another stream follows, after any padding: zeros, in a multiple of four."""
+        padding, content = 0, self.stream.unused_data
+        while True:
+            padding += len(content) - len(content.lstrip(b"\0"))
+            content = content.lstrip(b"\0")
+            if content or not (more := self.file.read(BLOCK >> 4)):
+                break
+            content = more
+        if padding % 4:
+            raise lzma.LZMAError("padding that is not a multiple of four bytes")
+        if not content:
+            self.is_ended = True
+            return False
+        self.stream, self.rest = lzma.LZMADecompressor(lzma.FORMAT_XZ), content
+        return True
 
 
 def decompression_error(where: str, error: Exception) -> Exception:
