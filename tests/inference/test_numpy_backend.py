@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 import bothways
 from bothways.errors import InputError
@@ -194,20 +195,102 @@ def test_what_needs_torch_names_the_extra(tmp_path):
         model.module  # noqa: B018
 
 
-def test_weights_that_are_no_numbers_are_refused(both, tmp_path):
+TABLE, DENSE = "embeddings.word_embeddings.weight", "encoder.layer.0.output.dense.weight"
+BIAS, NORM = "encoder.layer.0.output.dense.bias", "embeddings.LayerNorm.weight"
+
+
+def changed(stored, name, value):
+    return {**stored, name: value(stored[name])}
+
+
+def without(stored, part):
+    return {name: value for name, value in stored.items() if part not in name}
+
+
+def large(value):
+    """float64 numbers, of which one is beyond the range of float32."""
+    wide = value.astype(np.float64)
+    wide.flat[::7] = 1e300
+    return wide
+
+
+HOSTILE = {
+    **{f"NaN in {name}": (name, lambda value: value * np.float32("nan")) for name in (TABLE, DENSE, BIAS, NORM)},
+    **{f"infinite {name}": (name, lambda value: value - np.float32("inf")) for name in (TABLE, DENSE)},
+    **{f"float64 beyond float32 in {name}": (name, large) for name in (TABLE, DENSE, BIAS, NORM)},
+    "float16 infinite": (DENSE, lambda value: (value * np.float32(0) + 1e5).astype(np.float16)),
+    **{f"whole numbers in {name}": (name, lambda value: value.astype(np.int32)) for name in (TABLE, DENSE)},
+    **{f"truth values in {name}": (name, lambda value: value > 0) for name in (TABLE, BIAS)},
+    "a row less in the table": (TABLE, lambda value: value[:-1]),
+    "a row more in the table": (TABLE, lambda value: np.concatenate([value, value[:1]])),
+    "transposed": (DENSE, lambda value: np.ascontiguousarray(value.T)),
+    "flat": (DENSE, lambda value: value.ravel()),
+    "another axis": (BIAS, lambda value: value[None]),
+    "a number for a row": (BIAS, lambda value: value[:1]),
+}
+
+
+@pytest.mark.parametrize("case", [*HOSTILE, "missing"])
+@pytest.mark.parametrize("backend", ["torch", "numpy"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what the case is about
+def test_hostile_weights_are_refused_by_either_backend(case, backend, both, tmp_path):
     from safetensors.numpy import load_file, save_file
 
     both(pooling="mean")
     file = tmp_path / "bert" / "model.safetensors"
     stored = load_file(file)
-    for name in ("embeddings.word_embeddings.weight", "encoder.layer.0.output.dense.bias"):
-        save_file({**stored, name: stored[name] * np.float32("nan")}, file)
-        with pytest.raises(InputError, match="NaN or infinite values"):
-            bothways.load(tmp_path / "bert", backend="numpy").embed("the cat")
-    table = "embeddings.word_embeddings.weight"
-    save_file({**stored, table: stored[table][:-1]}, file)
-    with pytest.raises(InputError, match=r"is \[96, 24\], config.json requires \[97, 24\]"):
-        bothways.load(tmp_path / "bert", backend="numpy")
-    save_file({name: value for name, value in stored.items() if "layer.0.output" not in name}, file)
-    with pytest.raises(InputError, match="missing parameters"):
-        bothways.load(tmp_path / "bert", backend="numpy")
+    save_file(without(stored, "layer.0.output") if case == "missing" else changed(stored, *HOSTILE[case]), file)
+    with pytest.raises(InputError, match=r"NaN or infinite|config\.json|missing parameters"):
+        bothways.load(tmp_path / "bert", backend=backend, dtype="float32").embed("abcdefghijklmnopqrstuvwxyz")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_other_number_formats_are_read_alike(dtype, both, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    both(pooling="mean")
+    file = tmp_path / "bert" / "model.safetensors"
+    save_file({name: value.astype(dtype) for name, value in load_file(file).items()}, file)
+    vectors = [
+        bothways.load(tmp_path / "bert", backend=backend, dtype="float32").embed("the cat")
+        for backend in ("torch", "numpy")
+    ]
+    np.testing.assert_allclose(*vectors, atol=1e-5)
+
+
+def other_shapes(stored):
+    name = next(name for name, value in stored.items() if value.ndim == 2)
+    return {**stored, name: stored[name].T.copy()}
+
+
+def other_values(stored):
+    name = max(stored)
+    return {**stored, name: stored[name] + 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [other_shapes, other_values, lambda stored: {name: value.astype("f8") for name, value in stored.items()},
+     lambda stored: {name: stored[name] for name in sorted(stored)[1:]},
+     lambda stored: {**stored, "x": stored[max(stored)]}],
+)  # fmt: skip
+def test_unpacked_weights_that_are_not_those_of_the_model_are_written_again(change, tmp_path, packaged_copy):
+    from safetensors.numpy import load_file, save_file
+
+    vector = load(packaged_copy, backend="numpy").embed("the cat")
+    (cache,) = packaged_copy.glob(".float32-*")
+    content = cache.read_bytes()
+    with safe_open(cache, framework="numpy") as opened:
+        metadata = opened.metadata()
+    save_file(change(load_file(cache)), cache, metadata)
+    assert (load(packaged_copy, backend="numpy").embed("the cat") == vector).all()
+    assert cache.read_bytes() == content
+
+
+def test_temporary_files_of_processes_that_were_killed_are_removed(packaged_copy):
+    old, new = (packaged_copy / f".float32-{number}-1.tmp" for number in (1, 2))
+    for file in (old, new):
+        file.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    load(packaged_copy, backend="numpy")
+    assert not old.exists() and new.exists()

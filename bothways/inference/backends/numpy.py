@@ -11,11 +11,13 @@ from contextlib import nullcontext, suppress
 from math import prod
 from pathlib import Path
 from threading import get_ident
+from time import time
 from typing import Any, TypeVar
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from bothways.device import num_threads, single_blas_thread
 from bothways.errors import InputError, needs_package
@@ -39,6 +41,8 @@ Result = TypeVar("Result")
 Reduce = Callable[..., Iterable[Result]]  # (hidden states [T, H], lengths, values of further columns ...)
 BATCH_TOKENS = 1024  # whose numbers stay in the caches of a core
 PIECE = 4096  # rows of the word table in memory at once, for the scores of all words
+CHECKSUM = "crc32"  # key in the metadata of the file of unpacked weights
+LEFT_SECONDS = 3600  # after which a temporary file belongs to no process that still writes it
 FEW_TOKENS = 64  # whose products are so small that threads gain little, and wait long for each other on a busy machine
 
 
@@ -224,17 +228,28 @@ class WordTable:
                 f"{self.file}: {self.name} is {[*stored]}, config.json requires {[*shape]}; use the config.json that "
                 "belongs to the weights"
             )
+        kind = self._stored_rows(np.arange(1)).dtype
+        if kind.kind != "f":
+            raise InputError(
+                f"{self.file}: wrong shape or type: {self.name} is {kind}, not floating point; use the config.json "
+                "that belongs to the weights"
+            )
+
+    def _stored_rows(self, ids_n: Ids) -> Array:
+        if isinstance(self.arrays, TensorFiles | PackedTensors):
+            return self.arrays.rows(self.name, ids_n)
+        rows_nE: Array = self.arrays[self.name][ids_n]
+        return rows_nE
 
     def rows(self, ids_T: Ids) -> Array:
         """[T, E]"""
         ids_n, row_T = np.unique(ids_T, return_inverse=True)
-        if isinstance(self.arrays, TensorFiles | PackedTensors):
-            rows_nE = self.arrays.rows(self.name, ids_n)
-        else:
-            rows_nE = self.arrays[self.name][ids_n]
+        rows_nE = self._stored_rows(ids_n)
+        with np.errstate(over="ignore"):
+            rows_nE = rows_nE.astype(np.float32, copy=False)
         if not is_finite(rows_nE):
             raise not_finite_error(self.file, [self.name])
-        rows_TE: Array = rows_nE.astype(np.float32, copy=False)[row_T]
+        rows_TE: Array = rows_nE[row_T]
         return rows_TE
 
     def pieces(self) -> Iterator[Array]:
@@ -284,24 +299,46 @@ def read_parameters(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) ->
     parameters = unpack(files, shapes)
     from safetensors.numpy import save_file
 
+    for left in file.parent.glob(".float32-*.tmp"):  # by a process that was killed
+        with suppress(OSError):
+            if time() - left.stat().st_mtime > LEFT_SECONDS:
+                left.unlink()
     temporary = file.with_name(f".float32-{os.getpid()}-{get_ident()}.tmp")
     try:
-        save_file(parameters, temporary)
+        save_file(parameters, temporary, {CHECKSUM: checksum(parameters)})
         temporary.chmod((files.directory.path / PACKED_WEIGHTS).stat().st_mode & 0o666)
         os.replace(temporary, file)
         return map_parameters(file, shapes)
-    except (OSError, SafetensorError):  # a full disk, or a directory that cannot be written
+    except (InputError, OSError, SafetensorError):  # a full disk, or a directory that cannot be written
         with suppress(OSError):
             temporary.unlink()
         return parameters
 
 
 def map_parameters(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
-    """The parameters in a file that `read_parameters` has written. InputError if it is missing or incomplete."""
+    """The parameters in a file that `read_parameters` has written. InputError if it is missing, or if names, shapes,
+    number formats or any number differ from what was written."""
     stored = open_safetensors(file)
-    if {*stored} != shapes.keys() - {TABLE}:
+    expected = {name: shape[::-1] if is_matrix(name, shape) else shape for name, shape in shapes.items()}
+    found = {name: place.shape for name, place in stored.locations.items()}
+    if found != {name: shape for name, shape in expected.items() if name != TABLE}:
         raise InputError(f"{file}: made by another version")
-    return {name: stored.mapped(name) for name in stored}
+    if {place.dtype for place in stored.locations.values()} != {"F32"}:
+        raise InputError(f"{file}: not float32")
+    parameters = {name: stored.mapped(name) for name in stored}
+    with safe_open(file, framework="numpy") as opened:
+        noted = (opened.metadata() or {}).get(CHECKSUM)
+    if noted != checksum(parameters):
+        raise InputError(f"{file}: damaged")
+    return parameters
+
+
+def checksum(parameters: Mapping[str, Array]) -> str:
+    """Of all numbers, in the order of the names."""
+    value = 0
+    for name in sorted(parameters):
+        value = crc32(np.ascontiguousarray(parameters[name]).data, value)
+    return f"{value:08x}"
 
 
 def unpack(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
@@ -311,8 +348,10 @@ def unpack(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
     def write(name: str, start: int, value: Array) -> bool:
         shape, transposed = shapes[name], is_matrix(name, shapes[name])
         target = parameters.setdefault(name, np.empty(shape[::-1] if transposed else shape, np.float32))
-        (target.T if transposed else target)[start : start + len(value)] = value
-        return is_finite(value)
+        rows = (target.T if transposed else target)[start : start + len(value)]
+        with np.errstate(over="ignore"):
+            rows[:] = value
+        return is_finite(rows)  # numbers of float64 may be too large for float32
 
     files.read_parameters(shapes, write, skip=(TABLE,))
     return parameters
