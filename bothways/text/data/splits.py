@@ -15,6 +15,10 @@ NUMBER_STRATA = 10  # numbers are stratified by tenths of their ranks
 MIN_SCORED_ROWS = 3  # a class with fewer rows may have none in dev and test
 
 
+class TooFewRows(InputError):
+    """Rows that are too few to be split."""
+
+
 def parts_for(existing: Collection[str]) -> Parts:
     """How to divide the training rows if `existing` splits have their own files.
 
@@ -60,7 +64,7 @@ def split(
     if empty := [name for name, rows in rows_by_split.items() if not rows]:
         class_note = f" of {len(classes)} classes" if len(classes) > 1 else ""
         group_note = f" ({len(members)} different)" if len(members) < num_rows else ""
-        raise InputError(
+        raise TooFewRows(
             f"{source}: {num_rows} {of}{class_note}{group_note} are too few to take some of each for {empty[0]}; add "
             f"{of}, {way_out or 'or give ' + flag('dev')}"
         )

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from bothways.errors import InputError
 from bothways.inference.load import load
@@ -18,6 +18,7 @@ from bothways.pretrained import DEFAULT
 from bothways.settings.fields import AnyPath
 from bothways.settings.finetune import Classify
 from bothways.settings.tables_in_memory import as_source
+from bothways.text.data.splits import TooFewRows
 from bothways.training.finetuning import finetune
 from bothways.training.finetuning.compare import MODEL
 
@@ -58,14 +59,21 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.dtype = dtype
         self.out = out
 
+    def __sklearn_tags__(self) -> Any:
+        """X is a column of strings."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        return tags
+
     def fit(self, X: Iterable[str], y: Iterable[Any]) -> Self:
         """Fine-tune on texts X and a label for each."""
-        texts, labels = read_texts(X), np.asarray([*y])
+        texts, labels = read_texts(X), read_labels(y)
         check_consistent_length(texts, labels)
         check_classification_targets(labels)
         classes, indices = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
-            raise InputError(f"y has one class ({classes[0]!r}); a classifier needs at least two")
+            raise InputError(f"y has one class ({classes[0]!r}); a classifier needs at least two classes")
         rows = [{"text": text, "label": str(label)} for text, label in zip(texts, indices, strict=True)]
         options = {name: value for name, value in self.get_params().items() if name != "out"}
         with TemporaryDirectory() as folder, muted():
@@ -76,7 +84,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 out=Path(folder, "run") if self.out is None else self.out,
                 baselines=False,
             )
-            directory = finetune.run(settings).directory / MODEL
+            try:
+                directory = finetune.run(settings).directory / MODEL
+            except TooFewRows:
+                raise InputError(
+                    f"Found array with {len(texts)} sample(s) of {len(classes)} classes, too few to select weights on "
+                    "some of each; three of each class are enough"
+                ) from None
             files = [file for file in sorted(directory.rglob("*")) if file.is_file()]
             self.files_: Files = {str(file.relative_to(directory)): file.read_bytes() for file in files}
         self.classes_ = classes
@@ -117,6 +131,31 @@ def read_texts(texts: Any) -> list[str]:
     values = np.asarray(texts, dtype=object)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
+    if not values.size:
+        raise InputError("Found array with 0 sample(s) (X has no text) while a minimum of 1 is required.")
     if values.ndim != 1 or not all(isinstance(text, str) for text in values):
         raise InputError("X must be texts: a list, an array or a column of strings")
     return [*values.tolist()]
+
+
+def read_labels(labels: Any) -> np.ndarray:
+    """An array of labels, all strings or all numbers, from any sequence or column of them. InputError in the words of
+    scikit-learn for a missing one."""
+    if labels is None:
+        raise InputError("This TextClassifier estimator requires y to be passed, but the target y is None.")
+    values = column_or_1d(np.asarray(labels if hasattr(labels, "__len__") else [*labels], dtype=object), warn=True)
+    if any(map(_is_missing, values)):
+        raise InputError("Input y contains NaN.")
+    kinds = {isinstance(value, str) for value in values}
+    if len(kinds) > 1:
+        names = sorted({type(value).__name__ for value in values})
+        raise InputError(f"y must be uniformly strings or numbers. Got {names}")
+    return np.asarray(values.tolist())
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, or what pandas has for a missing value."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA has no truth; an array is no label
+        return True

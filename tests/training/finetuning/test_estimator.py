@@ -7,10 +7,12 @@ import pandas
 import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import check_estimator
 
 import bothways
 from bothways.errors import InputError
@@ -80,6 +82,51 @@ def test_labels_that_are_no_classes_are_refused(classifier):
     for labels in (["a"] * 20, LABELS[:-1], np.linspace(0.1, 1, 20)):
         with pytest.raises(ValueError):
             clone(classifier).fit(TEXTS, labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["a", "b", None], "Input y contains NaN"),
+        (["a", "b", float("nan")], "Input y contains NaN"),
+        ([0, 1, None], "Input y contains NaN"),
+        (pandas.Series(["a", "b", pandas.NA]), "Input y contains NaN"),
+        (pandas.Series([0, 1, pandas.NaT], dtype=object), "Input y contains NaN"),
+        (["a", "b", 1], r"uniformly strings or numbers. Got \['int', 'str'\]"),
+        ([["a", "b"]] * 3, "1d array"),
+        (None, "requires y to be passed"),
+        (["a", "b"], "inconsistent numbers of samples"),
+        (["a", "a", "a"], "one class"),
+        ([0.5, 1.5, 2.5], "continuous"),
+        (["a", "b", "a"], r"Found array with 3 sample\(s\) of 2 classes"),
+    ],
+)
+def test_labels_that_are_none_are_refused_in_the_words_of_scikit_learn(labels, words, start):
+    with pytest.raises(ValueError, match=words):
+        bothways.TextClassifier(start).fit(TEXTS[:3], labels)
+
+
+def test_no_text_is_refused_in_the_words_of_scikit_learn(start):
+    with pytest.raises(ValueError, match=r"Found array with 0 sample\(s\)"):
+        bothways.TextClassifier(start).fit([], [])
+
+
+def test_a_column_vector_of_labels_is_read_with_the_warning_of_scikit_learn(classifier):
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        made = clone(classifier).fit(TEXTS, np.array(LABELS)[:, None])
+    assert [*made.classes_] == ["canine", "feline"]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # of checks with tables of numbers
+def test_the_checks_of_scikit_learn_that_need_no_numbers_pass(start):
+    made = bothways.TextClassifier(start)
+    check_estimator(made)
+    for name in (
+        "no_attributes_set_in_init", "parameters_default_constructible", "get_params_invariance", "set_params",
+        "estimator_repr", "valid_tag_types", "estimator_tags_renamed", "estimators_unfitted", "mixin_order",
+        "estimator_cloneable", "do_not_raise_errors_in_init_or_set_params",
+    ):  # fmt: skip
+        getattr(estimator_checks, f"check_{name}")("TextClassifier", made)
 
 
 def test_a_pickled_classifier_predicts_the_same(fitted):
