@@ -106,6 +106,23 @@ def test_named_sizes_are_the_published_ones():
         ("albert", "embedding_size", 768),
         ("modernbert", "rope_scaling", {"type": "yarn", "factor": 4.0}),
         ("modernbert", "rope_parameters", {"full_attention": {"rope_type": "linear", "factor": 2.0}}),
+        ("modernbert", "rope_parameters", {"full_attention": {"rope_theta": 1e4, "factor": 2.0}}),
+        ("modernbert", "rope_parameters", {"full_attention": {"rope_theta": None}}),
+        ("modernbert", "rope_parameters", {"sliding_attention": {"rope_theta": "1e4"}}),
+        ("modernbert", "rope_parameters", {"sliding_attention": 3}),
+        ("modernbert", "rope_parameters", {"rope_theta": 1e4, "rope_type": "default"}),
+        ("modernbert", "rope_parameters", [1e4]),
+        ("modernbert", "sliding_window", 4),
+        ("modernbert", "sliding_window", "64"),
+        ("modernbert", "local_attention", None),
+        ("modernbert", "rope_theta", 5e5),
+        ("bert", "rope_theta", 1e4),
+        ("roberta", "rotary_emb_base", 1000),
+        ("xlm-roberta", "sliding_window", 128),
+        ("electra", "logit_scale", 2.0),
+        ("distilbert", "use_alibi", True),
+        ("deberta-v2", "qk_layernorm", True),
+        ("albert", "embedding_multiplier", 12),
         ("modernbert", "layer_types", ["full_attention", "full_attention", "sliding_attention", "full_attention"]),
         ("modernbert", "mlp_bias", True),
         ("modernbert", "classifier_pooling", "last"),
@@ -132,7 +149,38 @@ def test_a_key_that_changes_the_result_is_refused_by_name(family, key, value):
         FAMILIES[family].parse_config({**theirs, key: value}, "some/config.json")
     line = str(refused.value)
     assert line.startswith("some/config.json: ") and "\n" not in line
-    assert {"rope_parameters": "rope_type 'linear' of full_attention"}.get(key, key) in line
+    assert (key if key != "rope_parameters" else "rope_") in line
+
+
+@pytest.mark.parametrize(
+    ("family", "unused"),
+    [("bert", {"rope_scaling": None, "sliding_window": None, "use_alibi": False, "logit_scale": 1.0, "a_new_key": 7}),
+     ("modernbert", {"initializer_cutoff_factor": 3.0, "sliding_window": 0, "rope_scaling": None})],
+)  # fmt: skip
+def test_a_key_that_says_that_it_is_not_used_changes_nothing(family, unused):
+    theirs = FAMILIES[family].to_hf_config(EncoderConfig(**FAMILIES[family].defaults))
+    parsed, _ = FAMILIES[family].parse_config({**theirs, **unused}, "some/config.json")
+    assert parsed == FAMILIES[family].parse_config(theirs, "some/config.json")[0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [({"rope_parameters": None}, (160_000.0, 10_000.0)),
+     ({"rope_parameters": None, "global_rope_theta": 500, "local_rope_theta": 40.0}, (500.0, 40.0)),
+     ({"rope_parameters": {"full_attention": {"rope_theta": 70}}, "local_rope_theta": 40}, (70.0, 40.0))],
+)  # fmt: skip
+def test_rotary_bases_are_read_from_new_and_old_keys(keys, expected):
+    theirs = FAMILIES["modernbert"].to_hf_config(EncoderConfig(**FAMILIES["modernbert"].defaults))
+    config, _ = FAMILIES["modernbert"].parse_config({**theirs, **keys}, "some/config.json")
+    assert (config.rotary_theta, config.rotary_theta_window) == expected
+
+
+@pytest.mark.parametrize("key", ["global_rope_theta", "local_rope_theta"])
+@pytest.mark.parametrize("value", [None, 0, -5.0, "10000", True, float("inf")])
+def test_a_rotary_base_that_is_no_number_is_refused_by_its_old_key_too(key, value):
+    theirs = FAMILIES["modernbert"].to_hf_config(EncoderConfig(**FAMILIES["modernbert"].defaults))
+    with pytest.raises(InputError, match=key):
+        FAMILIES["modernbert"].parse_config({**theirs, "rope_parameters": None, key: value}, "some/config.json")
 
 
 def test_a_key_that_is_harmless_in_one_family_is_so_with_any_value():

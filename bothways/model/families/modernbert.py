@@ -9,7 +9,8 @@ from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySp
 
 DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
 LONG = 512  # tokens; shorter texts are as fast without windows
-THETA, THETA_WINDOW = 160_000.0, 10_000.0
+# The kinds of layers, each with the key of its rotary base in older files, and the base of the published models.
+ROPE_KINDS = {"full_attention": ("global_rope_theta", 160_000.0), "sliding_attention": ("local_rope_theta", 10_000.0)}
 POOLINGS = {"cls": "first", "mean": "mean"}
 AXES: dict[str, Any] = {"type_vocab_size": 0, "position_embedding": "rotary", "norm": "pre", "feed_forward": "gated"}
 AXES |= {"linear_bias": False, "norm_bias": False, "head_bias": False, "layer_norm_eps": 1e-5}
@@ -19,18 +20,52 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "
 
 
 def read_rotary_bases(hf_config: Mapping[str, Any]) -> tuple[float, float]:
-    """The bases of layers with full attention and of those with windows. InputError for scaled ones."""
-    rope = hf_config.get("rope_parameters") or {}
-    for kind, parameters in rope.items():
-        if isinstance(parameters, dict) and parameters.get("rope_type", "default") != "default":
-            raise InputError(f"rope_type {parameters['rope_type']!r:.60} of {kind:.60} is not supported ('default' is)")
+    """The bases of layers with full attention and of those with windows. InputError for scaled ones, and for a key that
+    is not read."""
     if hf_config.get("rope_scaling"):
         raise InputError(f"rope_scaling {hf_config['rope_scaling']!r:.60} is not supported (null is)")
-    full, sliding = (rope.get(kind) or {} for kind in ("full_attention", "sliding_attention"))
-    return (
-        full.get("rope_theta") or hf_config.get("global_rope_theta") or THETA,
-        sliding.get("rope_theta") or hf_config.get("local_rope_theta") or THETA_WINDOW,
+    rope = hf_config.get("rope_parameters")
+    if not isinstance(rope, dict | None) or {*(rope or {})} - {*ROPE_KINDS}:
+        kinds = " and ".join(ROPE_KINDS)
+        raise InputError(f"rope_parameters={rope!r:.60} is not supported; use an object for each of {kinds}")
+    full, sliding = (
+        _read_base(kind, (rope or {}).get(kind), hf_config, old_key, default)
+        for kind, (old_key, default) in ROPE_KINDS.items()
     )
+    return full, sliding
+
+
+def _read_base(kind: str, parameters: Any, hf_config: Mapping[str, Any], old_key: str, default: float) -> float:
+    """The base of one kind of layers, from its object or, in older files, from a key of its own."""
+    parameters = {} if parameters is None else parameters
+    if not isinstance(parameters, dict):
+        raise InputError(f"rope_parameters of {kind} ({parameters!r:.60}) must be an object")
+    rope_type = parameters.get("rope_type", parameters.get("type", "default"))
+    if rope_type != "default":
+        raise InputError(f"rope_type {rope_type!r:.60} of {kind} is not supported ('default' is)")
+    if others := {*parameters} - {"rope_theta", "rope_type", "type"}:
+        raise InputError(f"rope_parameters of {kind} have {min(others)!r:.60}, which is not supported; leave it out")
+    key = "rope_theta" if "rope_theta" in parameters else old_key
+    base = parameters.get("rope_theta", hf_config.get(old_key, default))
+    if not isinstance(base, int | float) or isinstance(base, bool) or not 1 < base < float("inf"):
+        raise InputError(f"{key}={base!r:.60} of {kind} must be a number above 1")
+    return float(base)
+
+
+def read_window(hf_config: Mapping[str, Any]) -> int:
+    """Tokens that one sees on either side: half of `local_attention`, or `sliding_window`, if a file has that."""
+    half = hf_config.get("sliding_window")
+    whole = hf_config.get("local_attention", DEFAULT_WINDOW if half is None else None)
+    for name, value in (("local_attention", whole), ("sliding_window", half)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            raise InputError(f"{name}={value!r:.60} is not supported; use a whole number of tokens")
+    if whole is None:
+        if half is None:
+            raise InputError("local_attention=None is not supported; use at least 2 tokens")
+        return int(half)
+    if half is not None and whole // 2 != half:
+        raise InputError(f"sliding_window={half} is not half of local_attention={whole}; leave one of them out")
+    return int(whole // 2)
 
 
 def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,10 +88,10 @@ def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError("classifier_activation and hidden_activation must be equal")
     if (pooling := hf_config.get("classifier_pooling", "cls")) not in POOLINGS:
         raise InputError(f"classifier_pooling={pooling!r:.60} is not supported; use {' or '.join(POOLINGS)}")
-    if not isinstance(window := hf_config.get("local_attention", DEFAULT_WINDOW), int) or (window < 2 and every > 1):
-        raise InputError(f"local_attention={window!r:.60} is not supported; use at least 2 tokens")
+    if not (window := read_window(hf_config)) and every > 1:
+        raise InputError(f"local_attention={hf_config.get('local_attention')!r:.60} is not supported; use at least 2")
     return {
-        "attention_window": window // 2,
+        "attention_window": window,
         "full_attention_every": every,
         "rotary_theta": theta,
         "rotary_theta_window": theta_window,
@@ -108,7 +143,7 @@ MODERNBERT = FamilySpec(
     supported_values={"decoder_bias": (True,)},
     ignored_keys=frozenset(
         "attention_bias mlp_bias local_attention global_attn_every_n_layers layer_types rope_parameters rope_scaling"
-        " global_rope_theta local_rope_theta embedding_dropout classifier_activation classifier_pooling"
+        " global_rope_theta local_rope_theta sliding_window embedding_dropout classifier_activation classifier_pooling"
         " deterministic_flash_attn initializer_cutoff_factor reference_compile"
         " repad_logits_with_grad sparse_pred_ignore_index sparse_prediction position_embedding_type".split()
     ),

@@ -32,6 +32,12 @@ SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
 }
+# Parts of keys that change the numbers of a model in some family or library. An unknown one is refused, unless its
+# value says that it is not used; others are kept with a warning.
+TELLING = re.compile(
+    r"rope|rotary|alibi|sliding|window|scaling|softcap|multiplier|(?<!initializer)_factor$|logit_scale|"
+    r"embed(ding)?_scale|qk_(layer)?norm|(pre|post)_(layer)?norm|norm_(first|before)|parallel_|relative_"
+)
 ACTIVATIONS = name_table(  # Hugging Face's name -> ours
     "gelu gelu_new=gelu_tanh gelu_pytorch_tanh=gelu_tanh relu silu gelu_python=gelu gelu_fast=gelu_tanh"
     " gelu_accurate=gelu_tanh gelu_python_tanh=gelu_tanh swish=silu"
@@ -121,7 +127,14 @@ class FamilySpec:
             ) from None
         known_keys = {*self.config_keys.values(), *IGNORED_KEYS, *self.ignored_keys}
         known_keys |= SUPPORTED_VALUES.keys() | self.supported_values.keys()
-        return config, {key: value for key, value in hf_config.items() if key not in known_keys}
+        unknown = {key: value for key, value in hf_config.items() if key not in known_keys}
+        if telling := [key for key, value in unknown.items() if TELLING.search(key) and not _is_unused(key, value)]:
+            key = min(telling)
+            raise InputError(
+                f"{source}: {key}={unknown[key]!r:.60} is not read for {self.model_type}, and may change what a model "
+                "computes; use a model without it"
+            )
+        return config, unknown
 
     def to_hf_config(self, config: EncoderConfig) -> dict[str, Any]:
         """Our config under Hugging Face's keys."""
@@ -159,6 +172,12 @@ class FamilySpec:
                 if names := _translate(table, parameter, ""):
                     return names
         return _translate(self.parameter_names, parameter.removeprefix("encoder."), self.prefix)
+
+
+def _is_unused(key: str, value: Any) -> bool:
+    """Whether a value leaves the numbers of a model alone: nothing, "off", or a factor of 1."""
+    is_factor = re.search("factor|multiplier|scale", key) is not None
+    return value in (None, False, {}, []) or (is_factor and value == 1 and value is not True)
 
 
 def _translate(table: Mapping[str, str] | ParameterNames, parameter: str, prefix: str) -> tuple[str, ...]:
