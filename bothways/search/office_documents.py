@@ -268,9 +268,32 @@ def email_to_markdown(content: bytes) -> tuple[str, dict[str, Value]]:
     text = ""
     if body is not None and isinstance(payload := body.get_payload(decode=True), bytes):
         text = decode_html(payload, body.get_content_charset()).replace("\r\n", "\n")
+        if str(body.get_param("format", "")).lower() == "flowed" and body.get_content_subtype() == "plain":
+            text = unflowed(text, delete_space=str(body.get_param("delsp", "")).lower() == "yes")
         text = html_to_markdown(text)[0] if body.get_content_subtype() == "html" else escaped(text)
     subject = f"# {fields['subject']}" if "subject" in fields else ""
     return "\n\n".join(filter(None, (subject, text.strip()))), {**fields}
+
+
+def unflowed(text: str, *, delete_space: bool) -> str:
+    """Paragraphs of a text in format=flowed (RFC 3676): a line that ends in a space goes on in the next one of the same
+    depth of quotation. delete_space: that space is not part of the text (delsp=yes)."""
+    paragraphs: list[tuple[int, str]] = []
+    is_open = False
+    for line in text.split("\n"):
+        content = line.lstrip(">")
+        depth = len(line) - len(content)
+        content = content.removeprefix(" ")  # which senders put before some lines
+        is_signature = content == "-- "
+        goes_on = is_open and not is_signature and paragraphs[-1][0] == depth
+        is_open = content.endswith(" ") and not is_signature
+        if is_open and delete_space:
+            content = content[:-1]
+        if goes_on:
+            paragraphs[-1] = (depth, paragraphs[-1][1] + content)
+        else:
+            paragraphs.append((depth, content))
+    return "\n".join(">" * depth + " " * (depth > 0) + content for depth, content in paragraphs)
 
 
 def _field(message: EmailMessage, name: str) -> str:

@@ -141,9 +141,10 @@ def notebook_to_markdown(path: Path) -> str:
 
 
 def _cell(cell: dict[str, Any]) -> str:
-    source = cell["source"]
+    kind = cell["cell_type"]
+    source = cell.get("source") or ""  # some programs leave it out of an empty cell
     text = (source if isinstance(source, str) else "".join(source)).strip("\n")
-    return "\n".join(fenced(text.split("\n"))) if text and cell["cell_type"] == "code" else text
+    return "\n".join(fenced(text.split("\n"))) if text and kind == "code" else text
 
 
 def read_scalar(value: str) -> Scalar:

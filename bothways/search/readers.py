@@ -139,13 +139,13 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
 
 def _rtf_text(path: Path) -> str:
     require(path, "striprtf")
-    from striprtf.striprtf import rtf_to_text
+    from bothways.search.rtf import rtf_to_text
 
     content = plain_text.read_whole(path).decode("latin-1")
     if not content.lstrip().startswith("{\\rtf"):
         raise InputError(f"{path}: not RTF, which starts with {{\\rtf; save it again, or as .txt")
     try:
-        return str(rtf_to_text(content, errors="replace"))
+        return rtf_to_text(content)
     except (ValueError, LookupError, TypeError) as error:
         raise InputError(f"{path}: not readable RTF ({shorten(error)}); save it again, or as .txt") from None
 

@@ -154,6 +154,8 @@ def test_the_cells_of_a_notebook_are_markdown_and_fenced_code(tmp_path):
         {"cell_type": "markdown", "source": ["# Foxes\n", "They run."]},
         {"cell_type": "code", "source": "# no heading\nx = '```'", "outputs": [{"text": "no"}]},
         {"cell_type": "code", "source": []},
+        {"cell_type": "code", "outputs": []},
+        {"cell_type": "markdown", "source": None},
         {"cell_type": "code", "source": "```"},
     ]
     (part,) = read(write(tmp_path / "a.ipynb", json.dumps({"nbformat": 4, "cells": cells})))
@@ -168,6 +170,22 @@ def test_other_files_of_the_name_of_a_notebook_are_refused(tmp_path, content):
         read(write(tmp_path / "a.ipynb", content))
 
 
+FLOWED = [
+    ("format=flowed", "One long \nparagraph.\n\nAnother.\n", "One long paragraph.\n\nAnother."),
+    ("format=flowed; delsp=yes", "Donau \ndampf \nschiff.\n", "Donaudampfschiff."),
+    ("format=Flowed; delsp=no", "> quoted \n> on\n>> deeper \n> not so\n", "> quoted on\n>> deeper \n> not so"),
+    ("format=flowed", " > no quotation\n From here \nto there\n", "> no quotation\nFrom here to there"),
+    ("format=flowed", "text \n-- \nA signature\n", "text \n-- \nA signature"),
+    ("format=fixed", "One \nline\n", "One \nline"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "body", "expected"), FLOWED)
+def test_a_flowed_text_of_an_e_mail_has_its_paragraphs(parameters, body, expected, tmp_path):
+    head = f"Content-Type: text/plain; charset=utf-8; {parameters}\n\n"
+    assert text_of(write(tmp_path / "a.eml", (head + body).replace("\n", "\r\n"))) == expected
+
+
 # --- RTF --------------------------------------------------------------------------------------------------------------
 
 RTF = r"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0 Arial;}}{\info{\title no}}\f0 Late fe\'e9s\par Two {\b per} cent\u8364?.}"
@@ -178,6 +196,44 @@ def test_rtf_is_read_as_paragraphs(tmp_path):
     assert text_of(write(tmp_path / "a.rtf", RTF)).split("\n") == ["Late fe\u00e9s", "Two per cent\u20ac."]
     with pytest.raises(InputError, match="not RTF"):
         read(write(tmp_path / "b.rtf", "text"))
+
+
+def rtf(body):
+    return r"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0 Arial;}}\f0 " + body + "}"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (r"a \u-10179?\u-8704? b", "a \N{GRINNING FACE} b"),
+        (r"{\uc1\u55357 ?\u56834 ?}!", "\U0001f602!"),
+        (r"half \u-10179? alone", "half \ufffd alone"),
+        (r"{\uc0\u8364}5", "\u20ac5"),
+        (r"before {\pict\bin6 }}{{\\}after", "before after"),
+        ("x{\\*\\objdata\\bin3 {{{}y", "xy"),
+        (r"kept {\deleted gone \u8364? \'e9\par {\b too}}here", "kept here"),
+        (r"kept \deleted gone\deleted0 here", "kept here"),
+        (r"kept {\deleted gone\plain back} here", "kept back here"),
+        (r"Fees{\super\chftn{\footnote\pard\plain{\super\chftn} Of 2009.}} are due.", "Fees [ Of 2009.] are due."),
+        (r"{\deleted x{\footnote gone}}y", "y"),
+    ],
+)
+def test_rtf_that_striprtf_misreads_is_read(body, expected, tmp_path):
+    pytest.importorskip("striprtf")
+    assert text_of(write(tmp_path / "a.rtf", rtf(body))) == expected
+
+
+DAMAGED = ["{", "}", "\\", "\\bin9 ", "\\bin ", "{\\footnote ", "{\\deleted ", "\\u-10179?", "\\'"]
+
+
+@pytest.mark.parametrize("part", DAMAGED)
+def test_damaged_rtf_is_read_or_refused(part, tmp_path):
+    pytest.importorskip("striprtf")
+    for content in (rtf(part), rtf(part * 3)[:-1], "{\\rtf1 " + part * 500):
+        try:
+            read(write(tmp_path / "a.rtf", content))
+        except InputError as error:
+            assert "RTF" in str(error)
 
 
 def test_without_striprtf_the_message_names_the_extra(tmp_path, monkeypatch):

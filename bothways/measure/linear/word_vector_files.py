@@ -73,6 +73,10 @@ def read_word_vectors(path: Path) -> StaticVectors:
             raise (
                 error if isinstance(error, InputError) else InputError(f"{path}: damaged ({error}); copy it again")
             ) from None
+    if header and len(words) != int(header[1]):
+        raise InputError(
+            f"{path}: has {len(words):,} word vectors, and {int(header[1]):,} by its first line; copy it again"
+        )
     if not words:
         raise InputError(f"{path}: has no word vectors; copy it again")
     tokenizer: Any = WordTokenizer(words)

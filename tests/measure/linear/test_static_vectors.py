@@ -207,7 +207,18 @@ def test_a_byte_order_mark_is_no_part_of_the_first_word_vector(tmp_path, has_hea
     assert static.tokenizer.tokens == [*WORDS]
 
 
-@pytest.mark.parametrize("content", [b"", b"no vectors here\n", b"2 3\ncat 1 2 3\ndog 1 2\n", as_binary(WORDS)[:-6]])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no vectors here\n",
+        b"2 3\ncat 1 2 3\ndog 1 2\n",
+        as_binary(WORDS)[:-6],
+        b"3 3\ncat 1 2 3\ndog 1 2 3\n",
+        b"1 3\ncat 1 2 3\ndog 1 2 3\n",
+        b"2 3\n",
+    ],
+)
 def test_damaged_word_vectors_are_refused(tmp_path, content):
     path = tmp_path / "vectors.txt"
     path.write_bytes(content)
