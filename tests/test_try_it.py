@@ -30,7 +30,7 @@ const read = (name) => Uint8Array.from(readFileSync(files.find((file) => basenam
 const model = await load(read);
 const call = ([method, ...texts]) => {
   try {
-    if (method === "encode") return model.tokenizer.encode(...texts);
+    if (method.startsWith("encode")) return model.tokenizer[method](...texts);
     if (method === "hidden") return [...model.hidden(model.tokenizer.encode(...texts))];
     const result = model[method](...texts);
     return ArrayBuffer.isView(result) ? [...result] : result;
@@ -53,7 +53,11 @@ TEXTS = [
     "",
 ]
 MASKED = ["She locked the [MASK] and put the [MASK] in her pocket.", "The [MASK] was built in the 19th century."]
-PAIRS = [("She filled the kettle.", "When it boiled, she made tea."), ("A cat sat.", "Interest rates rose again.")]
+PAIRS = [
+    ("A [MASK] cat.", "[MASK]"),
+    ("She filled the kettle.", "When it boiled, she made tea."),
+    ("A cat sat.", "Interest rates rose again."),
+]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +78,8 @@ def test_javascript_computes_what_python_does(model):
     draw = random.Random(0).choices
     texts = [*TEXTS, *("".join(map(chr, draw(points, k=20))) for _ in range(200))]
     calls = [
-        *(["encode", text] for text in texts),
+        *(["encodeMasked", text] for text in texts),
+        *(["encode", text] for text in TEXTS),
         *(["encode", *pair] for pair in PAIRS),
         *(["hidden", text] for text in TEXTS[:3]),
         *(["fill", text] for text in MASKED),
@@ -86,6 +91,8 @@ def test_javascript_computes_what_python_does(model):
     answers = iter(run(*calls))
     for text in texts:
         assert next(answers)["ids"] == [*model.tokenizer.encode(text, allow_special=("[MASK]",)).ids], ascii(text)
+    for text in TEXTS:
+        assert next(answers)["ids"] == [*model.tokenizer.encode(text).ids], ascii(text)
     for pair in PAIRS:
         encoding = model.tokenizer.encode(*pair)
         assert next(answers) == {"ids": [*encoding.ids], "segments": [*encoding.segment_ids]}
@@ -153,5 +160,27 @@ def test_the_form_fills_and_compares_in_a_browser(site, model, tmp_path):
         assert status == "no [MASK] in the text; write [MASK] where a word is to be guessed"
         assert browser.run(shown.format(0)) == [] and browser.complaints() == []
         assert all(address.startswith(site) for address in browser.requests())
+    finally:
+        browser.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.parametrize("missing", ["worker.js", "bert.js"])
+def test_the_form_prints_a_line_when_the_worker_cannot_be_loaded_and_tries_again(missing, site, tmp_path):
+    browser, file = Browser(tmp_path / "profile"), tmp_path / missing
+    try:
+        file.unlink()
+        browser.open(site)
+        browser.wait("document.forms.length")
+        status = "document.querySelectorAll('[role=status]')[{}].textContent"
+        for form in (0, 1):
+            browser.run(f"document.forms[{form}].requestSubmit()")
+            line = browser.wait(status.format(form), lambda text: "reload" in text)
+            assert line.startswith("the model cannot be started")
+            assert not browser.run(f"document.forms[{form}].querySelector('button').disabled")
+        file.symlink_to(DOCS / "browser" / missing)
+        browser.run("document.forms[0].requestSubmit()")
+        assert browser.wait("document.forms[0].querySelectorAll('tr').length") == 5
     finally:
         browser.close()

@@ -54,18 +54,26 @@ export class Tokenizer {
     return pieces;
   }
 
-  /** {ids, segments} of a text, or of a pair; [MASK] in them is the mask. */
+  /** {ids, segments} of a text, or of a pair, in which [MASK] is as any other characters. */
   encode(...texts) {
     const ids = [this.ids.get("[CLS]")], segments = [0];
     texts.forEach((text, segment) => {
-      text.split("[MASK]").forEach((part, index) => {
-        if (index) ids.push(this.ids.get("[MASK]"));
-        for (const word of this.words(part)) ids.push(...this.pieces(word));
-      });
-      ids.push(this.ids.get("[SEP]"));
+      ids.push(...this.idsOf(text), this.ids.get("[SEP]"));
       while (segments.length < ids.length) segments.push(segment);
     });
     return { ids, segments };
+  }
+
+  /** {ids, segments} of a text in which [MASK] is the mask. */
+  encodeMasked(text) {
+    const mask = this.ids.get("[MASK]");
+    const parts = text.split("[MASK]").map((part, index) => [...(index ? [mask] : []), ...this.idsOf(part)]);
+    const ids = [this.ids.get("[CLS]"), ...parts.flat(), this.ids.get("[SEP]")];
+    return { ids, segments: ids.map(() => 0) };
+  }
+
+  idsOf(text) {
+    return [...this.words(text)].flatMap((word) => [...this.pieces(word)]);
   }
 }
 
@@ -292,7 +300,7 @@ export class Bert {
 
   /** The most probable words for each [MASK], best first: lists of {token, score}. */
   fill(text, top = 5) {
-    const encoded = this.tokenizer.encode(text), mask = this.tokenizer.ids.get("[MASK]"), H = this.size;
+    const encoded = this.tokenizer.encodeMasked(text), mask = this.tokenizer.ids.get("[MASK]"), H = this.size;
     const masks = encoded.ids.flatMap((id, t) => (id === mask ? [t] : []));
     if (!masks.length) throw new RangeError("no [MASK] in the text; write [MASK] where a word is to be guessed");
     const hidden = this.hidden(encoded), row = new Float32Array(H);

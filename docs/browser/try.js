@@ -1,17 +1,30 @@
 // The form on the page "How a BERT works": the packaged model fills masks and compares texts, in the browser.
 
-const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
 const waiting = new Map();
-let lastId = 0, isLoaded = false;
+let worker, lastId = 0, isLoaded = false;
 
-worker.onmessage = ({ data }) => {
-  waiting.get(data.id)(data);
-  waiting.delete(data.id);
-};
+function startWorker() {
+  const started = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+  started.onmessage = ({ data }) => {
+    waiting.get(data.id)?.(data);
+    waiting.delete(data.id);
+  };
+  started.onerror = (event) => {
+    // A file of the worker is missing or broken: it answers nothing, and the next question starts another one.
+    event.preventDefault();
+    worker = undefined;
+    isLoaded = false;
+    const error = `the model cannot be started (${event.message || "worker.js is not loaded"}); reload the page`;
+    for (const resolve of waiting.values()) resolve({ error });
+    waiting.clear();
+  };
+  return started;
+}
 
 function ask(method, ...texts) {
   return new Promise((resolve) => {
     waiting.set(++lastId, resolve);
+    worker ??= startWorker();
     worker.postMessage({ id: lastId, method, texts });
   });
 }

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 
+from bothways.serving.app import page_files
 from bothways.serving.guard import Access
 from bothways.tasks.task import MOST_RESULTS
 from tests.serving.live import SECONDS
@@ -312,3 +313,50 @@ def test_numbers_of_a_request_are_bounded(serve, predictors):
         "/attention": ONE | {"layer": -1},
     }.items():
         assert client.post(path, body).status == 422, path
+
+
+# --- paths without a key, checks without a host, names in the metrics ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/models/anything.js", "/v1/models/encoder", "/v1/models", "/models/x.css/info", "/info", "/nothing.svg",
+     "/models/encoder.html/info", "/index.html/x.js", "//index.html"],
+)  # fmt: skip
+def test_only_the_files_of_the_page_are_read_without_a_key(path, serve, encoder):
+    client = serve(encoder, access=Access(keys=("key",)))
+    assert client.get(path).status == 401
+    assert client.get(path, authorization="Bearer key").status in (200, 404)
+
+
+def test_every_file_of_the_page_is_read_without_a_key(serve, encoder):
+    client = serve(encoder, access=Access(keys=("key",)))
+    assert len(page_files()) > 3
+    for path in ("/health", "/ping", "/docs", "/openapi.json", "/metrics", *page_files()):
+        assert client.get(path).status == 200, path
+
+
+@pytest.mark.parametrize("host", [None, ""])
+def test_a_check_of_health_needs_no_host(host, serve, encoder):
+    client = serve(encoder, access=Access(keys=("key",)))
+    assert [client.get(path, host=host).status for path in ("/health", "/ping")] == [200, 200]
+    assert [client.get(path, host=host).status for path in ("/", "/info", "/metrics")] == [403] * 3
+    assert client.get("/health", host="evil.example.org").status == 403
+    assert client.post("/health", ONE, host=host).status == 403
+
+
+@pytest.mark.parametrize(
+    "name", ["a\u2028b", "te_request_count_total", "x_total", 'quote"d', "te_x_created", "a\x85b\x0bc", "back\\\\slash"]
+)
+def test_metrics_have_a_line_for_each_value_whatever_the_names_of_models(name, serve, predictors):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    client = serve({name: predictors["encoder"]})
+    assert client.post("/embed", ONE).status == 200
+    families = {
+        family.name: family for family in text_string_to_metric_families(client.get("/metrics").content.decode())
+    }
+    assert {sample.labels["model"] for family in families.values() for sample in family.samples} == {name}
+    (count,) = families["te_request_count"].samples
+    assert (count.name, count.value) == ("te_request_count", 1.0)
+    assert families["te_tokens"].samples[0].value == 4.0
