@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -321,7 +322,7 @@ def million(number: int = 1_000_000, width: int = 256) -> dict[str, Any]:
                 return np.tile(vectors[:1] / np.linalg.norm(vectors[0]), (len(texts), 1))
 
         queries = iter(
-            [" ".join(f"t{term}" for term in np.searchsorted(cumulated, generator.random(6))) for _ in range(100)]
+            [" ".join(f"t{term}" for term in np.searchsorted(cumulated, generator.random(6))) for _ in range(200)]
         )
         figures: dict[str, Any] = {}
         with Store(name) as store:
@@ -331,10 +332,32 @@ def million(number: int = 1_000_000, width: int = 256) -> dict[str, Any]:
             for how in ("words", "vectors", "hybrid"):
                 call = lambda how=how: store.search(next(queries), how=how, vectors=lambda space, model: Random())  # type: ignore[arg-type, return-value, misc]  # noqa: E731
                 figures[f"{how}, ms"] = 1e3 * median(_times(call, 20))
+            figures |= beside_each_other(lambda: store.search(next(queries), vectors=lambda space, model: Random()))  # type: ignore[arg-type, return-value]
         figures["memory, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     for key, value in figures.items():
         print(f"  {key:36} {value:,.0f}")
     return figures
+
+
+def beside_each_other(search: Callable[[], object], number: int = 6, rounds: int = 5) -> dict[str, Any]:
+    """Searches one after the other, and as many at once in threads, as in the server; in turn."""
+    alone, together, firsts = [], [], []
+    for _ in range(rounds):
+        started = time.monotonic()
+        for _ in range(number):
+            search()
+        alone.append(time.monotonic() - started)
+        started = time.monotonic()
+        with ThreadPoolExecutor(number) as pool:
+            waiting = [pool.submit(search) for _ in range(number)]
+            ends = sorted(time.monotonic() - started for _ in as_completed(waiting))
+        together.append(ends[-1])
+        firsts.append(ends[0] / ends[-1])
+    return {
+        "searches/s, one after the other": number / median(alone),
+        f"searches/s, {number} at once": number / median(together),
+        "% of the time after which the first of them has ended": 100 * median(firsts),
+    }
 
 
 def main() -> None:
@@ -342,12 +365,13 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--out", type=Path, default=Path("build/search"))
     parser.add_argument("--minutes", type=float, default=8.0, help="of reading text to fit static vectors to")
+    parser.add_argument("--passages", type=int, default=1_000_000, help="of the part million")
     options = parser.parse_args()
     functions = {
         "quality": quality,
         "static": partial(static_vectors, options.minutes),
         "folder": folder_speed,
-        "million": million,
+        "million": partial(million, options.passages),
     }
     figures = {}
     for part in options.parts:

@@ -1,11 +1,16 @@
-"""Twenty thousand broken requests over the wire: none is an error of the server, and it serves on as before."""
+"""Loads over the wire: broken requests, silent connections and answers that nobody reads leave the server as it was."""
 
 import http.client
+import json
+import os
 import random
+import resource
 import socket
 import struct
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +20,7 @@ import pytest
 from tests.conftest import make_model, make_predictor, tokenizer  # noqa: F401
 from tests.fuzz import mutated_bytes
 from tests.serving.conftest import predictors  # noqa: F401
-from tests.serving.live import serving
+from tests.serving.live import Server, serving
 from tests.serving.test_limits import malformed
 
 NUMBER, CLIENTS = 20_000, 8
@@ -116,3 +121,90 @@ def test_twenty_thousand_broken_requests_leave_the_server_as_it_was(predictors, 
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
     assert 'te_queue_tokens{model="encoder"} 0.0' in metrics
     assert after[0] == before[0] and after[1] <= before[1] + 1 and after[2] <= 1.1 * before[2]
+
+
+# --- connections that are silent, and answers that nobody reads ------------------------------------------------------
+
+SILENT, SLOW, FILES = 400, 100, 300
+MINUTES = float(os.environ.get("BOTHWAYS_SOAK_MINUTES", "10"))
+
+
+def state_of(process: int) -> tuple[int, int]:
+    """Resident memory in kB, and open file descriptors."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return int(lines["VmRSS"].split()[0]), len(os.listdir(f"/proc/{process}/fd"))
+
+
+@pytest.mark.timeout(3600)
+def test_silent_connections_and_slow_readers_leave_memory_log_and_files_bounded(predictors, tmp_path, capsys):  # noqa: F811
+    """With fewer file descriptors than connections that are tried."""
+    predictors["encoder"].save(tmp_path / "encoder")
+    body = json.dumps({"inputs": ["the cat sat on the mat " * 1500]}).encode()
+    lines = ["POST /embed_all HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    request = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
+    ended, errors = threading.Event(), []
+    counted: Counter[str] = Counter()
+
+    def connect(port: int) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
+
+    def be_silent(port: int) -> None:
+        while not ended.is_set():
+            with suppress(OSError), connect(port) as connection:
+                connection.recv(1)  # until the server ends it
+                counted["silent connections"] += 1
+            ended.wait(1)
+
+    def read_slowly(port: int) -> None:
+        while not ended.is_set():
+            with suppress(OSError), connect(port) as connection:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                connection.sendall(request)
+                counted["answers that are not read"] += 1
+                ended.wait(5)
+
+    def run(work: Callable[[int], None], port: int) -> None:
+        try:
+            work(port)
+        except BaseException as error:
+            errors.append(error)
+
+    options = "--dtype float32 --read-timeout 2 --write-timeout 2 --no-access-log".split()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))  # which the server inherits and cannot raise
+    try:
+        running = Server(tmp_path / "encoder", *options)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    states = []
+    works = [be_silent] * SILENT + [read_slowly] * SLOW
+    threads = [threading.Thread(target=run, args=(work, running.port)) for work in works]
+    try:
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + 60 * MINUTES
+        while time.monotonic() < end:
+            time.sleep(min(5.0, MINUTES * 6))
+            states.append(state_of(running.process.pid))
+        ended.set()
+        for thread in threads:
+            thread.join()
+        wait = time.monotonic() + SECONDS
+        while state_of(running.process.pid)[1] > 60 and time.monotonic() < wait:
+            time.sleep(0.5)
+        answer, last = running.post("/embed", {"inputs": "the cat"})[0], state_of(running.process.pid)
+    finally:
+        ended.set()
+        running.signal()
+        status = running.wait()
+    with capsys.disabled():
+        print(f"\n{MINUTES:g} minutes: {dict(counted)}; the log has {len(running.lines)} lines")
+        memory, files = zip(*states, strict=True)
+        print(
+            f"memory: first {memory[0]:,} kB, most {max(memory):,} kB, at the end {last[0]:,} kB; files: {max(files)}"
+        )
+    assert errors == [] and (answer, status) == (200, 0)
+    assert counted["silent connections"] > 0 and counted["answers that are not read"] > 0
+    assert len(running.lines) < 20 and max(files) <= FILES
+    # Beyond the first minute it does not grow.
+    assert max(memory[len(memory) // 2 :]) < 1.3 * max(memory[: len(memory) // 2 + 1])

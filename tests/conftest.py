@@ -80,11 +80,9 @@ WORDS = ["the", "cat", "sat", "on", "mat", "dog", "##s", "##ing", "and", "ran", 
 
 
 def pytest_collection_finish():
-    """What the tests have imported, millions of objects, is not looked through for garbage, and new ones seldom: each
-    time takes a twentieth of what the tests take."""
+    """What the tests have imported, millions of objects, is not looked through for garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_runtest_setup(item):
