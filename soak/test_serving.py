@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import random
-import resource
 import socket
 import struct
 import threading
@@ -170,12 +169,7 @@ def test_silent_connections_and_slow_readers_leave_memory_log_and_files_bounded(
             errors.append(error)
 
     options = "--dtype float32 --read-timeout 2 --write-timeout 2 --no-access-log".split()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))  # which the server inherits and cannot raise
-    try:
-        running = Server(tmp_path / "encoder", *options)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    running = Server(tmp_path / "encoder", *options, files=FILES)
     states = []
     works = [be_silent] * SILENT + [read_slowly] * SLOW
     threads = [threading.Thread(target=run, args=(work, running.port)) for work in works]

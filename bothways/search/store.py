@@ -12,7 +12,7 @@ half a vector. Letters: N slots, H size of a vector.
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bothways.cloud import as_path
+from bothways.device import single_blas_thread
 from bothways.errors import InputError, flag, no_such_column, shorten
 from bothways.globs import Chooser
 from bothways.log import logger
@@ -92,6 +93,7 @@ class Store:
             )
         self._snapshot = Snapshot(-1, Bm25(np.zeros(0, np.uint32), np.zeros(0, bool)), {})
         self._idle: list[Database] = []  # connections that no thread uses now
+        self._busy: set[Database] = set()
 
     def __repr__(self) -> str:
         return f"Store({str(self.directory)!r}: {self.passages:,} passages of {self.files:,} files)"
@@ -115,10 +117,12 @@ class Store:
             database = self._idle.pop()
         except IndexError:
             database = Database(self.directory)
+        self._busy.add(database)
         try:
             with database.snapshot():
                 yield database
         finally:
+            self._busy.discard(database)
             self._idle.append(database)
 
     @property
@@ -263,14 +267,20 @@ class Store:
                     f"{self.directory}: its static vectors are not fitted to its encoder, so they cannot search the "
                     f"encoder's vectors; leave out {flag('fast')}"
                 )
-            return np.asarray(vectors_NH @ model.embed([query])[0])
+            return self._products(vectors_NH, model.embed([query])[0])
         model = open_vectors(space, database.get(f"{space}_model"))
         if model.fingerprint != expected:
             raise InputError(
                 f"{self.directory}: indexed with another model (fingerprint {expected}, this one {model.fingerprint}); "
                 "search with the same model, or index again"
             )
-        return np.asarray(vectors_NH @ model.embed([query])[0])
+        return self._products(vectors_NH, model.embed([query])[0])
+
+    def _products(self, vectors_NH: np.ndarray, query_H: np.ndarray) -> np.ndarray:
+        """The products of all vectors with that of a query. Searches beside each other take a thread each: more would
+        wait for each other."""
+        with single_blas_thread() if len(self._busy) > 1 else nullcontext():
+            return np.asarray(vectors_NH @ query_H)
 
     def neighbours(self, hit: Hit, number: int) -> tuple[list[Hit], list[Hit]]:
         """The passages before and after a passage in its file, at most `number` of each, in their order."""

@@ -16,10 +16,13 @@ SECONDS = 250.0  # that a test waits at most for a server: a guard against hangs
 
 
 class Server:
-    """`bothways serve` with these arguments, on any free port. `lines`: its log."""
+    """`bothways serve` with these arguments, on any free port. files: the most that it may have open. `lines`: its
+    log."""
 
-    def __init__(self, *arguments, environment=()):
+    def __init__(self, *arguments, environment=(), files=None):
         command = [sys.executable, "-m", "bothways", "serve", *map(str, arguments), "--port", "0"]
+        if files is not None:
+            command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
         root = str(Path(__file__).parents[2])
         variables = {**os.environ, "PYTHONPATH": root, "HF_HUB_OFFLINE": "1", **dict(environment)}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
