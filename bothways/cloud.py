@@ -30,6 +30,8 @@ URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/{1,3}(?!/)(.+)", re.DOTALL)  # Pat
 BLOCK = 1 << 23  # bytes of a request
 TRIES, PAUSE = 6, 0.1  # of a request, and seconds after the first, doubled each time
 BACKOFF = {"init_backoff": timedelta(milliseconds=100)}  # then twice as long each time
+IN_CLOUD = re.compile(rf"({'|'.join(SCHEMES)}):/")  # how the text of a URL of object storage begins
+CONTROL = re.compile("[\x00-\x1f\x7f]")  # characters that no key of obstore has
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Answers that a repetition may change, as obstore words them; it repeats those from 500 on by itself, up to 3 times.
 TEMPORARY = re.compile(r"status code: (408|409|429|5\d\d)|HTTP error|timed? ?out|body|length|connection", re.I)
@@ -37,10 +39,12 @@ TEMPORARY = re.compile(r"status code: (408|409|429|5\d\d)|HTTP error|timed? ?out
 
 def as_path(place: str | os.PathLike[str]) -> Path:
     """The path of a place: an object or a prefix of objects for a URL of object storage, else a local path, also for
-    file:///PATH. InputError for other URLs."""
+    file:///PATH. InputError for other URLs, and for keys that would become those of other objects."""
     if isinstance(place, CloudPath | LocalCopy):
         return place
-    if (url := URL.fullmatch(os.fspath(place))) is None:
+    if (url := URL.fullmatch(text := os.fspath(place))) is None:
+        if IN_CLOUD.match(text):
+            raise InputError(f"{text}: names no bucket; write it like {text.partition(':')[0]}://BUCKET/KEY")
         return Path(place)
     scheme, rest = url.groups()
     if scheme == "file":
@@ -48,7 +52,26 @@ def as_path(place: str | os.PathLike[str]) -> Path:
     if scheme not in SCHEMES:
         known = ", ".join(f"{one}://" for one in SCHEMES)
         raise InputError(f"{scheme}://{rest}: only {known} and file:// are supported; copy it to a local path")
+    _check_key(f"{scheme}://{rest}", rest)
     return CloudPath(f"{scheme}:/{rest}")
+
+
+def _check_key(url: str, rest: str) -> None:
+    """InputError for what neither a path nor obstore can tell from another key. rest: bucket and key; one slash at the
+    end is that of a folder."""
+    names = rest.removesuffix("/").split("/")
+    if "" in names:
+        raise InputError(
+            f"{url}: a key with // is not that with /, and is not supported; write one slash, or copy the object to "
+            "such a key"
+        )
+    if (name := next((name for name in names if name in (".", "..")), None)) is not None:
+        raise InputError(
+            f"{url}: a key with the name {name!r} between slashes is not supported; leave it out, or copy the object "
+            "to another key"
+        )
+    if CONTROL.search(rest):
+        raise InputError(f"{url!r}: a key with control characters is not supported; copy the object to another key")
 
 
 class Status(NamedTuple):
@@ -115,8 +138,13 @@ class CloudPath(type(Path())):  # type: ignore[misc]
         return self
 
     def files(self) -> list["CloudPath"]:
-        """All objects below this prefix, sorted. MissingFile if the bucket does not exist."""
-        return sorted((file for file in self._listed() if not str(file).endswith("/")), key=str)
+        """All objects below this prefix, sorted, without the empty ones that stand for folders. MissingFile if the
+        bucket does not exist."""
+        listed = [*self._listed()]
+        if any(not file.stat().st_size for file in listed):
+            folders = {file.parts[:end] for file in listed for end in range(len(self.parts) + 1, len(file.parts))}
+            listed = [file for file in listed if file.stat().st_size or file.parts not in folders]
+        return sorted(listed, key=str)
 
     def matches(self) -> list["CloudPath"]:
         """The objects that match this glob, in which * ends at a slash and ** does not."""
@@ -130,8 +158,9 @@ class CloudPath(type(Path())):  # type: ignore[misc]
         while batch := _request(self, lambda _: next(batches, None)):
             for one in batch:
                 file = type(self)(*self.parts[:2], one["path"])
-                file._status = _status(one)
-                yield file
+                if file.parts != self.parts:  # the object KEY/, with which consoles show an empty folder
+                    file._status = _status(one)
+                    yield file
 
     def open(self, mode: str = "rb", buffering: int = -1, **options: Any) -> Any:
         """A file to read bytes from, in blocks of BLOCK bytes. InputError if it is replaced meanwhile."""
@@ -305,6 +334,8 @@ def _request(path: CloudPath, make: Callable[[Any], T]) -> T:
             raise InputError(f"{path}: access denied; check the credentials and what they allow") from None
         except (kinds.BaseError, ConnectionError, OSError) as error:
             reason = _first_line(error)
+            if "invalid path" in str(error):  # in a list
+                raise InputError(f"{path}: {shorten(reason, 120)}; copy that object to another key") from None
             if "NoSuchBucket" in str(error):
                 raise MissingFile(f"{path}: no such bucket; check its name") from None
             if "builder error" in str(error):

@@ -10,8 +10,8 @@ import logging
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import wraps
 from hashlib import sha256
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways import io
-from bothways.cloud import CloudPath, LocalCopy
+from bothways.cloud import CloudPath, LocalCopy, as_path
 from bothways.errors import InputError, flag
 
 logger = logging.getLogger("bothways")  # that of log.py, which is below
@@ -66,12 +66,30 @@ def mirrored(target: CloudPath, *, is_resumed: bool = False) -> Iterator[LocalCo
             shutil.rmtree(local.parent, ignore_errors=True)
 
 
-def download(source: CloudPath) -> LocalCopy:
-    """A local copy of a directory, such as a model; only files that have changed are fetched. MissingFile if there is
-    nothing."""
+def download(source: CloudPath, is_read: Callable[[str], bool] = lambda name: True) -> LocalCopy:
+    """A local copy of a directory, such as a model, or of a file; only files that have changed are fetched. is_read:
+    whether the file of a relative name will be read; of others there are only the folders."""
     local = _copy(source, "models")
-    _fetch(source, local)
+    _fetch(source, local, is_read)
     return local
+
+
+def download_files(folder: CloudPath, names: Iterable[str]) -> LocalCopy:
+    """A local copy of those files of a folder that exist, which may be among many others."""
+    local = _copy(folder, "files")
+    local.mkdir(parents=True, exist_ok=True)
+    for name in dict.fromkeys(names):
+        if (file := folder / name).is_file():
+            _fetch_file(file, local / name)
+        else:
+            (local / name).unlink(missing_ok=True)
+    return local
+
+
+def local_place(place: str | os.PathLike[str]) -> Path:
+    """The path of a place to read from; of one in object storage, that of a local copy."""
+    path = as_path(place)
+    return download(path) if isinstance(path, CloudPath) else path
 
 
 def _copy(target: CloudPath, kind: str) -> LocalCopy:
@@ -81,8 +99,11 @@ def _copy(target: CloudPath, kind: str) -> LocalCopy:
     return LocalCopy(local)
 
 
-def _fetch(source: CloudPath, local: Path) -> dict[str, tuple[int, int]]:
-    """Make a directory, or a file, equal to that in object storage. Returns the state of each file by relative key."""
+def _fetch(
+    source: CloudPath, local: Path, is_read: Callable[[str], bool] = lambda name: True
+) -> dict[str, tuple[int, int]]:
+    """Make a directory, or a file, equal to that in object storage, as far as it is read. Returns the state of each
+    file by relative key."""
     index = local.with_name(INDEX)  # the versions that were fetched last
     old = io.read_json(index)["files"] if index.exists() else {}
     objects = {file.key.removeprefix(source.key).lstrip("/"): file for file in source.files()}
@@ -92,19 +113,32 @@ def _fetch(source: CloudPath, local: Path) -> dict[str, tuple[int, int]]:
     versions, states = dict[str, str](), dict[str, tuple[int, int]]()
     local.parent.mkdir(parents=True, exist_ok=True)
     for name, file in objects.items():
+        if not is_read(name):
+            (local / name).parent.mkdir(parents=True, exist_ok=True)
+            versions |= {name: old[name]} if name in old else {}  # of a copy that may be there
+            continue
         path, versions[name] = local / name if name else local, file.stat().e_tag or ""
         if old.get(name) != versions[name] or not path.is_file():
             _fetch_file(file, path)
         states[name] = _state(path)
-    for path in [*local.rglob("*")]:  # of an earlier copy
-        if path.is_file() and path.relative_to(local).as_posix() not in objects:
-            path.unlink()
+    _delete_others(local, {*objects})
     if pieces:
         generation = pieces[-1].name.partition("-")[0]
         newest = [piece for piece in pieces if piece.name.startswith(generation)]
         (local / GROWING).write_bytes(b"".join(piece.read_bytes() for piece in newest))
     index.write_text(json.dumps({"source": str(source), "files": versions}))
     return states
+
+
+def _delete_others(local: Path, names: set[str]) -> None:
+    """Delete what an earlier copy had: other files than these, and folders without one of them."""
+    folders = {os.path.join(local, *name.split("/")[:end]) for name in names for end in range(1, name.count("/") + 1)}
+    for path in sorted(local.rglob("*"), reverse=True):  # those in a folder before it
+        if path.is_file() and path.relative_to(local).as_posix() not in names:
+            path.unlink()
+        elif path.is_dir() and os.fspath(path) not in folders:
+            with suppress(OSError):  # a file has been written into it
+                path.rmdir()
 
 
 def _fetch_file(file: CloudPath, path: Path) -> None:

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from bothways.cloud import CloudPath
 from bothways.errors import InputError, MissingFile, format_count
 from bothways.inference.load import open_backend
 from bothways.io import read_json
+from bothways.mirror import download
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.training.run_lock import FOLDER, METRICS, STATE, read_metrics, run_status
@@ -15,6 +17,7 @@ RUN_FACTS = ("reason", "resumed", "data", "steps", "heldout", "result", "figures
 
 def describe(path: Path) -> dict[str, Any]:
     """Facts by name about a run, a checkpoint, a model of the hub, or a directory of runs (a demo)."""
+    path = download(path, _is_read) if isinstance(path, CloudPath) else path
     model = hub.locate(path)
     path = path if path.exists() else model
     if not path.exists():
@@ -26,6 +29,11 @@ def describe(path: Path) -> dict[str, Any]:
     if "status" not in metadata or (path / "model").exists():
         facts |= describe_checkpoint(path, model)
     return facts
+
+
+def _is_read(name: str) -> bool:
+    """Whether a file of a run in object storage is read: of checkpoints only what they say about themselves."""
+    return not name.startswith(f"{FOLDER}/") or name.endswith(f"/{STATE}")
 
 
 def describe_run(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:

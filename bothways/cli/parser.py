@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from glob import glob
 from itertools import groupby
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -50,6 +51,8 @@ def _check_text(verb: str, values: Mapping[str, Any]) -> None:
     """UsageError for a text where a verb reads a file; it names the command for a single text."""
     text = values.get("file", "-")
     if verb not in ("predict", "embed") or text in ("", "-") or NAME_OF_FILES.search(text) or os.path.exists(text):
+        return
+    if set(text) & set("?[") and glob(text):  # a pattern
         return
     form = f"bothways predict {shlex.quote(values.get('model', DEFAULT))} --text {shlex.quote(text)}"
     if verb == "embed":

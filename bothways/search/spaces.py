@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 
+from bothways.cloud import CloudPath, as_path
 from bothways.errors import InputError
+from bothways.mirror import local_place
 from bothways.pretrained import locate
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
@@ -54,7 +55,10 @@ def open_vectors(space: Space, model: str, *, device: str = "auto", dtype: str =
 def files_state(model: str) -> str:
     """A hash of the names, sizes and times of a model's files, which changes when it is trained anew in its place, or
     when the cache of the hub has another version of it."""
-    top = locate(model) or Path(model)
+    top = locate(model) or as_path(model)
+    if isinstance(top, CloudPath):
+        objects = [(file.key, file.stat().st_size, file.stat().e_tag) for file in top.files()]
+        return blake2b(repr(objects).encode(errors="surrogatepass"), digest_size=16).hexdigest()
     if not top.exists():
         from bothways.model.checkpoint.hub import HubModel
 
@@ -74,5 +78,5 @@ def _encoder(model: str, device: str, dtype: str) -> VectorModel:
 def _static(model: str) -> VectorModel:
     from bothways.measure.linear.word_vector_files import open_static
 
-    static: VectorModel = open_static(locate(model) or Path(model))
+    static: VectorModel = open_static(locate(model) or local_place(model))
     return static

@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from bothways.cloud import as_path
+from bothways.cloud import CloudPath, as_path
 from bothways.device import single_blas_thread
 from bothways.errors import InputError, flag, no_such_column, shorten
 from bothways.globs import Chooser
 from bothways.log import logger
+from bothways.mirror import download
 from bothways.search import spaces
-from bothways.search.database import Database
+from bothways.search.database import Database, check_is_store
 from bothways.search.filters import COLUMNS, parse_filter
 from bothways.search.ranking import fuse
 from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, word_shares
@@ -83,7 +84,11 @@ class Store:
 
     def __init__(self, directory: str | PathLike[str]) -> None:
         """InputError if the directory is not an index."""
-        self.directory = Path(directory)
+        place = as_path(directory)
+        if isinstance(place, CloudPath):
+            check_is_store(place)
+            place = Path(os.fspath(download(place)))
+        self.directory = place
         self.database = Database(self.directory)
         self.analyzer = Analyzer(self.database.get("language", "en"))
         if self.database.get("slots", 0) and self.database.get("words") != WORDS_VERSION:

@@ -1,9 +1,11 @@
 """Objects behind URLs: reading, listing, putting, and what fails on the way."""
 
 import gzip
+import http.client
 import os
 import pickle
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 import pyarrow
 import pyarrow.parquet
@@ -12,6 +14,7 @@ import pytest
 from bothways import cloud
 from bothways.cloud import as_path
 from bothways.errors import InputError, MissingFile
+from bothways.mirror import download
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data import text_files
 from bothways.text.data.stream import read_texts
@@ -136,3 +139,75 @@ def test_rows_of_a_table_are_streamed(bucket, tmp_path):
     file.write_text('text,label\n"a, b\nc",x\nd,y\n')
     (as_path(bucket) / "rows.csv").put(file)
     assert [*read_texts(f"{bucket}/rows.csv")] == [*read_texts(str(file))]
+
+
+def put_raw(proxy, bucket, key, content):
+    """Put an object under exactly this key, as other programs can."""
+    connection = http.client.HTTPConnection(urlsplit(proxy.url).netloc)
+    connection.request("PUT", f"/{bucket.removeprefix('s3://')}/{quote(key)}", content)
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+@pytest.mark.parametrize("key", ["a//b.txt", "/a/b.txt", "a/b.txt//", "a/./b.txt", "c/../a/b.txt", "a/\tb.txt"])
+def test_a_key_that_a_path_cannot_hold_never_becomes_another(bucket, proxy, key):
+    (as_path(bucket) / "a/b.txt").put(b"that of one slash")
+    put_raw(proxy, bucket, key, b"its own")
+    proxy.requests.clear()
+    with pytest.raises(InputError, match="is not supported; ") as refused:
+        as_path(f"{bucket}/{key}").put(b"other")
+    assert "\n" not in str(refused.value)
+    with pytest.raises(InputError, match="is not supported; "):
+        [*read_texts(f"{bucket}/{key}")]
+    assert not proxy.requests
+
+
+@pytest.mark.parametrize("key", ["a//b.txt", "a/./b.txt", "a/\tb.txt"])
+def test_a_folder_with_such_a_key_is_refused(bucket, proxy, key):
+    (as_path(bucket) / "a/b.txt").put(b"that of one slash")
+    put_raw(proxy, bucket, key, b"its own")
+    with pytest.raises(InputError, match=rf"^{bucket}/a: .*; copy that object to another key$"):
+        text_files.find_files(as_path(f"{bucket}/a"))
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///", "gs:////b/a.txt"])
+def test_a_url_without_a_bucket_is_no_local_path(url):
+    with pytest.raises(InputError, match="names no bucket"):
+        as_path(url)
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "ü", "a%20b", "%2F", "a#b", "a?b", "a[1]", "a*b", "a&b=c+d", "a:b", "~", "a\\b"]
+)
+def test_keys_with_unusual_characters_are_as_others_write_them(bucket, proxy, name):
+    put_raw(proxy, bucket, f"docs/{name}.txt", name.encode())
+    path = as_path(f"{bucket}/docs/{name}.txt")
+    assert path.read_bytes() == name.encode()
+    [listed] = as_path(f"{bucket}/docs").files()
+    assert listed.key == f"docs/{name}.txt" and listed.read_bytes() == name.encode()
+    assert text_files.find_files(path) == [path]
+
+
+def test_objects_that_stand_for_folders_are_no_files(bucket, proxy):
+    """Consoles put an empty object KEY/ for each folder; obstore lists it as KEY."""
+    for key in ("docs/", "docs/sub/"):
+        put_raw(proxy, bucket, key, b"")
+    assert as_path(f"{bucket}/docs").is_dir()
+    (as_path(bucket) / "docs/sub/a.txt").put(b"text")
+    (as_path(bucket) / "docs/empty.txt").put(b"")
+    assert [file.key for file in as_path(f"{bucket}/docs/").files()] == ["docs/empty.txt", "docs/sub/a.txt"]
+    copy = download(as_path(f"{bucket}/docs"))
+    assert (copy / "sub/a.txt").read_bytes() == b"text" and (copy / "empty.txt").read_bytes() == b""
+
+
+def test_a_copy_loses_the_folders_that_are_gone(bucket):
+    for name in ("one/a.txt", "two/b.txt"):
+        (as_path(bucket) / "run" / name).put(b"text")
+    copy = download(as_path(f"{bucket}/run"), lambda name: name != "two/b.txt")
+    assert (copy / "one/a.txt").is_file() and [*(copy / "two").iterdir()] == []
+    as_path(f"{bucket}/run/one/a.txt").unlink()
+    copy = download(as_path(f"{bucket}/run"))
+    assert [file.name for file in copy.iterdir()] == ["two"] and (copy / "two/b.txt").read_bytes() == b"text"
+    (as_path(bucket) / "run/two/b.txt").put(b"newer")
+    download(as_path(f"{bucket}/run"), lambda name: name != "two/b.txt")
+    assert (download(as_path(f"{bucket}/run")) / "two/b.txt").read_bytes() == b"newer"

@@ -14,7 +14,7 @@ import numpy as np
 import bothways
 from bothways.cloud import as_path
 from bothways.device import num_cores, num_threads, set_num_threads
-from bothways.errors import InputError, RowLocation, RowsError, flag, id_column, no_such_column
+from bothways.errors import InputError, RowLocation, RowsError, flag, format_count, id_column, no_such_column
 from bothways.inference.jobs import writers
 from bothways.inference.jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
 from bothways.inference.jobs.job_progress import JobProgress
@@ -29,7 +29,7 @@ from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
 from bothways.tasks.class_decoding import stored_calibration
 from bothways.tasks.scores import probability_column
-from bothways.text.data.datasets import arrow_files
+from bothways.text.data.datasets import HUB_PREFIX, arrow_files
 from bothways.text.data.stream import (
     LiveInput,
     ModelInput,
@@ -41,7 +41,7 @@ from bothways.text.data.stream import (
     resolve_columns,
 )
 from bothways.text.data.tables import read_schema
-from bothways.text.data.text_files import ARROW
+from bothways.text.data.text_files import ARROW, find_files, is_pattern
 from bothways.text.tokenizer.worker_processes import in_order
 
 # Settings that do not change the results, or are compared in another way.
@@ -117,6 +117,22 @@ def _embed_job(settings: Embed, model: Predictor) -> Job:
     return Job(settings, model, inputs, compute, writer, width=width)
 
 
+def check_is_one(settings: Embed | Predict) -> None:
+    """InputError if the input is a pattern, or a folder other than a dataset: the rows of an output are of one file."""
+    path = as_path(settings.file)
+    if settings.file == "-" or str(path).startswith(HUB_PREFIX) or path.is_file():
+        return
+    is_folder = path.is_dir()
+    if arrow_files(path) if is_folder else not is_pattern(path):
+        return
+    count = format_count(len(find_files(path)), "file")
+    parts = f", or a directory with {flag('out')}, in which each file has a part"
+    raise InputError(
+        f"{path}: a {'folder' if is_folder else 'pattern'} ({count}) where one file is read; name one"
+        + ("" if isinstance(settings, Predict) and settings.label_next is not None else parts)
+    )
+
+
 def write(job: Job) -> Journal:
     """Write the results of all rows to one file."""
     settings, out = job.settings, job.settings.out
@@ -170,6 +186,8 @@ def predict_blocks(settings: Predict) -> Iterator[list[writers.ResultRow]]:
     on_error "skip" each row begins with its index."""
     if settings.resume:
         raise InputError(f"resume needs an output file; name it with {flag('out')}")
+    if settings.text is None:
+        check_is_one(settings)
     model = load_for(settings)
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)

@@ -475,6 +475,8 @@ def _run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
         require(settings.out, "pyarrow")
     if settings.writes_parts:
         return run(settings)
+    if getattr(settings, "text", None) is None:
+        jobs.check_is_one(settings)
     if not settings.dry_run:
         job = jobs.open_job(settings)
         return job, jobs.write(job)

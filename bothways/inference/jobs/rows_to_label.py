@@ -9,7 +9,14 @@ from bothways.errors import format_count
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.jobs.blocks import Block, estimate_num_rows
 from bothways.inference.jobs.job_progress import JobProgress
-from bothways.inference.jobs.jobs import compute_block, load_for, read_blocks, rename_columns, reproduction_facts
+from bothways.inference.jobs.jobs import (
+    check_is_one,
+    compute_block,
+    load_for,
+    read_blocks,
+    rename_columns,
+    reproduction_facts,
+)
 from bothways.inference.jobs.journal import Journal, check_output, open_output
 from bothways.inference.jobs.writers import ResultRow, Separated
 from bothways.inference.predictor import Predictor
@@ -29,6 +36,7 @@ def write_rows_to_label(settings: Predict) -> Journal:
     """
     assert settings.out is not None and settings.label_next is not None
     check_output(settings.out, SUFFIXES, "rows to label", resume=False)
+    check_is_one(settings)
     model = load_for(settings)
     model.label_candidates([], None)  # a model that is no classifier must not be reported as the error of a row
     kept = _columns_to_label(all_columns(settings.file, settings.encoding))

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 from zipfile import BadZipFile, ZipFile
 
 from bothways.cloud import CloudPath
-from bothways.errors import InputError, MissingFile, flag, require
+from bothways.errors import InputError, MissingFile, flag, format_count, require
 from bothways.text.data import text_encodings
 
 FILE_TYPES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
@@ -72,15 +72,21 @@ def _candidates(path: Path) -> list[Path] | None:
         return _cloud_files(path)
     if path.is_dir():
         return list(_walk(path))
-    if path.exists() or not any(character in str(path) for character in "*?["):  # file names may contain brackets
+    if path.exists() or not is_pattern(path):  # file names may contain brackets
         return None
     return [file for file in map(Path, glob(str(path), recursive=True)) if file.is_file()]
+
+
+def is_pattern(path: Path) -> bool:
+    """Whether a path has characters of a glob; a file may have them, too."""
+    name = path.key if isinstance(path, CloudPath) else str(path)
+    return any(character in name for character in "*?[")
 
 
 def _cloud_files(path: CloudPath) -> list[Path] | None:
     if path.is_file():
         return None
-    is_glob = any(character in path.key for character in "*?[")
+    is_glob = is_pattern(path)
     named = len(path.parts) if not is_glob else next(n for n, part in enumerate(path.parts) if set(part) & set("*?["))
     files = path.matches() if is_glob else path.files()
     shown = [file for file in files if not any(part.startswith(".") for part in file.parts[named:])]
@@ -121,7 +127,7 @@ def is_compressed(path: Path) -> bool:
 def open_file(path: Path) -> io.BufferedReader:
     """Open a file for reading bytes, decompressed if its name ends in .gz, .xz or .zst."""
     if not path.exists():
-        raise MissingFile(f"{path}: no such file; check the path")
+        raise _missing(path)
     if path.is_dir():
         raise InputError(f"{path}: a directory; name files ({', '.join(FILE_TYPES)})")
     if not is_compressed(path):
@@ -130,6 +136,18 @@ def open_file(path: Path) -> io.BufferedReader:
         raise InputError(f"{path}: an empty file, without the head of compressed data; download or copy it again")
     # Smaller blocks: if the file is truncated, all lines of its last block are lost.
     return io.BufferedReader(_decompressed(path), BLOCK >> 4)
+
+
+def _missing(path: Path) -> InputError:
+    """The error for a name that is not that of a file; it may be a pattern."""
+    found = _candidates(path)
+    if found is None:
+        return MissingFile(f"{path}: no such file; check the path")
+    if not found:
+        return MissingFile(f"{path}: no such file, and no file that matches it as a pattern; check the path")
+    return InputError(
+        f"{path}: a pattern ({format_count(len(found), 'file')}) where one file is read; name one, or join them first"
+    )
 
 
 def _decompressed(path: Path) -> Any:

@@ -7,8 +7,10 @@ from pathlib import Path
 from reprlib import repr as short_repr
 from typing import Any
 
+from bothways.cloud import CloudPath, as_path
 from bothways.errors import InputError, MissingFile, shorten
 from bothways.io import Files, get_object, read_json, read_text
+from bothways.mirror import download_files
 from bothways.text.tokenizer import bert_files
 from bothways.text.tokenizer.bert_files import TokenizerData, read_configs
 from bothways.text.tokenizer.library import (
@@ -26,6 +28,7 @@ from bothways.text.tokenizer.regexes import check_patterns
 
 # The first one in a directory is used.
 FILE_NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
+BESIDE = ("merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")
 ROBERTA, DEBERTA = "RobertaTokenizer", "DebertaTokenizer"  # transformers' classes
 # Class names without Tokenizer or TokenizerFast. Other classes interpret files of the same names differently.
 GENERIC_CLASSES = ("", "PreTrained", "TokenizersBackend")
@@ -41,7 +44,7 @@ SUPPORTED_CLASSES = {
 
 def load(path: str | PathLike[str] | Files) -> TokenizerData:
     """Load a tokenizer file, or a directory that has one. InputError if it is invalid or not supported."""
-    file = path.path if isinstance(path, Files) else Path(path)
+    file = path.path if isinstance(path, Files) else _local(as_path(path))
     files = path if isinstance(path, Files) else Files(file if file.is_dir() else file.parent)
     if file == files.path:
         candidates = [file / name for name in FILE_NAMES if files.has(name)]
@@ -71,6 +74,16 @@ def load(path: str | PathLike[str] | Files) -> TokenizerData:
         return bert_files.read_bert_json(content, file, files)
     config = _config(files)
     return _library_data(_with_prefix_space({**content, "model": model}, config), config, file, files)
+
+
+def _local(path: Path) -> Path:
+    """The path; of one in object storage, that of a copy, with the files beside it that say how it is read."""
+    if not isinstance(path, CloudPath):
+        return path
+    if path.is_file():
+        copy: Path = download_files(path.parent, [path.name, *FILE_NAMES, *BESIDE]) / path.name
+        return copy
+    return download_files(path, [*FILE_NAMES, *BESIDE])
 
 
 def _with_prefix_space(content: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

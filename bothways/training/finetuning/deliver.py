@@ -9,12 +9,11 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from bothways.cloud import CloudPath, as_path
 from bothways.errors import InputError, MissingFile
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.result_tables import TEXTS, as_table, read_columns
 from bothways.measure.report.training_curves import draw_curves
-from bothways.mirror import download
+from bothways.mirror import local_place
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
@@ -242,8 +241,7 @@ def result_of(directory: Path, result: Mapping[str, Any], task: str) -> FineTune
 def open_run(directory: AnyPath) -> results.RunResult:
     """The result of a run of `finetune`, `pretrain` or `distill` as `bothways.finetune` and `bothways.train` return it:
     with its model, its tables and its report. InputError if the directory has no run, or one that is not done."""
-    place = as_path(directory)
-    path = download(place) if isinstance(place, CloudPath) else place
+    path = local_place(directory)
     metadata = read_metadata(path / METADATA_FILE)
     if not metadata.get("verb") or not path.exists():
         raise MissingFile(f"{path}: not a run; name the directory that was its output")
