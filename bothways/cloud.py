@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from bothways.errors import InputError, MissingFile, require, shorten
-from bothways.globs import Pattern
 
 T = TypeVar("T")
 SCHEMES = ("s3", "gs", "az")
@@ -145,12 +144,6 @@ class CloudPath(type(Path())):  # type: ignore[misc]
             folders = {file.parts[:end] for file in listed for end in range(len(self.parts) + 1, len(file.parts))}
             listed = [file for file in listed if file.stat().st_size or file.parts not in folders]
         return sorted(listed, key=str)
-
-    def matches(self) -> list["CloudPath"]:
-        """The objects that match this glob, in which * ends at a slash and ** does not."""
-        fixed = next(index for index, part in enumerate(self.parts) if set(part) & set("*?["))
-        pattern = Pattern.of_names(self.parts[2:])
-        return [file for file in type(self)(*self.parts[:fixed]).files() if pattern.matches(file.parts[2:], False)]
 
     def _listed(self) -> Iterator["CloudPath"]:
         prefix = f"{self.key}/" if self.key else None

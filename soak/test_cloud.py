@@ -12,7 +12,9 @@ import pytest
 
 from bothways import cloud
 from bothways.cloud import as_path
+from tests.cloud import test_verbs
 from tests.cloud.conftest import at_random, bucket, proxy  # noqa: F401
+from tests.cloud.test_verbs import here, made, places  # noqa: F401
 
 FAULTS = 100
 KILLS = 20
@@ -143,3 +145,8 @@ def test_twenty_kills_of_two_processes_with_parts_lose_and_double_nothing(texts,
         for file in as_path(bucket).files():
             file.unlink()
     print(f"{kills} kills")
+
+
+@pytest.mark.parametrize("command", [command for commands in test_verbs.COMMANDS.values() for command in commands])
+def test_the_answers_of_every_verb_are_those_of_local_directories(command, here, bucket, capsys, monkeypatch):  # noqa: F811
+    test_verbs.assert_answers_are_alike(command, here, bucket, capsys, monkeypatch)

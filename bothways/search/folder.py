@@ -8,10 +8,10 @@ from pathlib import Path
 
 from bothways.cloud import CloudPath
 from bothways.errors import MissingFile
-from bothways.globs import Chooser
 from bothways.log import logger
 from bothways.search.ignore_files import GIT, GITIGNORE, IgnoreFile, ignore_files_above, is_ignored
 from bothways.search.readers import UNREAD_DOCUMENTS, document_kind
+from bothways.text.data.globs import Chooser
 from bothways.text.data.text_files import is_compressed
 
 Identity = tuple[int, int] | str  # device and inode, or a URL

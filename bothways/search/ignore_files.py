@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.globs import Pattern, parse_pattern, split_path
+from bothways.text.data.globs import GlobPattern, parse_pattern, split_path
 from bothways.text.data.text_encodings import decode_marked
 
 GIT = ".git"
@@ -19,7 +19,7 @@ class IgnoreFile:
     """The patterns of a .gitignore. A path relative to the root of the search is relative to its folder without its
     first `skip` characters (below the root), or after `prefix` (above the root)."""
 
-    patterns: Sequence[Pattern]
+    patterns: Sequence[GlobPattern]
     prefix: str = ""
     skip: int = 0
 
@@ -36,7 +36,7 @@ class IgnoreFile:
         yield cls([*_patterns_of(re.split("\r\n?|\n", text))], prefix, skip)
 
     def ignores(self, relative: str, *, least: int = 1) -> bool | None:
-        """By the last pattern that matches a path itself; None: no pattern does. least: as in `Pattern.matches`."""
+        """By the last pattern that matches a path itself; None: no pattern does. least: as in `GlobPattern.matches`."""
         names, is_folder = split_path(self.prefix + relative[self.skip :])
         matching = (one for one in reversed(self.patterns) if one.matches(names, is_folder, least=least))
         last = next(matching, None)
@@ -49,7 +49,7 @@ class IgnoreFile:
         return replace(self, patterns=kept)
 
 
-def _patterns_of(lines: Sequence[str]) -> Iterator[Pattern]:
+def _patterns_of(lines: Sequence[str]) -> Iterator[GlobPattern]:
     for line in lines:
         try:
             pattern = parse_pattern(line)

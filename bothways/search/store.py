@@ -23,7 +23,6 @@ import numpy as np
 from bothways.cloud import CloudPath, as_path
 from bothways.device import single_blas_thread
 from bothways.errors import InputError, flag, no_such_column, shorten
-from bothways.globs import Chooser
 from bothways.log import logger
 from bothways.mirror import download
 from bothways.search import spaces
@@ -34,6 +33,7 @@ from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, word_shares
 from bothways.search.spaces import Space, VectorModel
 from bothways.search.words import WORDS_VERSION, Analyzer, Bm25
 from bothways.settings.base import How
+from bothways.text.data.globs import Chooser
 
 FILES = "files JOIN roots ON roots.id = files.root"
 METADATA = "passages, json_each(passages.metadata)"

@@ -169,8 +169,27 @@ def test_all_settings_that_name_a_directory_are_walked():
     assert named | {("serve", "models")} == COMMANDS.keys()
 
 
-@pytest.mark.parametrize("command", [command for commands in COMMANDS.values() for command in commands])
+# One for each way in which a place is read: facts, a run, a checkpoint, an adapter, a tokenizer, static vectors, an
+# index, and what a tool of an assistant asks. soak/test_cloud.py has all.
+EACH_WAY = (
+    "info {}/run --json",
+    "info {}/run {}/again --json",
+    "predict {}/run texts.csv",
+    "embed {}/run texts.csv -o {out}.npy --json",
+    "merge {}/adapter -o {out} --json",
+    f"pretrain corpus.txt --tokenizer {{}}/bert/model/tokenizer.json -o {{out}} --model tiny {SHORT}",
+    "index texts.csv --no-encoder --static {}/static -o {out} --json",
+    "search good {}/index --json",
+    "mcp {}/index",
+)
+
+
+@pytest.mark.parametrize("command", EACH_WAY)
 def test_the_answers_are_those_of_local_directories(command, here, bucket, capsys, monkeypatch):
+    assert_answers_are_alike(command, here, bucket, capsys, monkeypatch)
+
+
+def assert_answers_are_alike(command, here, bucket, capsys, monkeypatch):
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     asked["params"] = {"name": "search", "arguments": {"query": "good"}}
     answers, files = [], []

@@ -18,6 +18,7 @@ from zipfile import BadZipFile, ZipFile
 from bothways.cloud import CloudPath
 from bothways.errors import InputError, MissingFile, flag, format_count, require
 from bothways.text.data import text_encodings
+from bothways.text.data.globs import GlobPattern
 
 FILE_TYPES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 XLSX = ".xlsx"
@@ -83,12 +84,19 @@ def is_pattern(path: Path) -> bool:
     return any(character in name for character in "*?[")
 
 
+def matching(path: CloudPath, fixed: int) -> list[CloudPath]:
+    """The objects that match a glob, in which * ends at a slash and ** does not. fixed: parts before its first star."""
+    pattern = GlobPattern.of_names(path.parts[2:])
+    folder = type(path)(*path.parts[:fixed])
+    return [file for file in folder.files() if pattern.matches(file.parts[2:], False)]
+
+
 def _cloud_files(path: CloudPath) -> list[Path] | None:
     if path.is_file():
         return None
     is_glob = is_pattern(path)
     named = len(path.parts) if not is_glob else next(n for n, part in enumerate(path.parts) if set(part) & set("*?["))
-    files = path.matches() if is_glob else path.files()
+    files = matching(path, named) if is_glob else path.files()
     shown = [file for file in files if not any(part.startswith(".") for part in file.parts[named:])]
     return [*shown] if shown or is_glob else None
 

@@ -106,7 +106,7 @@ VERBS = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_damaged_file_is_an_error_in_every_verb(verb, tmp_path, capsys):
+def test_a_damaged_file_is_named_in_a_message_by_every_verb(verb, tmp_path, capsys):
     for name, content in damaged_files("xz").items():
         file = tmp_path / "rows.jsonl.xz"
         file.write_bytes(content)

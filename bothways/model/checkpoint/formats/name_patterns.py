@@ -63,7 +63,7 @@ def matches_end(pattern: str, name: str) -> bool:
     body = pattern.removeprefix("^")
     if body.endswith("$") and not body.endswith("\\$"):
         body = body[:-1]
-    parser = _Parser(body)
+    parser = _PatternReader(body)
     automaton = parser.automaton
     automaton.start, automaton.end = parser.choices()
     if parser.place < len(body):
@@ -85,7 +85,7 @@ def _is_any(character: str) -> bool:
     return character != "\n"
 
 
-class _Parser:
+class _PatternReader:
     """Reads a pattern from left to right. Each part is a pair of states: before it and after it."""
 
     def __init__(self, text: str) -> None:

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from bothways import globs
 from bothways.errors import InputError
-from bothways.globs import LONGEST, Chooser, parse_pattern, parse_patterns, split_path
+from bothways.text.data import globs
+from bothways.text.data.globs import LONGEST, Chooser, parse_pattern, parse_patterns, split_path
 
 PATHS = ["a", "b/", "b/a", "b/c/", "b/c/a", "b/c/d.md", "ab", "a b", "a]b", "a*b", "x.md", "b/x.md", ".h", "b/.h"]
 PATHS += ["aa.b.md"]
@@ -125,7 +125,7 @@ def draw_pattern(draw):
 
 
 def steps_of(pattern, path):
-    """Lines of bothways.globs.py that run for an answer."""
+    """Lines of bothways.text.data.globs.py that run for an answer."""
     compiled, lines = Chooser.of([pattern]), 0
 
     def trace(frame, event, argument):

@@ -52,7 +52,7 @@ Segment = tuple[Piece, ...]  # a name of a file or folder
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class GlobPattern:
     """A line of a .gitignore file.
 
     runs: the names in a row between one `**` and the next. is_negated: with `!` in front. for_folders: with "/" at the
@@ -85,7 +85,7 @@ class Pattern:
         return end >= place and _run_at(last, names, end)
 
     @classmethod
-    def of_names(cls, names: Sequence[str]) -> "Pattern":
+    def of_names(cls, names: Sequence[str]) -> "GlobPattern":
         """The pattern of a whole path, by its names."""
         return cls(_runs(names))
 
@@ -98,7 +98,7 @@ class Pattern:
 class Chooser:
     """What patterns of a user choose, as in `find_documents`."""
 
-    patterns: Sequence[Pattern]
+    patterns: Sequence[GlobPattern]
 
     @classmethod
     def of(cls, glob: Sequence[str]) -> "Chooser":
@@ -131,13 +131,13 @@ def split_path(path: str) -> tuple[list[str], bool]:
     return names[:-1], True
 
 
-def parse_patterns(lines: Iterable[str]) -> list[Pattern]:
+def parse_patterns(lines: Iterable[str]) -> list[GlobPattern]:
     """The patterns of some lines; blank lines and comments are none. InputError for a line that is not a pattern."""
     parsed = [parse_pattern(line) for line in lines]
     return [pattern for pattern in parsed if pattern is not None]
 
 
-def parse_pattern(line: str) -> Pattern | None:
+def parse_pattern(line: str) -> GlobPattern | None:
     """The pattern of a line. None: a comment or nothing. InputError if it is not a pattern."""
     text = _without_blanks(line)
     if not text or text.startswith("#") or text == "/":
@@ -156,7 +156,7 @@ def parse_pattern(line: str) -> Pattern | None:
         del names[0]
     if names == ["**", "**"]:  # a file of any name, at any depth
         names = ["**", STAR]
-    return Pattern(_runs(names), is_negated, for_folders)
+    return GlobPattern(_runs(names), is_negated, for_folders)
 
 
 def _runs(names: Sequence[str]) -> tuple[tuple[Segment, ...], ...]:
