@@ -422,7 +422,7 @@ def folder(tmp_path):
         "[h].txt",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
+        (tmp_path / name).write_bytes(gzip.compress(b"") if name.endswith(".gz") else b"")
     return tmp_path
 
 
