@@ -56,17 +56,20 @@ class GlobPattern:
     """A line of a .gitignore file.
 
     runs: the names in a row between one `**` and the next. is_negated: with `!` in front. for_folders: with "/" at the
-    end.
+    end. name: the only one, if it is meant at any depth, as in most patterns.
     """
 
     runs: tuple[tuple[Segment, ...], ...]
     is_negated: bool = False
     for_folders: bool = False
+    name: Segment | None = None
 
     def matches(self, names: Sequence[str], is_folder: bool, *, least: int = 1) -> bool:
         """Whether the path of these names is meant, by itself. least: names that a `**` at the end stands for."""
         if self.for_folders and not is_folder:
             return False
+        if self.name is not None:
+            return bool(names) and _matches_name(self.name, names[-1])
         first, *others = self.runs
         if not others:
             return len(names) == len(first) and _run_at(first, names, 0)
@@ -156,7 +159,9 @@ def parse_pattern(line: str) -> GlobPattern | None:
         del names[0]
     if names == ["**", "**"]:  # a file of any name, at any depth
         names = ["**", STAR]
-    return GlobPattern(_runs(names), is_negated, for_folders)
+    runs = _runs(names)
+    is_single = len(names) == 2 and not runs[0] and len(runs[1]) == 1
+    return GlobPattern(runs, is_negated, for_folders, runs[1][0] if is_single else None)
 
 
 def _runs(names: Sequence[str]) -> tuple[tuple[Segment, ...], ...]:
@@ -254,7 +259,12 @@ def _find_run(run: Sequence[Segment], names: Sequence[str], place: int) -> int:
 
 
 def _matches_name(segment: Segment, name: str) -> bool:
-    first, *others = segment
+    first = segment[0]
+    if len(segment) == 1 and isinstance(first, str):
+        return name == first
+    if len(segment) == 2 and isinstance(first, str) and isinstance(last := segment[1], str):
+        return len(name) >= len(first) + len(last) and name.startswith(first) and name.endswith(last)
+    others = segment[1:]
     if not others:
         return len(name) == len(first) and _piece_at(first, name, 0)
     if not _piece_at(first, name, 0):
