@@ -2,12 +2,12 @@
 
 import random
 import re
-import sys
 
 import pytest
 
 from bothways.model.checkpoint.formats import name_patterns
 from bothways.model.checkpoint.formats.name_patterns import MAX_DEPTH, MAX_PATTERN, PatternError, matches_end
+from tests.steps import count_lines
 
 NAMES = ["query", "layer.1.query", "layer.11.query", "layer.1.value", "encoder.layer.1.query", "query_2", ""]
 
@@ -46,23 +46,8 @@ def test_what_is_not_read_is_an_error(pattern):
 
 
 def steps_of(pattern, name):
-    """Lines of name_patterns.py that run for an answer."""
-    lines = 0
-
-    def trace(frame, event, argument):
-        nonlocal lines
-        if frame.f_code.co_filename != name_patterns.__file__:
-            return None
-        lines += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        assert not matches_end(pattern, name)
-    finally:
-        sys.settrace(before)
-    return lines
+    assert not matches_end(pattern, name)
+    return count_lines(name_patterns, lambda: matches_end(pattern, name))
 
 
 @pytest.mark.parametrize("part", [".*", ".?", "a*", "(.|.)", "(a|a)", "(.*.)*", "(a*)+", ".*a.*a"])

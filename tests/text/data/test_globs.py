@@ -3,13 +3,13 @@
 import random
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from bothways.errors import InputError
 from bothways.text.data import globs
 from bothways.text.data.globs import LONGEST, Chooser, parse_pattern, parse_patterns, split_path
+from tests.steps import count_lines
 
 PATHS = ["a", "b/", "b/a", "b/c/", "b/c/a", "b/c/d.md", "ab", "a b", "a]b", "a*b", "x.md", "b/x.md", ".h", "b/.h"]
 PATHS += ["aa.b.md"]
@@ -125,23 +125,8 @@ def draw_pattern(draw):
 
 
 def steps_of(pattern, path):
-    """Lines of bothways.text.data.globs.py that run for an answer."""
-    compiled, lines = Chooser.of([pattern]), 0
-
-    def trace(frame, event, argument):
-        nonlocal lines
-        if frame.f_code.co_filename != globs.__file__:
-            return None
-        lines += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        compiled.chooses(path)
-    finally:
-        sys.settrace(before)
-    return lines
+    chooser = Chooser.of([pattern])
+    return count_lines(globs, lambda: chooser.chooses(path))
 
 
 @pytest.mark.parametrize(
