@@ -341,7 +341,9 @@ def million(number: int = 1_000_000, width: int = 256) -> dict[str, Any]:
 
 def beside_each_other(search: Callable[[], object], number: int = 6, rounds: int = 5) -> dict[str, Any]:
     """Searches one after the other, and as many at once in threads, as in the server; in turn."""
-    alone, together, firsts = [], [], []
+    alone = []
+    together = []
+    firsts = []
     for _ in range(rounds):
         started = time.monotonic()
         for _ in range(number):

@@ -25,11 +25,14 @@ def rtf_to_text(content: str) -> str:
 
 def _readable(content: str) -> Iterator[str]:
     """The content without binary data and deleted text, and with footnotes as text in brackets."""
-    place, is_deleted, closing = 0, False, ""
+    place = 0
+    is_deleted = False
+    closing = ""  # what ends the text of this group
     outer: list[tuple[bool, str]] = []
     while match := TOKEN.match(content, place):
         place = match.end()
-        token, word = match[0], match["word"]
+        token = match[0]
+        word = match["word"]
         if token == "{":
             outer.append((is_deleted, closing))
             closing = ""

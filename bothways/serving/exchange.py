@@ -151,7 +151,8 @@ async def large_response(content: Any, headers: dict[str, str]) -> Response:
 
 def is_large(content: Any) -> bool:
     """Whether the lists and arrays of a content have more than LARGE_ANSWER values. Stops as soon as that is known."""
-    number, waiting = 0, [content]
+    number = 0
+    waiting = [content]
     while waiting and number <= LARGE_ANSWER:
         one = waiting.pop()
         if isinstance(one, np.ndarray):

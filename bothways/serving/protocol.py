@@ -20,7 +20,10 @@ class GentleTransport(Transport):
     """The transport of answers. close: replaces the method of the connection. on_write: called after each write."""
 
     def __init__(self, connection: Transport, close: Callable[[], None], on_write: Callable[[], None]) -> None:
-        self.connection, self.end, self.on_write, self.is_ending = connection, close, on_write, False
+        self.connection = connection
+        self.end = close
+        self.on_write = on_write
+        self.is_ending = False
         self.written = 0  # bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -67,7 +70,9 @@ class TimedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(*arguments, **options)
         self.seconds, self.most_dropped = seconds, max_body + MOST_DROPPED
-        self.write_seconds, self.most_connections, self.say = write_seconds, most_connections, say
+        self.write_seconds = write_seconds
+        self.most_connections = most_connections
+        self.say = say
         self.timer: TimerHandle | None = None
         self.unread: TimerHandle | None = None  # runs while the client has not taken all of an answer
         self.is_ending = False
@@ -185,7 +190,9 @@ class TimedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.is_whole, self.dropped, self.is_offer = False, 0, False
+        self.is_whole = False
+        self.dropped = 0
+        self.is_offer = False
         self._start_timer()
 
     def on_headers_complete(self) -> None:

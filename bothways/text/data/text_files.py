@@ -204,7 +204,8 @@ class XzFile(io.RawIOBase):
 
     def _begin_stream(self) -> bool:
         """Whether another stream follows, after any padding: zeros, in a multiple of four."""
-        padding, content = 0, self.stream.unused_data
+        padding = 0
+        content = self.stream.unused_data
         while True:
             padding += len(content) - len(content.lstrip(b"\0"))
             content = content.lstrip(b"\0")
