@@ -43,7 +43,7 @@ from bothways.search.ranking import fuse
 from bothways.search.relevance import background, word_shares
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store
-from bothways.search.words import Analyzer, Bm25, invert
+from bothways.search.words import Analyzer, Bm25, background_shares, invert
 from bothways.text.data.beir import BeirDataset
 from bothways.text.data.squad import Question, read_squad
 
@@ -99,7 +99,7 @@ class Words:
     def __init__(self, data: BeirDataset) -> None:
         self.analyzer = Analyzer("en")
         lists, lengths = invert([self.analyzer.terms(text) for text in data.documents.values()])
-        self.bm25 = Bm25(lengths, np.ones(len(lengths), bool))
+        self.bm25 = Bm25(lengths, np.ones(len(lengths), bool), background_shares("en"))
         self.lists = {term: [one] for term, one in lists.items()}
 
 
@@ -254,7 +254,8 @@ def weak_hits(scores: Mapping[str, np.ndarray], by_set: Mapping[str, Examples]) 
 def coefficients(
     by_set: Mapping[str, Examples], how: str, space: str, backgrounds: Mapping[str, tuple[float, float]]
 ) -> tuple[float, ...]:
-    """Fitted to both sets, for cosines in standard deviations from the background."""
+    """Fitted to both sets, for cosines in standard deviations from the background. That of small indexes is fitted by
+    search_folders."""
     both = {key: np.concatenate([one[key] for one in by_set.values()]) for key in next(iter(by_set.values()))}
     values = dict(zip(("", *PACKAGE[how]), fit(first_signals(both, PACKAGE[how]), both["relevant"][:, 0]), strict=True))
     mean, deviation = backgrounds[SPACES[space][1]]

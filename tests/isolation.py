@@ -66,6 +66,7 @@ CACHES = {
     "bothways.search.spaces._encoder",
     "bothways.search.spaces._static",
     "bothways.search.words._unicode_word",
+    "bothways.search.words.background_shares",
     "bothways.settings.options._bodies",
     "bothways.tasks.offsets.with_positions",
     "bothways.text.data.text_encodings.has_ascii_newlines",

@@ -15,20 +15,29 @@ from bothways.search.words import Span, matching_sentence, matching_words
 
 # ANSI styles, with the colours of grep.
 PATH, LINE, DIM, SENTENCE, WORD = "35", "32", "2", "1", "1;31"
-NOTHING = "Nothing relevant was found."
+NOTHING = "Nothing was found."
+ONLY_WEAK = "No clear match. The nearest passages:"
 Segment = tuple[str, str]  # a text and its style
 
 
-def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool) -> None:
-    """Print hits as JSON, names of files, or text; coloured in a terminal without $NO_COLOR, and with $FORCE_COLOR."""
+def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool) -> bool:
+    """Print hits as JSON, names of files, or text; coloured in a terminal without $NO_COLOR, and with $FORCE_COLOR.
+    Returns whether there was one to print."""
     if json:
         print_json(*(_json(result, hit, query) for hit in result.hits))
-        return
+        return bool(result.hits)
+
     if only_files:
-        print_lines(*dict.fromkeys(_name(hit.path) for hit in result.hits if not hit.weak))
-        return
+        names = dict.fromkeys(_name(hit.path) for hit in result.hits if not hit.weak)
+        print_lines(*names)
+        return bool(names)
+
+    if not result.hits:
+        print_lines(NOTHING)
+        return False
+
     if not result.relevant:
-        print_lines(*[f"{NOTHING} The nearest passages:", ""] if result.hits else [NOTHING])
+        print_lines(ONLY_WEAK, "")
     colors = bool(os.environ.get("FORCE_COLOR") or (sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
     for answer in result.answers or ():
         print_styled([(answer.text, SENTENCE), (f"  {answer.score:.2f}  ", DIM), *_place(answer.hit)], color=colors)
@@ -42,6 +51,7 @@ def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool
         for lines in (*map(_plain, before), _marked(result, hit, query), *map(_plain, after)):
             print_styled(*lines, color=colors)
         print_lines("")
+    return True
 
 
 def _json(result: SearchResult, hit: Hit, query: str) -> dict[str, Any]:

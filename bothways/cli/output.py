@@ -262,8 +262,7 @@ def mcp(settings: "Mcp", result: None) -> None:
 def search(settings: "Search", result: "SearchResult") -> None:
     from bothways.cli.hits import print_hits
 
-    print_hits(result, settings.query, json=settings.json, only_files=settings.files_with_matches)
-    if not result.relevant:
+    if not print_hits(result, settings.query, json=settings.json, only_files=settings.files_with_matches):
         sys.exit(1)  # as grep
 
 

@@ -25,7 +25,7 @@ SEARCH_TOOL: dict[str, Any] = {
     "name": "search",
     "description": "Search the indexed documents by words and by meaning. Returns the best passages with their file, "
     "line and score: the estimated probability that it is relevant. Those with weak: true probably are not; "
-    "relevant: false means that nothing relevant was found.",
+    "relevant: false means that no hit is a clear match.",
     "inputSchema": {
         "type": "object",
         "properties": {

@@ -1,11 +1,14 @@
 """Relevance: the score of a hit, an estimated probability in 0..1, from its cosine and its words.
 
 It does not depend on the other hits, so scores of different queries can be compared. `benchmarks/search_scores.py` fits
-the coefficients on SciFact and Cranfield. A cosine counts by its distance from those of other texts in
-bothways/sample/passages.jsonl, so that indexes of all sizes have the same scale. Letters: K hits, F signals.
+the coefficients on SciFact and Cranfield, that of small indexes `benchmarks/search_folders.py`. A cosine counts by its
+distance from those of other texts in bothways/sample/passages.jsonl, and a word of an index of few passages by how many
+passages of other texts have it (word_shares.txt), so that indexes of all sizes have the same scale. Letters: K hits, F
+signals.
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -23,16 +26,19 @@ QUESTION_TERMS = frozenset(
 )
 # Of the packaged models: mean and standard deviation of the cosines of different texts in passages.jsonl.
 BACKGROUNDS = {"static": (0.164, 0.09), "encoder": (0.164, 0.11)}
+# Of fewer than SMALL passages the best one is right more often than its other signals say; measured down to SMALLEST.
+SMALL, SMALLEST = 50, 5
 # {way of searching: the intercept, and the coefficients of: the cosine in standard deviations above the background's
-# mean, the BM25 score as a share of the greatest possible one, the share of the query's words in the passage}
+# mean, the BM25 score as a share of the greatest possible one, the share of the query's words in the passage, and how
+# small the index is (`smallness`)}
 COEFFICIENTS = {
-    "words": (-4.621, 0.0, 10.621, 3.587),
-    "vectors, static": (-4.816, 1.022, 0.0, 0.0),
-    "vectors, encoder": (-4.426, 1.119, 0.0, 0.0),
-    "vectors, fast": (-3.928, 1.232, 0.0, 0.0),
-    "hybrid, static": (-4.553, 0.587, 1.84, 3.916),
-    "hybrid, encoder": (-4.392, 0.828, 1.755, 2.762),
-    "hybrid, fast": (-4.051, 0.733, 3.125, 2.976),
+    "words": (-4.621, 0.0, 10.621, 3.587, 0.6),
+    "vectors, static": (-4.816, 1.022, 0.0, 0.0, 0.96),
+    "vectors, encoder": (-4.426, 1.119, 0.0, 0.0, 0.75),
+    "vectors, fast": (-3.928, 1.232, 0.0, 0.0, 0.77),
+    "hybrid, static": (-4.553, 0.587, 1.84, 3.916, 0.56),
+    "hybrid, encoder": (-4.392, 0.828, 1.755, 2.762, 0.43),
+    "hybrid, fast": (-4.051, 0.733, 3.125, 2.976, 0.49),
 }
 
 
@@ -40,6 +46,15 @@ def relevance(way: str, signals_KF: np.ndarray) -> np.ndarray:
     """The scores of hits, float64 [K]. way: a key of COEFFICIENTS. signals_KF: as they are named there."""
     intercept, *slopes = COEFFICIENTS[way]
     return np.asarray(1 / (1 + np.exp(-(intercept + signals_KF @ np.array(slopes)))))
+
+
+def smallness(passages: int) -> float:
+    """How small an index is: the natural logarithm of SMALL / passages; 0 for SMALL passages or more, and for fewer
+    than SMALLEST that of SMALLEST.
+
+    Among few passages there are few that look right by chance. So the same signals are better evidence there.
+    """
+    return math.log(SMALL / min(max(passages, SMALLEST), SMALL))
 
 
 def word_shares(
@@ -55,7 +70,7 @@ def word_shares(
     wanted_K, shared_K = slots_K.astype(np.uint32), np.zeros(len(slots_K))
     for term, repeats in Counter(terms).items():
         parts = bm25.living(lists.get(term, ()))
-        idf = bm25.idf(parts)
+        idf = bm25.idf(term, parts)
         greatest += repeats * idf
         if term in content:
             total += idf

@@ -29,9 +29,9 @@ from bothways.search import spaces
 from bothways.search.database import Database, check_is_store
 from bothways.search.filters import COLUMNS, parse_filter
 from bothways.search.ranking import fuse
-from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, word_shares
+from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, smallness, word_shares
 from bothways.search.spaces import Space, VectorModel
-from bothways.search.words import WORDS_VERSION, Analyzer, Bm25
+from bothways.search.words import WORDS_VERSION, Analyzer, Bm25, background_shares
 from bothways.settings.base import How
 from bothways.text.data.globs import Chooser
 
@@ -184,7 +184,8 @@ class Store:
                 return []
             rows, above = zip(*scores, strict=True)
             slots, _ = fuse(rows, allowed_N, top, above=above)
-            signals_KF = np.zeros((len(slots), 3))
+            signals_KF = np.zeros((len(slots), 4))
+            signals_KF[:, 3] = smallness(snapshot.bm25.number)
             ((space, _),) = snapshot.vectors_NH.items()
             if by_vectors is not None:
                 mean, deviation = database.get(f"{space}_background") or BACKGROUNDS[space]
@@ -214,7 +215,8 @@ class Store:
         snapshot, change = self._snapshot, database.get("change", 0)
         if change != snapshot.change:
             slots = database.get("slots", 0)
-            bm25 = Bm25(database.lengths(), database.alive(slots))
+            shares = background_shares(self.analyzer.language)
+            bm25 = Bm25(database.lengths(), database.alive(slots), shares)
             space = _space(database)
             rows, dimension = database.get(f"{space}_rows", 0), database.get(f"{space}_dimension", 0)
             vectors_NH = map_vectors(self.directory / database.get(f"{space}_file", "none"), rows, dimension)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 
 import numpy as np
 from sentencex import get_sentence_boundaries
@@ -18,7 +19,7 @@ from sentencex import get_sentence_boundaries
 from bothways.search.spaces import VectorModel
 from bothways.settings.base import LANGUAGES
 
-WORDS_VERSION = 3  # of how files are read and become terms; an index of another one is made anew
+WORDS_VERSION = 4  # of how files are read and become terms; an index of another one is made anew
 # Where the marks that belong to a letter are: vowels of Hindi, Tamil or Thai, accents in the names of macOS.
 MARK_BLOCKS = ((0x300, 0x3100), (0xA600, 0xAC00), (0xFB00, 0xFE30), (0x10000, 0x12000), (0x13000, 0x13500),
                (0x16000, 0x17000), (0x1B000, 0x1F000), (0xE0100, 0xE01F0))  # fmt: skip
@@ -26,6 +27,8 @@ MARK_BLOCKS = ((0x300, 0x3100), (0xA600, 0xAC00), (0xFB00, 0xFE30), (0x10000, 0x
 INVISIBLE = "\u00ad\u034f\u180b-\u180f\u200c\u200d\u2060\ufe00-\ufe0f\U000e0100-\U000e01ef"
 UNSEEN = re.compile(f"[{INVISIBLE}]+")
 ASCII_WORD = re.compile(r"[^\W_]+")
+WORD_SHARES = "word_shares.txt"  # written by tools/make_word_shares.py
+ENOUGH_PASSAGES = 1000  # of an index, to tell from them alone how usual a word is
 K1, B = 1.5, 0.75  # saturation of counts, and how much the length of a passage matters
 LONGEST_TERM = 64  # characters; longer ones are data, not words
 # Snowball's names of the languages; texts in others are not stemmed.
@@ -66,6 +69,12 @@ class Analyzer:
                 stems[word] = self._stem(word)
         return [stem for word in words if (stem := stems[word])]
 
+    def passage_terms(self, text: str, heading: str) -> list[str]:
+        """The terms of a passage: those of its heading, if it does not begin with it, and those of its text."""
+        terms, above = self.terms(text), self.terms(heading)
+        begins_with_heading = terms[: len(above)] == above
+        return terms if begins_with_heading else [*above, *terms]
+
     def _stem(self, word: str) -> str:
         """ "" for a stop word."""
         term = normal_word(word)[:LONGEST_TERM]
@@ -95,6 +104,18 @@ def normal_word(word: str) -> str:
     characters."""
     composed = unicodedata.normalize("NFKC", UNSEEN.sub("", word)).lower()
     return composed if composed.isascii() else unicodedata.normalize("NFKC", composed)
+
+
+@cache
+def background_shares(language: str) -> Mapping[str, float]:
+    """The share of passages of other texts that have a term, 0..1, of terms that at least 2 in 1,000 have. Empty for
+    languages other than English."""
+    if language != "en":
+        return {}
+
+    lines = files("bothways.search").joinpath(WORD_SHARES).read_text(encoding="utf-8").splitlines()
+    rows = [line.split(" ") for line in lines]
+    return {term: int(share) / 1000 for share, term in rows}
 
 
 @dataclass(frozen=True)
@@ -129,11 +150,19 @@ def invert(documents: Sequence[Sequence[str]], first_slot: int = 0) -> tuple[dic
 class Bm25:
     """BM25 scores of all passages for the terms of a query.
 
-    lengths_N: number of terms of each passage. alive_N: which passages exist; the others count for nothing.
+    lengths_N: number of terms of each passage. alive_N: which passages exist; the others count for nothing. shares:
+    the share of passages of other texts that have a term; terms that it lacks are in none of them.
+
+    Five passages do not tell how usual a word is. So fewer than ENOUGH_PASSAGES are weighed as if they stood among
+    others, up to that number, which have each term as often as `shares` says.
     """
 
-    def __init__(self, lengths_N: np.ndarray, alive_N: np.ndarray) -> None:
+    def __init__(
+        self, lengths_N: np.ndarray, alive_N: np.ndarray, shares: Mapping[str, float] | None = None
+    ) -> None:
         self.alive_N, self.number = alive_N, int(alive_N.sum())
+        self.shares = shares or {}
+        self.others = max(0, ENOUGH_PASSAGES - self.number) if shares else 0
         mean = float(lengths_N[alive_N].mean(dtype=np.float64)) if self.number else 0.0
         self.norm_N = (K1 * (1 - B + B * lengths_N / (mean or 1.0))).astype(np.float32)
         self.all_alive = self.number == len(alive_N)
@@ -144,16 +173,17 @@ class Bm25:
         scores_N = np.zeros(len(self.norm_N), np.float32)
         for term, repeats in Counter(terms).items():
             parts = self.living(lists.get(term, ()))
-            weight = np.float32(repeats * self.idf(parts))
+            weight = np.float32(repeats * self.idf(term, parts))
             for part in parts:
                 counts = part.counts.astype(np.float32)
                 scores_N[part.slots] += weight * counts / (counts + self.norm_N[part.slots])
         return scores_N
 
-    def idf(self, living: Sequence[InvertedList]) -> float:
+    def idf(self, term: str, living: Sequence[InvertedList]) -> float:
         """The weight of a term: the rarer it is, the greater. living: its inverted lists, of passages that exist."""
-        frequency = sum(len(part.slots) for part in living)
-        return math.log(1 + (self.number - frequency + 0.5) / (frequency + 0.5))
+        frequency = sum(len(part.slots) for part in living) + self.others * self.shares.get(term, 0.0)
+        passages = self.number + self.others
+        return math.log(1 + (passages - frequency + 0.5) / (frequency + 0.5))
 
     def living(self, parts: Sequence[InvertedList]) -> Sequence[InvertedList]:
         """Inverted lists without the passages that do not exist any more."""

@@ -172,7 +172,8 @@ class StoreWriter:
         texts = [one.passage.text for _, one in passages]
         vectors_nH = self.static.embed(texts) if texts else None
         first = self.slots
-        lists, lengths = invert([self.analyzer.terms(text) for text in texts], first)
+        terms = [self.analyzer.passage_terms(one.passage.text, one.passage.heading) for _, one in passages]
+        lists, lengths = invert(terms, first)
         with self.database.transaction():
             for root, path in (*removed, *((file.root, file.path) for file in files)):
                 self._remove(root, path)
@@ -302,10 +303,12 @@ class StoreWriter:
                         "FROM old WHERE slot = ?",
                         (slot, old),
                     )
-                texts = database.execute(
-                    "SELECT text FROM passages WHERE slot >= ? AND slot < ? ORDER BY slot", (first, first + len(part))
+                rows = database.execute(
+                    "SELECT text, heading FROM passages WHERE slot >= ? AND slot < ? ORDER BY slot",
+                    (first, first + len(part)),
                 )
-                database.add_batch(first, *invert([self.analyzer.terms(text) for (text,) in texts], first))
+                terms = [self.analyzer.passage_terms(text, heading) for text, heading in rows]
+                database.add_batch(first, *invert(terms, first))
             database.execute("DROP TABLE old")
             self._changed(slots=len(order), words=WORDS_VERSION)
         for name in filter(None, old_names):

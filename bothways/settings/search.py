@@ -92,8 +92,8 @@ class Mcp(Checked, Compute):
 
 @settings
 class Search(SearchModels, Checked, Compute):
-    """Search a folder, or an index of `bothways index`, by words and by meaning. Exit status 1: nothing relevant was
-    found."""
+    """Search a folder, or an index of `bothways index`, by words and by meaning. Exit status 1: nothing was found,
+    so that nothing is printed."""
 
     query: str = argument("QUERY")
     """What to search for: words, a question, a sentence."""

@@ -12,9 +12,12 @@ from bothways.search.relevance import (
     BACKGROUNDS,
     COEFFICIENTS,
     QUESTION_TERMS,
+    SMALL,
+    SMALLEST,
     WEAK,
     background,
     relevance,
+    smallness,
     word_shares,
 )
 from bothways.search.spaces import open_vectors
@@ -43,8 +46,8 @@ def test_question_words_are_stems():
 
 
 def test_a_score_is_a_logistic_function_of_the_signals(monkeypatch):
-    monkeypatch.setitem(COEFFICIENTS, "words", (-1.0, 0.0, 2.0, 3.0))
-    scores = relevance("words", np.array([[9.0, 0.5, 0.0], [0.0, 0.5, 1.0]]))
+    monkeypatch.setitem(COEFFICIENTS, "words", (-1.0, 0.0, 2.0, 3.0, 0.0))
+    scores = relevance("words", np.array([[9.0, 0.5, 0.0, 5.0], [0.0, 0.5, 1.0, 5.0]]))
     np.testing.assert_allclose(scores, [0.5, 1 / (1 + math.exp(-3))])
     assert all(min(slopes) >= 0 for _, *slopes in COEFFICIENTS.values())  # more of a signal is never worse
 
@@ -72,6 +75,78 @@ def test_scores_do_not_depend_on_the_other_hits(store, how):
     for hit in hits:
         (alone,) = store.search("late fee", how=how, globs=[hit.path.name])
         assert (alone.text, alone.score) == (hit.text, pytest.approx(hit.score))
+
+
+def test_signals_are_better_evidence_in_a_small_index():
+    sizes = [1, SMALLEST, 20, SMALL, 1000]
+    assert [smallness(size) for size in sizes] == pytest.approx([math.log(10), math.log(10), math.log(2.5), 0, 0])
+    assert all(slopes[-1] > 0 for slopes in COEFFICIENTS.values())
+
+
+HANDBOOK = """# Heating
+
+The dial in the hall sets all radiators of the house.
+
+# Rubbish
+
+The grey bin is emptied on Mondays, the blue one every second Thursday.
+
+# Laundry
+
+Tokens for the machine are sold by the caretaker.
+
+# Parking
+
+Guests leave their cars in the street.
+
+# Keys
+
+If you lose yours, the lock is changed at your expense.
+"""
+
+
+@pytest.fixture(scope="module")
+def handbook(tmp_path_factory):
+    root = tmp_path_factory.mktemp("handbook")
+    (root / "documents").mkdir()
+    (root / "documents" / "handbook.md").write_text(HANDBOOK)
+    index([root / "documents"], root / "store", static_model=STATIC, encoder=None)
+    with Store(root / "store") as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("question", "heading"),
+    [
+        ("When is the rubbish collected?", "Rubbish"),
+        ("Where can guests park?", "Parking"),
+        ("Who sells tokens for the washing machine?", "Laundry"),
+    ],
+)
+def test_the_right_passage_of_a_small_folder_is_not_weak(handbook, question, heading):
+    first, *others = handbook.search(question)
+    assert (first.heading, first.weak) == (heading, False)
+    assert all(hit.weak for hit in others)
+    assert handbook.search(question, how="words")[0].heading == heading
+
+
+def test_questions_that_a_small_folder_does_not_answer_find_weak_hits(handbook):
+    for question in ("What is the boiling point of tungsten?", "capital of Australia", "recipe for pancakes"):
+        hits = handbook.search(question)
+        assert hits
+        assert all(hit.weak for hit in hits)
+
+
+def test_a_passage_far_below_its_heading_is_found_by_its_words(tmp_path):
+    (tmp_path / "documents").mkdir()
+    long = " ".join(f"On day {number} the grey one is emptied, and the blue one is not." for number in range(40))
+    (tmp_path / "documents" / "bins.md").write_text(f"# Rubbish\n\n{long}\n\n# Laundry\n\nTokens are sold.\n")
+    index([tmp_path / "documents"], tmp_path / "store", static_model=STATIC, encoder=None)
+    with Store(tmp_path / "store") as store:
+        found = store.search("rubbish", how="words")
+    assert len(found) > 1
+    assert {hit.heading for hit in found} == {"Rubbish"}
+    assert sum("Rubbish" in hit.text for hit in found) == 1
 
 
 def test_nothing_relevant_and_the_least_score(store):

@@ -6,7 +6,18 @@ import unicodedata
 import numpy as np
 import pytest
 
-from bothways.search.words import K1, Analyzer, B, Bm25, InvertedList, invert, marks, matching_words
+from bothways.search.words import (
+    ENOUGH_PASSAGES,
+    K1,
+    Analyzer,
+    B,
+    Bm25,
+    InvertedList,
+    background_shares,
+    invert,
+    marks,
+    matching_words,
+)
 
 DOCUMENTS = [["fee", "late", "fee"], ["invoice"], [], ["late", "invoice", "fee", "fee", "fee", "paid"]]
 
@@ -67,6 +78,41 @@ def test_counts_saturate():
     lists, lengths = invert([["x"] * 1000])
     assert lists["x"].counts.tolist() == [255]
     assert lengths.tolist() == [1000]
+
+
+@pytest.mark.parametrize("number", [1, 5, 999])
+def test_few_passages_are_weighed_as_if_among_others(number):
+    """The weights are those of ENOUGH_PASSAGES passages, of which the others have a term as often as its share says."""
+    bm25 = Bm25(np.ones(number, np.uint32), np.ones(number, bool), {"often": 0.25})
+    own = [InvertedList(np.array([0], np.uint32), np.array([1], np.uint8))]
+    with_often = 1 + 0.25 * (ENOUGH_PASSAGES - number)
+    assert bm25.idf("often", own) == pytest.approx(math.log(1 + (ENOUGH_PASSAGES - with_often + 0.5) / (with_often + 0.5)))
+    assert bm25.idf("seldom", own) == pytest.approx(math.log(1 + (ENOUGH_PASSAGES - 1 + 0.5) / 1.5))
+    assert bm25.idf("never", []) == pytest.approx(math.log(1 + (ENOUGH_PASSAGES + 0.5) / 0.5))
+
+
+def test_passages_enough_are_weighed_by_themselves():
+    number = ENOUGH_PASSAGES
+    own = [InvertedList(np.arange(7, dtype=np.uint32), np.ones(7, np.uint8))]
+    plain = Bm25(np.ones(number, np.uint32), np.ones(number, bool))
+    assert Bm25(np.ones(number, np.uint32), np.ones(number, bool), {"x": 0.9}).idf("x", own) == plain.idf("x", own)
+
+
+def test_shares_of_other_texts_are_of_english_stems():
+    shares = background_shares("en")
+    assert 0.002 <= min(shares.values()) <= max(shares.values()) < 1
+    analyzer = Analyzer("en")
+    when, collected, rubbish = analyzer.terms("when collected rubbish")
+    assert shares[when] > 5 * shares[collected] > 5 * shares.get(rubbish, 0.0)
+    assert background_shares("de") == {}
+
+
+def test_the_heading_counts_as_words_of_the_passage_once():
+    analyzer = Analyzer("en")
+    assert analyzer.passage_terms("# Late fees\n\nTwo per cent.", "Late fees") == ["late", "fee", "two", "per", "cent"]
+    assert analyzer.passage_terms("Two per cent.", "Late fees") == ["late", "fee", "two", "per", "cent"]
+    assert analyzer.passage_terms("Late payment", "Late fees") == ["late", "fee", "late", "payment"]
+    assert analyzer.passage_terms("Two per cent.", "") == ["two", "per", "cent"]
 
 
 @pytest.mark.parametrize("documents", [[], [[]]])

@@ -208,7 +208,7 @@ def test_documents_are_searched_if_the_server_has_an_index(browser, stub):
     assert all(word in result for word in ("a<i>.md:14", "Late <u>fees", "scan.pdf, page 2", "0.750"))
     assert status(browser, "documents").startswith("2 passages of 5")
     submit(browser, "documents", query="weak", filter="")
-    assert status(browser, "documents").startswith("Nothing relevant found; the nearest 2")
+    assert status(browser, "documents").startswith("No clear match; the nearest 2")
     submit(browser, "documents", query="nothing", filter="")
     assert status(browser, "documents").startswith("No passage found")
     assert stub.asked[-1][1] == {"query": "nothing", "how": "hybrid"}

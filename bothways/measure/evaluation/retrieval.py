@@ -12,7 +12,7 @@ import numpy as np
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Rows
 from bothways.search.ranking import RERANKED, fuse, pair_relevance
-from bothways.search.words import Analyzer, Bm25, invert
+from bothways.search.words import Analyzer, Bm25, background_shares, invert
 from bothways.settings.base import How
 from bothways.tasks.arrays import top_k
 from bothways.tasks.embed import COMPARE_CHUNK, TOP, embed_chunks, ranking_scores
@@ -59,7 +59,8 @@ def ranked_documents(
     names = [*dataset.documents]
     if words is not None:
         lists, lengths = invert([words.terms(text) for text in dataset.documents.values()])
-        bm25, by_term = Bm25(lengths, np.ones(len(names), bool)), {term: [one] for term, one in lists.items()}
+        bm25 = Bm25(lengths, np.ones(len(names), bool), background_shares(words.language))
+        by_term = {term: [one] for term, one in lists.items()}
     allowed_D, ranking = np.ones(len(names), bool), {}
     for row, (query, text) in enumerate(dataset.queries.items()):
         scores, above = [], []

@@ -308,7 +308,7 @@ function showHits({ hits, passages, relevant }) {
     );
   });
   const found = hits.length ? `${counted(hits.length, "passage")} of ${passages}` : "No passage found";
-  return [nodes, relevant || !hits.length ? found : `Nothing relevant found; the nearest ${found}`];
+  return [nodes, relevant || !hits.length ? found : `No clear match; the nearest ${found}`];
 }
 
 function showTokens([tokens]) {
