@@ -9,8 +9,8 @@ from bothways.measure.report.highlight import Highlight, render_opening, render_
 from bothways.measure.report.markup import Html, Section, element, format_number, isolate, join, table
 
 CONFIDENT_LEARNING = (
-    "it gives another label at least the average probability of the rows with that label (confident learning, "
-    "Northcutt 2021)"
+    "another label is more probable, with at least the average probability of the rows with that label (confident "
+    "learning, Northcutt 2021)"
 )
 CREDIBLE = 0.1  # share of wrong labels; published datasets have 0 to 10 % (Northcutt 2021b)
 

@@ -46,6 +46,18 @@ def test_most_planted_errors_are_among_the_first_forty(messages):
     assert errors.label_probability.is_monotonic_increasing
 
 
+@pytest.mark.parametrize("rare", ["returns", "Account", "a new kind"])
+def test_a_label_that_one_row_has_makes_no_others_wrong(messages, rare):
+    by_kind = {}
+    for row in messages:
+        by_kind.setdefault(row["kind"], []).append(row)
+    rows = by_kind["account"][:36] + by_kind["billing"][:36] + by_kind["defect"][:36]
+    # One row of a fourth kind, or a typo in one label.
+    rows.append(by_kind["returns"][0] if rare == "returns" else {**by_kind["account"][40], "kind": rare})
+    errors = checked(rows, label_column="kind").label_errors
+    assert {*errors.row[errors.is_likely]} <= {108}
+
+
 def test_each_kind_of_remark_names_its_row(messages, tmp_path):
     rows = messages[:60] + messages[-60:]
     rows += [
