@@ -238,6 +238,7 @@ class TagScoring(training_task.Scoring):
 @dataclass(frozen=True)
 class TagView(training_task.ReportView):
     label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
+    label_issue_parts: ClassVar[tuple[str, ...]] = ("span",)
     task: Tagging
 
     def texts(self, where: Sequence[str]) -> Mapping[str, list[Any]]:

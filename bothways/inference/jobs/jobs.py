@@ -40,7 +40,7 @@ from bothways.text.data.stream import (
     read_texts,
     resolve_columns,
 )
-from bothways.text.data.tables import read_schema
+from bothways.text.data.tables import read_schema, rename_columns
 from bothways.text.data.text_files import ARROW, find_files, is_pattern
 from bothways.text.tokenizer.worker_processes import in_order
 
@@ -242,18 +242,6 @@ def _writes_lines(settings: Predict) -> bool:
     return (
         has_lines(settings.file) and settings.text is None and (settings.out is not None or settings.on_error == "skip")
     )
-
-
-def rename_columns(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
-    """The names of input columns in the result, of which `taken` and "row" are the model's: input_NAME for such a name,
-    or the next that is free."""
-    taken, kept = {"row", *taken}, dict[str, str]()
-    for name in sorted(names, key=taken.__contains__):  # columns that keep their names come first
-        kept[name] = name
-        while kept[name] in taken:
-            kept[name] = f"input_{kept[name]}"
-        taken.add(kept[name])
-    return {name: kept[name] for name in names}
 
 
 def _literal_row(settings: Predict) -> writers.ResultRow:

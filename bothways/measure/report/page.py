@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,7 @@ META = Html(
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
     '<meta name="color-scheme" content="light dark">'
 )
+KINDS = {"time": datetime, "date": date, "bool": bool}  # of columns whose values CSV turns into texts
 BYTE_ORDER_MARK = "\ufeff"  # without it Excel reads UTF-8 as another encoding
 
 
@@ -107,6 +109,19 @@ def write_predictions(columns: Mapping[str, Sequence[Any]], file: Path) -> None:
     writer.writerow(map(_cell, columns))
     writer.writerows(map(_cell, row) for row in zip(*columns.values(), strict=True))
     write_atomic(file, BYTE_ORDER_MARK + buffer.getvalue())
+
+
+def column_kinds(columns: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+    """The kind (KINDS) of each column whose values CSV turns into texts; missing values are of every kind."""
+    kinds = {}
+    for name, values in columns.items():
+        filled = [value for value in values if value is not None]
+        for kind, type_ in KINDS.items():
+            # A time is a date for isinstance; times come first in KINDS.
+            if filled and all(isinstance(value, type_) for value in filled):
+                kinds[name] = kind
+                break
+    return kinds
 
 
 def _cell(value: Any) -> Any:

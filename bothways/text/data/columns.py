@@ -8,7 +8,7 @@ text column with a named or standard name gets no second text from the common na
 import json
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -41,7 +41,7 @@ class Table:
     """Texts with optional second texts (pairs), labels and groups. where: the location of each row.
 
     Labels that are lists are stored as JSON. notes: what was changed or left out while reading. groups: None unless a
-    group column was named.
+    group column was named. columns: where texts and labels come from; None for files without named columns.
     """
 
     texts: list[str]
@@ -50,6 +50,7 @@ class Table:
     where: list[RowLocation]
     notes: tuple[str, ...] = ()
     groups: list[str] | None = None
+    columns: "TableColumns | None" = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -59,7 +60,7 @@ class Table:
         columns = (self.texts, self.pairs, self.labels, self.groups)
         texts, pairs, labels, groups = (column and [column[row] for row in rows] for column in columns)
         assert texts is not None
-        return Table(texts, pairs, labels, [self.where[row] for row in rows], self.notes, groups)
+        return Table(texts, pairs, labels, [self.where[row] for row in rows], self.notes, groups, self.columns)
 
     @cached_property
     def keys(self) -> list[tuple[str, ...]]:
@@ -82,6 +83,24 @@ class TableColumns:
     pair: Columns | None
     label: str | None
     group: str | None
+
+    @property
+    def shown(self) -> set[str]:
+        """The columns whose values a `Table` has as they are: not those that are joined into one text, nor groups."""
+        columns = [self.text, self.pair or (), (self.label,) if self.label is not None else ()]
+        return {names[0] for names in columns if len(names) == 1}
+
+    @property
+    def names(self) -> set[str]:
+        """All columns of texts, second texts and labels."""
+        return {*self.text, *(self.pair or ()), *(() if self.label is None else (self.label,))}
+
+    def read_filled(self, where: RowLocation, row: TableRow) -> tuple[str, str, str | None]:
+        """The text, second text and label of a row, "" for those that are missing or cannot be read."""
+        text = _text_or_blank(where, row, self.text)
+        pair = _text_or_blank(where, row, self.pair) if self.pair else ""
+        label = None if self.label is None else _read_optional_label(where, row, self.label, needed=False) or ""
+        return text, pair, label
 
     def read(
         self, where: RowLocation, row: TableRow, need_label: bool, check: LabelCheck | None
@@ -110,6 +129,7 @@ class TableColumns:
             labels if has_labels else None,
             where,
             groups=None if self.group is None else groups,
+            columns=self if has_labels else replace(self, label=None),
         )
 
 
@@ -258,6 +278,13 @@ def read_text(where: str, row: TableRow, columns: Columns, role: str = "text") -
             f"{where}: {column!r} holds {type(value).__name__}, not text; name the column with {flag(role + '_column')}"
         )
     return str(value)
+
+
+def _text_or_blank(where: str, row: TableRow, columns: Columns) -> str:
+    try:
+        return read_text(where, row, columns)
+    except InputError:
+        return ""
 
 
 def _check_filled(where: str, row: TableRow, column: str) -> None:

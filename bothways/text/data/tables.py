@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, Tab
 from bothways.text.data import text_files
 
 __all__ = ["OnError", "RowErrorHandler", "RowErrors", "TableRow", "iter_rows", "join_texts", "match_columns"]
-__all__ += ["missing_column", "raise_error", "read_schema", "rows_per_line"]
+__all__ += ["missing_column", "raise_error", "read_schema", "rename_columns", "rows_per_line"]
 
 OnError = Literal["stop", "skip"]  # what to do about rows that cannot be read
 LISTED = 5  # locations, and kinds of errors, in a message
@@ -166,6 +166,20 @@ def match_columns(named: str, columns: Collection[str]) -> tuple[str, ...]:
         return (named,)
     names = [name if name in columns else name.strip() for name in named.split(",")]
     return tuple(dict.fromkeys(names)) if all(name in columns for name in names) else ()
+
+
+def rename_columns(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
+    """The names of input columns in a result, of which `taken` and "row" are the result's own: input_NAME for such a
+    name, or the next that is free."""
+    names_taken = {"row", *taken}
+    kept = dict[str, str]()
+    # Columns that keep their names come first.
+    for name in sorted(names, key=names_taken.__contains__):
+        kept[name] = name
+        while kept[name] in names_taken:
+            kept[name] = f"input_{kept[name]}"
+        names_taken.add(kept[name])
+    return {name: kept[name] for name in names}
 
 
 def join_texts(texts: Iterable[str]) -> str:
