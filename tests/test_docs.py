@@ -298,6 +298,21 @@ def test_an_option_can_be_kept_whole_by_a_style(site_settings, before, after):
     assert context == {}
 
 
+@pytest.mark.parametrize(
+    "text, cell",
+    [
+        ("a tenth of --train; else", "a tenth of `--train`; else"),
+        ("--label-column, or --no-x2", "`--label-column`, or `--no-x2`"),
+        ("3e-4 -- not a_b", r"3e-4 -- not a\_b"),
+    ],
+)
+def test_options_in_the_text_of_a_table_are_code(monkeypatch, text, cell):
+    monkeypatch.syspath_prepend(str(DOCS))
+    from option_tables import _cell
+
+    assert _cell(text) == cell
+
+
 def test_the_navigation_has_groups_of_at_most_nine_pages():
     """Each guide is in one of them."""
     trees = blocks(DOCS / "index.md", "{toctree}")
