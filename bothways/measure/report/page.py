@@ -51,11 +51,26 @@ def write(page: Page, file: Path) -> None:
 def render(page: Page) -> str:
     origin = Provenance(page.facts, page.command, page.origin)
     scores = [ScoreTable(page.scores)] if page.scores and page.has_score_table else []
-    sections: list[Section] = [*scores, *page.sections, origin]
+    sections = pair_halves([*scores, *page.sections, origin])
     head = element("head", META, element("title", page.title), element("style", Html(STYLE)))
     rendered = (_render_section(f"part{index}", section) for index, section in enumerate(sections))
     body = element("body", _render_header(page), _render_contents(sections), element("main", *rendered))
     return f"<!doctype html>\n{element('html', head, body, attributes={'lang': 'en'})}\n"
+
+
+def pair_halves(sections: Sequence[Section]) -> list[Section]:
+    """The sections in their order, except that a half one without a neighbour takes the next half one to its side."""
+    rest = list(sections)
+    paired: list[Section] = []
+    while rest:
+        section = rest.pop(0)
+        paired.append(section)
+        if section.wide:
+            continue
+        neighbour = next((index for index, other in enumerate(rest) if not other.wide), None)
+        if neighbour is not None:
+            paired.append(rest.pop(neighbour))
+    return paired
 
 
 def _render_header(page: Page) -> Html:
