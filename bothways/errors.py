@@ -112,6 +112,19 @@ class MissingFile(InputError, FileNotFoundError):
     """A named file or directory does not exist."""
 
 
+class EmptyInput(InputError):
+    """A file without a row, text or question."""
+
+
+class StorageError(InputError):
+    """Object storage does not answer, or refuses; nothing is known of the content of the object."""
+
+
+def not_permitted(error: OSError) -> InputError:
+    """The error for a file or folder that this user may not read."""
+    return InputError(f"{error.filename}: cannot be read ({error.strerror}); fix its permissions or move it away")
+
+
 def join_names(names: Sequence[str], limit: int = 20) -> str:
     """Comma-separated names; beyond `limit`, the number of names left out."""
     more = f" and {len(names) - limit:,} more" if len(names) > limit else ""

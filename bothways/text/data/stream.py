@@ -15,7 +15,7 @@ from select import select
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from bothways.cloud import as_path
-from bothways.errors import InputError, RowLocation, flag
+from bothways.errors import EmptyInput, InputError, RowLocation, flag
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.annotations import is_annotation_file, text_rows
 from bothways.text.data.columns import Columns, find_text_columns, read_text
@@ -67,7 +67,7 @@ def read_texts(
     text, pair: column names, or several, comma-separated, which are joined; None: found by standard or common names
     (data/columns.py) among the columns of the first 64 rows. encoding: of text files without a byte-order mark; None
     means UTF-8. keep: columns whose values are passed on; "text" for one text per line. live: yield None whenever
-    standard input pauses. InputError if the file as a whole cannot be read, or is empty.
+    standard input pauses. InputError if the file as a whole cannot be read, EmptyInput if it has no row.
     """
     path = as_path(file)
     if file == "-":
@@ -373,4 +373,4 @@ def _refuse_empty(path: Path, items: Iterable[Some], expected: str) -> Iterator[
         is_empty = False
         yield item
     if is_empty:
-        raise InputError(f"{path}: empty; {expected}")
+        raise EmptyInput(f"{path}: empty; {expected}")

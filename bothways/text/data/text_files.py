@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 from zipfile import BadZipFile, ZipFile
 
 from bothways.cloud import CloudPath
-from bothways.errors import InputError, MissingFile, flag, format_count, require
+from bothways.errors import InputError, MissingFile, flag, format_count, not_permitted, require
 from bothways.text.data import text_encodings
 from bothways.text.data.globs import GlobPattern
 
@@ -67,6 +67,13 @@ def unread_files(path: Path) -> Counter[str]:
     return Counter(file_type(file) + (file.suffix if is_compressed(file) else "") or file.name for file in files)
 
 
+def note_on_unread(count_by_ending: Counter[str]) -> str:
+    """What to say of files that are not read; "" if there are none. count_by_ending: see `unread_files`."""
+    listed = [f"{count:,} {ending}" for ending, count in count_by_ending.most_common(5)]
+    more = ", ..." if len(count_by_ending) > len(listed) else ""
+    return f"unsupported files left out: {', '.join(listed)}{more}" if listed else ""
+
+
 def _candidates(path: Path) -> list[Path] | None:
     """All files of a folder or matching a glob; None if `path` is a single file."""
     if isinstance(path, CloudPath):
@@ -103,7 +110,7 @@ def _cloud_files(path: CloudPath) -> list[Path] | None:
 
 def _walk(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> NoReturn:
-        raise InputError(f"{error.filename}: cannot be read ({error.strerror}); fix its permissions or move it away")
+        raise not_permitted(error)
 
     for root, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]  # os.walk descends into these
