@@ -16,9 +16,10 @@ from bothways.text.data.stream import refuse_column_names
 from bothways.text.data.tables import OnError, RowErrors, TableRow
 from bothways.text.data.tag_spellings import standard_tags
 from bothways.text.data.tags import Scheme, Sentence
-from bothways.text.data.text_files import file_type, read_lines
+from bothways.text.data.text_files import CONVERSIONS, file_type, read_lines
 from bothways.text.data.word_rows import (
     find_word_column,
+    has_word_columns,
     holds_single_words,
     names_words,
     with_lists,
@@ -111,14 +112,20 @@ def read_tagged(
     remarks are logged.
     """
     row_errors = errors or RowErrors()
-    if isinstance(path, MemoryTable) or has_tag_columns(path, words, tags, encoding):
+    if not isinstance(path, MemoryTable) and (annotations.is_annotation_file(path) or file_type(path) == ".json"):
+        rows = annotations.accepted_rows(path, annotations.read_annotation_file(path), row_errors)
+        are_words = isinstance(rows[0][1], Mapping) and has_word_columns([*rows[0][1]])
+        if are_words and not annotations.has_annotations(rows[0][1]):
+            sentences = _tagged_rows(path, rows, words, tags, row_errors, scheme)
+        else:
+            sentences = annotations.annotated_sentences(rows, row_errors, scheme)
+    elif isinstance(path, MemoryTable) or has_tag_columns(path, words, tags, encoding):
         rows = read_rows(path, on_row_error=row_errors, encoding=encoding)
         sentences = _tagged_rows(
             path, annotations.accepted_rows(path, rows, row_errors, tags), words, tags, row_errors, scheme
         )
-    elif file_type(path) == ".json":
-        rows = annotations.accepted_rows(path, annotations.read_annotation_file(path), row_errors)
-        sentences = annotations.annotated_sentences(rows, row_errors, scheme)
+    elif file_type(path) in CONVERSIONS:
+        raise InputError(f"{path}: {CONVERSIONS[file_type(path)]}")
     else:
         columns = {"words": _column_number(words, "words"), "tags": _column_number(tags, "tags")}
         sentences = read_conll(path, **columns, on_row_error=row_errors, encoding=encoding)
