@@ -695,6 +695,8 @@ def check_entity_tags(sentences: Sequence[Sentence], scheme: Scheme, labels: Seq
     if unknown and (is_plain or len(unknown) == len(tagged)):
         where, tag = unknown[0]
         way_out = "write it with B- and I-" if is_plain else "fix the tags"
+        if all(tag.isdecimal() for _, tag in tagged):
+            way_out = "tags are numbers without names, so write their names"
         raise InputError(
             f"{where}: tag {tag!r} is not an entity tag of the model, which was trained on {join_names(labels)}; "
             f"{way_out}"

@@ -119,6 +119,8 @@ def gold_kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labe
     | SQuAD's JSON, or table of questions | JSON {id: answer}; JSON lines with `id` and `answer`             |
     | relevance judgements (qrels)        | TREC run, or table with query, document and score                |
     """
+    if is_annotation_file(gold):
+        return "tags"
     if not labelled and not detect_format(gold, encoding) and is_qrels_file(gold, encoding):
         return "ranking"
     if has_named_columns(gold):
@@ -128,7 +130,7 @@ def gold_kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labe
         is_tagged = isinstance(row.get("words", row.get("tokens")), list) or has_word_columns([*row])
         return "tags" if is_tagged or has_annotations(row) else "labels"
     if file_type(gold) == ".json":
-        return "tags" if is_annotation_file(gold) else "answers"
+        return "answers"
     if names_words(gold, encoding, WORD_NAMES):
         return "tags"
     return "labels" if file_type(gold) in (".csv", ".tsv") or detect_format(gold, encoding) else "tags"
@@ -188,7 +190,7 @@ def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any])
     if is_squad_file(file):
         return "questions"
     if isinstance(file, Path):
-        if file_type(file) == ".json" or looks_tagged(file, settings.encoding):
+        if file_type(file) == ".json" or is_annotation_file(file) or looks_tagged(file, settings.encoding):
             return "tags"
         if not arrow_files(file) if file.is_dir() else not (is_dataset(file) or file.is_file()):
             return "texts"  # a folder or a pattern of plain text

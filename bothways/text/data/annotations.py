@@ -54,7 +54,7 @@ def is_annotation_file(path: TableSource) -> bool:
     if isinstance(path, MemoryTable):
         return False
     if file_type(path) == ".jsonl":
-        return path.is_file() and _first_line(path).startswith("[")
+        return path.is_file() and is_annotated_pair(_first_value(path))
     if file_type(path) != ".json":
         return False
     content = read_bytes(path).removeprefix(BOM_UTF8).lstrip()
@@ -64,15 +64,16 @@ def is_annotation_file(path: TableSource) -> bool:
         return False
     with suppress(ValueError, RecursionError):
         return _held_rows(json.loads(content)) is not None
+    first = _first_value(path)
+    return isinstance(first, Mapping) and has_annotations(first)
+
+
+def _first_value(path: Path) -> Any:
+    """The value of the first line of JSON lines that is not blank; None without one."""
+    first = next((line.text.strip() for line in decoded_lines(path) if line.text.strip()), "")
     with suppress(ValueError, RecursionError):
-        first = json.loads(_first_line(path))
-        return isinstance(first, Mapping) and has_annotations(first)
-    return False
-
-
-def _first_line(path: Path) -> str:
-    """The first line of a file that is not blank; "" without one."""
-    return next((line.text.strip() for line in decoded_lines(path) if line.text.strip()), "")
+        return json.loads(first)
+    return None
 
 
 def _held_rows(content: Any) -> list[Any] | None:

@@ -9,20 +9,23 @@ from bothways.log import logger
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data import annotations
 from bothways.text.data.columns import ColumnRole, LabelCheck, Table, build_table, column_not_found, find_column
-from bothways.text.data.conll import read_conll
+from bothways.text.data.conll import looks_tagged, read_conll
 from bothways.text.data.datasets import has_named_columns, is_text_file, read_rows
 from bothways.text.data.glue import glue_table
-from bothways.text.data.stream import refuse_column_names
+from bothways.text.data.stream import first_columns, refuse_column_names
 from bothways.text.data.tables import OnError, RowErrors, TableRow
 from bothways.text.data.tag_spellings import standard_tags
 from bothways.text.data.tags import Scheme, Sentence
 from bothways.text.data.text_files import CONVERSIONS, file_type, read_lines
 from bothways.text.data.word_rows import (
+    WORD_NAMES,
     find_word_column,
+    has_span_columns,
     has_word_columns,
     holds_single_words,
     names_words,
     with_lists,
+    with_spans,
     word_row_sentences,
 )
 
@@ -154,6 +157,17 @@ def has_tag_columns(
     return names_words(path, encoding)
 
 
+def holds_tagged_words(path: TableSource, encoding: str | None = None) -> bool:
+    """Whether a source has words with tags, and no texts with labels."""
+    if isinstance(path, MemoryTable):
+        return has_word_columns(path.columns)
+    if file_type(path) in (".conll", ".conllu") or looks_tagged(path, encoding):
+        return True
+    if has_named_columns(path):
+        return has_word_columns(first_columns(path, encoding))
+    return names_words(path, encoding, WORD_NAMES)
+
+
 def _tagged_rows(
     path: TableSource,
     rows: list[tuple[RowLocation, TableRow]],
@@ -166,6 +180,8 @@ def _tagged_rows(
         errors.notes(0)
         raise InputError(f"{path}: empty; a table of sentences has one per row")
     columns = list(rows[0][1])
+    if words is None and tags is None and has_span_columns(columns):
+        rows = [(where, with_spans(row)) for where, row in rows]
     if words is None and tags is None and any(annotations.has_annotations(row) for _, row in rows):
         return annotations.annotated_sentences(rows, errors, scheme)
     words = find_column(path, columns, "words", words, ["words"], ["tokens"])

@@ -36,6 +36,7 @@ FIRST_ROWS = 10  # in which lists are recognized
 LISTED = re.compile(r"\s*\[.*\]\s*", re.DOTALL)  # a list, written as text
 NO_COMMA = re.compile(r"(['\"])\s+\1|\d\s+\d")  # between the values of an array, as numpy prints it
 JSON_LIST = '["O", "B-PER"]'
+SPAN_NAMES = ("entities", "ents", "spans")  # of labelled characters, which a CSV holds as JSON
 LONGEST_SENTENCE = 100  # words of a table that may be one sentence
 WAYS_OUT = "add a column 'sentence' with the number of each word's sentence, or an empty row after each sentence"
 
@@ -49,7 +50,8 @@ def has_word_columns(columns: Collection[str], word_names: Collection[str] = WOR
 def names_words(
     path: TableSource, encoding: str | None = None, word_names: Collection[str] = (*WORD_NAMES, *TEXT_NAMES)
 ) -> bool:
-    """Whether the first line of a CSV or TSV names a column of words and one of tags, so that it is no CoNLL file.
+    """Whether the first line of a CSV or TSV names a column of words and one of tags, or of a text and of its entities,
+    so that it is no CoNLL file.
 
     word_names: of the column of words, in lower case.
     """
@@ -57,9 +59,26 @@ def names_words(
         return False
     first = next((line.text for line in decoded_lines(path, encoding) if line.text.strip()), "")
     separators = "\t" if file_type(path) == ".tsv" else ",;\t"
-    return any(
-        has_word_columns([name.strip().strip('"') for name in first.split(one)], word_names) for one in separators
-    )
+    for separator in separators:
+        columns = [name.strip().strip('"') for name in first.split(separator)]
+        if has_word_columns(columns, word_names) or has_span_columns(columns):
+            return True
+    return False
+
+
+def has_span_columns(columns: Collection[str]) -> bool:
+    """Whether a table has a column of texts and one of entities, as `predict` writes them."""
+    return "text" in columns and any(name in columns for name in SPAN_NAMES)
+
+
+def with_spans(row: TableRow) -> TableRow:
+    """A row of a CSV with its lists of entities, which are JSON there; other rows as they are."""
+    written = [name for name in SPAN_NAMES if isinstance(row.get(name), str) and LISTED.match(row[name])]
+    read: dict[str, Any] = {}
+    for name in written:
+        with suppress(ValueError, RecursionError):
+            read[name] = json.loads(row[name])
+    return {**row, **read} if read else row
 
 
 def find_word_column(

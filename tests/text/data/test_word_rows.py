@@ -6,6 +6,8 @@ import pandas
 import pytest
 
 from bothways.errors import InputError
+from bothways.measure.evaluation.check import read as read_checked
+from bothways.settings import Check
 from bothways.settings.tables_in_memory import as_source
 from bothways.text.data.examples import read_tagged
 from bothways.text.data.tables import RowErrors
@@ -122,3 +124,17 @@ def test_a_list_that_cannot_be_read_is_named(value, write):
     path = write("t.csv", "tokens,tags", f"\"['a', 'b']\",\"{value}\"")
     with pytest.raises(InputError, match=r"row 0 \(line 2\): 'tags' .*write JSON"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("t.conll", ["Ada B-PER"]),
+        ("t.txt", ["Ada b-per", "left o"]),
+        ("t.csv", ["Sentence #,Word,Tag", "1,Ada,B-PER"]),
+        ("t.jsonl", ['{"tokens": ["Ada"], "ner_tags": [1]}']),
+    ],
+)
+def test_a_line_of_check_names_words_with_tags(name, lines, write):
+    with pytest.raises(InputError, match=r"holds words with tags, .* finetune tag"):
+        read_checked(Check(file=write(name, *lines)))
