@@ -3,6 +3,8 @@
 import copy
 import json
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -153,6 +155,22 @@ def test_the_documents_of_spacy_2_are_read_with_their_words_and_tags(file):
 def test_a_json_may_hold_a_list_of_words_with_tags(file):
     (sentence,) = read_tagged(file({"tokens": ["Ada", "left"], "ner_tags": ["B-PER", "O"]}, name="t.json"))
     assert (sentence.words, sentence.tags) == (("Ada", "left"), ("B-PER", "O"))
+
+
+def test_the_examples_of_the_guide_are_read(tmp_path):
+    guide = (
+        Path(__file__)
+        .parents[3]
+        .joinpath("docs/guide/tag.md")
+        .read_text(encoding="utf-8")
+        .partition("### Annotated texts")[2]
+    )
+    blocks = re.findall(r"```json\n(.+?)```", guide.partition("## In Python")[0], re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        (tmp_path / "t.jsonl").write_text(block, encoding="utf-8")
+        sentences = read_tagged(tmp_path / "t.jsonl")
+        assert [entities_of(one) for one in sentences] == [[(11, 15, "LOC")]] * len(block.splitlines())
 
 
 def test_a_line_says_how_to_convert_the_binary_files_of_spacy(tmp_path):

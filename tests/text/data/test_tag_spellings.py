@@ -39,6 +39,7 @@ SPELLINGS = {
     "PER-B PER-I PER-I O LOC-B": IOB2,
     "PER_B PER_I PER_I - LOC_B": IOB2,
     "B-PER I-PER I-PER _ B-LOC": IOB2,
+    "B-PER I-PER I-PER 0 B-LOC": IOB2,
     "B I I O B": UNNAMED,
     "(PER* * *) * (LOC*)": IOB2,
     "(PER* * *) * (LOC)": IOB2,

@@ -11,6 +11,7 @@ from bothways.settings import Check
 from bothways.settings.tables_in_memory import as_source
 from bothways.text.data.examples import read_tagged
 from bothways.text.data.tables import RowErrors
+from tests.text.data.test_real_exports import workbook
 
 SENTENCES = [(("Ada", ",", "left"), ("B-PER", "O", "O")), (("Bob", "ran"), ("B-PER", "O"))]
 
@@ -84,6 +85,15 @@ def test_a_frame_may_number_sentences_at_their_first_word_only():
     assert read(as_source("train", frame)) == [(("a", "b", "c"), ("O", "B-X", "O")), (("d", "e"), ("O", "O"))]
     filled = frame.assign(**{"Sentence #": frame["Sentence #"].ffill()})
     assert read(as_source("train", filled)) == read(as_source("train", frame))
+
+
+def test_a_workbook_may_have_a_row_for_each_word(tmp_path):
+    rows = [[word, tag] for words, tags in SENTENCES for word, tag in zip(words, tags, strict=True)]
+    file = workbook(tmp_path / "t.xlsx", [["Word", "Tag"], *rows[:3], [], *rows[3:]])
+    assert read(file) == SENTENCES
+    numbers = [1, None, None, 2, None]
+    numbered = [[number, *row] for number, row in zip(numbers, rows, strict=True)]
+    assert read(workbook(tmp_path / "n.xlsx", [["Sentence #", "Word", "Tag"], *numbered])) == SENTENCES
 
 
 def test_columns_go_by_their_names_where_a_csv_names_them(write):
