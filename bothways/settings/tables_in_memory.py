@@ -97,9 +97,9 @@ Table = AnyPath | MemoryTable | Mapping[str, Any] | Iterable[Mapping[str, Any]] 
 def as_source(name: str, value: Any) -> Any:
     """Convert a table to a MemoryTable; return anything else, such as a path, unchanged.
 
-    value: a list of dicts (one per row), a dict of columns, a DataFrame, an Arrow Table or RecordBatch, a Dataset of
-    `datasets`, any object with `__arrow_c_stream__`; or a single column of pandas, Arrow or `datasets`, which becomes
-    the column "text". InputError if a table cannot be converted.
+    value: a list of dicts (one per row) or of spaCy's pairs (text, {"entities": [...]}), a dict of columns, a
+    DataFrame, an Arrow Table or RecordBatch, a Dataset of `datasets`, any object with `__arrow_c_stream__`; or a single
+    column of pandas, Arrow or `datasets`, which becomes the column "text". InputError if a table cannot be converted.
     """
     if isinstance(value, str | bytes | PathLike | MemoryTable):
         return value
@@ -115,10 +115,17 @@ def as_source(name: str, value: Any) -> Any:
         return MemoryTable(name, kind, _arrow_table(name, kind, value))
     if isinstance(value, Sequence | Iterator):
         rows = [*value]
+        if rows and all(map(is_annotated_pair, rows)):
+            return MemoryTable(name, "list of texts with annotations", [_json_value({"text": a, **b}) for a, b in rows])
         if any(isinstance(row, Mapping) for row in rows) and not isinstance(rows[0], str | PathLike):
             return MemoryTable(name, "list of dicts", [*map(_json_value, rows)])
         return rows
     return value
+
+
+def is_annotated_pair(row: Any) -> bool:
+    """Whether a row is a text and its annotations, as spaCy 2 trains on: ("In Rome", {"entities": [(3, 7, "LOC")]})."""
+    return isinstance(row, list | tuple) and len(row) == 2 and isinstance(row[0], str) and isinstance(row[1], Mapping)
 
 
 def as_sources(name: str, value: Any) -> Any:

@@ -31,7 +31,7 @@ from bothways.tasks.linear_baselines import MAX_CHECKED, MAX_OUTPUTS
 from bothways.tasks.training_task import label_issue
 from bothways.text.data.columns import Table
 from bothways.text.data.datasets import read_rows
-from bothways.text.data.examples import read_table
+from bothways.text.data.examples import holds_tagged_words, read_table
 from bothways.text.data.labels import label_sets, numeric_labels
 from bothways.text.data.near_duplicates import find_conflicts
 from bothways.text.data.quality import label_warnings
@@ -156,6 +156,11 @@ def read(settings: Check) -> Table:
     except InputError:
         if settings.label_column is not None:
             raise
+        if settings.text_column is None and holds_tagged_words(settings.file, settings.encoding):
+            raise InputError(
+                f"{settings.file}: holds words with tags, and check judges labels of texts; the report of finetune tag "
+                "lists likely label errors word by word"
+            ) from None
         return read_table(settings.file, **options, need_labels=False)
 
 

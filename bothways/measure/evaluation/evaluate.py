@@ -30,6 +30,7 @@ from bothways.text.data.glue import detect_format
 from bothways.text.data.stream import first_columns, first_rows, resolve_columns
 from bothways.text.data.tables import iter_rows
 from bothways.text.data.text_files import file_type
+from bothways.text.data.word_rows import WORD_NAMES, has_word_columns, names_words
 
 TAG_COLUMNS = {"tags", "pos_tags", *TAGS}
 DataKind = Literal["search", "pairs", "questions", "tags", "labels", "texts"]
@@ -113,21 +114,25 @@ def gold_kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labe
 
     | gold file                           | predictions, in its order (answers in any)                       |
     | table of labels or numbers          | table with a column named in PREDICTED, or .txt, one per line    |
-    | CoNLL columns, or table of words    | the same words, tags in the last column                          |
+    | CoNLL columns, or table of words    | the same words, tags in the last column, or the one of tags      |
     | texts with labelled characters      | the same texts with labelled characters                          |
     | SQuAD's JSON, or table of questions | JSON {id: answer}; JSON lines with `id` and `answer`             |
     | relevance judgements (qrels)        | TREC run, or table with query, document and score                |
     """
+    if is_annotation_file(gold):
+        return "tags"
     if not labelled and not detect_format(gold, encoding) and is_qrels_file(gold, encoding):
         return "ranking"
     if has_named_columns(gold):
         _, row = next(iter(read_rows(gold) if is_dataset(gold) else iter_rows(gold, encoding=encoding)), ("", {}))
         if {"question", "context", "answers"} <= row.keys():
             return "answers"
-        is_tagged = isinstance(row.get("words", row.get("tokens")), list) or has_annotations(row)
-        return "tags" if is_tagged else "labels"
+        is_tagged = isinstance(row.get("words", row.get("tokens")), list) or has_word_columns([*row])
+        return "tags" if is_tagged or has_annotations(row) else "labels"
     if file_type(gold) == ".json":
-        return "tags" if is_annotation_file(gold) else "answers"
+        return "answers"
+    if names_words(gold, encoding, WORD_NAMES):
+        return "tags"
     return "labels" if file_type(gold) in (".csv", ".tsv") or detect_format(gold, encoding) else "tags"
 
 
@@ -185,7 +190,7 @@ def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any])
     if is_squad_file(file):
         return "questions"
     if isinstance(file, Path):
-        if file_type(file) == ".json" or looks_tagged(file, settings.encoding):
+        if file_type(file) == ".json" or is_annotation_file(file) or looks_tagged(file, settings.encoding):
             return "tags"
         if not arrow_files(file) if file.is_dir() else not (is_dataset(file) or file.is_file()):
             return "texts"  # a folder or a pattern of plain text
@@ -195,7 +200,7 @@ def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any])
         known = {name.strip().lower() for name in columns}
         if known >= {"question", "context", "answers"}:
             return "questions"
-        if known & {"words", "tokens"} and known & TAG_COLUMNS:
+        if (known & {"words", "tokens"} and known & TAG_COLUMNS) or has_word_columns(columns):
             return "tags"
         rows = first_rows(file, settings.encoding) if has_named_columns(file) else []
         if rows and all(map(has_annotations, rows)):  # one without labels could be of several classes

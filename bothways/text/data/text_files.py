@@ -24,6 +24,10 @@ FILE_TYPES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 XLSX = ".xlsx"
 ARROW = ".arrow"  # read if named, or as part of a saved dataset
 EXPLICIT_TYPES = (ARROW, XLSX)  # read if named, but not searched for in folders
+CONVERSIONS = {  # of types that are not read
+    ".spacy": "the binary form of spaCy; write JSON lines with it: a line json.dumps(doc.to_json()) for each doc of "
+    "DocBin().from_disk(FILE).get_docs(nlp.vocab)",
+}
 COMPRESSIONS = (".gz", ".xz", ".zst")  # may follow any file type: notes.jsonl.gz
 DECOMPRESSION_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
 BLOCK = 1 << 20  # bytes per read
@@ -122,6 +126,8 @@ def check_file_type(path: Path) -> str:
     kind = file_type(path)
     if kind in (*FILE_TYPES, *EXPLICIT_TYPES):
         return kind
+    if kind in CONVERSIONS:
+        raise InputError(f"{path}: {CONVERSIONS[kind]}")
     raise InputError(
         f"{path}: file type {kind or 'none'!r} is not supported; expected {', '.join((*FILE_TYPES, XLSX))}"
     )
