@@ -34,6 +34,7 @@ OnError = Literal["stop", "skip"]
 How = Literal["hybrid", "words", "vectors"]
 DocumentBreak = Literal["blank", "line", "file"]
 TagScheme = Literal["auto", "iob1", "iob2", "bioes", "plain"]
+LabelTask = Literal["auto", "classify", "regress"]  # what labels are: classes, or numbers
 LongTexts = Literal["windows", "error", "truncate"]
 VectorPooling = Literal["auto", "mean", "cls", "max"]
 # Data: paths; from Python also in-memory tables (settings/tables_in_memory.py).

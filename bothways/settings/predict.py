@@ -145,6 +145,9 @@ class Evaluate(base.TagColumns, base.TextColumns, base.Checked, base.Compute, ba
     """Column whose groups (author, book) are independent units of the intervals. [as in fine-tuning]"""
     multi_label: bool = option("task", default=False, first=True)
     """With --predictions: each text may have several labels."""
+    task: base.LabelTask = option("task", default="auto")
+    """With --predictions: labels are classes (classify) or numbers (regress). auto: numbers if they are more than 10
+    different ones, some with a fraction."""
     positive: str | None = option("evaluation", default=None)
     """Positive label for f1 with two classes. [the model's last label; with --predictions the last alphabetically]"""
     documents: base.DocumentBreak = option("data", default="blank")
@@ -185,5 +188,8 @@ class Check(base.TextColumns, base.Checked, base.Compute, base.Printed):
     """Checkpoint, run, or name of a model on the hub, whose vectors judge the labels."""
     multi_label: bool = option("task", default=False, first=True)
     """Each text may have several labels or none."""
+    task: base.LabelTask = option("task", default="auto")
+    """Labels are classes, as in finetune classify, or numbers, as in finetune regress. auto: numbers if they are more
+    than 10 different ones, some with a fraction."""
     out: OptionalLocation = option("output", default=None, aliases=("-o",), first=True)
     """Directory for all remarks, as check.csv and check.html."""

@@ -244,7 +244,11 @@ def _records(path: Path, encoding: str | None) -> Records:
     if text_files.file_type(path) == ".tsv":
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
-        reader = csv.reader(lines, delimiter=_delimiter(*lines.first_two()), strict=True)
+        header, second = lines.first_two()
+        delimiter = _delimiter(header, second)
+        reader = csv.reader(
+            lines, delimiter=delimiter, strict=True, skipinitialspace=_spaces_follow(header, second, delimiter)
+        )
     while True:
         lines.taken.clear()
         try:
@@ -283,6 +287,14 @@ def _delimiter(header: str, second: str) -> str:
     except csv.Error:
         matching = []
     return next(iter(matching or candidates))
+
+
+def _spaces_follow(header: str, second: str, delimiter: str) -> bool:
+    """Whether a space follows each delimiter of the header, and the first of the second line: `text, label`."""
+    names = header.split(delimiter)
+    return (
+        len(names) > 1 and all(name.startswith(" ") for name in names[1:]) and (f"{delimiter} " in second or not second)
+    )
 
 
 class _RewindableLines:
