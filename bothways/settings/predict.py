@@ -35,7 +35,7 @@ class Predict(base.Windows, base.Encoded, Parts, base.Checked, base.Compute, bas
     model: Location = argument("DIR")
     """Checkpoint, run, or name of a model on the hub."""
     file: FileName = argument("FILE", default="-")
-    """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, SQuAD's JSON, or - for standard input."""
+    """.txt (one text per line), .jsonl, .json, .csv, .tsv, .xlsx, .parquet, SQuAD's JSON, or - for standard input."""
     text: str | None = option("data", default=None, first=True)
     """One text, instead of a file."""
     pair: str | None = option("data", default=None)
@@ -183,7 +183,7 @@ class Check(base.TextColumns, base.Checked, base.Compute, base.Printed):
     """Check a table without training: likely label errors, conflicts, duplicates, empty and odd rows."""
 
     file: base.Data = argument("TABLE")
-    """Texts (or pairs), usually with a label each: .csv, .tsv, .jsonl, .xlsx, .parquet or .txt."""
+    """Texts (or pairs), usually with a label each: .csv, .tsv, .jsonl, .json, .xlsx, .parquet or .txt."""
     model: Location = option("model", default=Path(DEFAULT), metavar="DIR", first=True)
     """Checkpoint, run, or name of a model on the hub, whose vectors judge the labels."""
     multi_label: bool = option("task", default=False, first=True)

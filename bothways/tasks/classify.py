@@ -551,7 +551,8 @@ class ClassifyTask(TextModelTask):
             columns.task == "auto" and (column == "score" or are_numbers(table, answered))
         ):
             return NumberEvaluator().compare(numeric_labels(table), numeric_labels(answered), table.units)
-        several = columns.multi_label or column == "labels" or any(map(list_items, table.labels or []))
+        has_lists = any(list_items(label) is not None for label in table.labels or [])
+        several = columns.multi_label or column == "labels" or has_lists
         row_by_location = {where: row for row, where in enumerate(table.where)}
         table = read_labels(table, several=several)
         log_notes(gold, table)

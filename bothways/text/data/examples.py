@@ -12,6 +12,7 @@ from bothways.text.data.columns import ColumnRole, LabelCheck, Table, build_tabl
 from bothways.text.data.conll import read_conll
 from bothways.text.data.datasets import has_named_columns, is_text_file, read_rows
 from bothways.text.data.glue import glue_table
+from bothways.text.data.json_tables import is_json_table
 from bothways.text.data.stream import refuse_column_names
 from bothways.text.data.tables import OnError, RowErrors, TableRow
 from bothways.text.data.tags import Scheme, Sentence
@@ -107,8 +108,13 @@ def read_tagged(
             path, annotations.accepted_rows(path, rows, row_errors, tags), words, tags, row_errors, scheme
         )
     elif file_type(path) == ".json":
-        rows = annotations.accepted_rows(path, annotations.read_annotation_file(path), row_errors)
-        sentences = annotations.annotated_sentences(rows, row_errors, scheme)
+        is_table = is_json_table(path) and not annotations.is_annotation_file(path)
+        rows = read_rows(path, on_row_error=row_errors) if is_table else annotations.read_annotation_file(path)
+        rows = annotations.accepted_rows(path, rows, row_errors)
+        if any(_has_words(row, words) for _, row in rows):
+            sentences = _tagged_rows(path, rows, words, tags, row_errors, scheme)
+        else:
+            sentences = annotations.annotated_sentences(rows, row_errors, scheme)
     else:
         columns = {"words": _column_number(words, "words", 0), "tags": _column_number(tags, "tags", -1)}
         sentences = read_conll(path, **columns, on_row_error=row_errors, encoding=encoding)
@@ -144,6 +150,12 @@ def _tagged_rows(
         except InputError as error:
             errors(error)
     return sentences
+
+
+def _has_words(row: TableRow, named: str | None) -> bool:
+    """Whether a row has a list of words, in the named column or one with a usual name."""
+    columns = [named] if named else ["words", "tokens"]
+    return isinstance(row, Mapping) and any(isinstance(row.get(name), list) for name in columns)
 
 
 def _column_number(named: str | None, role: ColumnRole, default: int) -> int:

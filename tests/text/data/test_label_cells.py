@@ -18,6 +18,7 @@ from bothways.text.data.examples import read_table
 from bothways.text.data.label_cells import read_labels
 from bothways.text.data.labels import class_indices, find_quantity, label_sets
 from bothways.text.data.split_tables import read_tables
+from bothways.text.data.stream import resolve_columns
 
 
 def labelled(*labels):
@@ -166,6 +167,51 @@ def test_labels_are_spelled_as_the_model_has_learned_them():
     table = CLASSIFY.readable(LEARNED, labelled("0", "1", "1.0", " 1"))
     assert table.labels == ["0.0", "1.0", "1.0", "1.0"] and class_indices(table, LEARNED.labels) == [0, 1, 1, 1]
     assert CLASSIFY.readable(LEARNED, labelled("0", "2")).labels == ["0.0", "2"]
+
+
+# --- a column for each label ------------------------------------------------------------------------------------------
+
+COMMENTS = "id,text,toxic,insult\n1,a,1,0\n2,b,1.0,1\n3,c,0,0\n"
+
+
+@pytest.mark.parametrize("named", ["toxic,insult", "insult, toxic"])
+def test_a_column_for_each_label_gives_a_set_of_labels(named, tmp_path):
+    (tmp_path / "t.csv").write_text(COMMENTS, encoding="utf-8")
+    table = read_table(tmp_path / "t.csv", label=named, need_labels=True)
+    assert label_sets(table) == [{"toxic"}, {"toxic", "insult"}, set()]
+    assert label_sets(read_labels(table, several=True), ["insult", "toxic"]) == label_sets(table)
+    with pytest.raises(InputError, match="row 0 .*: the label is a list; .*--multi-label"):
+        read_labels(table, several=False)
+
+
+def test_columns_of_flags_in_memory_are_read_alike():
+    rows = [{"text": "a", "toxic": True, "insult": False}, {"text": "b", "toxic": True, "insult": True}]
+    numbers = pandas.DataFrame(rows).astype({"toxic": float, "insult": int})
+    for source in (rows, pandas.DataFrame(rows), numbers):
+        table = read_table(as_source("train", source), label="toxic,insult", need_labels=True)
+        assert label_sets(table) == [{"toxic"}, {"toxic", "insult"}]
+
+
+def test_a_model_of_several_columns_reads_them_again(tmp_path):
+    (tmp_path / "t.csv").write_text(COMMENTS, encoding="utf-8")
+    names = resolve_columns(tmp_path / "t.csv", None, {"label_column": "toxic,insult"}, ("label",))
+    assert names == {"label": "toxic,insult"}
+    (tmp_path / "p.jsonl").write_text('{"labels": ["toxic"]}\n' * 3, encoding="utf-8")
+    options = {"label_column": "toxic,insult", "predictions": tmp_path / "p.jsonl"}
+    assert evaluate.run(Evaluate(model=tmp_path / "t.csv", **options))["accuracy"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("value", ["-1", "", "yes", "0.4"])
+def test_a_flag_that_is_neither_0_nor_1_is_named(value, tmp_path):
+    (tmp_path / "t.csv").write_text(f"text,toxic,insult\na,1,{value}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=rf"row 0 \(line 2\): 'insult' holds '{value}', not 0 or 1"):
+        read_table(tmp_path / "t.csv", label="toxic,insult", need_labels=True)
+
+
+def test_the_message_for_no_label_column_names_the_columns_of_flags(tmp_path):
+    (tmp_path / "t.csv").write_text(COMMENTS, encoding="utf-8")
+    with pytest.raises(InputError, match=r"no column 'label' .*; a column for each label: --label-column toxic,insult"):
+        read_table(tmp_path / "t.csv", need_labels=True)
 
 
 # --- what is a number -------------------------------------------------------------------------------------------------
