@@ -154,7 +154,7 @@ class TextColumns(Encoded):
     pair_column: str | None = option("data", default=None)
     """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
     label_column: str | None = option("data", default=None, first=True)
-    """Column with the labels, or one column of 0 and 1 for each label, separated by commas. [label, class, score, ...]"""
+    """Column with the labels, or columns of 0 and 1 separated by commas, one for each label. [label, class, ...]"""
 
     @property
     def columns(self) -> dict[str, str | None]:

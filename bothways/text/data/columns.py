@@ -75,6 +75,33 @@ class Table:
         return first_locations(self.groups or self.keys, self.where)
 
 
+def join_tables(source: TableSource, tables: Sequence[Table]) -> Table:
+    """The rows of several tables, in order; without labels or groups if one has none.
+
+    InputError if some have pairs and others have single texts.
+    """
+    if len({table.pairs is None for table in tables}) > 1:
+        with_pairs = next(table.where[0] for table in tables if table.pairs is not None)
+        single = next(table.where[0] for table in tables if table.pairs is None)
+        raise InputError(
+            f"{source}: pairs of texts at {with_pairs}, single ones at {single}; give tables of one form, or name the "
+            f"column with {flag('pair_column')}"
+        )
+
+    def joined(columns: Sequence[list[str] | None]) -> list[str] | None:
+        known = [column for column in columns if column is not None]
+        return [value for column in known for value in column] if len(known) == len(tables) else None
+
+    return Table(
+        [text for table in tables for text in table.texts],
+        joined([table.pairs for table in tables]),
+        joined([table.labels for table in tables]),
+        [where for table in tables for where in table.where],
+        tuple(dict.fromkeys(note for table in tables for note in table.notes)),
+        joined([table.groups for table in tables]),
+    )
+
+
 @dataclass(frozen=True)
 class TableColumns:
     """The columns of the texts, second texts, labels and groups of a table."""

@@ -1,14 +1,22 @@
 """Labelled examples from files, datasets and tables: texts with labels, and words with tags."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from bothways.errors import InputError, RowLocation, flag, format_count
 from bothways.log import logger
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data import annotations
-from bothways.text.data.columns import ColumnRole, LabelCheck, Table, build_table, column_not_found, find_column
+from bothways.text.data.columns import (
+    ColumnRole,
+    LabelCheck,
+    Table,
+    build_table,
+    column_not_found,
+    find_column,
+    join_tables,
+)
 from bothways.text.data.conll import read_conll
 from bothways.text.data.datasets import has_named_columns, is_text_file, read_rows
 from bothways.text.data.glue import glue_table
@@ -44,6 +52,13 @@ def read_table(
     encoding: of text files without a byte-order mark; None means UTF-8. on_error: rows that cannot be read, lack a text
     or a needed label, or whose label fails `check`, raise one InputError for all, or are skipped with a note.
     """
+    if isinstance(path, TableList):
+        options = {"text": text, "pair": pair, "label": label, "group": group, "encoding": encoding}
+        tables = [
+            read_table(part, **options, need_group=need_group, need_labels=need_labels, on_error=on_error, check=check)
+            for part in path.parts
+        ]
+        return join_tables(path, tables)
     errors = RowErrors(on_error)
     columns = {"text": text, "pair": pair, "label": label, "group": group if need_group else None}
     table = glue_table(path, **columns, need_labels=need_labels, on_row_error=errors, check=check, encoding=encoding)
@@ -101,6 +116,11 @@ def read_tagged(
     invalid sentences and remarks on changed ones; the caller then calls its `notes`. None: one InputError for all, and
     remarks are logged.
     """
+    if isinstance(path, TableList):
+        return join_sentences(
+            read_tagged(part, words=words, tags=tags, scheme=scheme, encoding=encoding, errors=errors)
+            for part in path.parts
+        )
     row_errors = errors or RowErrors()
     if isinstance(path, MemoryTable) or has_named_columns(path):
         rows = read_rows(path, on_row_error=row_errors, encoding=encoding)
@@ -122,6 +142,19 @@ def read_tagged(
         for note in row_errors.notes(len(sentences)):
             logger.warning(f"{path}: {note}")
     return sentences
+
+
+def join_sentences(parts: Iterable[list[Sentence]]) -> list[Sentence]:
+    """The sentences of several files, whose documents are numbered on."""
+    joined: list[Sentence] = []
+    first = 0
+    for sentences in parts:
+        joined += [
+            sentence if sentence.document is None else replace(sentence, document=first + sentence.document)
+            for sentence in sentences
+        ]
+        first += 1 + max((sentence.document or 0 for sentence in sentences), default=0)
+    return joined
 
 
 def _tagged_rows(

@@ -3,11 +3,12 @@
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from bothways.errors import InputError, flag
 from bothways.settings.finetune import Classify, FineTune, Regress
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource, parts_of
 from bothways.text.data.columns import LabelCheck, Table
 from bothways.text.data.datasets import is_text_file, read_rows
 from bothways.text.data.examples import read_table
@@ -157,7 +158,7 @@ def other_columns(
     """The columns of some rows in their tables, but for those whose name or values `columns` has. Nothing for formats
     without named columns, and for tables that can no longer be read."""
     wanted, rows = {*where}, dict[str, Mapping[str, Any]]()
-    for source in sources:
+    for source in chain.from_iterable(map(parts_of, sources)):
         if isinstance(source, MemoryTable) or not (is_text_file(source) or detect_format(source, encoding)):
             with suppress(InputError):
                 located = read_rows(source, on_row_error=lambda error: None, encoding=encoding)
