@@ -87,8 +87,7 @@ class MemoryTable:
 class TableList(MemoryTable):
     """Several tables that are read as one, in their order. Each row has the location in its own table.
 
-    parts: files, datasets or tables in memory. Files of one format only, such as CoNLL or SQuAD's, are read by the
-    readers of their task (text/data/examples.py, pairs.py, squad.py), which join the rows.
+    parts: files, datasets or tables in memory. The readers of text/data join their rows; this class has none itself.
     """
 
     def __init__(self, parts: Sequence["TableSource"]) -> None:
@@ -97,14 +96,6 @@ class TableList(MemoryTable):
 
     def __repr__(self) -> str:
         return f"[{', '.join(map(repr, self.parts))}]"
-
-    def rows(
-        self, on_row_error: RowErrorHandler, columns: Sequence[str] | None = None
-    ) -> Iterator[tuple[RowLocation, TableRow]]:
-        from bothways.text.data.datasets import read_rows
-
-        for part in self.parts:
-            yield from read_rows(part, on_row_error=on_row_error)
 
     def record(self) -> Any:
         """The names or records of the tables, as bothways.json stores them."""

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from bothways.cloud import as_path
 from bothways.errors import InputError, RowLocation, flag
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data.annotations import is_annotation_file, text_rows
 from bothways.text.data.columns import Columns, find_text_columns, read_text
 from bothways.text.data.datasets import HUB_PREFIX, HubDataset, arrow_files, is_dataset, is_text_file
@@ -335,6 +335,10 @@ def _json_value(where: str, value: Any) -> Any:
 
 def _records(path: TableSource, encoding: str | None) -> Iterator[RowOrError]:
     """The rows of a table or MemoryTable, of `hf:NAME[:CONFIG][@SPLIT]`, a saved dataset or a list in a .json."""
+    if isinstance(path, TableList):
+        for part in path.parts:
+            yield from _records(part, encoding)
+        return
     if isinstance(path, MemoryTable):
         yield from _errors_in_place(partial(iter_rows, path))
         return

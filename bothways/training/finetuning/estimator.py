@@ -167,7 +167,7 @@ def _is_matrix(labels: Any) -> bool:
     if shape is not None and len(shape) == 2:
         return bool(shape[1] != 1)
     rows = labels if isinstance(labels, list | tuple) else ()
-    return any(isinstance(row, list | tuple | set | frozenset | np.ndarray) and np.size(row) != 1 for row in rows)
+    return any(isinstance(row, list | tuple | set | frozenset | np.ndarray) and len(row) != 1 for row in rows)
 
 
 def _is_missing(value: Any) -> bool:
