@@ -84,6 +84,24 @@ class MemoryTable:
         return {"kind": self.kind, "rows": self.num_rows, "columns": [*self.columns], "fingerprint": self.fingerprint}
 
 
+class TableList(MemoryTable):
+    """Several tables that are read as one, in their order. Each row has the location in its own table.
+
+    parts: files, datasets or tables in memory. The readers of text/data join their rows; this class has none itself.
+    """
+
+    def __init__(self, parts: Sequence["TableSource"]) -> None:
+        super().__init__(", ".join(map(str, parts)), "list of tables", [])
+        self.parts = tuple(parts)
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(repr, self.parts))}]"
+
+    def record(self) -> Any:
+        """The names or records of the tables, as bothways.json stores them."""
+        return [part.record() if isinstance(part, MemoryTable) else str(part) for part in self.parts]
+
+
 class ArrowData(Protocol):
     """What exports Arrow data: a DataFrame of pandas or Polars, a table of pyarrow."""
 
@@ -137,6 +155,11 @@ def as_sources(name: str, value: Any) -> Any:
     if any("\n" in text or max(map(len, text.split("/"))) > MAX_FILE_NAME for text in texts):
         raise InputError(f"{name} holds texts where paths are expected; give texts as {{'text': [...]}}")
     return [as_source(f"{name}[{index}]", source) for index, source in enumerate(value)]
+
+
+def parts_of(source: "TableSource") -> tuple["TableSource", ...]:
+    """The tables of a list, or the only table."""
+    return source.parts if isinstance(source, TableList) else (source,)
 
 
 def rows_from_batches(

@@ -46,6 +46,7 @@ from bothways.text.data.annotations import is_annotation_file
 from bothways.text.data.conll import looks_tagged
 from bothways.text.data.datasets import has_named_columns, read_rows
 from bothways.text.data.examples import has_tag_columns, read_table, read_tagged
+from bothways.text.data.json_tables import is_json_table
 from bothways.text.data.split_tables import divide_rows, read_unlabelled
 from bothways.text.data.splits import overlap_warnings, parts_for
 from bothways.text.data.stream import ModelInput
@@ -713,7 +714,7 @@ def is_tagged(file: TableSource, labels: Sequence[str], encoding: str | None) ->
     """Whether a file has tags: in named columns a list of words, else lines that end in one of the model's tags."""
     if is_annotation_file(file):
         return True
-    if has_named_columns(file):
+    if has_named_columns(file) or is_json_table(file):
         rows = read_rows(file, encoding=encoding)
         if not rows:
             return False

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError, RowLocation, format_count
+from bothways.errors import InputError, RowLocation, flag, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import logger, working
@@ -32,10 +32,11 @@ from bothways.tasks.training_task import label_issue
 from bothways.text.data.columns import Table
 from bothways.text.data.datasets import read_rows
 from bothways.text.data.examples import holds_tagged_words, read_table
-from bothways.text.data.labels import label_sets, numeric_labels
+from bothways.text.data.label_cells import read_labels
+from bothways.text.data.labels import FEW_NUMBERS, find_quantity, is_number, label_sets, numeric_labels
 from bothways.text.data.near_duplicates import find_conflicts
 from bothways.text.data.quality import label_warnings
-from bothways.text.data.split_tables import FEW_NUMBERS, other_columns
+from bothways.text.data.split_tables import other_columns
 
 KINDS = ("label", "conflict", "duplicate", "empty", "odd")  # of remarks, as the page shows them
 HEADINGS = {"conflict": "Texts with several labels", "duplicate": "Duplicates", "empty": "Empty", "odd": "Odd rows"}
@@ -125,20 +126,25 @@ class CheckResult:
 def run(settings: Check) -> CheckResult:
     """Check a table. InputError if it cannot be read. Rows without a text or label are remarks, and are not judged."""
     table, reasons = with_left_out(read(settings), settings)
+    is_numeric, notes = decide_task(table, settings)
+    if not is_numeric:
+        table = read_labels(table, several=settings.multi_label)
     filled = [row for row in range(len(table)) if not _is_empty(table, row)]
     remarks = [*duplicates(table), *empty_rows(table, reasons)]
-    notes, judged = [*table.notes], np.zeros(0, np.int64)
+    notes = [*table.notes, *notes]
+    judged = np.zeros(0, np.int64)
     if len(filled) > 1:
         judged = np.sort(np.array(filled)[random_order(len(filled))[:MAX_CHECKED]])
         sample = table.take(judged.tolist())
         with working("check"):
             vectors = embed(load(settings.model, dtype=settings.dtype, device=settings.device), sample)
-            label_remarks, note = check_labels(sample, pair_features(vectors), settings.multi_label)
+            features = pair_features(vectors)
+            label_remarks, note = check_labels(sample, features, settings.multi_label, is_numeric=is_numeric)
             remarks = [*label_remarks, *conflicts(table.take(filled)), *remarks, *odd_rows(sample, vectors[0])]
         notes += [note] if note else []
         if len(judged) < len(filled):
             notes.append(f"{len(judged):,} random rows of {len(filled):,} were embedded and judged")
-    if table.labels is not None:
+    if table.labels is not None and not is_numeric:
         notes += label_warnings({"table": table.take(filled)}, settings.multi_label)
     examined = 0 if table.labels is None else len(judged)
     result = CheckResult(settings.file, table, examined, remarks, notes, settings.encoding)
@@ -209,15 +215,39 @@ def pair_features(vectors: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([abs(first - second[0]), first * second[0]], 1) if second else first
 
 
-def check_labels(table: Table, x_NF: np.ndarray, multi_label: bool) -> tuple[list[report.LabelIssue], str]:
-    """Rows whose label may be wrong, the most suspicious first; or a note on why labels cannot be judged."""
+def decide_task(table: Table, settings: Check) -> tuple[bool, list[str]]:
+    """Whether the labels are numbers to be learned rather than classes, and a note if that may surprise.
+
+    The rule is that of `finetune classify`, which refuses such numbers (`find_quantity`). `task` decides it instead.
+    """
+    if table.labels is None or settings.multi_label or settings.task == "classify":
+        return False, []
+    if settings.task == "regress":
+        return True, []
+    names = {label.strip() for label in table.labels if label.strip()}
+    if fraction := find_quantity(names):
+        note = f"the labels are {len(names):,} different numbers such as {fraction}, so they are judged as numbers"
+        return True, [f"{note}; {flag('task', 'classify')} judges them as classes"]
+    if len(names) > FEW_NUMBERS and all(is_number(name) for name in names):
+        note = f"{len(names):,} different whole numbers are judged as classes"
+        return False, [f"{note}; {flag('task', 'regress')} judges them as numbers"]
+    return False, []
+
+
+def check_labels(
+    table: Table, x_NF: np.ndarray, multi_label: bool, *, is_numeric: bool = False
+) -> tuple[list[report.LabelIssue], str]:
+    """Rows whose label may be wrong, the most suspicious first; or a note on why labels cannot be judged.
+
+    InputError if the labels are numeric and one is not a number.
+    """
     labels = table.labels
     if labels is None:
         return [], "no column with labels, so none is judged"
     if len(table) < MIN_JUDGED:
         return [], f"{len(table)} rows are too few to judge labels: that takes {MIN_JUDGED}"
-    numbers = None if multi_label else _numbers(table)
-    if numbers is not None:
+    if is_numeric:
+        numbers = np.array(numeric_labels(table))
         deviation = numbers.std() or 1.0
         scores_N = out_of_fold_scores(x_NF, (numbers - numbers.mean()) / deviation, "number", 1, groups=table.units)[
             :, 0
@@ -240,15 +270,6 @@ def check_labels(table: Table, x_NF: np.ndarray, multi_label: bool) -> tuple[lis
         for error in errors
     ]
     return issues, ""
-
-
-def _numbers(table: Table) -> np.ndarray | None:
-    """The labels as numbers, if they are more different numbers than classes have, or have fractions."""
-    try:
-        numbers = np.array(numeric_labels(table))
-    except InputError:
-        return None
-    return numbers if len({*numbers.tolist()}) > FEW_NUMBERS or (numbers % 1).any() else None
 
 
 def conflicts(table: Table) -> list[report.LabelIssue]:

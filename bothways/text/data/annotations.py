@@ -50,7 +50,7 @@ def layouts_message() -> str:
 
 def is_annotation_file(path: TableSource) -> bool:
     """Whether a file is a .json with a list of annotated texts, as exported by Label Studio, or with an object that
-    holds them (SQuAD's is an object of another kind), or JSON lines of spaCy's pairs."""
+    holds them, or JSON lines of spaCy's pairs. Lists of other records are tables (text/data/json_tables.py)."""
     if isinstance(path, MemoryTable):
         return False
     if file_type(path) == ".jsonl":
@@ -58,14 +58,19 @@ def is_annotation_file(path: TableSource) -> bool:
     if file_type(path) != ".json":
         return False
     content = read_bytes(path).removeprefix(BOM_UTF8).lstrip()
-    if content[:1] != b"{":
-        return content[:1] == b"["
-    if b'"paragraphs"' in content:
-        return False
+    if content[:1] == b"{" and b'"paragraphs"' in content:
+        return False  # SQuAD's
     with suppress(ValueError, RecursionError):
-        return _held_rows(json.loads(content)) is not None
-    first = _first_value(path)
-    return isinstance(first, Mapping) and has_annotations(first)
+        rows = _held_rows(json.loads(content)) or []
+        return bool(rows) and _is_annotated(rows[0])
+    return _is_annotated(_first_value(path))
+
+
+def _is_annotated(row: Any) -> bool:
+    """Whether a value is an annotated text: a pair or a document of spaCy, or an object with a text and spans."""
+    if not isinstance(row, Mapping):
+        return is_annotated_pair(row)
+    return _is_document(row) or has_annotations(row)
 
 
 def _first_value(path: Path) -> Any:
@@ -94,10 +99,15 @@ def _unpacked(row: Any) -> Iterator[Any]:
     """The rows of an element of a list. A pair of spaCy has its text, a document of spaCy a row for each sentence."""
     if is_annotated_pair(row):
         yield {"text": row[0], **row[1]}
-    elif isinstance(row, Mapping) and "text" not in row and isinstance(row.get("paragraphs"), list):
+    elif isinstance(row, Mapping) and _is_document(row):
         yield from _document_sentences(row)
     else:
         yield row
+
+
+def _is_document(row: TableRow) -> bool:
+    """Whether an object is a document in the JSON of spaCy 2."""
+    return "text" not in row and isinstance(row.get("paragraphs"), list)
 
 
 def _document_sentences(document: TableRow) -> Iterator[TableRow]:

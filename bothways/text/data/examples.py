@@ -1,17 +1,26 @@
 """Labelled examples from files, datasets and tables: texts with labels, and words with tags."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from bothways.errors import InputError, RowLocation, flag, format_count
 from bothways.log import logger
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data import annotations
-from bothways.text.data.columns import ColumnRole, LabelCheck, Table, build_table, column_not_found, find_column
+from bothways.text.data.columns import (
+    ColumnRole,
+    LabelCheck,
+    Table,
+    build_table,
+    column_not_found,
+    find_column,
+    join_tables,
+)
 from bothways.text.data.conll import looks_tagged, read_conll
 from bothways.text.data.datasets import has_named_columns, is_text_file, read_rows
 from bothways.text.data.glue import glue_table
+from bothways.text.data.json_tables import is_json_table
 from bothways.text.data.stream import first_columns, refuse_column_names
 from bothways.text.data.tables import OnError, RowErrors, TableRow
 from bothways.text.data.tag_spellings import standard_tags
@@ -55,6 +64,13 @@ def read_table(
     encoding: of text files without a byte-order mark; None means UTF-8. on_error: rows that cannot be read, lack a text
     or a needed label, or whose label fails `check`, raise one InputError for all, or are skipped with a note.
     """
+    if isinstance(path, TableList):
+        options = {"text": text, "pair": pair, "label": label, "group": group, "encoding": encoding}
+        tables = [
+            read_table(part, **options, need_group=need_group, need_labels=need_labels, on_error=on_error, check=check)
+            for part in path.parts
+        ]
+        return join_tables(path, tables)
     errors = RowErrors(on_error)
     columns = {"text": text, "pair": pair, "label": label, "group": group if need_group else None}
     table = glue_table(path, **columns, need_labels=need_labels, on_row_error=errors, check=check, encoding=encoding)
@@ -114,11 +130,17 @@ def read_tagged(
     invalid sentences and remarks on changed ones; the caller then calls its `notes`. None: one InputError for all, and
     remarks are logged.
     """
+    if isinstance(path, TableList):
+        return join_sentences(
+            read_tagged(part, words=words, tags=tags, scheme=scheme, encoding=encoding, errors=errors)
+            for part in path.parts
+        )
     row_errors = errors or RowErrors()
     if not isinstance(path, MemoryTable) and (annotations.is_annotation_file(path) or file_type(path) == ".json"):
-        rows = annotations.accepted_rows(path, annotations.read_annotation_file(path), row_errors)
-        are_words = isinstance(rows[0][1], Mapping) and has_word_columns([*rows[0][1]])
-        if are_words and not annotations.has_annotations(rows[0][1]):
+        is_table = is_json_table(path) and not annotations.is_annotation_file(path)
+        rows = read_rows(path, on_row_error=row_errors) if is_table else annotations.read_annotation_file(path)
+        rows = annotations.accepted_rows(path, rows, row_errors)
+        if _has_words(rows[0][1], words):
             sentences = _tagged_rows(path, rows, words, tags, row_errors, scheme)
         else:
             sentences = annotations.annotated_sentences(rows, row_errors, scheme)
@@ -168,6 +190,19 @@ def holds_tagged_words(path: TableSource, encoding: str | None = None) -> bool:
     return names_words(path, encoding, WORD_NAMES)
 
 
+def join_sentences(parts: Iterable[list[Sentence]]) -> list[Sentence]:
+    """The sentences of several files, whose documents are numbered on."""
+    joined: list[Sentence] = []
+    first = 0
+    for sentences in parts:
+        joined += [
+            sentence if sentence.document is None else replace(sentence, document=first + sentence.document)
+            for sentence in sentences
+        ]
+        first += 1 + max((sentence.document or 0 for sentence in sentences), default=0)
+    return joined
+
+
 def _tagged_rows(
     path: TableSource,
     rows: list[tuple[RowLocation, TableRow]],
@@ -201,6 +236,13 @@ def _tagged_rows(
         except InputError as error:
             errors(error)
     return sentences
+
+
+def _has_words(row: TableRow, named: str | None) -> bool:
+    """Whether a row has words, in the named column or one with a usual name, and no annotated text."""
+    if not isinstance(row, Mapping) or annotations.has_annotations(row):
+        return False
+    return named in row if named else has_word_columns([*row])
 
 
 def _column_number(named: str | None, role: ColumnRole) -> int | None:

@@ -3,20 +3,27 @@
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from bothways.errors import InputError, flag, id_column
 from bothways.settings.finetune import Classify, FineTune, Regress
-from bothways.settings.tables_in_memory import MemoryTable, TableRow, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableRow, TableSource, parts_of
 from bothways.text.data.columns import LabelCheck, Table
 from bothways.text.data.datasets import is_text_file, read_rows
 from bothways.text.data.examples import read_table
 from bothways.text.data.glue import detect_format
-from bothways.text.data.labels import check_not_blank, label_sets, parse_label_set, parse_number
+from bothways.text.data.label_cells import read_labels
+from bothways.text.data.labels import (
+    check_not_blank,
+    find_quantity,
+    label_sets,
+    labels_by_row,
+    parse_label_set,
+    parse_number,
+)
 from bothways.text.data.splits import Parts, parts_for, rarest_labels, split, split_fold, split_groups
 from bothways.text.data.tables import rename_columns
-
-FEW_NUMBERS = 10  # up to this many classes may be fractions, such as ratings in half stars
 
 
 def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[str, Table]:
@@ -40,8 +47,8 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
         for name, path in settings.sources.items()
     }
     check_pairs(tables)
-    if isinstance(settings, Classify) and not settings.multi_label:
-        refuse_numeric_classes(tables["train"], settings.train)
+    if isinstance(settings, Classify):
+        tables = read_class_labels(settings, tables)
     if settings.dev:
         return tables
     whole = tables["train"]
@@ -55,6 +62,22 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
         note = groups_note(settings, splits)
         splits["train"] = replace(splits["train"], notes=(*splits["train"].notes, note))
     return {**tables, **splits}
+
+
+def read_class_labels(settings: Classify, tables: Mapping[str, Table]) -> dict[str, Table]:
+    """The tables with the labels as `read_labels` has them. Those of dev and test are spelled as those of train.
+
+    InputError for classes that are quantities.
+    """
+    several = settings.multi_label
+    train = read_labels(tables["train"], several=several)
+    if not several:
+        refuse_numeric_classes(train, settings.train)
+    names = {label for labels in labels_by_row(train, several) for label in labels}
+    others = {
+        split: read_labels(table, several=several, names=names) for split, table in tables.items() if split != "train"
+    }
+    return {"train": train, **others}
 
 
 def groups_note(settings: Classify | Regress, tables: Mapping[str, Table]) -> str:
@@ -105,16 +128,11 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
 
 def refuse_numeric_classes(table: Table, source: TableSource) -> None:
     """InputError if the classes are many fractional numbers, which need regression instead."""
-    names = sorted(set(table.labels or ()))
-    if len(names) <= FEW_NUMBERS:
-        return
-    try:
-        fraction = next((name for name in names if not float(name).is_integer()), None)
-    except ValueError:
-        return
+    fraction = find_quantity(table.labels or ())
     if fraction is not None:
+        num_names = len({*(table.labels or ())})
         raise InputError(
-            f"{source}: the labels are {len(names):,} different numbers such as {fraction}; learn numbers with "
+            f"{source}: the labels are {num_names:,} different numbers such as {fraction}; learn numbers with "
             "finetune regress, or write classes as words"
         )
 
@@ -151,7 +169,7 @@ def other_columns(
     wanted = {*where}
     rows = dict[str, TableRow]()
     names = dict[str, None]()
-    for source in sources:
+    for source in chain.from_iterable(map(parts_of, sources)):
         if not isinstance(source, MemoryTable) and (is_text_file(source) or detect_format(source, encoding)):
             continue
         with suppress(InputError):

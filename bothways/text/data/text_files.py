@@ -23,6 +23,7 @@ from bothways.text.data.globs import GlobPattern
 FILE_TYPES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 XLSX = ".xlsx"
 ARROW = ".arrow"  # read if named, or as part of a saved dataset
+JSON = ".json"  # a table (text/data/json_tables.py), annotated texts, or SQuAD's questions
 EXPLICIT_TYPES = (ARROW, XLSX)  # read if named, but not searched for in folders
 CONVERSIONS = {  # of types that are not read
     ".spacy": "the binary form of spaCy; write JSON lines with it: a line json.dumps(doc.to_json()) for each doc of "
@@ -124,12 +125,12 @@ def _walk(folder: Path) -> Iterator[Path]:
 def check_file_type(path: Path) -> str:
     """The type of a file; InputError if it is not supported."""
     kind = file_type(path)
-    if kind in (*FILE_TYPES, *EXPLICIT_TYPES):
+    if kind in (*FILE_TYPES, *EXPLICIT_TYPES, JSON):
         return kind
     if kind in CONVERSIONS:
         raise InputError(f"{path}: {CONVERSIONS[kind]}")
     raise InputError(
-        f"{path}: file type {kind or 'none'!r} is not supported; expected {', '.join((*FILE_TYPES, XLSX))}"
+        f"{path}: file type {kind or 'none'!r} is not supported; expected {', '.join((*FILE_TYPES, XLSX, JSON))}"
     )
 
 

@@ -99,7 +99,7 @@ def test_a_text_far_from_all_others_is_odd():
 
 
 def test_numbers_and_sets_of_labels_are_judged(messages):
-    numbers = [{"message": row["message"], "label": 0.5 * (number % 3)} for number, row in enumerate(messages[:90])]
+    numbers = [{"message": row["message"], "label": 0.5 * (number % 12)} for number, row in enumerate(messages[:90])]
     numbers[7]["label"] = 90.0
     assert checked(numbers).label_errors.row[0] == 7
     sets = [{"message": row["message"], "label": [row["kind"], "x"]} for row in messages[::5]]
