@@ -140,7 +140,7 @@ def read_tagged(
         is_table = is_json_table(path) and not annotations.is_annotation_file(path)
         rows = read_rows(path, on_row_error=row_errors) if is_table else annotations.read_annotation_file(path)
         rows = annotations.accepted_rows(path, rows, row_errors)
-        if _has_words(rows[0][1], words):
+        if not rows or _has_words(rows[0][1], words):
             sentences = _tagged_rows(path, rows, words, tags, row_errors, scheme)
         else:
             sentences = annotations.annotated_sentences(rows, row_errors, scheme)

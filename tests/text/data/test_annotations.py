@@ -101,9 +101,19 @@ def test_every_layout_gives_the_same_sentence(row, name, file):
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"), [(b" [", True), (b"\xef\xbb\xbf[", True), (b"\xef\xbb\xbf{", False), (b"", False)]
+    ("content", "expected"),
+    [
+        (b' [{"text": "a cat", "entities": [[2, 5, "X"]]}]', True),
+        (b'\xef\xbb\xbf[["a cat", {"entities": [[2, 5, "X"]]}]]', True),
+        (b'[{"paragraphs": [{"sentences": []}]}]', True),
+        (b'[{"text": "a cat", "label": "pet"}]', False),
+        (b'[{"words": ["a", "cat"], "tags": ["O", "B-X"]}]', False),
+        (b"\xef\xbb\xbf{", False),
+        (b" [", False),
+        (b"", False),
+    ],
 )
-def test_a_json_with_a_list_is_annotated_and_one_with_an_object_is_not(content, expected, tmp_path):
+def test_a_json_is_annotated_if_its_first_record_is(content, expected, tmp_path):
     (tmp_path / "t.json").write_bytes(content)
     assert is_annotation_file(tmp_path / "t.json") is expected
     assert not is_annotation_file(tmp_path / "t.jsonl")
