@@ -67,10 +67,12 @@ def is_annotation_file(path: TableSource) -> bool:
 
 
 def _is_annotated(row: Any) -> bool:
-    """Whether a value is an annotated text: a pair or a document of spaCy, or an object with a text and spans."""
+    """Whether a value is an annotated text: a pair or a document of spaCy, an object with a text and spans, or a task of
+    Label Studio, also without annotations."""
     if not isinstance(row, Mapping):
         return is_annotated_pair(row)
-    return _is_document(row) or has_annotations(row)
+    is_task = isinstance(row.get("data"), Mapping) and "text" not in row
+    return is_task or _is_document(row) or has_annotations(row)
 
 
 def _first_value(path: Path) -> Any:
