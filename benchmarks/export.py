@@ -31,6 +31,7 @@ def files(source: Path, folder: Path) -> dict[str, tuple[Path, str]]:
     """Each form's file and the name of its output."""
     source_model = checkpoint.load(source)
     vectors = vector_pooling(source_model)
+    assert vectors is not None  # the checkpoint has a pooling
     ours, int8 = folder / "ours.onnx", folder / "ours-int8.onnx"
     graph.write(source_model.model, vectors, ours)
     onnx_int8.quantize(ours, int8, onnx_int8.ATTEMPTS[-1])

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from bothways.errors import InputError, MissingFile, require, shorten
+from bothways.errors import InputError, MissingFile, StorageError, require, shorten
 
 T = TypeVar("T")
 SCHEMES = ("s3", "gs", "az")
@@ -294,7 +294,7 @@ def _open_store(bucket: str, process: int) -> Any:  # connections do not survive
             retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=60), "backoff": BACKOFF},
         )
     except (obstore.exceptions.BaseError, ValueError) as error:
-        raise InputError(f"{bucket}: {_first_line(error)}; check the environment variables of its access") from None
+        raise StorageError(f"{bucket}: {_first_line(error)}; check the environment variables of its access") from None
 
 
 def _obstore(place: object) -> Any:
@@ -322,9 +322,9 @@ def _request(path: CloudPath, make: Callable[[Any], T]) -> T:
             elif isinstance(error, kinds.AlreadyExistsError):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
             else:
-                raise InputError(f"{path}: replaced while it was read; run the command again") from None
+                raise StorageError(f"{path}: replaced while it was read; run the command again") from None
         except (kinds.PermissionDeniedError, kinds.UnauthenticatedError):
-            raise InputError(f"{path}: access denied; check the credentials and what they allow") from None
+            raise StorageError(f"{path}: access denied; check the credentials and what they allow") from None
         except (kinds.BaseError, ConnectionError, OSError) as error:
             reason = _first_line(error)
             if "invalid path" in str(error):  # in a list
@@ -332,12 +332,14 @@ def _request(path: CloudPath, make: Callable[[Any], T]) -> T:
             if "NoSuchBucket" in str(error):
                 raise MissingFile(f"{path}: no such bucket; check its name") from None
             if "builder error" in str(error):
-                raise InputError(f"{path}: plain http is for this machine only; name an endpoint with https") from None
+                raise StorageError(
+                    f"{path}: plain http is for this machine only; name an endpoint with https"
+                ) from None
             if not TEMPORARY.search(str(error)) and not isinstance(error, ConnectionError):
-                raise InputError(f"{path}: {reason}; check the name, the endpoint and the credentials") from None
+                raise StorageError(f"{path}: {reason}; check the name, the endpoint and the credentials") from None
         failed += 1
         if failed == TRIES:
-            raise InputError(f"{path}: not reached in {TRIES} attempts ({reason}); check the network and try again")
+            raise StorageError(f"{path}: not reached in {TRIES} attempts ({reason}); check the network and try again")
         time.sleep(PAUSE * 2**failed)
 
 

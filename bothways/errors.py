@@ -112,6 +112,19 @@ class MissingFile(InputError, FileNotFoundError):
     """A named file or directory does not exist."""
 
 
+class EmptyInput(InputError):
+    """A file without a row, text or question."""
+
+
+class StorageError(InputError):
+    """Object storage does not answer, or refuses; nothing is known of the content of the object."""
+
+
+def not_permitted(error: OSError) -> InputError:
+    """The error for a file or folder that this user may not read."""
+    return InputError(f"{error.filename}: cannot be read ({error.strerror}); fix its permissions or move it away")
+
+
 def join_names(names: Sequence[str], limit: int = 20) -> str:
     """Comma-separated names; beyond `limit`, the number of names left out."""
     more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
@@ -260,10 +273,18 @@ def location_fields(where: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def location_columns(where: Sequence[str]) -> dict[str, list[Any]]:
-    """The locations of rows as columns: file and row, and line and id if any row has them."""
+def location_columns(where: Sequence[str], among: Sequence[str] = ()) -> dict[str, list[Any]]:
+    """The locations of rows as columns: file and row, and line and id if any row has them.
+
+    among: all rows of which these are some, so that any number of them, even none, has the same columns.
+    """
     rows = [*map(location_fields, where)]
-    names = (name for name in ("where", "file", "row", "line", "id") if any(name in row for row in rows))
+    known = {name for row in rows for name in row}
+    for location in among:
+        known |= location_fields(location).keys()
+    if not known:
+        known = {"file", "row"}
+    names = (name for name in ("where", "file", "row", "line", "id") if name in known)
     return {name: [row.get(name) for row in rows] for name in names}
 
 

@@ -285,6 +285,11 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bothways"
 
 
+def unpacked_directory() -> Path:
+    """Where packed models have their weights in float32, each in a file named by the checksum of the packed ones."""
+    return cache_directory() / "unpacked"
+
+
 def cache_bytes() -> int:
     """How much of the token stores in object storage may be on the local disk: $BOTHWAYS_CACHE_GB of 10^9 bytes, else
     20. InputError if that is not a number."""

@@ -1,5 +1,6 @@
 """Sphinx configuration: `make docs` builds the site from these pages, the docstrings and the settings."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -20,6 +21,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 html_theme = "furo"
+html_favicon = "browser/favicon.svg"
+html_css_files = ["site.css"]
 smartquotes = False  # "mean" is a value
 
 # The packaged model in the browser (browser/bert.js).
@@ -54,6 +57,12 @@ def add_form(app, page, template, context, doctree):
         app.add_css_file("try.css")
 
 
+def mark_options(app, page, template, context, doctree):
+    """Names of options get a class of their own, by which browser/site.css keeps a browser from breaking them."""
+    if "body" in context:
+        context["body"] = re.sub(r'<span class="pre">(?=-)', '<span class="pre option">', context["body"])
+
+
 def escape_docstring(app, kind, name, subject, options, lines):
     """Docstrings are plain text, not reStructuredText."""
     lines[:] = to_rst(lines)
@@ -62,5 +71,6 @@ def escape_docstring(app, kind, name, subject, options, lines):
 def setup(app):
     app.connect("source-read", insert_tables)
     app.connect("html-page-context", add_form)
+    app.connect("html-page-context", mark_options)
     app.connect("autodoc-process-docstring", escape_docstring)
     return {"parallel_read_safe": True}

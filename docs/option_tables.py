@@ -8,10 +8,11 @@ from bothways.verbs import VERBS
 
 
 def all_tables() -> str:
-    """Markdown: a section for each verb."""
-    sections = [
-        f"## {verb}\n\n{' '.join((kind.__doc__ or '').split())}\n\n{table(kind)}\n" for verb, kind in settings_by_verb()
-    ]
+    """Markdown: a section for each verb. Its table is in a frame, by which browser/site.css finds it."""
+    sections = []
+    for verb, kind in settings_by_verb():
+        summary = " ".join((kind.__doc__ or "").split())
+        sections.append(f"## {verb}\n\n{summary}\n\n:::{{container}} options\n{table(kind)}\n:::\n")
     return "\n".join(sections)
 
 
@@ -42,5 +43,6 @@ def names_of(option: Option) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Text in a table of Markdown: everything that could be markup is escaped."""
-    return re.sub(r"([\\|*_<>\[\]{}~$])", r"\\\1", text)
+    """Text in a table of Markdown: everything that could be markup is escaped, and options are marked as code."""
+    escaped = re.sub(r"([\\|*_<>\[\]{}~$])", r"\\\1", text)
+    return re.sub(r"(?<![\w-])(--[a-z][a-z0-9-]*[a-z0-9])", r"`\1`", escaped)

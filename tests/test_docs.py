@@ -5,12 +5,14 @@ import dataclasses
 import importlib
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -260,6 +262,78 @@ def test_the_site_builds_and_broken_links_are_errors(tmp_path):
     problems = [line for line in site.stderr.splitlines() if "WARNING" in line or "ERROR" in line]
     assert site.returncode == 1 and len(problems) == 2, site.stderr
     assert "no-such-page.md" in problems[0] and "no-such-heading" in problems[1]
+
+
+@pytest.fixture(scope="module")
+def site_settings():
+    """The names of docs/conf.py."""
+    before = sys.path.copy()
+    try:
+        return runpy.run_path(str(DOCS / "conf.py"))
+    finally:
+        sys.path[:] = before
+
+
+def test_the_site_has_an_icon_and_its_styles(site_settings):
+    icon = DOCS / site_settings["html_favicon"]
+    assert ElementTree.parse(icon).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    for name in site_settings["html_css_files"]:
+        assert any((DOCS / folder / name).is_file() for folder in site_settings["html_static_path"]), name
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ('<span class="pre">--no-json</span>', '<span class="pre option">--no-json</span>'),
+        ('<span class="pre">-o</span>', '<span class="pre option">-o</span>'),
+        ('<span class="pre">bothways-en</span>', '<span class="pre">bothways-en</span>'),
+    ],
+)
+def test_an_option_can_be_kept_whole_by_a_style(site_settings, before, after):
+    context = {"body": f"<p>{before}</p>"}
+    site_settings["mark_options"](None, "page", "page.html", context, None)
+    assert context == {"body": f"<p>{after}</p>"}
+    assert "span.option { white-space: nowrap; }" in (DOCS / "browser/site.css").read_text(encoding="utf-8")
+    site_settings["mark_options"](None, "search", "search.html", context := {}, None)  # a page without a text
+    assert context == {}
+
+
+@pytest.mark.parametrize(
+    "text, cell",
+    [
+        ("a tenth of --train; else", "a tenth of `--train`; else"),
+        ("--label-column, or --no-x2", "`--label-column`, or `--no-x2`"),
+        ("3e-4 -- not a_b", r"3e-4 -- not a\_b"),
+    ],
+)
+def test_options_in_the_text_of_a_table_are_code(monkeypatch, text, cell):
+    monkeypatch.syspath_prepend(str(DOCS))
+    from option_tables import _cell
+
+    assert _cell(text) == cell
+
+
+def test_the_navigation_has_groups_of_at_most_nine_pages():
+    """Each guide is in one of them."""
+    trees = blocks(DOCS / "index.md", "{toctree}")
+    captions = [re.search("^:caption: (.+)$", tree, re.MULTILINE)[1] for tree in trees]
+    entries = [[line for line in tree.splitlines() if line and not line.startswith(":")] for tree in trees]
+    assert len(captions) == len(set(captions)) >= 5
+    assert max(map(len, entries)) <= 9
+    guides = [name for names in entries for name in names if name.startswith("guide/")]
+    assert sorted(guides) == sorted(f"guide/{page.stem}" for page in DOCS.glob("guide/*.md"))
+
+
+def test_the_code_of_the_first_page_is_not_cut():
+    """A line of the theme has room for 91 characters of code."""
+    for language in ("sh", "python", "text"):
+        for block in blocks(DOCS / "index.md", language):
+            assert max(map(len, block.splitlines())) <= 91, block
+
+
+def test_the_results_begin_with_a_summary():
+    first, *_ = re.split(r"^\|", (DOCS / "RESULTS.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert 4 <= len(re.findall(r"^- \*\*", first, re.MULTILINE)) <= 8
 
 
 def test_prose_wraps_at_100_characters():

@@ -177,7 +177,7 @@ def test_words_with_tags_and_questions_are_read(tmp_path):
         (datasets.DatasetDict(a=datasets.Dataset.from_dict(COLUMNS)), "train is several tables (a)"),
         (pd.DataFrame({"text": ["a", 3]}), "train: pandas.DataFrame does not fit"),
         (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "train: pandas.DataFrame does not fit"),
-        (["a.csv", "b.csv"], "train (['a.csv', 'b.csv']) must be a path"),
+        (["a.csv", 5], "train (['a.csv', 5]) must be a path"),
         (5, "train (5) must be a path"),
         (np.array(["a"]), "train (array(['a'], dtype='<U1')) must be"),
     ],

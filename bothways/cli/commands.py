@@ -121,7 +121,7 @@ def sizes(directory: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CacheContents:
-    """Token stores in a directory, and search indexes: those that were deleted, and those that remain."""
+    """Token stores, copies and weights of models, search indexes: those that were deleted, and those that remain."""
 
     directory: Path
     deleted: "list[CachedStore]"
@@ -139,9 +139,13 @@ def cache(settings: Cache) -> CacheContents:
     if settings.clear:
         cleared = [cache.clear_cache(one) for one in directories]
         deleted, in_use = ([*chain(*part)] for part in zip(*cleared, strict=True))
+        if not settings.token_store:
+            deleted += cache.clear_weights()
         indexes = ([], []) if settings.token_store else cached.clear_indexes()
         return CacheContents(directory, deleted, in_use, *indexes)
     stores = [*chain(*map(cache.cached_stores, directories))]
+    if not settings.token_store:
+        stores += cache.cached_weights()
     return CacheContents(directory, [], stores, [], [] if settings.token_store else cached.cached_indexes())
 
 

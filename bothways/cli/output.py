@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bothways.shrink.candidates import Choice
     from bothways.tasks.fill import Guess
     from bothways.tasks.scores import Scores
+    from bothways.text.corpus.cache import CachedStore
     from bothways.training.finetuning.deliver import FineTuneResult
     from bothways.training.pretraining.result import PretrainingResult
     from bothways.training.results import RunComparison
@@ -351,7 +352,8 @@ def cache(settings: "Cache", contents: "CacheContents") -> None:
         print_json({"directory": str(contents.directory), **listed})
         return
     for store in contents.deleted or contents.stores:
-        text = f"copy of {', '.join(store.corpus)}" if store.corpus else "damaged or unfinished"
+        kind = "float32 weights" if _has_weights(store) else "copy"
+        text = f"{kind} of {', '.join(store.corpus)}" if store.corpus else "damaged or unfinished"
         if store.statistics:
             text = f"{store.statistics['tokens']:,} tokens of {', '.join(store.corpus)}"
         print_lines(f"{store.path.name}  {store.modified}  {store.size / 1e6:9,.1f} MB  {text}")
@@ -359,13 +361,23 @@ def cache(settings: "Cache", contents: "CacheContents") -> None:
         text = f"{one.passages:,} passages of {', '.join(one.folders)}" if one.folders else "damaged"
         print_lines(f"{one.path.name}  {one.size / 1e6:9,.1f} MB  {text}")
     count, size = len(contents.stores), sum(store.size for store in contents.stores) / 1e6
-    left = f"{size:,.1f} MB in {format_count(count, 'token store')} in {contents.directory}"
+    weights = sum(map(_has_weights, contents.stores))
+    kinds = [format_count(weights, "file of weights", "files of weights")] if weights else []
+    if count > weights or not weights:
+        kinds.insert(0, format_count(count - weights, "token store"))
+    directory = contents.directory.parent if weights else contents.directory
+    left = f"{size:,.1f} MB in {' and '.join(kinds)} in {directory}"
     if settings.clear:
         freed = sum(one.size for one in contents.deleted) + sum(one.size for one in contents.deleted_indexes)
         deleted_size = f"deleted {freed / 1e6:,.1f} MB"
         print_lines(f"{deleted_size}; kept {left}, in use by a run" if count else deleted_size)
     else:
         print_lines(f"{left}; bothways cache --clear deletes them" if count or contents.indexes else left)
+
+
+def _has_weights(store: "CachedStore") -> bool:
+    """Whether an entry of the cache is the weights of a packed model in float32."""
+    return store.path.suffix == ".safetensors"
 
 
 def shorten(value: Any) -> str:

@@ -37,12 +37,23 @@ def embed_all(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> 
     return model.hidden_states(firsts(items), **reading)
 
 
-def attention(model: Predictor, items: Sequence[Item], reading: ReadOptions, *, layer: int, head: int) -> Sequence[Any]:
-    """The tokens of each text, and the weights of a layer and head. InputError if there is none, or too many tokens."""
+def attention(
+    model: Predictor, items: Sequence[Item], reading: ReadOptions, *, layer: int | None, head: int | None
+) -> Sequence[Any]:
+    """The tokens of each text, and the weights of a layer and head; None: the one in which words read most from single
+    words far off. InputError if there is no such layer or head, or too many tokens."""
     results = []
     for text in firsts(items):
-        if (count := len(model.tokenizer.encode(text))) > ATTENTION_TOKENS:
+        encoding = model.tokenizer.encode(text)
+        if (count := len(encoding)) > ATTENTION_TOKENS:
             raise InputError(f"the text has {count} tokens; attention is for at most {ATTENTION_TOKENS}, shorten it")
+
         found = model.attention(text)
-        results.append({"tokens": found.tokens, "weights": found.of_head(layer, head).tolist()})
+        # A number that does not exist is refused before one is chosen beside it.
+        found.of_head(layer or 0, head or 0)
+        is_special = [sequence is None for sequence in encoding.sequence_ids]
+        chosen_layer, chosen_head = found.clearest_head(is_special, layer=layer, head=head)
+
+        weights = found.of_head(chosen_layer, chosen_head).tolist()
+        results.append({"tokens": found.tokens, "weights": weights, "layer": chosen_layer, "head": chosen_head})
     return results

@@ -117,7 +117,7 @@ async def decode(exchange: Exchange) -> Any:
 
 async def attention(exchange: Exchange) -> Any:
     text = bodies.read_text(exchange.body, "inputs")
-    layer, head = (bodies.read_integer(exchange.body, name, 0, 0) for name in ("layer", "head"))
+    layer, head = (bodies.read_integer(exchange.body, name, None, 0) for name in ("layer", "head"))
     return (await exchange.run(calls.attention, _singles([text]), layer=layer, head=head))[0]
 
 

@@ -112,6 +112,7 @@ class ServedModel:
             "task": model.task,
             "heads": [*model.backend.heads],
             "labels": [*model.labels],
+            "reads_pairs": model.reads_pairs,
             "routes": self.routes,
             "fingerprint": self.fingerprint,
             "max_input_length": self.limits.max_text_tokens,

@@ -34,6 +34,7 @@ OnError = Literal["stop", "skip"]
 How = Literal["hybrid", "words", "vectors"]
 DocumentBreak = Literal["blank", "line", "file"]
 TagScheme = Literal["auto", "iob1", "iob2", "bioes", "plain"]
+LabelTask = Literal["auto", "classify", "regress"]  # what labels are: classes, or numbers
 LongTexts = Literal["windows", "error", "truncate"]
 VectorPooling = Literal["auto", "mean", "cls", "max"]
 # Data: paths; from Python also in-memory tables (settings/tables_in_memory.py).
@@ -153,7 +154,7 @@ class TextColumns(Encoded):
     pair_column: str | None = option("data", default=None)
     """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
     label_column: str | None = option("data", default=None, first=True)
-    """Column with the labels. [label, class, score, ...]"""
+    """Column with the labels, or columns of 0 and 1 separated by commas, one for each label. [label, class, ...]"""
 
     @property
     def columns(self) -> dict[str, str | None]:

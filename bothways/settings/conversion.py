@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from bothways.cloud import CloudPath, as_path
 from bothways.errors import must_be
-from bothways.settings.tables_in_memory import MemoryTable, as_source, as_sources
+from bothways.settings.tables_in_memory import MemoryTable, TableList, as_sources
 
 NAMES = {
     Path: "a path",
@@ -34,13 +34,23 @@ def declared_types(cls: type) -> dict[str, Any]:
 def convert(name: str, value: Any, declared: Any) -> Any:
     """The value, converted to its declared type. InputError if that is impossible."""
     if MemoryTable in members(declared):
-        value = as_source(name, value)
+        value = _as_one_source(name, as_sources(name, value))
     elif get_origin(declared) is tuple and MemoryTable in members(get_args(declared)[0]):
         value = as_sources(name, value)
     try:
         return _converted(value, declared)
     except TypeError:
         raise must_be(name, value, _named(declared)) from None
+
+
+def _as_one_source(name: str, value: Any) -> Any:
+    """The only source of a list, or a table of several ones; any other value unchanged."""
+    if not isinstance(value, list) or not value:
+        return value
+    if not all(isinstance(source, str | PathLike | MemoryTable) and source for source in value):
+        return value
+    parts = [as_path(source) if isinstance(source, str | PathLike) else source for source in value]
+    return parts[0] if len(parts) == 1 else TableList(parts)
 
 
 def members(declared: Any) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from bothways.settings.conversion import declared_types, members
 from bothways.settings.fields import GROUPS, Mark, mark_of
+from bothways.settings.tables_in_memory import MemoryTable
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def _option(field: Any, declared: Any, text: str) -> Option:
     kinds = members(declared)
     items = next((get_args(kind)[0] for kind in kinds if get_origin(kind) is tuple), None)
     kinds = kinds if items is None else members(items)
-    return Option(field.name, mark_of(field), kinds, field.default, text, items is not None)
+    takes_several = items is not None or MemoryTable in kinds  # tables in several files are read as one
+    return Option(field.name, mark_of(field), kinds, field.default, text, takes_several)
 
 
 def docstrings(settings_class: type[Any]) -> dict[str, str]:

@@ -35,7 +35,7 @@ class Predict(base.Windows, base.Encoded, Parts, base.Checked, base.Compute, bas
     model: Location = argument("DIR")
     """Checkpoint, run, or name of a model on the hub."""
     file: FileName = argument("FILE", default="-")
-    """.txt (one text per line), .jsonl, .csv, .tsv, .xlsx, .parquet, SQuAD's JSON, or - for standard input."""
+    """.txt (one text per line), .jsonl, .json, .csv, .tsv, .xlsx, .parquet, SQuAD's JSON, or - for standard input."""
     text: str | None = option("data", default=None, first=True)
     """One text, instead of a file."""
     pair: str | None = option("data", default=None)
@@ -145,6 +145,9 @@ class Evaluate(base.TagColumns, base.TextColumns, base.Checked, base.Compute, ba
     """Column whose groups (author, book) are independent units of the intervals. [as in fine-tuning]"""
     multi_label: bool = option("task", default=False, first=True)
     """With --predictions: each text may have several labels."""
+    task: base.LabelTask = option("task", default="auto")
+    """With --predictions: labels are classes (classify) or numbers (regress). auto: numbers if they are more than 10
+    different ones, some with a fraction."""
     positive: str | None = option("evaluation", default=None)
     """Positive label for f1 with two classes. [the model's last label; with --predictions the last alphabetically]"""
     documents: base.DocumentBreak = option("data", default="blank")
@@ -180,10 +183,13 @@ class Check(base.TextColumns, base.Checked, base.Compute, base.Printed):
     """Check a table without training: likely label errors, conflicts, duplicates, empty and odd rows."""
 
     file: base.Data = argument("TABLE")
-    """Texts (or pairs), usually with a label each: .csv, .tsv, .jsonl, .xlsx, .parquet or .txt."""
+    """Texts (or pairs), usually with a label each: .csv, .tsv, .jsonl, .json, .xlsx, .parquet or .txt."""
     model: Location = option("model", default=Path(DEFAULT), metavar="DIR", first=True)
     """Checkpoint, run, or name of a model on the hub, whose vectors judge the labels."""
     multi_label: bool = option("task", default=False, first=True)
     """Each text may have several labels or none."""
+    task: base.LabelTask = option("task", default="auto")
+    """Labels are classes, as in finetune classify, or numbers, as in finetune regress. auto: numbers if they are more
+    than 10 different ones, some with a fraction."""
     out: OptionalLocation = option("output", default=None, aliases=("-o",), first=True)
     """Directory for all remarks, as check.csv and check.html."""

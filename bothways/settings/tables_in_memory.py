@@ -84,6 +84,24 @@ class MemoryTable:
         return {"kind": self.kind, "rows": self.num_rows, "columns": [*self.columns], "fingerprint": self.fingerprint}
 
 
+class TableList(MemoryTable):
+    """Several tables that are read as one, in their order. Each row has the location in its own table.
+
+    parts: files, datasets or tables in memory. The readers of text/data join their rows; this class has none itself.
+    """
+
+    def __init__(self, parts: Sequence["TableSource"]) -> None:
+        super().__init__(", ".join(map(str, parts)), "list of tables", [])
+        self.parts = tuple(parts)
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(repr, self.parts))}]"
+
+    def record(self) -> Any:
+        """The names or records of the tables, as bothways.json stores them."""
+        return [part.record() if isinstance(part, MemoryTable) else str(part) for part in self.parts]
+
+
 class ArrowData(Protocol):
     """What exports Arrow data: a DataFrame of pandas or Polars, a table of pyarrow."""
 
@@ -97,9 +115,9 @@ Table = AnyPath | MemoryTable | Mapping[str, Any] | Iterable[Mapping[str, Any]] 
 def as_source(name: str, value: Any) -> Any:
     """Convert a table to a MemoryTable; return anything else, such as a path, unchanged.
 
-    value: a list of dicts (one per row), a dict of columns, a DataFrame, an Arrow Table or RecordBatch, a Dataset of
-    `datasets`, any object with `__arrow_c_stream__`; or a single column of pandas, Arrow or `datasets`, which becomes
-    the column "text". InputError if a table cannot be converted.
+    value: a list of dicts (one per row) or of spaCy's pairs (text, {"entities": [...]}), a dict of columns, a
+    DataFrame, an Arrow Table or RecordBatch, a Dataset of `datasets`, any object with `__arrow_c_stream__`; or a single
+    column of pandas, Arrow or `datasets`, which becomes the column "text". InputError if a table cannot be converted.
     """
     if isinstance(value, str | bytes | PathLike | MemoryTable):
         return value
@@ -115,10 +133,17 @@ def as_source(name: str, value: Any) -> Any:
         return MemoryTable(name, kind, _arrow_table(name, kind, value))
     if isinstance(value, Sequence | Iterator):
         rows = [*value]
+        if rows and all(map(is_annotated_pair, rows)):
+            return MemoryTable(name, "list of texts with annotations", [_json_value({"text": a, **b}) for a, b in rows])
         if any(isinstance(row, Mapping) for row in rows) and not isinstance(rows[0], str | PathLike):
             return MemoryTable(name, "list of dicts", [*map(_json_value, rows)])
         return rows
     return value
+
+
+def is_annotated_pair(row: Any) -> bool:
+    """Whether a row is a text and its annotations, as spaCy 2 trains on: ("In Rome", {"entities": [(3, 7, "LOC")]})."""
+    return isinstance(row, list | tuple) and len(row) == 2 and isinstance(row[0], str) and isinstance(row[1], Mapping)
 
 
 def as_sources(name: str, value: Any) -> Any:
@@ -130,6 +155,11 @@ def as_sources(name: str, value: Any) -> Any:
     if any("\n" in text or max(map(len, text.split("/"))) > MAX_FILE_NAME for text in texts):
         raise InputError(f"{name} holds texts where paths are expected; give texts as {{'text': [...]}}")
     return [as_source(f"{name}[{index}]", source) for index, source in enumerate(value)]
+
+
+def parts_of(source: "TableSource") -> tuple["TableSource", ...]:
+    """The tables of a list, or the only table."""
+    return source.parts if isinstance(source, TableList) else (source,)
 
 
 def rows_from_batches(

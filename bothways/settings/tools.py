@@ -24,8 +24,8 @@ class Info(Checked, Printed):
 
 @settings
 class Cache(Checked, Printed):
-    """List or delete what is cached: token stores (tokenized text of pre-training) and search indexes of folders. They
-    are rebuilt when needed."""
+    """List or delete what is cached: token stores (tokenized text of pre-training), search indexes of folders, weights
+    of packed models in float32. They are rebuilt when needed."""
 
     clear: bool = option("output", default=False)
     """Delete all of them, except those that are being built."""

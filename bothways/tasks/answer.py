@@ -230,6 +230,7 @@ class SpanScoring(training_task.Scoring):
 @dataclass(frozen=True)
 class AnswerView(training_task.ReportView):
     label_issue_criterion: ClassVar[str] = "it is as confident in another answer as it is in correct ones on average"
+    label_issue_parts: ClassVar[tuple[str, ...]] = ("pair",)
     task: Answering
 
     @cached_property

@@ -29,13 +29,14 @@ from bothways.tasks.regress import NumberEvaluator
 from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_column
 from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, split_pairs
 from bothways.tasks.text_examples import TextExamples
-from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow
+from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, log_notes
 from bothways.tasks.texts import TextTask, TextView
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table, has_text_column
-from bothways.text.data.datasets import has_named_columns, read_rows
+from bothways.text.data.datasets import read_rows
 from bothways.text.data.examples import read_table
-from bothways.text.data.labels import class_indices, is_json, label_sets, numeric_labels
+from bothways.text.data.label_cells import list_items, read_labels, spell_labels
+from bothways.text.data.labels import class_indices, find_quantity, label_sets, numeric_labels
 from bothways.text.data.quality import coverage_warnings, label_warnings, table_warnings
 from bothways.text.data.split_tables import read_tables
 from bothways.text.data.stream import ModelInput
@@ -422,9 +423,6 @@ def read_label_names(tables: Sequence[Table], source: Any, *, multi_label: bool)
         return names
     labelled = [row for table in tables for row in zip(table.where, table.labels or [], strict=True)]
     names = tuple(sorted({label for _, label in labelled}))
-    lists = [where for where, label in labelled if is_json(label, list)]  # as in its file (text/data/columns.py)
-    if lists and has_named_columns(source):
-        raise InputError(f"{lists[0]}: the label is a list; texts with several labels need {flag('multi_label', True)}")
     if len(names) < 2:
         raise InputError(f"{source}: only one class ({names[0]!r}); a classifier needs at least two")
     return names
@@ -514,6 +512,9 @@ class ClassifyTask(TextModelTask):
         class_indices(table, model.labels)  # raises for unknown labels
         return table.labels or []
 
+    def readable(self, model: Predictor, table: Table) -> Table:
+        return read_labels(table, several=model.description.multi_label, names=model.labels)
+
     def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         """The most probable label, its score and the scores of all labels (or the `top` best); for multi-label models
         also the labels above the threshold, and with coverage the prediction set."""
@@ -546,9 +547,18 @@ class ClassifyTask(TextModelTask):
             counts = f"{format_count(len(predicted), 'prediction')}, but {gold} has {format_count(len(table), 'row')}"
             raise InputError(f"{predictions}: {counts}; give one prediction per row, in order")
         answered = replace(table, labels=[label for _, label in predicted], where=[where for where, _ in predicted])
-        if column == "score" or are_numbers(table, answered):
+        if columns.task == "regress" or (
+            columns.task == "auto" and (column == "score" or are_numbers(table, answered))
+        ):
             return NumberEvaluator().compare(numeric_labels(table), numeric_labels(answered), table.units)
-        if columns.multi_label or column == "labels" or any(label.startswith("[") for label in table.labels or []):
+        has_lists = any(list_items(label) is not None for label in table.labels or [])
+        several = columns.multi_label or column == "labels" or has_lists
+        row_by_location = {where: row for row, where in enumerate(table.where)}
+        table = read_labels(table, several=several)
+        log_notes(gold, table)
+        answered = answered.take([row_by_location[where] for where in table.where])
+        answered = spell_labels(answered, several=several, names={*(table.labels or [])})
+        if several:
             gold_sets, predicted_sets = label_sets(table), label_sets(answered)
             names = sorted(frozenset().union(*gold_sets, *predicted_sets))
             return LabelSetEvaluator(names).compare(gold_sets, predicted_sets, table.units)
@@ -582,12 +592,19 @@ def read_predicted_labels(path: Path, encoding: str | None) -> tuple[str, list[t
     return usual, [(where, json.dumps(value) if isinstance(value, list) else str(value)) for where, value in values]
 
 
-def are_numbers(*tables: Table) -> bool:
-    """Whether all labels are numbers, some with a fraction, so that they cannot be names of classes."""
+def are_numbers(gold: Table, predicted: Table) -> bool:
+    """Whether the labels are quantities, as in `find_quantity`; or numbers, of which some have a fraction and some
+    predictions are no gold label, so that they cannot be names of classes."""
+    labels, predictions = gold.labels or [], predicted.labels or []
+    if find_quantity([*labels, *predictions]):
+        return True
     try:
-        return any(not number.is_integer() for table in tables for number in numeric_labels(table))
+        numbers = {*numeric_labels(gold)}
+        guesses = {*numeric_labels(predicted)}
     except InputError:
         return False
+    has_fraction = any(not number.is_integer() for number in numbers | guesses)
+    return has_fraction and not guesses <= numbers
 
 
 def compare_classes(path: Path, gold: Table, predicted: Table, positive: str | None) -> Scores:

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from bothways.errors import InputError, flag, format_count, join_names
-from bothways.log import escape_line, muted
+from bothways.log import escape_line, logger, muted
 from bothways.measure import metrics, report
 from bothways.measure.metrics.entities import entity_scores
 from bothways.measure.metrics.label_errors import label_errors
@@ -43,8 +43,10 @@ from bothways.tasks.task import LIST, ONE_OR_MANY, TRUNCATE, Evaluator, Item, La
 from bothways.tasks.windows import merge_rows
 from bothways.text.batch import Batch
 from bothways.text.data.annotations import is_annotation_file
+from bothways.text.data.conll import looks_tagged
 from bothways.text.data.datasets import has_named_columns, read_rows
-from bothways.text.data.examples import read_table, read_tagged
+from bothways.text.data.examples import has_tag_columns, read_table, read_tagged
+from bothways.text.data.json_tables import is_json_table
 from bothways.text.data.split_tables import divide_rows, read_unlabelled
 from bothways.text.data.splits import overlap_warnings, parts_for
 from bothways.text.data.stream import ModelInput
@@ -56,10 +58,12 @@ from bothways.text.data.tags import (
     detect_scheme,
     find_illegal_tag,
     join_words,
+    plain_remark,
     tags_to_spans,
     word_starts,
 )
 from bothways.text.data.text_files import read_lines
+from bothways.text.data.word_rows import WORD_NAMES, has_word_columns, names_words
 from bothways.text.tokenizer.tokenizer import Encoding
 
 if TYPE_CHECKING:
@@ -238,6 +242,7 @@ class TagScoring(training_task.Scoring):
 @dataclass(frozen=True)
 class TagView(training_task.ReportView):
     label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
+    label_issue_parts: ClassVar[tuple[str, ...]] = ("span",)
     task: Tagging
 
     def texts(self, where: Sequence[str]) -> Mapping[str, list[Any]]:
@@ -326,6 +331,8 @@ class TagSummary(training_task.Summary):
         sentences = {split: tagged.sentences for split, tagged in self.task.texts.items()}
         keys = {split: [*map(sentence_key, rows)] for split, rows in sentences.items()}
         warnings = [*self.task.notes, *overlap_warnings(keys)]
+        if self.task.tagset.plain and self.task.settings.scheme == "auto":
+            warnings.append(plain_remark(sentence.tags for sentence in sentences["train"]))
         for split, rows in sentences.items():
             if unknown := Counter(tag for row in rows for tag in row.tags if tag not in self.task.tagset.names):
                 examples = ", ".join([*unknown][:9])
@@ -581,12 +588,18 @@ class TagTask(Task):
         tags_column = columns.tags_column
         if predictions == gold and tags_column is not None:
             fix = "split the file"
-            if not has_named_columns(gold):
+            if not has_tag_columns(gold, None, tags_column):
                 fix = "leave it out: gold tags are read from the second-to-last column, predictions from the last"
             raise InputError(
                 f"{gold}: {flag('tags_column')} ({tags_column}) is the same for gold and predictions; {fix}"
             )
-        gold_column = "-2" if predictions == gold and tags_column is None else tags_column
+        gold_column = tags_column
+        if predictions == gold and tags_column is None:
+            if has_tag_columns(gold, encoding=columns.encoding):
+                raise InputError(
+                    f"{gold}: the same table for gold and predictions; give predictions in a table of their own"
+                )
+            gold_column = "-2"
         scheme = None if columns.scheme == "auto" else columns.scheme
         named: dict[str, Any] = {
             "words": columns.words_column,
@@ -610,7 +623,10 @@ def compare_tags(
         if one.words != other.words:
             words = f"{beginning(other)} is not {beginning(one)} of {one.where}"
             raise InputError(f"{other.where}: {words}; give the same words, in order")
-    scheme = scheme or detect_scheme([sentence.tags for sentence in gold])
+    if scheme is None:
+        scheme = detect_scheme([sentence.tags for sentence in gold])
+        if scheme == "plain":
+            logger.warning(f"{gold_path}: {plain_remark(sentence.tags for sentence in gold)}")
     for sentence in (*gold, *predicted):
         check_spans(sentence, scheme)
     predicted_scheme = scheme if scheme == "plain" else detect_scheme([sentence.tags for sentence in predicted])
@@ -674,13 +690,15 @@ def check_entity_tags(sentences: Sequence[Sentence], scheme: Scheme, labels: Seq
 
     Single unknown types are allowed: the model misses their entities.
     """
-    known = {entity_type(label) for label in labels} | {OUTSIDE}
-    tagged = [(sentence.where, tag) for sentence in sentences for tag in sentence.tags if tag != OUTSIDE]
-    unknown = [(where, tag) for where, tag in tagged if entity_type(tag) not in known]
     is_plain = scheme == "plain"
+    known = {*labels} if is_plain else {entity_type(label) for label in labels}
+    tagged = [(sentence.where, tag) for sentence in sentences for tag in sentence.tags if tag != OUTSIDE]
+    unknown = [(where, tag) for where, tag in tagged if (tag if is_plain else entity_type(tag)) not in known]
     if unknown and (is_plain or len(unknown) == len(tagged)):
         where, tag = unknown[0]
         way_out = "write it with B- and I-" if is_plain else "fix the tags"
+        if all(tag.isdecimal() for _, tag in tagged):
+            way_out = "tags are numbers without names, so write their names"
         raise InputError(
             f"{where}: tag {tag!r} is not an entity tag of the model, which was trained on {join_names(labels)}; "
             f"{way_out}"
@@ -696,10 +714,14 @@ def is_tagged(file: TableSource, labels: Sequence[str], encoding: str | None) ->
     """Whether a file has tags: in named columns a list of words, else lines that end in one of the model's tags."""
     if is_annotation_file(file):
         return True
-    if has_named_columns(file):
+    if has_named_columns(file) or is_json_table(file):
         rows = read_rows(file, encoding=encoding)
-        return bool(rows) and any(isinstance(value, list) for value in rows[0][1].values())
+        if not rows:
+            return False
+        return has_word_columns([*rows[0][1]]) or any(isinstance(value, list) for value in rows[0][1].values())
     assert isinstance(file, Path)
+    if names_words(file, encoding, WORD_NAMES) or looks_tagged(file, encoding):
+        return True
     fields = next((line.split() for _, line in read_lines(file, encoding) if line.strip()), [])
     return len(fields) > 1 and (fields[-1] in (*labels, OUTSIDE) or fields[0] == "-DOCSTART-")
 

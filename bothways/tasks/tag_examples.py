@@ -22,8 +22,7 @@ from bothways.tasks.tag_decoding import LabelledWindow, Scores, Tagset, label_wi
 from bothways.tasks.windows import NUM_SPECIALS, WindowPolicy, whole_length
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table
-from bothways.text.data.datasets import has_named_columns
-from bothways.text.data.examples import read_tagged
+from bothways.text.data.examples import has_tag_columns, read_tagged
 from bothways.text.data.near_duplicates import first_locations, text_key
 from bothways.text.data.stream import resolve_columns
 from bothways.text.data.tags import (
@@ -207,11 +206,12 @@ def documents_of(sentences: Sequence[Sentence]) -> list[str]:
 def tag_columns(file: TableSource, settings: object, trained: Mapping[str, Any]) -> dict[str, str | None]:
     """The columns of words and of tags in a file: those of the settings, else those of fine-tuning (`trained`, its
     settings) if they fit the file."""
-    if has_named_columns(file):
+    named = {use: getattr(settings, f"{use}_column") for use in ("words", "tags")}
+    if has_tag_columns(file, named["words"], named["tags"], getattr(settings, "encoding", None)):
         return resolve_columns(file, settings, trained, ("words", "tags"))
     numbers = {use: str(trained.get(f"{use}_column")) for use in ("words", "tags")}
     defaults = {use: number if number.lstrip("-").isdecimal() else None for use, number in numbers.items()}
-    return {use: getattr(settings, f"{use}_column") or defaults[use] for use in defaults}
+    return {use: named[use] or defaults[use] for use in defaults}
 
 
 def read_sentences(

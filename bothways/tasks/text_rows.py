@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from bothways.log import logger
 from bothways.measure import metrics
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.scores import Scores
@@ -62,10 +63,17 @@ class TextModelTask(Task):
         """The labels of a table. InputError for labels that are unknown to the model or not numbers."""
         raise NotImplementedError
 
+    def readable(self, model: Predictor, table: Table) -> Table:
+        """The table with the labels in the spelling of the model, without the rows that have no gold label."""
+        return table
+
     def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
         group = getattr(columns, "group_column", None)
         need_labels = need_labels or columns.label_column is not None
         tables = [read_trained_table(model, file, columns, need_labels=need_labels, group=group) for file in files]
+        tables = [self.readable(model, table) for table in tables]
+        for file, table in zip(files, tables, strict=True):
+            log_notes(file, table)
         rows = [row for table in tables for row in self.rows(model, table)]
         evaluator = self.evaluator(model, getattr(columns, "positive", None))
         return LabelledRows(evaluator, rows, all(table.labels is not None for table in tables))
@@ -75,6 +83,12 @@ class TextModelTask(Task):
         labels = [None] * len(table) if table.labels is None else self.labels(model, table)
         pairs: Sequence[str | None] = table.pairs if table.pairs is not None else [None] * len(table)
         return [*map(TextRow, table.texts, pairs, labels, table.units)]
+
+
+def log_notes(source: TableSource, table: Table) -> None:
+    """Log what was changed or left out while reading."""
+    for note in table.notes:
+        logger.warning(f"{source}: {note}")
 
 
 def read_trained_table(

@@ -66,7 +66,12 @@ class TextView(ReportView):
         return text_columns(self.text_by_location, where)
 
     def other_columns(self, where: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        return other_columns(self.task.settings.sources.values(), where, columns, self.task.settings.encoding)
+        settings = self.task.settings
+        shown = set[str]()
+        for table in self.task.tables.values():
+            if table.columns is not None:
+                shown |= table.columns.shown
+        return other_columns(settings.sources.values(), where, columns, settings.encoding, shown)
 
 
 class TextTask(TrainingTask):
@@ -225,6 +230,6 @@ class TextTask(TrainingTask):
         reader = text_reader(self.settings.windows, self.pretrained)
         more = TextExamples.encode(added, targets, *reader, separate=separate)
         pairs = None if train.pairs is None or added.pairs is None else train.pairs + added.pairs
-        table = Table(train.texts + added.texts, pairs, None, train.where + added.where)
+        table = Table(train.texts + added.texts, pairs, None, train.where + added.where, columns=train.columns)
         tables, data = {**self.tables, "train": table}, {**self.data, "train": examples.joined(more)}
         return replace(self, tables=tables, data=data)  # type: ignore[type-var]

@@ -236,9 +236,12 @@ class ReportView:
     """The sections about predictions on the report page.
 
     label_issue_criterion: the condition for a likely label error; "" for a task without `label_issues`.
+    label_issue_parts: what each of its label issues has besides a text: "pair" (a second one), "span" (the part of the
+    text that the label applies to).
     """
 
     label_issue_criterion: ClassVar[str] = ""
+    label_issue_parts: ClassVar[tuple[str, ...]] = ()
 
     def sections(self, predictions: Predictions) -> list[report.Section]:
         """Sections about predictions, such as the mistakes. All rows belong to this task."""

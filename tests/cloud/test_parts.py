@@ -87,3 +87,25 @@ def test_an_object_that_is_replaced_meanwhile_is_refused(job, monkeypatch):
     monkeypatch.setattr(jobs, "compute_block", real)
     with pytest.raises(InputError, match=r"out: the input has changed since the parts were planned \(1\.csv\)"):
         parts.embed(replace(settings, resume=True))
+
+
+def test_storage_that_fails_is_no_file_to_skip(job, proxy):
+    settings, expected = job
+    settings = replace(settings, on_error="skip")
+    proxy.plan = lambda method, path: "500" if "in/3.csv" in path and method == "GET" else ""
+    with pytest.raises(InputError, match="not reached"):
+        parts.embed(settings)
+    proxy.plan = lambda method, path: ""
+    journal, _ = parts.embed(replace(settings, resume=True))
+    assert contents(settings.out) == expected and journal.set_aside == 0
+
+
+def test_an_object_that_cannot_be_read_and_one_without_rows_are_parts(job):
+    settings, _ = job
+    settings = replace(settings, on_error="skip", out=f"{settings.out}-2")
+    folder = as_path(settings.file)
+    (folder / "0.csv").put(b"text\n")
+    (folder / "2.csv").put(b"size\n1\n")
+    (folder / "4.csv").put(b"")
+    journal, _ = parts.embed(settings)
+    assert (journal.results, journal.set_aside) == (90, 1) and len(contents(settings.out)) == 6

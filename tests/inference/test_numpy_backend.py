@@ -4,17 +4,20 @@ import math
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors import safe_open
 
 import bothways
+from bothways.cli import main
 from bothways.errors import InputError
 from bothways.inference.backends.forward import NORMAL, gelu
 from bothways.inference.backends.numpy import NumpyBackend
 from bothways.inference.fingerprint import vector_space
 from bothways.inference.load import load
+from bothways.io import unpacked_directory
 from bothways.model.checkpoint.checkpoint import save
 from bothways.model.checkpoint.contents import Checkpoint
 
@@ -134,20 +137,80 @@ def check_threads(texts):
             np.testing.assert_array_equal(vectors, expected)
 
 
-def test_packed_weights_are_unpacked_once(tmp_path, packaged_copy):
-    first = load(packaged_copy, backend="numpy")
-    (cache,) = packaged_copy.glob(".float32-*")
-    vector, written = first.embed("the cat"), cache.stat().st_mtime_ns
-    assert (load(packaged_copy, backend="numpy").embed("the cat") == vector).all()
-    assert cache.stat().st_mtime_ns == written
+def unpacked():
+    """The files of weights in float32 in the cache of this test."""
+    return [*unpacked_directory().glob("*.safetensors")]
+
+
+def test_packed_weights_are_unpacked_once_for_all_copies_of_a_model(packaged_copy):
+    vector = load(packaged_copy, backend="numpy").embed("the cat")
+    (cache,) = unpacked()
+    written = cache.stat().st_mtime_ns
+    assert (load(backend="numpy").embed("the cat") == vector).all()
+    assert unpacked() == [cache] and cache.stat().st_mtime_ns == written
     cache.write_bytes(cache.read_bytes()[:1000])  # cut off
     assert (load(packaged_copy, backend="numpy").embed("the cat") == vector).all()
     assert cache.stat().st_size > 1000
-    cache.unlink()
-    if os.getuid():
-        packaged_copy.chmod(0o555)  # cannot be written
-        assert (load(packaged_copy, backend="numpy").embed("the cat") == vector).all()
-        packaged_copy.chmod(0o755)
+
+
+def listing(folder):
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if "__pycache__" not in file.parts}
+
+
+def test_a_use_of_the_packaged_models_writes_nothing_into_the_package(tmp_path):
+    package = Path(bothways.__file__).parent
+    before = listing(package)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("The cat sat on the mat.\n")
+    for backend in ("numpy", "torch"):
+        model = load(backend=backend)
+        model.embed(["the cat", "a dog"])
+        model.fill("The cat [MASK] on the mat.")
+    load("bothways-en-static").embed("the cat")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text\nthe cat\n")
+    for name in ("bothways-en", "bothways-en-static"):
+        main.main(["embed", name, str(rows), "--out", str(tmp_path / f"{name}.npy")])
+    main.main(["search", "Where is the cat?", str(tmp_path / "notes")])
+    assert listing(package) == before and unpacked()
+
+
+def without_cache(place, tmp_path, monkeypatch):
+    """A cache directory that cannot be made, cannot be written, or is a file; a user without a home."""
+    if place == "no home":
+        monkeypatch.delenv("BOTHWAYS_CACHE")
+        monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+        return
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "read-only").mkdir()
+    folder = {"a file": tmp_path / "file", "missing": Path("/proc/nothing"), "read-only": tmp_path / "read-only"}[place]
+    monkeypatch.setenv("BOTHWAYS_CACHE", str(folder))
+    if place == "read-only":
+        real = Path.mkdir
+
+        def mkdir(path, *arguments, **options):  # root may write anywhere
+            if path.is_relative_to(folder):
+                raise PermissionError(13, "Permission denied", str(path))
+            real(path, *arguments, **options)
+
+        monkeypatch.setattr(Path, "mkdir", mkdir)
+
+
+@pytest.mark.parametrize("place", ["a file", "missing", "read-only", "no home"])
+def test_a_model_computes_without_a_cache_directory(place, packaged_copy, tmp_path, monkeypatch):
+    without_cache(place, tmp_path, monkeypatch)
+    before = listing(packaged_copy)
+    assert load(packaged_copy, backend="numpy").embed("the cat").shape == (384,)
+    assert listing(packaged_copy) == before
+
+
+def test_a_full_disk_leaves_no_file(packaged_copy, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert load(packaged_copy, backend="numpy").embed("the cat").shape == (384,)
+    assert not [*unpacked_directory().iterdir()]
 
 
 @pytest.fixture
@@ -278,17 +341,19 @@ def test_unpacked_weights_that_are_not_those_of_the_model_are_written_again(chan
     from safetensors.numpy import load_file, save_file
 
     vector = load(packaged_copy, backend="numpy").embed("the cat")
-    (cache,) = packaged_copy.glob(".float32-*")
-    content = cache.read_bytes()
+    (cache,) = unpacked()
+    stored = load_file(cache)
     with safe_open(cache, framework="numpy") as opened:
         metadata = opened.metadata()
-    save_file(change(load_file(cache)), cache, metadata)
+    save_file(change(stored), cache, metadata)
     assert (load(packaged_copy, backend="numpy").embed("the cat") == vector).all()
-    assert cache.read_bytes() == content
+    again = load_file(cache)
+    assert again.keys() == stored.keys() and all(np.array_equal(again[name], stored[name]) for name in stored)
 
 
 def test_temporary_files_of_processes_that_were_killed_are_removed(packaged_copy):
-    old, new = (packaged_copy / f".float32-{number}-1.tmp" for number in (1, 2))
+    unpacked_directory().mkdir(parents=True)
+    old, new = (unpacked_directory() / f".{number}-1-1.tmp" for number in (1, 2))
     for file in (old, new):
         file.write_bytes(b"half")
     os.utime(old, (0, 0))

@@ -124,9 +124,11 @@ def pieces(text: str) -> Any:
 def attended(asked: Any) -> Any:
     """The closer to the token `head` places further on, the more."""
     tokens = [token["text"] for token in pieces(asked["inputs"])]
-    places, ahead = range(len(tokens)), asked["head"]
+    layer, head = (asked.get(name, clearest) for name, clearest in (("layer", 1), ("head", 3)))
+    places, ahead = range(len(tokens)), head
     raw = [[1 / (1 + abs(row + ahead - column)) ** 2 for column in places] for row in places]
-    return {"tokens": tokens, "weights": [[weight / sum(row) for weight in row] for row in raw]}
+    weights = [[weight / sum(row) for weight in row] for row in raw]
+    return {"tokens": tokens, "weights": weights, "layer": layer, "head": head}
 
 
 def similar(asked: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from tests.isolation import unwatch
 from tests.serving.browser import CHROMIUM, Browser
 from tests.serving.pages import WEB, Tree
-from tests.serving.stub import INFO, serving
+from tests.serving.stub import ANSWERS, INFO, serving
 
 FILES = {file: (WEB / file).read_text(encoding="utf-8") for file in ("index.html", "page.css", "page.js")}
 HOSTILE = "<img src=x onerror=\"document.title='bad'\"> & <b>Ada</b>"
@@ -283,7 +283,7 @@ def test_another_model_can_be_chosen_and_changes_the_parts(browser, stub):
     assert browser.run("document.querySelector('#tag .result').textContent") == ""
     submit(browser, "tag", text="Ada")
     assert stub.asked[-1][1] == {"inputs": "Ada", "model": "tägger/2"}
-    assert browser.run("document.querySelectorAll('#attention-layer option').length") == 2
+    assert texts(browser, "#attention-layer option") == ["the clearest", "0", "1"]
 
 
 @browser_test
@@ -315,7 +315,7 @@ def test_the_keyboard_reaches_everything_in_order(browser, stub):
 @browser_test
 def test_attention_is_a_picture_with_a_name_and_a_list(browser, stub):
     opened(browser, stub, "attention")
-    submit(browser, "attention", text="a b", head="0")
+    submit(browser, "attention", text="a b", layer="0", head="0")
     assert browser.run("document.querySelectorAll('#attention rect.cell').length") == 4 * 4
     assert "layer 0, head 0" in browser.run("document.querySelector('#attention svg').getAttribute('aria-label')")
     assert browser.run("document.querySelectorAll('#attention details tbody tr').length") == 4
@@ -327,6 +327,85 @@ def test_attention_is_a_picture_with_a_name_and_a_list(browser, stub):
     submit(browser, "attention", text="word " * 61)
     assert browser.run("document.querySelectorAll('#attention rect.cell').length") == 48 * 48
     assert "63 tokens; the first 48 are drawn" in status(browser, "attention")
+
+
+@browser_test
+def test_attention_opens_on_the_head_that_the_server_chooses(browser, stub):
+    opened(browser, stub, "attention")
+    submit(browser, "attention", text="a b")
+    assert stub.asked[-1][1] == {"inputs": "a b"}
+    assert status(browser, "attention").startswith("Layer 1, head 3")
+    submit(browser, "attention", text="a b", layer="0")
+    assert stub.asked[-1][1] == {"inputs": "a b", "layer": 0}
+    assert status(browser, "attention").startswith("Layer 0, head 3")
+
+
+SECOND = "Boolean(document.querySelector('#classify-pair').offsetParent)"
+
+
+@browser_test
+@pytest.mark.parametrize(
+    "reads_pairs, is_shown, is_required", [(False, False, False), (True, True, True), (None, True, False)]
+)
+def test_a_second_text_is_asked_for_by_models_of_pairs_alone(browser, stub, reads_pairs, is_shown, is_required):
+    stub.reset(INFO | {"reads_pairs": reads_pairs})
+    opened(browser, stub, "classify")
+    assert browser.run(SECOND) == is_shown
+    assert browser.run("document.querySelector('#classify-pair').required") == is_required
+    browser.run(EXAMPLE.format("classify"))
+    settled(browser, "classify")
+    assert isinstance(stub.asked[-1][1]["inputs"], list) == is_required
+
+
+@browser_test
+def test_a_second_text_of_another_model_is_not_sent_along(browser, stub):
+    both = {"models": ["pairs", "single"]}
+    pairs, single = ({"model_id": name, "reads_pairs": name == "pairs"} for name in both["models"])
+    stub.reset(INFO | both | pairs, INFO | both | single)
+    opened(browser, stub, "classify")
+    submit(browser, "classify", text="a", pair="b")
+    assert stub.asked[-1][1]["inputs"] == ["a", "b"]
+    pick(browser, "#model", "single")
+    browser.wait(f"!{SECOND}")
+    submit(browser, "classify", text="a")
+    assert stub.asked[-1][1]["inputs"] == "a"
+
+
+@browser_test
+@pytest.mark.parametrize("num_labels, num_more", [(77, 67), (11, 1), (10, 0), (2, 0)])
+def test_ten_labels_are_shown_and_the_others_on_demand(browser, stub, monkeypatch, num_labels, num_more):
+    names = [f"label {number}" for number in range(num_labels)]
+    scored = [{"label": name, "score": 2.0 ** -(number + 1)} for number, name in enumerate(names)]
+    monkeypatch.setitem(ANSWERS, "/predict", lambda asked: scored)
+    stub.reset(INFO | {"labels": names})
+    opened(browser, stub, "classify")
+
+    seen = submit(browser, "classify", text="a")
+    assert seen.count("label ") == min(10, num_labels)
+    assert texts(browser, "#classify .result summary") == ([f"{num_more} more"] if num_more else [])
+    assert texts(browser, "#classify .result td:first-child") == names
+
+    # Of the model too, all names can be read.
+    browser.run("for (const e of document.querySelectorAll('#classify details')) e.open = true")
+    assert browser.run("document.querySelector('#labels').innerText").count(names[-1]) == 1
+
+
+@browser_test
+@pytest.mark.parametrize(
+    "labels, first",
+    [
+        (["card_not_working", "top-up-failed-again", "get new card", "lost it"], "card not working"),
+        (["positive", "negative"], "Where is my parcel?"),
+        ([], "Where is my parcel?"),
+    ],
+)
+def test_names_of_classes_that_are_phrases_are_the_examples(browser, stub, labels, first):
+    stub.reset(INFO | {"labels": labels})
+    opened(browser, stub, "classify")
+    assert texts(browser, "#classify .example")[0].startswith(first)
+    browser.run(EXAMPLE.format("classify"))
+    settled(browser, "classify")
+    assert stub.asked[-1][1]["inputs"].startswith(first)
 
 
 EXAMPLE = "document.querySelector('#{} .example').click()"

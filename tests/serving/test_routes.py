@@ -296,7 +296,24 @@ def test_attention_rows_are_distributions(client, predictors):
     np.testing.assert_allclose(np.sum(reply["weights"], axis=1), 1, atol=1e-5)
     assert reply["weights"] == predictors["encoder"].attention(TEXTS[0]).weights[1, 2].tolist()
     assert client.post("/attention", {"inputs": "a", "layer": 99}).status == 422
+    assert client.post("/attention", {"inputs": "a", "head": 99}).status == 422
     assert client.post("/attention", {"inputs": "a " * 63}).status == 422
+
+
+@pytest.mark.parametrize("given", [{}, {"layer": 1}, {"head": 0}, {"layer": 0, "head": 1}])
+def test_attention_is_of_the_clearest_head_that_the_body_allows(client, predictors, given):
+    reply = client.post("/attention", {"inputs": TEXTS[0], **given}).json()
+    assert given.items() <= reply.items()
+    found = predictors["encoder"].attention(TEXTS[0])
+    assert reply["weights"] == found.weights[reply["layer"], reply["head"]].tolist()
+    assert (reply["layer"], reply["head"]) == found.clearest_head([True, False, False, False, True], **given)
+
+
+@pytest.mark.parametrize("reads_pairs", [None, True, False])
+def test_info_says_whether_a_model_reads_pairs(serve, make_model, tokenizer, reads_pairs):
+    metadata = {} if reads_pairs is None else {"reads_pairs": reads_pairs}
+    model = classifier(make_model, tokenizer, ("a", "b"), metadata=metadata)
+    assert serve({"model": model}).get("/info").json()["reads_pairs"] is reads_pairs
 
 
 def test_a_head_that_is_missing_is_named_with_what_the_model_can_do(client):

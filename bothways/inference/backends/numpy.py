@@ -1,7 +1,7 @@
 """The encoder in numpy, for a machine without torch: reads a checkpoint of BERT's layout, computes batches in threads.
 
-forward.py has the model. Packed weights are unpacked once, into a file beside them that is mapped into memory; of the
-word table, only the rows of a text are read.
+forward.py has the model. Packed weights are unpacked once, into a file of the cache directory that is mapped into
+memory; of the word table, only the rows of a text are read.
 """
 
 import os
@@ -24,9 +24,10 @@ from bothways.errors import InputError, needs_package
 from bothways.inference.backends.forward import Array, Bert, Ids
 from bothways.inference.backends.tokens import TokenBackend, Words
 from bothways.inference.reading import ReadOptions, Rows, first_equal_rows, run_options, shown
+from bothways.io import unpacked_directory
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.hugging_face import TABLE
-from bothways.model.checkpoint.formats.packed import PACKED_WEIGHTS, PackedTensors
+from bothways.model.checkpoint.formats.packed import PackedTensors
 from bothways.model.checkpoint.model_files import ModelFiles
 from bothways.model.checkpoint.sentence_transformers import vector_notes
 from bothways.model.checkpoint.weights import TensorFiles, is_finite, not_finite_error, open_safetensors
@@ -41,7 +42,7 @@ Result = TypeVar("Result")
 Reduce = Callable[..., Iterable[Result]]  # (hidden states [T, H], lengths, values of further columns ...)
 BATCH_TOKENS = 1024  # whose numbers stay in the caches of a core
 PIECE = 4096  # rows of the word table in memory at once, for the scores of all words
-CHECKSUM = "crc32"  # key in the metadata of the file of unpacked weights
+CHECKSUM, SOURCE = "crc32", "source"  # keys in the metadata of a file of unpacked weights
 LEFT_SECONDS = 3600  # after which a temporary file belongs to no process that still writes it
 FEW_TOKENS = 64  # whose products are so small that threads gain little, and wait long for each other on a busy machine
 
@@ -289,30 +290,41 @@ def parameter_shapes(config: EncoderConfig, heads: Mapping[str, int], *, pooler:
 
 
 def read_parameters(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
-    """The parameters in float32 but for the word table, matrices [in, out]; those of packed weights from a file beside
-    them, which is written where it is missing and the directory can be written."""
+    """The parameters in float32 but for the word table, matrices [in, out]. Those of packed weights are read from a
+    file in the cache directory, which is written if it is missing; without such a directory they are unpacked."""
     if not isinstance(files.arrays, PackedTensors):
         return unpack(files, shapes)
-    file = files.directory.path / f".float32-{files.arrays.digest[:16]}.cache"
+    try:
+        file = unpacked_directory() / f"{files.arrays.digest[:16]}.safetensors"
+    except RuntimeError:  # a user without a home
+        return unpack(files, shapes)
     with suppress(InputError, OSError, ValueError):
         return map_parameters(file, shapes)
     parameters = unpack(files, shapes)
+    try:
+        write_parameters(file, parameters, files.directory.path)
+        return map_parameters(file, shapes)
+    except (InputError, OSError, SafetensorError):  # a full disk, or a directory that cannot be written
+        return parameters
+
+
+def write_parameters(file: Path, parameters: dict[str, Array], source: Path) -> None:
+    """Write the file that `map_parameters` reads, as a whole. source: the directory of the packed weights."""
     from safetensors.numpy import save_file
 
-    for left in file.parent.glob(".float32-*.tmp"):  # by a process that was killed
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for left in file.parent.glob(".*.tmp"):  # by a process that was killed
         with suppress(OSError):
             if time() - left.stat().st_mtime > LEFT_SECONDS:
                 left.unlink()
-    temporary = file.with_name(f".float32-{os.getpid()}-{get_ident()}.tmp")
+    temporary = file.with_name(f".{file.stem}-{os.getpid()}-{get_ident()}.tmp")
     try:
-        save_file(parameters, temporary, {CHECKSUM: checksum(parameters)})
-        temporary.chmod((files.directory.path / PACKED_WEIGHTS).stat().st_mode & 0o666)
+        save_file(parameters, temporary, {CHECKSUM: checksum(parameters), SOURCE: str(source)})
         os.replace(temporary, file)
-        return map_parameters(file, shapes)
-    except (InputError, OSError, SafetensorError):  # a full disk, or a directory that cannot be written
+    except BaseException:
         with suppress(OSError):
             temporary.unlink()
-        return parameters
+        raise
 
 
 def map_parameters(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:

@@ -1,12 +1,14 @@
 """Blocks of input rows that are processed together; estimate of the number of rows."""
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 from bothways.cloud import as_path
-from bothways.errors import InputError, flag, require
+from bothways.errors import EmptyInput, InputError, StorageError, flag, not_permitted, require
 from bothways.text.data.glue import detect_format
 from bothways.text.data.stream import LiveInput, ModelInput
 from bothways.text.data.tables import rows_per_line
@@ -47,6 +49,57 @@ class Block:
     def digest(self, previous: str) -> str:
         """A hash of all rows so far. previous: the digest of the previous block; "" for the first block."""
         return hashlib.sha256(repr((previous, self)).encode()).hexdigest()
+
+
+class RowsOfFile(Iterator[LiveInput]):
+    """The rows of a file. An error of the file (damaged compression, a column that is missing) is an error of the row
+    that would be next, and ends the rows: those before it are kept.
+
+    inputs: the rows, read once; an InputError that they raise is one of the file. is_part: of many files; then the
+    error may be in place of the first row, and a file without rows has none. False: such errors are raised. An error
+    of the storage is always raised.
+    error: what ended the rows early; None if nothing did.
+    num_rows: rows so far, the error included.
+    """
+
+    def __init__(self, inputs: Iterable[LiveInput], *, is_part: bool) -> None:
+        self.inputs = iter(inputs)
+        self.is_part = is_part
+        self.error: InputError | None = None
+        self.num_rows = 0
+        self.ahead = deque[LiveInput]()
+
+    def has_rows(self) -> bool:
+        """Whether the file has a first row; it is read for this, and still the next. Call it before any is taken."""
+        if not self.num_rows:
+            self.ahead.extend(islice(self, 1))
+        return bool(self.num_rows) and self.error is None
+
+    def __next__(self) -> LiveInput:
+        if self.ahead:
+            return self.ahead.popleft()
+        if self.error is not None:
+            raise StopIteration
+        try:
+            row = next(self.inputs)
+        except StorageError:
+            raise
+        except InputError as error:
+            row = self._last(error)
+        except PermissionError as error:
+            row = self._last(not_permitted(error))
+        self.num_rows += row is not None
+        return row
+
+    def _last(self, error: InputError) -> InputError:
+        """The error in place of a row."""
+        if not self.is_part and not self.num_rows:
+            raise error
+        if isinstance(error, EmptyInput):
+            raise StopIteration
+        # The traceback would keep the open file in memory.
+        self.error = error.with_traceback(None)
+        return self.error
 
 
 def split_into_blocks(
@@ -115,9 +168,12 @@ def estimate_num_rows(file: str, encoding: str | None = None) -> int | None:
         except InputError:
             return None  # as above
     num_lines = num_bytes = 0
+    sample = b"\n"
     with path.open("rb") as opened:
         for offset in range(0, size, max(SAMPLE_SIZE, size // NUM_SAMPLES)):
             opened.seek(offset)
             sample = opened.read(SAMPLE_SIZE)
             num_lines, num_bytes = num_lines + sample.count(b"\n"), num_bytes + len(sample)
+    if num_bytes == size and not sample.endswith(b"\n"):
+        num_lines += 1  # the last line may have no end
     return round(share * num_lines / num_bytes * size) if num_bytes else None

@@ -16,7 +16,7 @@ from bothways.cloud import as_path
 from bothways.device import num_cores, num_threads, set_num_threads
 from bothways.errors import InputError, RowLocation, RowsError, flag, format_count, id_column, no_such_column
 from bothways.inference.jobs import writers
-from bothways.inference.jobs.blocks import Block, block_limits, estimate_num_rows, split_into_blocks
+from bothways.inference.jobs.blocks import Block, RowsOfFile, block_limits, estimate_num_rows, split_into_blocks
 from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import Journal, open_output
 from bothways.inference.load import load
@@ -40,7 +40,7 @@ from bothways.text.data.stream import (
     read_texts,
     resolve_columns,
 )
-from bothways.text.data.tables import read_schema
+from bothways.text.data.tables import read_schema, rename_columns
 from bothways.text.data.text_files import ARROW, find_files, is_pattern
 from bothways.text.tokenizer.worker_processes import in_order
 
@@ -68,7 +68,7 @@ class Job:
 
     settings: Embed | Predict
     model: Predictor
-    inputs: Iterator[LiveInput]
+    inputs: RowsOfFile
     compute: BlockFunction
     writer: writers.ResultFormat
     scores: int = 1
@@ -81,16 +81,14 @@ class Job:
 def open_job(settings: Embed | Predict, model: Predictor | None = None) -> Job:
     """model: that of the settings; None: to be loaded."""
     if isinstance(settings, Embed):
-        if model is None:
-            model = load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
-        return _embed_job(settings, model)
-    model = load_for(settings) if model is None else model
+        return _embed_job(settings, model or load_for(settings))
+    model = model or load_for(settings)
     kept = _kept_columns(settings, model)
     assert settings.out is not None
     return Job(
         settings,
         model,
-        read_inputs(model, settings, kept),
+        RowsOfFile(read_inputs(model, settings, kept), is_part=settings.writes_parts),
         _prediction_function(model, settings, kept),
         _table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas),
         scores_per_row(model, settings),
@@ -114,7 +112,8 @@ def _embed_job(settings: Embed, model: Predictor) -> Job:
         )
 
     writer = writers.Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, writers.vector_column(width))
-    return Job(settings, model, inputs, compute, writer, width=width)
+    rows = RowsOfFile(inputs, is_part=settings.writes_parts)
+    return Job(settings, model, rows, compute, writer, width=width)
 
 
 def check_is_one(settings: Embed | Predict) -> None:
@@ -146,6 +145,8 @@ def write(job: Job) -> Journal:
         with JobProgress(out.name, num_rows, done=output.journal.rows) as progress:
             for block, (computed, results) in _results(job, blocks, progress):
                 output.add(block, computed, results)
+        if job.inputs.error is not None:
+            logger.warning(f"{job.inputs.error}; what comes before it is kept")
         return output.finish()
 
 
@@ -203,7 +204,7 @@ def predict_blocks(settings: Predict) -> Iterator[list[writers.ResultRow]]:
             yield [*numbered] if settings.on_error == "skip" else rows
 
 
-def load_for(settings: Predict) -> Predictor:
+def load_for(settings: Embed | Predict) -> Predictor:
     """The model of the settings."""
     return load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window)
 
@@ -242,18 +243,6 @@ def _writes_lines(settings: Predict) -> bool:
     return (
         has_lines(settings.file) and settings.text is None and (settings.out is not None or settings.on_error == "skip")
     )
-
-
-def rename_columns(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
-    """The names of input columns in the result, of which `taken` and "row" are the model's: input_NAME for such a name,
-    or the next that is free."""
-    taken, kept = {"row", *taken}, dict[str, str]()
-    for name in sorted(names, key=taken.__contains__):  # columns that keep their names come first
-        kept[name] = name
-        while kept[name] in taken:
-            kept[name] = f"input_{kept[name]}"
-        taken.add(kept[name])
-    return {name: kept[name] for name in names}
 
 
 def _literal_row(settings: Predict) -> writers.ResultRow:
@@ -310,7 +299,8 @@ def _table(out: Path, columns: writers.Columns, escape_formulas: bool = False) -
 
 
 def read_blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[Block]:
-    return split_into_blocks(read_inputs(model, settings, kept), settings.on_error, scores_per_row(model, settings))
+    rows = RowsOfFile(read_inputs(model, settings, kept), is_part=False)
+    return split_into_blocks(rows, settings.on_error, scores_per_row(model, settings))
 
 
 def scores_per_row(model: Predictor, settings: Predict) -> int:

@@ -9,11 +9,12 @@ the same bytes. Names that begin with an underscore are ignored by readers of a 
 
 import hashlib
 import json
+import math
 import os
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,19 +24,38 @@ from typing import Any, NamedTuple
 
 from bothways.cloud import CloudPath, as_path
 from bothways.device import num_threads, set_num_threads
-from bothways.errors import InputError, differences, flag, require
+from bothways.errors import (
+    EmptyInput,
+    InputError,
+    StorageError,
+    differences,
+    flag,
+    format_count,
+    not_permitted,
+    require,
+)
 from bothways.inference import ray
 from bothways.inference.jobs import jobs
-from bothways.inference.jobs.blocks import estimate_num_rows, num_bytes, split_into_blocks
+from bothways.inference.jobs.blocks import SAMPLE_SIZE, RowsOfFile, estimate_num_rows, num_bytes, split_into_blocks
 from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import BusyError, Journal, check_output, open_output, side_file
-from bothways.inference.jobs.writers import Parquet
+from bothways.inference.jobs.writers import Parquet, ResultRow
 from bothways.inference.predictor import Predictor
+from bothways.inference.reading import Progress
 from bothways.io import cache_directory, write_atomic
 from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
 from bothways.text.data.datasets import HUB_PREFIX
-from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, find_files, is_compressed, open_file
+from bothways.text.data.stream import ModelInput
+from bothways.text.data.text_files import (
+    EXPLICIT_TYPES,
+    file_type,
+    find_files,
+    is_compressed,
+    note_on_unread,
+    open_file,
+    unread_files,
+)
 from bothways.text.tokenizer.worker_processes import in_order
 
 PLAN, MANIFEST, RECORDS, SKIPPED, WORK = "_plan.json", "_manifest.json", "_parts", "_skipped", "_work"
@@ -50,7 +70,9 @@ MACHINE = (
     "bothways",
 )  # facts that --mixed allows to differ
 REQUESTS = 32  # records that are read at a time
+NO_COLUMNS = Parquet({})
 SAMPLE_ROWS = 256  # of which the time is measured
+SAMPLE_FILES = 64  # of which the rows are counted or estimated
 CORE_HOUR, GPU_HOUR = 0.04, 2.5  # US dollars, usual prices of clouds in 2026
 
 
@@ -84,19 +106,23 @@ class PartsPlan:
     def name(self, number: int) -> str:
         return f"part-{number:05}-of-{len(self.parts):05}"
 
-    def task(self, number: int, settings: Embed | Predict) -> "PartTask":
+    def task(self, number: int, settings: Embed | Predict, form: Parquet) -> "PartTask":
         rows, threads = self.parts[number], jobs.threads_of(settings)
         one = self.inputs[rows.input]
         column = one.name if len(self.inputs) > 1 else None
         settings = replace(settings, file=one.path)
-        return PartTask(self.name(number), settings, threads, self.made_with, one, column, rows)
+        return PartTask(self.name(number), settings, form, threads, self.made_with, one, column, rows)
 
 
 class PartTask(NamedTuple):
-    """A part, with all that a process needs to compute it. column: the column "file"."""
+    """A part, with all that a process needs to compute it.
+
+    form: the columns of the first table with rows, for a part that has none. column: the column "file".
+    """
 
     name: str
     settings: Embed | Predict
+    form: Parquet
     threads: int
     made_with: dict[str, Any]
     input: InputFile
@@ -128,9 +154,11 @@ def run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
     if out.is_relative_to(root):
         raise InputError(f"{out}: is in the input, {root}; name a directory elsewhere")
     files = find_files(root)
-    job = jobs.open_job(replace(settings, file=str(files[0])))
+    if note := note_on_unread(unread_files(root)):
+        logger.info(note)
+    job, refused = _open_first(root, files, settings)
     if settings.dry_run:
-        inputs = [InputFile(str(file), file.name, file.stat().st_size, "", "") for file in files]
+        inputs = [InputFile(str(file), file.name, _size(file), "", "") for file in files]
         return job, estimate(job, files, len(_cut(inputs, settings, job.model)))
     if not isinstance(out, CloudPath):
         out.mkdir(exist_ok=True)
@@ -141,13 +169,17 @@ def run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
         logger.info(f"{out}: {len(done):,} of {len(plan.parts):,} parts are done")
         start = hash((socket.gethostname(), os.getpid())) % max(1, len(missing))  # of several commands, each elsewhere
         missing = missing[start:] + missing[:start]
-    tasks, busy = (plan.task(number, settings) for number in missing), 0
+    assert isinstance(job.writer, Parquet)
+    tasks, busy = (plan.task(number, settings, job.writer) for number in missing), 0
     records = _records(tasks, settings)
+    known = {one.name for one in plan.inputs if one.path in refused}
     try:
         with JobProgress(out.name, None) as progress:
             for record in records:
                 busy += record is None
                 progress.finish_block(record["rows"] if record else 0)
+                if record and record.get("unread") and record["file"] not in known:
+                    logger.warning(f"{record['unread']}; what comes before it is kept")
     finally:
         _open_file.close()
     if busy:
@@ -162,6 +194,68 @@ def _records(tasks: Iterator[PartTask], settings: Embed | Predict) -> Iterator[d
         yield from (record for _, record in in_order(compute_part, tasks, settings.workers))
     elif named := [(task.name, task) for task in tasks]:
         yield from ray.in_any_order(compute_part, named, settings.ray, settings.workers)
+
+
+def _open_first(root: Path, files: list[Path], settings: Embed | Predict) -> tuple[jobs.Job, set[str]]:
+    """The job of the first file with rows, and the paths of files that cannot be read, each with a line in the log.
+
+    All local files are opened, so that what is wrong is said before anything is computed; of a bucket, files up to the
+    first that has rows. InputError if a file cannot be read, unless such files are skipped and others can be read.
+    """
+    model = jobs.load_for(settings)
+    opened: jobs.Job | None = None
+    has_rows = False
+    refused = dict[str, InputError]()
+    for file in files:
+        if isinstance(file, CloudPath) and (has_rows or (refused and settings.on_error == "stop")):
+            break
+        job = _open_job(replace(settings, file=str(file)), model, NO_COLUMNS)
+        if job.inputs.has_rows():
+            opened = opened if has_rows else job
+            has_rows = True
+        elif job.inputs.error is not None:
+            refused[str(file)] = job.inputs.error
+        elif job.writer is not NO_COLUMNS:
+            opened = opened or job
+
+    if refused and (settings.on_error == "stop" or opened is None):
+        first = next(iter(refused.values()))
+        more = f" (and {format_count(len(refused) - 1, 'more file')} cannot be read)" if len(refused) > 1 else ""
+        advice = f", or skip such files with {flag('on_error', 'skip')}" if opened is not None else ""
+        raise InputError(f"{first}{more}{advice}")
+    if opened is None:
+        kept = getattr(settings, "keep_columns", None)
+        raise EmptyInput(
+            f"{root}: no file has a row, so none has columns to keep ({kept}); add rows, or keep no columns"
+        )
+    for error in refused.values():
+        logger.warning(f"{error}; skipped")
+    return opened, {*refused}
+
+
+def _open_job(settings: Embed | Predict, model: Predictor, form: Parquet) -> jobs.Job:
+    """The job of one file. form: the columns of its part if it has no rows, or cannot be read."""
+    try:
+        job = jobs.open_job(settings, model)
+    except StorageError:
+        raise
+    except InputError as error:
+        rows = RowsOfFile(_raise(error), is_part=True)
+    except PermissionError as error:
+        rows = RowsOfFile(_raise(not_permitted(error)), is_part=True)
+    else:
+        return job if job.inputs.has_rows() or form is NO_COLUMNS else replace(job, writer=form)
+    return jobs.Job(settings, model, rows, _compute_nothing, form)
+
+
+def _raise(error: InputError) -> Iterator[ModelInput]:
+    raise error
+    yield
+
+
+def _compute_nothing(rows: Sequence[ModelInput], progress: Progress | None = None) -> list[ResultRow]:
+    """The results of a file that has no rows."""
+    return []
 
 
 def _check_output(out: Path, settings: Embed | Predict) -> None:
@@ -225,9 +319,25 @@ def _versions(files: list[Path], root: Path) -> list[InputFile]:
     while remaining:
         file = remaining.popleft()
         state = file_state(file)
-        version = state if isinstance(file, CloudPath) else _digest(file)
-        inputs.append(InputFile(str(file), "/".join(file.parts[shared:]), file.stat().st_size, version, state))
+        version = state if isinstance(file, CloudPath) else _version(file)
+        inputs.append(InputFile(str(file), "/".join(file.parts[shared:]), _size(file), version, state))
     return inputs
+
+
+def _version(file: Path) -> str:
+    """The digest of a local file, or the reason why it is not read."""
+    try:
+        return _digest(file)
+    except (FileNotFoundError, PermissionError) as error:  # a link to nothing, or the file of another user
+        return str(error.strerror)
+
+
+def _size(file: Path) -> int:
+    """The bytes of a file; 0 for a link to nothing."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _num_shared(files: list[Path]) -> int:
@@ -256,11 +366,14 @@ def _cuts(one: InputFile, settings: Embed | Predict, model: Predictor) -> Iterat
         return
     first = size = 0
     yield 0
-    for number, row in enumerate(jobs.open_job(replace(settings, file=one.path), model).inputs):
+    rows = _open_job(replace(settings, file=one.path), model, NO_COLUMNS).inputs
+    for number, row in enumerate(rows):
         if size >= PART_BYTES or number - first == PART_ROWS:
             first, size = number, 0
             yield number
         size += num_bytes(row)
+    if rows.error is not None and settings.on_error == "stop":
+        raise InputError(f"{rows.error}, or skip such rows with {flag('on_error', 'skip')}")
 
 
 # --- a part -----------------------------------------------------------------------------------------------------------
@@ -275,17 +388,19 @@ class _OpenFile:
     job: jobs.Job | None = None
     position = 0
 
-    def open(self, task: PartTask) -> jobs.Job:
-        """The job of a part, whose inputs begin with its first row."""
+    def prepare(self, task: PartTask) -> None:
+        """Load the model of a part, unless it is loaded."""
         settings = replace(task.settings, file="-")
         if self.settings != settings:
-            self.model, self.settings, self.job = None, settings, None
-        if self.job is None or self.job.settings != task.settings or self.position > task.rows.first:
-            self.job, self.position = jobs.open_job(task.settings, self.model), 0
-        set_num_threads(task.threads)
-        if self.model is None:
-            self.model = self.job.model
+            self.model, self.settings, self.job = jobs.load_for(task.settings), settings, None
             self.facts = jobs.reproduction_facts(task.settings, self.model, task.threads)
+        set_num_threads(task.threads)
+
+    def open(self, task: PartTask) -> jobs.Job:
+        """The job of a part, whose inputs begin with its first row."""
+        assert self.model is not None
+        if self.job is None or self.job.settings != task.settings or self.position > task.rows.first:
+            self.job, self.position = _open_job(task.settings, self.model, task.form), 0
         for _ in islice(self.job.inputs, task.rows.first - self.position):
             pass
         self.position = task.rows.first + (task.rows.rows or 0)
@@ -315,8 +430,9 @@ def compute_part(task: PartTask) -> dict[str, Any] | None:
 
 def _compute(task: PartTask, out: Path, record_file: Path) -> dict[str, Any]:
     _check_state(task.input)
-    job = _open_file.open(task)
+    _open_file.prepare(task)
     changed = _check_facts(out, task.made_with, _open_file.facts, mixed=task.settings.mixed)
+    job = _open_file.open(task)
     assert isinstance(job.writer, Parquet)
     blocks = split_into_blocks(
         islice(job.inputs, task.rows.rows), task.settings.on_error, job.scores, first=task.rows.first
@@ -339,10 +455,18 @@ def _compute(task: PartTask, out: Path, record_file: Path) -> dict[str, Any]:
     size, digest = _publish(work, out / f"{task.name}.parquet", mixed=task.settings.mixed)
     record = {"part": task.name, "file": task.input.name, "first_row": task.rows.first, "rows": journal.rows}
     record |= {"results": journal.results, "skipped": journal.set_aside, "bytes": size, "sha256": digest}
+    record |= {"unread": _unread(job.inputs, task.rows)}
     record |= {"host": socket.gethostname(), "process": os.getpid(), "differs": changed}
     with suppress(FileExistsError):  # the work was done twice
         create(record_file, json.dumps(record).encode())
     return record
+
+
+def _unread(rows: RowsOfFile, part: RowRange) -> str | None:
+    """Why the file of a part is not read further than to a row of this part; None if it is."""
+    last = rows.num_rows - 1
+    is_here = last >= part.first and (part.rows is None or last < part.first + part.rows)
+    return str(rows.error) if rows.error is not None and is_here else None
 
 
 def _check_state(one: InputFile) -> None:
@@ -351,8 +475,10 @@ def _check_state(one: InputFile) -> None:
 
 
 def file_state(path: Path) -> str:
-    """A value that changes with a file: the e_tag of an object, or size and time of a local file. The file is not
-    read."""
+    """A value that changes with a file: the e_tag of an object, or size and time of a local file ("" if it is
+    not there). The file is not read."""
+    if not isinstance(path, CloudPath) and not path.exists():
+        return ""
     status: Any = path.stat()
     return status.e_tag if isinstance(path, CloudPath) else f"{status.st_size} {status.st_mtime_ns}"
 
@@ -432,9 +558,8 @@ def _finish(out: Path, plan: PartsPlan) -> Journal:
 def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
     """The estimated time and cost of a job, from the time of its first rows."""
     settings = job.settings
-    size = sum(file.stat().st_size for file in files)
-    first = estimate_num_rows(str(files[0]), settings.encoding)
-    num_rows = first and round(first * size / max(1, files[0].stat().st_size))
+    size = sum(map(_size, files))
+    num_rows = _num_rows(files, settings, job.model)
     is_cpu = job.model.device == "cpu"
     hour = CORE_HOUR * num_threads() if is_cpu else GPU_HOUR
     price = f"${CORE_HOUR} per core and hour" if is_cpu else f"${GPU_HOUR} per GPU and hour"
@@ -445,6 +570,27 @@ def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
     jobs.compute_block(job.compute, block, replace(settings, on_error="skip"))
     seconds = (time.perf_counter() - start) / len(block) * num_rows
     return Estimate(len(files), num_parts, size, num_rows, seconds, hour * seconds / 3600, price)
+
+
+def _num_rows(files: list[Path], settings: Embed | Predict, model: Predictor) -> int | None:
+    """The rows of all files: counted in up to SAMPLE_FILES small ones, else estimated from such a sample; None if
+    nothing is known of it."""
+    sample = files[:: math.ceil(len(files) / SAMPLE_FILES)]
+    num_rows = num_bytes = 0
+    for file in sample:
+        size = _size(file)
+        if size > SAMPLE_SIZE:
+            rows = estimate_num_rows(str(file), settings.encoding)
+        else:
+            inputs = _open_job(replace(settings, file=str(file)), model, NO_COLUMNS).inputs
+            rows = sum(1 for _ in inputs) - (inputs.error is not None)
+        if rows is not None:
+            num_rows += rows
+            num_bytes += size
+    total = sum(map(_size, files))
+    if not num_bytes:
+        return None if total else 0
+    return round(num_rows * total / num_bytes)
 
 
 # --- the verbs `embed` and `predict`: a file, or a directory of parts -------------------------------------------------

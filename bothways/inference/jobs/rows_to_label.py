@@ -14,7 +14,6 @@ from bothways.inference.jobs.jobs import (
     compute_block,
     load_for,
     read_blocks,
-    rename_columns,
     reproduction_facts,
 )
 from bothways.inference.jobs.journal import Journal, check_output, open_output
@@ -25,6 +24,7 @@ from bothways.settings.predict import Predict
 from bothways.tasks.class_decoding import Prediction
 from bothways.tasks.task import split_pairs
 from bothways.text.data.stream import ModelInput, all_columns, has_lines
+from bothways.text.data.tables import rename_columns
 
 SUFFIXES, COLUMNS = (".csv", ".tsv"), ("label", "suggested", "confidence")
 

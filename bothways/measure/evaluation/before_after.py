@@ -111,6 +111,8 @@ def selected_on(model: Predictor, files: Iterable[TableSource]) -> dict[str, str
 
 def _is_same(file: TableSource, used: Any) -> bool:
     """Whether data is `used`, an entry of bothways.json: a path, or the record of an in-memory table."""
+    if isinstance(used, list):  # several tables
+        return any(_is_same(file, part) for part in used)
     if isinstance(file, MemoryTable):
         return isinstance(used, dict) and used.get("fingerprint") == file.fingerprint
     return isinstance(used, str) and Path(used).resolve() == Path(file).resolve()

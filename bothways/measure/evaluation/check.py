@@ -5,8 +5,8 @@ H hidden size, F features, C classes.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError, format_count
+from bothways.errors import InputError, RowLocation, flag, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import logger, working
@@ -30,11 +30,13 @@ from bothways.tasks.arrays import sigmoid, softmax
 from bothways.tasks.linear_baselines import MAX_CHECKED, MAX_OUTPUTS
 from bothways.tasks.training_task import label_issue
 from bothways.text.data.columns import Table
-from bothways.text.data.examples import read_table
-from bothways.text.data.labels import label_sets, numeric_labels
+from bothways.text.data.datasets import read_rows
+from bothways.text.data.examples import holds_tagged_words, read_table
+from bothways.text.data.label_cells import read_labels
+from bothways.text.data.labels import FEW_NUMBERS, find_quantity, is_number, label_sets, numeric_labels
 from bothways.text.data.near_duplicates import find_conflicts
 from bothways.text.data.quality import label_warnings
-from bothways.text.data.split_tables import FEW_NUMBERS, other_columns
+from bothways.text.data.split_tables import other_columns
 
 KINDS = ("label", "conflict", "duplicate", "empty", "odd")  # of remarks, as the page shows them
 HEADINGS = {"conflict": "Texts with several labels", "duplicate": "Duplicates", "empty": "Empty", "odd": "Odd rows"}
@@ -47,25 +49,36 @@ SHOWN = 5  # remarks of a kind that the command line prints
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Remarks on the rows of a table. num_examined: rows whose label was judged. notes: on all rows."""
+    """Remarks on the rows of a table. rows: the table, with the rows that lack a text or label. num_examined: rows
+    whose label was judged. notes: on all rows."""
 
     source: TableSource
-    num_rows: int
+    rows: Table
     num_examined: int
     remarks: Sequence[report.LabelIssue]
     notes: Sequence[str]
     encoding: str | None = None
 
+    @property
+    def num_rows(self) -> int:
+        return len(self.rows)
+
     @cached_property
     def columns(self) -> dict[str, list[Any]]:
-        columns = {"kind": [remark.kind for remark in self.remarks], **report.issue_columns(self.remarks)}
+        """The remarks as columns, which are the same for any number of remarks."""
         where = [remark.where for remark in self.remarks]
-        return columns | other_columns([self.source], where, columns, self.encoding)
+        parts = [] if self.rows.pairs is None else ["pair"]
+        columns: dict[str, list[Any]] = {"kind": [remark.kind for remark in self.remarks]}
+        columns |= report.issue_columns(self.remarks, among=self.rows.where, parts=parts)
+
+        shown = set() if self.rows.columns is None else self.rows.columns.shown
+        return columns | other_columns([self.source], where, columns, self.encoding, shown)
 
     @property
     def table(self) -> Any:
         """All remarks as a table: kind (label, conflict, duplicate, empty, odd), the row from 0, text, label, suggested
-        and their probabilities, why, and the other columns of the table. Label errors come first, ranked."""
+        and their probabilities, why, and the other columns of the table; one whose name is taken, such as `row`, is
+        `input_row`. Label errors come first, ranked."""
         return as_table(self.columns)
 
     @property
@@ -111,25 +124,30 @@ class CheckResult:
 
 
 def run(settings: Check) -> CheckResult:
-    """Check a table. InputError if it cannot be read; rows without a text or label are left out, and named."""
-    table = read(settings)
+    """Check a table. InputError if it cannot be read. Rows without a text or label are remarks, and are not judged."""
+    table, reasons = with_left_out(read(settings), settings)
+    is_numeric, notes = decide_task(table, settings)
+    if not is_numeric:
+        table = read_labels(table, several=settings.multi_label)
     filled = [row for row in range(len(table)) if not _is_empty(table, row)]
-    remarks = [*duplicates(table), *empty_rows(table)]
-    notes, judged = [*table.notes], np.zeros(0, np.int64)
+    remarks = [*duplicates(table), *empty_rows(table, reasons)]
+    notes = [*table.notes, *notes]
+    judged = np.zeros(0, np.int64)
     if len(filled) > 1:
         judged = np.sort(np.array(filled)[random_order(len(filled))[:MAX_CHECKED]])
         sample = table.take(judged.tolist())
         with working("check"):
             vectors = embed(load(settings.model, dtype=settings.dtype, device=settings.device), sample)
-            label_remarks, note = check_labels(sample, pair_features(vectors), settings.multi_label)
-            remarks = [*label_remarks, *conflicts(table), *remarks, *odd_rows(sample, vectors[0])]
+            features = pair_features(vectors)
+            label_remarks, note = check_labels(sample, features, settings.multi_label, is_numeric=is_numeric)
+            remarks = [*label_remarks, *conflicts(table.take(filled)), *remarks, *odd_rows(sample, vectors[0])]
         notes += [note] if note else []
         if len(judged) < len(filled):
             notes.append(f"{len(judged):,} random rows of {len(filled):,} were embedded and judged")
-    if table.labels is not None:
-        notes += label_warnings({"table": table}, settings.multi_label)
+    if table.labels is not None and not is_numeric:
+        notes += label_warnings({"table": table.take(filled)}, settings.multi_label)
     examined = 0 if table.labels is None else len(judged)
-    result = CheckResult(settings.file, len(table), examined, remarks, notes, settings.encoding)
+    result = CheckResult(settings.file, table, examined, remarks, notes, settings.encoding)
     if settings.out:
         result.write(settings.out)
         logger.info(f"all remarks: {settings.out / 'check.html'}, and as a table in check.csv")
@@ -144,7 +162,46 @@ def read(settings: Check) -> Table:
     except InputError:
         if settings.label_column is not None:
             raise
+        if settings.text_column is None and holds_tagged_words(settings.file, settings.encoding):
+            raise InputError(
+                f"{settings.file}: holds words with tags, and check judges labels of texts; the report of finetune tag "
+                "lists likely label errors word by word"
+            ) from None
         return read_table(settings.file, **options, need_labels=False)
+
+
+def with_left_out(table: Table, settings: Check) -> tuple[Table, dict[int, str]]:
+    """The table with the rows that it lacks since they have no text or label, in the order of the file; and the reason
+    by row. What a row lacks is "", as an empty cell of a CSV file is."""
+    columns = table.columns
+    if columns is None or not table.notes:
+        return table, {}
+
+    row_by_location = {location: row for row, location in enumerate(table.where)}
+    located_rows = read_rows(settings.file, on_row_error=lambda error: None, encoding=settings.encoding)
+    names = {name for _, values in located_rows for name in values}
+    if not names.issuperset(columns.names):
+        return table, {}  # annotations, of which the table has only what was accepted
+
+    rows = list[tuple[str, str, str | None, RowLocation, str]]()
+    reasons = dict[int, str]()
+    for location, values in located_rows:
+        row = row_by_location.get(location)
+        if row is not None:
+            pair = "" if table.pairs is None else table.pairs[row]
+            label = None if table.labels is None else table.labels[row]
+            rows.append((table.texts[row], pair, label, location, ""))
+            continue
+
+        text, pair, label = columns.read_filled(location, values)
+        try:
+            columns.read(location, values, table.labels is not None, None)
+            # Whoever refused the row has told it in the notes; its label is not judged.
+            label = None if label is None else ""
+        except InputError as error:
+            reasons[len(rows)] = str(error).removeprefix(f"{location}: ").partition(";")[0]
+        rows.append((text, pair, label, location, ""))
+    return replace(columns.table(rows), notes=table.notes), reasons
 
 
 def embed(model: Predictor, table: Table) -> list[np.ndarray]:
@@ -158,15 +215,39 @@ def pair_features(vectors: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([abs(first - second[0]), first * second[0]], 1) if second else first
 
 
-def check_labels(table: Table, x_NF: np.ndarray, multi_label: bool) -> tuple[list[report.LabelIssue], str]:
-    """Rows whose label may be wrong, the most suspicious first; or a note on why labels cannot be judged."""
+def decide_task(table: Table, settings: Check) -> tuple[bool, list[str]]:
+    """Whether the labels are numbers to be learned rather than classes, and a note if that may surprise.
+
+    The rule is that of `finetune classify`, which refuses such numbers (`find_quantity`). `task` decides it instead.
+    """
+    if table.labels is None or settings.multi_label or settings.task == "classify":
+        return False, []
+    if settings.task == "regress":
+        return True, []
+    names = {label.strip() for label in table.labels if label.strip()}
+    if fraction := find_quantity(names):
+        note = f"the labels are {len(names):,} different numbers such as {fraction}, so they are judged as numbers"
+        return True, [f"{note}; {flag('task', 'classify')} judges them as classes"]
+    if len(names) > FEW_NUMBERS and all(is_number(name) for name in names):
+        note = f"{len(names):,} different whole numbers are judged as classes"
+        return False, [f"{note}; {flag('task', 'regress')} judges them as numbers"]
+    return False, []
+
+
+def check_labels(
+    table: Table, x_NF: np.ndarray, multi_label: bool, *, is_numeric: bool = False
+) -> tuple[list[report.LabelIssue], str]:
+    """Rows whose label may be wrong, the most suspicious first; or a note on why labels cannot be judged.
+
+    InputError if the labels are numeric and one is not a number.
+    """
     labels = table.labels
     if labels is None:
         return [], "no column with labels, so none is judged"
     if len(table) < MIN_JUDGED:
         return [], f"{len(table)} rows are too few to judge labels: that takes {MIN_JUDGED}"
-    numbers = None if multi_label else _numbers(table)
-    if numbers is not None:
+    if is_numeric:
+        numbers = np.array(numeric_labels(table))
         deviation = numbers.std() or 1.0
         scores_N = out_of_fold_scores(x_NF, (numbers - numbers.mean()) / deviation, "number", 1, groups=table.units)[
             :, 0
@@ -191,15 +272,6 @@ def check_labels(table: Table, x_NF: np.ndarray, multi_label: bool) -> tuple[lis
     return issues, ""
 
 
-def _numbers(table: Table) -> np.ndarray | None:
-    """The labels as numbers, if they are more different numbers than classes have, or have fractions."""
-    try:
-        numbers = np.array(numeric_labels(table))
-    except InputError:
-        return None
-    return numbers if len({*numbers.tolist()}) > FEW_NUMBERS or (numbers % 1).any() else None
-
-
 def conflicts(table: Table) -> list[report.LabelIssue]:
     """Of each text with several labels, a row for each label."""
     labels = table.labels or []
@@ -221,9 +293,13 @@ def duplicates(table: Table) -> list[report.LabelIssue]:
     ]
 
 
-def empty_rows(table: Table) -> list[report.LabelIssue]:
+def empty_rows(table: Table, reasons: Mapping[int, str]) -> list[report.LabelIssue]:
+    """Rows without a text or label. reasons: why rows could not be read, by row."""
     rows = filter(lambda row: _is_empty(table, row), range(len(table)))
-    return [_issue(table, row, _label(table, row), source="text or label is empty", kind="empty") for row in rows]
+    return [
+        _issue(table, row, _label(table, row), source=reasons.get(row, "text or label is empty"), kind="empty")
+        for row in rows
+    ]
 
 
 def odd_rows(table: Table, vectors_NH: np.ndarray) -> list[report.LabelIssue]:

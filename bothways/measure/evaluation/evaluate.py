@@ -22,14 +22,15 @@ from bothways.tasks.scores import Scores
 from bothways.tasks.task import Task
 from bothways.text.data.annotations import has_annotations, is_annotation_file
 from bothways.text.data.beir import is_beir_dataset, is_qrels_file
-from bothways.text.data.columns import LABEL_NAMES, find_column, find_text_columns
+from bothways.text.data.columns import LABEL_NAMES, find_label_columns, find_text_columns
 from bothways.text.data.conll import looks_tagged
-from bothways.text.data.datasets import arrow_files, has_named_columns, is_dataset, read_rows, unread_splits
+from bothways.text.data.datasets import arrow_files, has_named_columns, is_dataset, unread_splits
 from bothways.text.data.examples import TAGS
 from bothways.text.data.glue import detect_format
+from bothways.text.data.json_tables import is_json_table
 from bothways.text.data.stream import first_columns, first_rows, resolve_columns
-from bothways.text.data.tables import iter_rows
 from bothways.text.data.text_files import file_type
+from bothways.text.data.word_rows import WORD_NAMES, has_word_columns, names_words
 
 TAG_COLUMNS = {"tags", "pos_tags", *TAGS}
 DataKind = Literal["search", "pairs", "questions", "tags", "labels", "texts"]
@@ -113,21 +114,25 @@ def gold_kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labe
 
     | gold file                           | predictions, in its order (answers in any)                       |
     | table of labels or numbers          | table with a column named in PREDICTED, or .txt, one per line    |
-    | CoNLL columns, or table of words    | the same words, tags in the last column                          |
+    | CoNLL columns, or table of words    | the same words, tags in the last column, or the one of tags      |
     | texts with labelled characters      | the same texts with labelled characters                          |
     | SQuAD's JSON, or table of questions | JSON {id: answer}; JSON lines with `id` and `answer`             |
     | relevance judgements (qrels)        | TREC run, or table with query, document and score                |
     """
+    if is_annotation_file(gold):
+        return "tags"
     if not labelled and not detect_format(gold, encoding) and is_qrels_file(gold, encoding):
         return "ranking"
-    if has_named_columns(gold):
-        _, row = next(iter(read_rows(gold) if is_dataset(gold) else iter_rows(gold, encoding=encoding)), ("", {}))
+    if has_named_columns(gold) or is_json_table(gold):
+        row = next(iter(first_rows(gold, encoding)), {})
         if {"question", "context", "answers"} <= row.keys():
             return "answers"
-        is_tagged = isinstance(row.get("words", row.get("tokens")), list) or has_annotations(row)
-        return "tags" if is_tagged else "labels"
+        is_tagged = isinstance(row.get("words", row.get("tokens")), list) or has_word_columns([*row])
+        return "tags" if is_tagged or has_annotations(row) else "labels"
     if file_type(gold) == ".json":
-        return "tags" if is_annotation_file(gold) else "answers"
+        return "answers"
+    if names_words(gold, encoding, WORD_NAMES):
+        return "tags"
     return "labels" if file_type(gold) in (".csv", ".tsv") or detect_format(gold, encoding) else "tags"
 
 
@@ -185,7 +190,7 @@ def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any])
     if is_squad_file(file):
         return "questions"
     if isinstance(file, Path):
-        if file_type(file) == ".json" or looks_tagged(file, settings.encoding):
+        if is_annotation_file(file) or looks_tagged(file, settings.encoding):
             return "tags"
         if not arrow_files(file) if file.is_dir() else not (is_dataset(file) or file.is_file()):
             return "texts"  # a folder or a pattern of plain text
@@ -195,22 +200,23 @@ def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any])
         known = {name.strip().lower() for name in columns}
         if known >= {"question", "context", "answers"}:
             return "questions"
-        if known & {"words", "tokens"} and known & TAG_COLUMNS:
+        if (known & {"words", "tokens"} and known & TAG_COLUMNS) or has_word_columns(columns):
             return "tags"
-        rows = first_rows(file, settings.encoding) if has_named_columns(file) else []
+        is_table = has_named_columns(file) or is_json_table(file)
+        rows = first_rows(file, settings.encoding) if is_table else []
         if rows and all(map(has_annotations, rows)):  # one without labels could be of several classes
             return "tags"
-    label = find_column(file, columns, "label", settings.label_column, (), ())
+    label = find_label_columns(file, columns, settings.label_column, (), ())
     try:
         _, pair = find_text_columns(file, columns, named["text"], named["pair"])
-        label = label or find_column(file, columns, "label", None, ["label"], LABEL_NAMES)
+        label = label or find_label_columns(file, columns, None, ["label"], LABEL_NAMES)
     except InputError:  # the evaluation needs other columns, and names those that are missing
         return "texts"
     return "pairs" if pair else "labels" if label else "texts"
 
 
 def is_squad_file(file: TableSource) -> bool:
-    return isinstance(file, Path) and file_type(file) == ".json" and not is_annotation_file(file)
+    return isinstance(file, Path) and file_type(file) == ".json" and not is_json_table(file)
 
 
 # The name of the row count in the scores, and the plural noun for the rows.

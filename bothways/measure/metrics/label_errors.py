@@ -1,9 +1,10 @@
 """Label errors found by confident learning (Northcutt 2021, section 3). No torch.
 
 A model is more confident in some labels than in others, so each label has its own threshold: its mean probability over
-the rows with that label. A row is suspicious if some labels reach their thresholds, and the most probable of them is
-not the row's own label. The probabilities must come from a model that was not trained on these rows. The order is by
-the probability of the row's own label: that finds more wrong labels than its margin to the best one (docs/LOG.md).
+the rows with that label. A row is suspicious if some labels that are more probable than its own reach their thresholds;
+the most probable of them is suggested. The probabilities must come from a model that was not trained on these rows. The
+order is by the probability of the row's own label: that finds more wrong labels than its margin to the best one
+(docs/LOG.md).
 """
 
 from collections import Counter
@@ -14,6 +15,8 @@ import numpy as np
 
 Probabilities = Mapping[str, float]  # probability by label; missing labels have 0
 OUTLIER_DEVIATIONS = 4.0  # robust standard deviations beyond which a number is suspicious
+# The model that judges a row was not fitted to it. With one row, it knows nothing of the label: the mean is about 0.
+MIN_THRESHOLD_ROWS = 2
 
 
 @dataclass(frozen=True)
@@ -47,22 +50,29 @@ def doubtful_labels(labels: Sequence[str], probabilities: Sequence[Probabilities
     sums = Counter[str]()
     for label, row_probabilities in zip(labels, probabilities, strict=True):
         sums[label] += row_probabilities.get(label, 0.0)  # type: ignore[assignment]
-    mean_by_label = {label: sums[label] / count for label, count in counts.items()}
+    threshold_by_label = {label: _threshold(sums[label], count) for label, count in counts.items()}
+
     errors = []
     for row, (label, row_probabilities) in enumerate(zip(labels, probabilities, strict=True)):
+        own = row_probabilities.get(label, 0.0)
+        more_probable = {name: probability for name, probability in row_probabilities.items() if probability > own}
+        if not more_probable:
+            continue
+
         confident = {
             name: probability
-            for name, probability in row_probabilities.items()
-            if probability >= mean_by_label.get(name, np.inf)
+            for name, probability in more_probable.items()
+            if probability >= threshold_by_label.get(name, np.inf)
         }
-        best = max(confident, key=lambda name: (confident[name], name), default=label)
-        likely = best != label
-        if not likely:
-            best = max(row_probabilities, key=lambda name: (row_probabilities[name], name == label), default=label)
-        if best != label:
-            own = row_probabilities.get(label, 0.0)
-            errors.append(LabelError(row, label, best, own, row_probabilities[best], likely))
+        choices = confident or more_probable
+        best = max(choices, key=lambda name: (choices[name], name))
+        errors.append(LabelError(row, label, best, own, choices[best], is_likely=bool(confident)))
     return sorted(errors, key=lambda error: error.order)
+
+
+def _threshold(total: float, count: int) -> float:
+    """The mean probability of a label over its rows; infinite, so that nothing reaches it, for a label of one row."""
+    return total / count if count >= MIN_THRESHOLD_ROWS else np.inf
 
 
 def label_set_errors(labels: Sequence[Collection[str]], probabilities: Sequence[Probabilities]) -> list[LabelError]:
@@ -70,22 +80,30 @@ def label_set_errors(labels: Sequence[Collection[str]], probabilities: Sequence[
 
     `label` and `suggested` of a result are "x" and "not x", or the reverse.
     """
-    with_label, without = Counter[str](), Counter[str]()
+    sums_present = Counter[str]()
+    sums_absent = Counter[str]()
     for row_labels, row_probabilities in zip(labels, probabilities, strict=True):
         for name, probability in row_probabilities.items():
-            (with_label if name in row_labels else without)[name] += probability  # type: ignore[assignment]
+            if name in row_labels:
+                sums_present[name] += probability  # type: ignore[assignment]
+            else:
+                sums_absent[name] += probability  # type: ignore[assignment]
     counts = Counter(name for row_labels in labels for name in row_labels)
+
     errors = []
     for row, (row_labels, row_probabilities) in enumerate(zip(labels, probabilities, strict=True)):
         for name, probability in row_probabilities.items():
-            mean_if_present = with_label[name] / counts[name] if counts[name] else np.inf
-            mean_if_absent = 1 - without[name] / max(1, len(labels) - counts[name])  # missing probabilities count as 0
-            has, is_likely = name in row_labels, probability >= mean_if_present
-            is_unlikely = 1 - probability >= mean_if_absent
-            if not has and is_likely and not (is_unlikely and probability < 0.5):
-                errors.append(LabelError(row, f"not {name}", name, 1 - probability, probability))
-            elif has and is_unlikely and not (is_likely and probability >= 0.5):
-                errors.append(LabelError(row, name, f"not {name}", probability, 1 - probability))
+            num_absent = len(labels) - counts[name]
+            absence = 1 - probability
+            if name in row_labels:
+                # Missing probabilities count as 0.
+                threshold = _threshold(num_absent - sums_absent[name], num_absent)
+                if absence > probability and absence >= threshold:
+                    errors.append(LabelError(row, name, f"not {name}", probability, absence))
+            else:
+                threshold = _threshold(sums_present[name], counts[name])
+                if probability > absence and probability >= threshold:
+                    errors.append(LabelError(row, f"not {name}", name, absence, probability))
     return sorted(errors, key=lambda error: error.order)
 
 

@@ -16,7 +16,7 @@ from bothways.measure.report.mistakes import (
     RowRemarks,
     issue_columns,
 )
-from bothways.measure.report.page import Page, render, write, write_predictions
+from bothways.measure.report.page import Page, column_kinds, render, write, write_predictions
 from bothways.measure.report.score_tables import (
     BaselineComparison,
     FoldTable,
@@ -32,4 +32,4 @@ __all__ = ["CONFIDENT_LEARNING", "AnswerMistake", "AnswerMistakes", "BaselineCom
 __all__ += ["FoldTable", "Highlight", "LabelIssue", "LabelIssues", "LabelMistake", "LabelMistakes", "LabelScore"]
 __all__ += ["LabelScores", "ModelScore", "NumberMistake", "NumberMistakes", "Page", "ReliabilityDiagram", "RowRemarks"]
 __all__ += ["ScatterPlot", "ScoreSummary", "Section", "SeedScores", "SeedTable", "TagMistake", "TagMistakes"]
-__all__ += ["TokenLengths", "TrainingCurves", "issue_columns", "render", "write", "write_predictions"]
+__all__ += ["TokenLengths", "TrainingCurves", "column_kinds", "issue_columns", "render", "write", "write_predictions"]

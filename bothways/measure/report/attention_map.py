@@ -3,7 +3,7 @@
 Letters: L layers, N heads, S tokens.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +19,7 @@ Weights = NDArray[np.float32]
 MOST_DRAWN, MOST_NUMBERED = 64, 16  # tokens of a picture, and of one with numbers in its cells
 LONGEST_LABEL, CHARACTER = 14, 7  # of a token, in characters, and the width of one
 SMALL, GAP, LEVELS = 40, 5, 20  # side of a small map, space between two, and shades
+FAR_OFF = 2  # tokens: many heads read just the token before, in every text
 TOP, SIDE, NARROWEST = 52, 400, 230  # place of the titles; side of the large map without labels; width of its title
 
 
@@ -41,6 +42,35 @@ class AttentionWeights:
                 raise InputError(f"{name} ({number}) must be from 0 to {count - 1}")
         weights_SS: Weights = self.weights[layer, head]
         return weights_SS
+
+    def clearest_head(
+        self, is_special: Sequence[bool], *, layer: int | None = None, head: int | None = None
+    ) -> tuple[int, int]:
+        """The layer and head in which words read most from single words far off; of a layer or head, if one is given.
+
+        The measure of a head is the largest share that a token reads from a token at least FAR_OFF places away,
+        averaged over the tokens; special tokens are left out on both sides. A head that looks at [CLS] and [SEP], at
+        the token itself or at the one before has about 0, and one that looks everywhere the same 1 / S. Of equal heads
+        it is the first.
+
+        is_special: for each token, whether it is special.
+        """
+        words = np.flatnonzero(~np.asarray(is_special))
+        if len(words) <= FAR_OFF:
+            return layer or 0, head or 0
+
+        between_words = self.weights[:, :, words[:, None], words]
+        is_far = np.abs(words[:, None] - words) >= FAR_OFF
+        clearness_LN = np.where(is_far, between_words, 0.0).max(-1).mean(-1)
+
+        # Only the wanted layer or head competes.
+        for axis, number in enumerate((layer, head)):
+            if number is not None:
+                others = np.arange(clearness_LN.shape[axis]) != number
+                clearness_LN[(slice(None),) * axis + (others,)] = -1.0
+
+        best_layer, best_head = np.unravel_index(clearness_LN.argmax(), clearness_LN.shape)
+        return int(best_layer), int(best_head)
 
     def plot(self, file: str | Path | None = None, *, layer: int = 0, head: int = 0) -> Picture:
         """A picture of one head with its tokens, beside small maps of all layers and heads; written to a file (.svg),

@@ -6,10 +6,21 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bothways.measure.metrics.intervals import wilson_interval
-from bothways.measure.report.markup import Html, Section, data_element, element, isolate, join, scroll_frame, table
+from bothways.measure.report.markup import (
+    Html,
+    Section,
+    data_element,
+    element,
+    isolate,
+    isolate_label,
+    join,
+    scroll_frame,
+    table,
+)
 
 MAX_LABELS = 20  # beyond that a matrix is hard to read
 MAX_PAIRS = 10
+MAX_HALF, MAX_HALF_NAME = 4, 14  # labels, and characters of a label, of a section that may take half the page
 
 
 @dataclass(frozen=True)
@@ -18,7 +29,6 @@ class ConfusionMatrix(Section):
 
     labels: Sequence[str]
     counts: Mapping[tuple[int, int], int]
-    heading = "Confusion matrix"
 
     @staticmethod
     def from_names(labels: Sequence[str], gold: Iterable[str], predicted: Iterable[str]) -> "ConfusionMatrix":
@@ -43,11 +53,20 @@ class ConfusionMatrix(Section):
         return sums
 
     @property
+    def heading(self) -> str:  # type: ignore[override]
+        """Without a matrix the section does not promise one."""
+        return "Confusion matrix" if self._has_matrix else "Most frequent confusions"
+
+    @property
     def wide(self) -> bool:
-        return len(self.labels) > 4
+        return len(self.labels) > MAX_HALF
+
+    @property
+    def _has_matrix(self) -> bool:
+        return len(self.labels) <= MAX_LABELS
 
     def body(self) -> Html:
-        matrix = self._matrix() if len(self.labels) <= MAX_LABELS else Html()
+        matrix = self._matrix() if self._has_matrix else Html()
         return join((matrix, self._pairs() if len(self.labels) > 2 else Html()))
 
     def _matrix(self) -> Html:
@@ -75,8 +94,8 @@ class ConfusionMatrix(Section):
             return element("p", "No labels were confused.")
         rows = [
             (
-                isolate(self.labels[gold]),
-                isolate(self.labels[predicted]),
+                isolate_label(self.labels[gold]),
+                isolate_label(self.labels[predicted]),
                 f"{count:,}",
                 f"{count / self._num_gold[gold]:.1%}",
             )
@@ -121,25 +140,35 @@ class LabelScore:
 
 @dataclass(frozen=True)
 class LabelScores(Section):
-    """Precision, recall and F1 of every label."""
+    """F1, precision and recall of every label: the lowest F1 first, and last the labels without a gold text."""
 
     scores: Sequence[LabelScore]
     heading = "Labels"
-    wide = False
+
+    @property
+    def wide(self) -> bool:
+        return len(self.scores) > MAX_HALF or any(len(score.label) > MAX_HALF_NAME for score in self.scores)
 
     def body(self) -> Html:
+        # Among equals, the label with more texts is the safer finding.
+        ordered = sorted(self.scores, key=lambda score: (score.support == 0, score.f1, -score.support))
+
         rows = [
             (
-                isolate(score.label),
-                *(data_element(value, "share") for value in (score.precision, score.recall)),
+                isolate_label(score.label),
                 _gauge(score.f1),
                 score.interval,
+                data_element(score.precision, "share"),
+                data_element(score.recall, "share"),
                 f"{score.support:,}",
             )
-            for score in self.scores
+            for score in ordered
         ]
         caption = "Precision: correct share of predictions. Recall: share of gold labels found. Support: gold labels."
-        return table(caption, ["Label", "Precision", "Recall", "F1", "95 % of F1", "Support"], rows)
+        if len(rows) > 1:
+            caption = f"Lowest F1 first. {caption}"
+        head = ["Label", "F1", "95 % of F1", "Precision", "Recall", "Support"]
+        return table(caption, head, rows, full=self.wide)
 
 
 def _gauge(value: float) -> Html:

@@ -1,6 +1,7 @@
 """HTML builder: every element is closed, and strings are escaped unless they are `Html`."""
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -39,6 +40,12 @@ def isolate(text: str) -> Html:
     return element("bdi", text, attributes={"lang": ""})
 
 
+def isolate_label(name: str) -> Html:
+    """A label as user text that a narrow table may break after the joints of a name: _ - . / :"""
+    parts = re.split(r"(?<=[_\-./:])(?=[^_\-./:])", name)
+    return element("bdi", Html("<wbr>".join(map(escape_text, parts))), attributes={"lang": ""})
+
+
 def format_number(value: float, unit: Unit) -> str:
     if not math.isfinite(value):
         return "undefined"
@@ -52,9 +59,11 @@ def data_element(value: float, unit: Unit) -> Html:
     return element("data", format_number(value, unit), attributes={"value": repr(float(value))})
 
 
-def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1) -> Html:
+def table(
+    caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1, full: bool = False
+) -> Html:
     """A table that scrolls horizontally if it is too wide. words: number of leading text columns; the others hold
-    numbers. The first cell of a row is its header."""
+    numbers, which are never broken. full: as wide as its section. The first cell of a row is its header."""
     kinds = ["words" if column < words else "numbers" for column in range(len(head))]
 
     def table_row(cells: Sequence[str]) -> Html:
@@ -66,7 +75,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, w
         element(f"th.{kind}", title, attributes={"scope": "col"}) for kind, title in zip(kinds, head, strict=True)
     )
     parts = (element("thead", element("tr", *titles)), element("tbody", *map(table_row, rows)))
-    return scroll_frame(caption, element("table", *parts))
+    return scroll_frame(caption, element("table.full" if full else "table", *parts))
 
 
 def scroll_frame(caption: str, content: Html) -> Html:

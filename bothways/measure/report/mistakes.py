@@ -1,6 +1,6 @@
 """Worst mistakes of text classification and regression, and likely label errors with the locations of their rows."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +9,8 @@ from bothways.measure.report.highlight import Highlight, render_opening, render_
 from bothways.measure.report.markup import Html, Section, element, format_number, isolate, join, table
 
 CONFIDENT_LEARNING = (
-    "it gives another label at least the average probability of the rows with that label (confident learning, "
-    "Northcutt 2021)"
+    "another label is more probable, with at least the average probability of the rows with that label (confident "
+    "learning, Northcutt 2021)"
 )
 CREDIBLE = 0.1  # share of wrong labels; published datasets have 0 to 10 % (Northcutt 2021b)
 
@@ -204,14 +204,21 @@ class RowRemarks(Section):
         return table(caption, ["Row", "Text", "Label", "Remark"], rows[: self.max_shown], words=4)
 
 
-def issue_columns(cases: Sequence[LabelIssue]) -> dict[str, list[Any]]:
-    """Label issues as the columns of a table; with start and end, the characters of a labelled part of a text."""
-    columns: dict[str, list[Any]] = {**location_columns([case.where for case in cases])}
+def issue_columns(
+    cases: Sequence[LabelIssue], *, among: Sequence[str] = (), parts: Collection[str] = ()
+) -> dict[str, list[Any]]:
+    """Label issues as the columns of a table; with start and end, the characters of a labelled part of a text.
+
+    among: the locations of all rows that were examined. parts: "pair" if they have second texts, "span" if parts of
+    texts are labelled. With these, a table without issues has the columns of one with some.
+    """
+    columns: dict[str, list[Any]] = {**location_columns([case.where for case in cases], among)}
     columns["text"] = [case.text for case in cases]
-    if any(case.pair is not None for case in cases):
+    if "pair" in parts or any(case.pair is not None for case in cases):
         columns["pair"] = [case.pair for case in cases]
-    if spans := [case.span for case in cases if case.span]:
-        columns |= {"start": [span.start for span in spans], "end": [span.end for span in spans]}
+    if "span" in parts or any(case.span is not None for case in cases):
+        columns["start"] = [None if case.span is None else case.span.start for case in cases]
+        columns["end"] = [None if case.span is None else case.span.end for case in cases]
     names = ("label", "suggested", "label_probability", "suggested_probability", "is_likely", "why")
     return columns | {name: [getattr(case, name) for case in cases] for name in names}
 

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,7 @@ META = Html(
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
     '<meta name="color-scheme" content="light dark">'
 )
+KINDS = {"time": datetime, "date": date, "bool": bool}  # of columns whose values CSV turns into texts
 BYTE_ORDER_MARK = "\ufeff"  # without it Excel reads UTF-8 as another encoding
 
 
@@ -49,11 +51,26 @@ def write(page: Page, file: Path) -> None:
 def render(page: Page) -> str:
     origin = Provenance(page.facts, page.command, page.origin)
     scores = [ScoreTable(page.scores)] if page.scores and page.has_score_table else []
-    sections: list[Section] = [*scores, *page.sections, origin]
+    sections = pair_halves([*scores, *page.sections, origin])
     head = element("head", META, element("title", page.title), element("style", Html(STYLE)))
     rendered = (_render_section(f"part{index}", section) for index, section in enumerate(sections))
     body = element("body", _render_header(page), _render_contents(sections), element("main", *rendered))
     return f"<!doctype html>\n{element('html', head, body, attributes={'lang': 'en'})}\n"
+
+
+def pair_halves(sections: Sequence[Section]) -> list[Section]:
+    """The sections in their order, except that a half one without a neighbour takes the next half one to its side."""
+    rest = list(sections)
+    paired: list[Section] = []
+    while rest:
+        section = rest.pop(0)
+        paired.append(section)
+        if section.wide:
+            continue
+        neighbour = next((index for index, other in enumerate(rest) if not other.wide), None)
+        if neighbour is not None:
+            paired.append(rest.pop(neighbour))
+    return paired
 
 
 def _render_header(page: Page) -> Html:
@@ -107,6 +124,19 @@ def write_predictions(columns: Mapping[str, Sequence[Any]], file: Path) -> None:
     writer.writerow(map(_cell, columns))
     writer.writerows(map(_cell, row) for row in zip(*columns.values(), strict=True))
     write_atomic(file, BYTE_ORDER_MARK + buffer.getvalue())
+
+
+def column_kinds(columns: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+    """The kind (KINDS) of each column whose values CSV turns into texts; missing values are of every kind."""
+    kinds = {}
+    for name, values in columns.items():
+        filled = [value for value in values if value is not None]
+        for kind, type_ in KINDS.items():
+            # A time is a date for isinstance; times come first in KINDS.
+            if filled and all(isinstance(value, type_) for value in filled):
+                kinds[name] = kind
+                break
+    return kinds
 
 
 def _cell(value: Any) -> Any:

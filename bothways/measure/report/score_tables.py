@@ -6,7 +6,7 @@ from typing import Literal
 
 from bothways.errors import format_count
 from bothways.measure.metrics import Interval
-from bothways.measure.report.chart import build_axis, dot, figure, label, line
+from bothways.measure.report.chart import Axis, build_axis, dot, figure, label, line
 from bothways.measure.report.markup import (
     Html,
     Section,
@@ -15,11 +15,15 @@ from bothways.measure.report.markup import (
     element,
     format_number,
     isolate,
+    isolate_label,
     join,
     table,
 )
 
 WIDTH, ROW_HEIGHT, TOP = 340, 34, 14
+SIDE = 18.0  # beside the axis: half the width of its last label
+FAR = 2.0  # a baseline is off the axis if it is more than this many times as far from the others as they are apart
+LEAST_APART = 0.1  # of the largest value: equal scores do not drive a near one off the axis
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class ScoreTable(Section):
         splits = list(dict.fromkeys(score.split for score in self.scores))
         metrics = list(dict.fromkeys(score.metric for score in self.scores))
         rows = [
-            [metric, *(_render_cell(by_metric_and_split.get((metric, split))) for split in splits)]
+            [isolate_label(metric), *(_render_cell(by_metric_and_split.get((metric, split))) for split in splits)]
             for metric in metrics
         ]
         return table(self._caption(), ["Metric", *map(self._render_split, splits)], rows)
@@ -210,8 +214,7 @@ class BaselineComparison(Section):
         return figure(self._chart(), f"{self.verdict[0].upper()}{self.verdict[1:]}. Lines: 95 % intervals.")
 
     def _chart(self) -> Html:
-        values = [value for model in self.models for value in (model.value, *(model.interval or ()))]
-        axis = build_axis(self.metric, values, (12.0, WIDTH - 12.0), self.unit)
+        axis = build_axis(self.metric, self._fitting_values(), (SIDE, WIDTH - SIDE), self.unit)
         bottom = TOP + ROW_HEIGHT * len(self.models)
         parts = [line((axis.at(tick), TOP), (axis.at(tick), bottom), "grid") for tick in axis.ticks()]
         parts.append(line((axis.start, bottom), (axis.end, bottom), "axis"))
@@ -221,11 +224,46 @@ class BaselineComparison(Section):
             style, y = f"series{min(index, 1)}", TOP + ROW_HEIGHT * index + 22.0
             parts.append(label((axis.start, y - 10), model.name, style))
             parts.append(label((axis.end, y - 10), format_number(model.value, self.unit), f"end.{style}"))
-            if model.interval:
-                low, high = map(axis.at, model.interval)
-                parts.append(line((low, y), (high, y), f"interval.{style}"))
-            tooltip = f"{model.name}: {model.value:.4g}"
-            parts.append(dot((axis.at(model.value), y), style, radius=4.5, tooltip=tooltip))
+            parts += _render_place(model, axis, y, style)
         values_text = "; ".join(f"{model.name} {format_number(model.value, self.unit)}" for model in self.models)
         titles = (element("title", self.heading), element("desc", f"{self.metric}: {values_text}"))
         return element("svg", *titles, *parts, attributes={"viewBox": f"0 0 {WIDTH} {bottom + 40}", "role": "img"})
+
+    def _fitting_values(self) -> list[float]:
+        """The values that the axis covers.
+
+        A baseline far away from all others, such as the most frequent of 77 classes, would press them into one spot.
+        """
+        own, *baselines = self.models
+        nearest_first = sorted(baselines, key=lambda model: abs(model.value - own.value))
+
+        fitting = _ends(own)
+        for index, model in enumerate(nearest_first):
+            low, high = min(fitting), max(fitting)
+            apart = max(high - low, LEAST_APART * abs(high))
+            distance = max(low - model.value, model.value - high)
+            # The nearest baseline is the one that the verdict is about.
+            if index == 0 or distance <= FAR * apart:
+                fitting += _ends(model)
+        return fitting
+
+
+def _ends(model: ModelScore) -> list[float]:
+    return [model.value, *(model.interval or ())]
+
+
+def _render_place(model: ModelScore, axis: Axis, y: float, style: str) -> list[Html]:
+    """The dot of a model on its interval, or an arrow at the end of the axis for a value beyond it."""
+    if model.value < axis.low:
+        return [label((axis.start, y + 4), "← off the axis", style)]
+    if model.value > axis.high:
+        return [label((axis.end, y + 4), "off the axis →", f"end.{style}")]
+
+    parts = []
+    if model.interval:
+        low, high = model.interval
+        ends = axis.at(max(low, axis.low)), axis.at(min(high, axis.high))
+        parts.append(line((ends[0], y), (ends[1], y), f"interval.{style}"))
+    tooltip = f"{model.name}: {model.value:.4g}"
+    parts.append(dot((axis.at(model.value), y), style, radius=4.5, tooltip=tooltip))
+    return parts

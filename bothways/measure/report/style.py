@@ -80,6 +80,10 @@ th:last-child, td:last-child { padding-right: 0; }
 thead th { color: var(--soft); font-size: 0.85rem; font-weight: 500; vertical-align: bottom; }
 tbody th { font-weight: 500; }
 .words { text-align: left; }
+th.words:first-child { position: sticky; left: 0; background: var(--ground); }
+.numbers { white-space: nowrap; }
+table.full { width: 100%; }
+table.full .gauge { width: 100%; max-width: 14rem; }
 .gauge {
   display: inline-block; min-width: 4.5rem; padding-bottom: 2px;
   background: linear-gradient(var(--blue), var(--blue)) left bottom / calc(var(--share) * 100%) 3px no-repeat,
@@ -187,6 +191,7 @@ pre {
   body { padding: 1.5rem 1rem 3rem; }
   h1 { font-size: 1.4rem; }
   .tiles { gap: 1rem 2rem; } .tile strong { font-size: 2.1rem; }
+  th, td { padding-right: 0.5rem; }
   .cases li { padding-left: 0; } .cases li::before { position: static; display: block; }
   .facts { grid-template-columns: 1fr; gap: 0; } .facts dd { margin-bottom: 0.5rem; }
 }

@@ -5,6 +5,9 @@
 const MASK = "[MASK]";
 const MOST_DRAWN = 48; // tokens of an attention matrix
 const LONGEST_LABEL = 12; // characters of a token beside the matrix
+const MOST_BARS = 10; // labels of an answer that are shown at once; the others on demand
+const MOST_LABELS = 20; // of a model, likewise
+const MOST_NAMED = 3; // labels that serve as examples
 const SVG = "http://www.w3.org/2000/svg";
 
 const NORMANS =
@@ -18,7 +21,17 @@ const OFFICE = [
   "Wash your own cup after coffee.",
 ].join("\n");
 
-// heads: which head of the model the part needs; none: every model has what it needs.
+const SINGLES = [
+  { text: "Where is my parcel? It should have been here on Monday." },
+  { text: "A quiet, generous film that stays with you for days." },
+];
+const PAIRS = [
+  { text: "A man plays the guitar on a stage.", pair: "Somebody makes music." },
+  { text: "The shop opens at nine.", pair: "It is closed at ten in the morning." },
+];
+
+// head: which head of the model the part needs; none: every model has what it needs. examples: for every model the
+// same, or a function of the facts about the model.
 const PARTS = {
   documents: {
     path: "search",
@@ -41,10 +54,7 @@ const PARTS = {
     path: "predict",
     body: ({ text, pair }) => ({ inputs: pair.trim() ? [text, pair] : text }),
     show: showLabels,
-    examples: [
-      { text: "Where is my parcel? It should have been here on Monday." },
-      { text: "A quiet, generous film that stays with you for days." },
-    ],
+    examples: ({ reads_pairs, labels }) => (reads_pairs ? PAIRS : namedExamples(labels || [])),
   },
   tag: {
     head: "tokens",
@@ -99,7 +109,10 @@ const PARTS = {
   },
   attention: {
     path: "attention",
-    body: ({ text, layer, head }) => ({ inputs: text, layer: Number(layer), head: Number(head) }),
+    // What is left open, the server chooses.
+    body: ({ text, layer, head }) => ({
+      inputs: text, ...(layer && { layer: Number(layer) }), ...(head && { head: Number(head) }),
+    }),
     show: showAttention,
     examples: [
       { text: "The cat sat on the mat because it was warm." },
@@ -234,7 +247,20 @@ function showLabels(answer) {
   }
   if (!sorted.length) return [[], "No label"];
   const rows = sorted.map(({ label, score }) => [label, gauge(score, percent(score))]);
-  return [[table("", ["Label", "Probability"], rows, [1])], `${sorted[0].label}, ${percent(sorted[0].score)}`];
+  const bars = (some) => table("", ["Label", "Probability"], some, [1]);
+  const nodes = [bars(rows.slice(0, MOST_BARS))];
+  const rest = rows.slice(MOST_BARS);
+  if (rest.length) nodes.push(element("details", {}, element("summary", {}, `${rest.length} more`), bars(rest)));
+  return [nodes, `${sorted[0].label}, ${percent(sorted[0].score)}`];
+}
+
+// A checkpoint holds no texts, but the names of its classes: those that are words say what it was trained for.
+function namedExamples(labels) {
+  const sentences = labels.map((label) => label.replace(/[_\-\s]+/g, " ").trim());
+  const named = sentences.filter((sentence) => sentence.split(" ").length >= 3);
+  if (named.length < MOST_NAMED) return SINGLES;
+  const chosen = Array.from({ length: MOST_NAMED }, (_, n) => named[Math.floor((n + 0.5) * named.length / MOST_NAMED)]);
+  return chosen.map((text) => ({ text }));
 }
 
 function showEntities(entities, { text }) {
@@ -326,7 +352,7 @@ function showTokens([tokens]) {
   return [[element("ol", { className: "tokens" }, ...items), note], sentence];
 }
 
-function showAttention({ tokens, weights }, { layer, head }) {
+function showAttention({ tokens, weights, layer, head }) {
   const num = Math.min(tokens.length, MOST_DRAWN);
   const kept = tokens.slice(0, num);
   const shorten = (token) => {
@@ -385,17 +411,7 @@ function prepare(name) {
   const status = element("p", { className: "status", role: "status" });
   const error = element("p", { className: "error", role: "alert" });
   const result = element("div", { className: "result" });
-  const buttons = part.examples.map((example) => {
-    const label = Object.values(example)[0] + (example.second ? ` / ${example.second}` : "");
-    const button = element("button", { type: "button", className: "example" }, label);
-    button.addEventListener("click", () => {
-      for (const field of form.querySelectorAll("textarea, input")) field.value = example[field.name] || "";
-      form.requestSubmit();
-    });
-    return button;
-  });
-  const group = { className: "row examples", role: "group", "aria-label": "Examples" };
-  if (buttons.length) form.append(element("div", group, element("span", { className: "note" }, "Examples:"), ...buttons));
+  form.append(element("div", { className: "row examples", role: "group", "aria-label": "Examples", hidden: true }));
   panel.append(status, error, result);
 
   async function send() {
@@ -444,6 +460,24 @@ function prepare(name) {
   for (const select of form.querySelectorAll("select")) {
     select.addEventListener("change", () => { if (result.hasChildNodes()) send(); });
   }
+}
+
+function showExamples(name, info) {
+  const { examples } = PARTS[name];
+  const form = byId(name).querySelector("form");
+  const buttons = (typeof examples === "function" ? examples(info) : examples).map((example) => {
+    const second = example.second || example.pair;
+    const label = Object.values(example)[0] + (second ? ` / ${second}` : "");
+    const button = element("button", { type: "button", className: "example" }, label);
+    button.addEventListener("click", () => {
+      for (const field of form.querySelectorAll("textarea, input")) field.value = example[field.name] || "";
+      form.requestSubmit();
+    });
+    return button;
+  });
+  const group = form.querySelector(".examples");
+  group.hidden = !buttons.length;
+  group.replaceChildren(element("span", { className: "note" }, "Examples:"), ...buttons);
 }
 
 function stop(name) {
@@ -509,7 +543,8 @@ function isPossible(name, info) {
 
 function numbered(select, count) {
   const before = select.value;
-  select.replaceChildren(...Array.from({ length: count || 0 }, (_, n) => element("option", { value: n }, String(n))));
+  const numbers = Array.from({ length: count || 0 }, (_, n) => element("option", { value: n }, String(n)));
+  select.replaceChildren(element("option", { value: "" }, "the clearest"), ...numbers);
   if (before !== "" && Number(before) < count) select.value = before;
 }
 
@@ -529,20 +564,40 @@ function describe(info) {
   ];
   byId("summary").textContent = facts.filter(Boolean).join(", ");
   document.title = info.model_id ? `${info.model_id} – Bothways` : "Bothways";
-  const labels = info.labels || [];
-  byId("labels").hidden = !labels.length;
-  const more = labels.length > 20 ? `, and ${labels.length - 20} more` : "";
-  byId("labels").textContent = `Labels: ${labels.slice(0, 20).join(", ")}${more}`;
+  describeLabels(info.labels || []);
+  describePairs(info.reads_pairs);
   numbered(byId("attention-layer"), info.num_layers);
   numbered(byId("attention-head"), info.num_heads);
   for (const name of Object.keys(PARTS)) {
     clear(name);
+    showExamples(name, info);
     const tab = byId(`tab-${name}`);
     tab.hidden = !isPossible(name, info);
     if (tab.hidden) tab.setAttribute("aria-selected", "false");
   }
   byId("tabs").hidden = false;
   selectFromAddress();
+}
+
+// true and false: what the model was trained on; null: not known, as of many published models.
+function describePairs(readsPairs) {
+  const second = byId("classify-pair");
+  byId("pair-field").hidden = readsPairs === false;
+  second.required = readsPairs === true;
+  byId("pair-label").textContent = readsPairs ? "Second text" : "Second text, for models of pairs (optional)";
+  if (readsPairs === false) second.value = "";
+}
+
+function describeLabels(labels) {
+  const all = labels.join(", ");
+  const isShort = labels.length <= MOST_LABELS;
+  const name = `${labels.length} labels, such as ${labels.slice(0, 3).join(", ")}`;
+  byId("labels").hidden = !labels.length;
+  byId("labels").replaceChildren(
+    isShort
+      ? element("p", {}, `Labels: ${all}`)
+      : element("details", {}, element("summary", {}, name), element("p", {}, all)),
+  );
 }
 
 async function load() {

@@ -87,14 +87,17 @@ def check(settings: Export) -> None:
         raise InputError(f"{settings.out}: already contains an exported model; name another, or delete that one")
 
 
-def vector_pooling(loaded: Checkpoint) -> Vectors:
-    """The pooling of modules.json and 1_Pooling; without them a normalized mean, as in `bothways embed`."""
+def vector_pooling(loaded: Checkpoint) -> Vectors | None:
+    """The pooling of modules.json and 1_Pooling. Without them a normalized mean, as in `bothways embed`, for a model
+    without a head, and none for a model that has one."""
+    if loaded.pooling is None and loaded.model.num_outputs:
+        return None
     return Vectors(pooling_name("auto", loaded.pooling), normalize=loaded.normalized)
 
 
-def facts(loaded: Checkpoint, vectors: Vectors, report: parity.Report) -> dict[str, Any]:
+def facts(loaded: Checkpoint, vectors: Vectors | None, report: parity.Report) -> dict[str, Any]:
     """The entry of the file in bothways.json."""
-    pooled = {} if loaded.model.num_outputs else {"pooling": vectors.pooling, "normalize": vectors.normalize}
+    pooled = {} if vectors is None else {"pooling": vectors.pooling, "normalize": vectors.normalize}
     return {
         "opset": graph.OPSET,
         "inputs": graph.input_names(loaded.model),

@@ -56,8 +56,9 @@ class Vectors:
         return nn.functional.normalize(vectors_BH) if self.normalize else vectors_BH
 
 
-def outputs(model: Model, hidden_TH: Tensor, first_NH: Tensor) -> list[Output]:
-    """The outputs of the heads, given hidden states and text states; the hidden states if there is no head."""
+def outputs(model: Model, hidden_TH: Tensor, first_NH: Tensor, *, has_states: bool = False) -> list[Output]:
+    """The outputs of the heads, given hidden states and text states. The hidden states follow if there is no head, or
+    has_states."""
     heads = model.num_outputs
     pretraining = {"masked_words", "next_sentence"} <= heads.keys()
     words, follows = ("prediction_logits", "seq_relationship_logits") if pretraining else ("logits", "logits")
@@ -72,13 +73,16 @@ def outputs(model: Model, hidden_TH: Tensor, first_NH: Tensor) -> list[Output]:
     if "spans" in heads:
         start_T, end_T = model.token_scores("spans", hidden_TH).unbind(-1)
         results += [Output("start_logits", True, start_T), Output("end_logits", True, end_T)]
-    return results or [Output("last_hidden_state", True, hidden_TH)]
+    if has_states or not results:
+        results.append(Output("last_hidden_state", True, hidden_TH))
+    return results
 
 
 class Graph(nn.Module):
-    """The traced module: the model over padded texts. A model without a head also outputs the texts' vectors."""
+    """The traced module: the model over padded texts. vectors: also output the hidden states, and the texts' vectors;
+    None: neither."""
 
-    def __init__(self, model: Model, vectors: Vectors) -> None:
+    def __init__(self, model: Model, vectors: Vectors | None) -> None:
         super().__init__()
         self.model, self.vectors = model, vectors
 
@@ -93,9 +97,9 @@ class Graph(nn.Module):
         text_states_BH = Vectors(pooling, normalize=False)(hidden_TH, layout)
         results = {
             output.name: output.values.unflatten(0, layout.real.shape) if output.by_token else output.values
-            for output in outputs(self.model, hidden_TH, text_states_BH)
+            for output in outputs(self.model, hidden_TH, text_states_BH, has_states=self.vectors is not None)
         }
-        if not self.model.num_outputs:
+        if self.vectors is not None:
             results["sentence_embedding"] = self.vectors(hidden_TH, layout)
         return results
 
@@ -105,8 +109,9 @@ def input_names(model: Model) -> list[str]:
     return ["input_ids", "attention_mask", *segments]
 
 
-def write(model: Model, vectors: Vectors, file: Path) -> None:
-    """Write the graph with dynamic batch and length. Weights beyond 2 GB go into a second file, FILE.data."""
+def write(model: Model, vectors: Vectors | None, file: Path) -> None:
+    """Write the graph with dynamic batch and length. vectors: see `Graph`. Weights beyond 2 GB go into a second file,
+    FILE.data."""
     graph = Graph(model, vectors).eval()
     example = {name: torch.ones(2, 5, dtype=torch.long) for name in input_names(model)}
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}

@@ -79,7 +79,8 @@ class Report:
         return {"tolerance": self.tolerance, "greatest": self.by_output, "cells": [asdict(cell) for cell in self.cells]}
 
     def as_table(self) -> list[str]:
-        """A line per length, a column per padding side: the greatest difference over batch sizes and outputs."""
+        """A line per length, a column per padding side: the greatest difference over batch sizes and outputs. Then a
+        line per output."""
         batches = ", ".join(map(str, sorted({cell.batch for cell in self.cells})))
         lines = [
             f"greatest difference from the original, batches of {batches} (tolerance {self.tolerance:g})",
@@ -89,7 +90,9 @@ class Report:
             cells = [cell for cell in self.cells if cell.length == length]
             greatest = [max(cell.difference for cell in cells if cell.side == side) for side in SIDES]
             lines.append(f"{length:6} " + " ".join(f"{difference:10.1e}" for difference in greatest))
-        return [*lines, ", ".join(f"{name} {difference:.1e}" for name, difference in self.by_output.items())]
+        for name, difference in self.by_output.items():
+            lines.append(f"output {name}: largest difference of {difference:.1e}")
+        return lines
 
 
 def session(file: Path) -> Run:
@@ -119,7 +122,7 @@ def lengths_for(config: EncoderConfig) -> tuple[int, ...]:
 def compare(
     run: Run,
     loaded: Checkpoint,
-    vectors: Vectors,
+    vectors: Vectors | None,
     *,
     tolerance: float,
     lengths: Sequence[int] = (),
@@ -179,14 +182,15 @@ def padded(
     return inputs, real_NS
 
 
-def reference(loaded: Checkpoint, vectors: Vectors, batch: Batch) -> list[Output]:
+def reference(loaded: Checkpoint, vectors: Vectors | None, batch: Batch) -> list[Output]:
     """The model's outputs for a ragged batch."""
     model = loaded.model
     with torch.inference_mode():
         context = model.encoder.build_context(batch, Bucketed(batch.lengths, torch.device("cpu")))
         hidden_TH = model(batch, context)
-        results = outputs(model, hidden_TH, model.text_states(hidden_TH, batch))
-        if not model.num_outputs:
+        text_states_NH = model.text_states(hidden_TH, batch)
+        results = outputs(model, hidden_TH, text_states_NH, has_states=vectors is not None)
+        if vectors is not None:
             bounds = [(0, length) for length in batch.lengths.tolist()]
             rows = pool_rows(vectors.pooling)(hidden_TH, batch, bounds)
             pooled_NH = pool_windows(vectors.pooling, rows, torch.arange(len(batch)), len(batch), batch.lengths)

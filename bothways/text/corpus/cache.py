@@ -1,4 +1,4 @@
-"""The cache of token stores, and of what is fetched from object storage: its contents, and clearing it."""
+"""The cache of token stores, unpacked weights, and what is fetched from object storage: contents, and clearing it."""
 
 import json
 import re
@@ -8,22 +8,26 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from bothways.errors import InputError
 from bothways.io import cache_directory as cache_directory
+from bothways.io import unpacked_directory
 from bothways.mirror import INDEX
 from bothways.text.corpus.array_files import METADATA_FILE, try_lock
 
 STORE_NAME = re.compile(r"\.?[0-9a-f]{16}(\.unfinished)?")  # a store's directory, or an unfinished one
 DIRECTORIES = "stores", "shards", "models"  # in the cache: the last two of what is in object storage
+WEIGHTS = ".safetensors"  # the end of the name of a file of weights
 LARGE_BYTES = 5e9  # bytes; above this, pre-training reports the size of the cache
 
 
 @dataclass(frozen=True)
 class CachedStore:
-    """A token store in the cache, or the copy of a model.
+    """A token store in the cache, the copy of a model, or the weights of a packed model in float32.
 
     size: bytes. modified: date and time. corpus: the paths it was read from; empty if it is damaged or unfinished.
-    statistics: documents, tokens and megabytes of text; empty for models.
+    statistics: documents, tokens and megabytes of text; empty for models and weights.
     """
 
     path: Path
@@ -53,6 +57,34 @@ def clear_cache(folder: Path) -> tuple[list[CachedStore], list[CachedStore]]:
                     raise InputError(f"{store.path}: cannot be deleted ({error.strerror}); do it by hand") from None
             (deleted if is_locked else in_use).append(store)
     return deleted, in_use
+
+
+def cached_weights() -> list[CachedStore]:
+    """The weights in float32 of packed models, newest first, and what a killed process has left of such."""
+    folder = unpacked_directory()
+    files = [*folder.glob(f"*{WEIGHTS}"), *folder.glob(".*.tmp")]
+    return [_describe_weights(file) for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)]
+
+
+def clear_weights() -> list[CachedStore]:
+    """Delete the weights in float32 of packed models: the next process that needs them writes them again."""
+    deleted = cached_weights()
+    for weights in deleted:
+        try:
+            weights.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f"{weights.path}: cannot be deleted ({error.strerror}); do it by hand") from None
+    return deleted
+
+
+def _describe_weights(file: Path) -> CachedStore:
+    modified = datetime.fromtimestamp(file.stat().st_mtime).isoformat(" ", "minutes")
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            source = (opened.metadata() or {})["source"]
+    except (OSError, SafetensorError, KeyError):
+        return CachedStore(file, file.stat().st_size, modified)
+    return CachedStore(file, file.stat().st_size, modified, [source])
 
 
 def _describe(path: Path) -> CachedStore:

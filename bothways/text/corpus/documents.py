@@ -65,9 +65,7 @@ class Corpus:
         count_by_ending = Counter[str]()
         for path in [as_path(path) for path in self.paths if not isinstance(path, MemoryTable)]:
             count_by_ending += Counter() if arrow_files(path) else text_files.unread_files(path)
-        listed = [f"{count:,} {ending}" for ending, count in count_by_ending.most_common(5)]
-        more = ", ..." if len(count_by_ending) > len(listed) else ""
-        return f"unsupported files left out: {', '.join(listed)}{more}" if listed else ""
+        return text_files.note_on_unread(count_by_ending)
 
     def documents(self, skipped: Counter[str] | None = None) -> Iterator[str]:
         """The documents in order, without those that are only white space.

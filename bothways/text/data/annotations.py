@@ -14,19 +14,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bothways.errors import InputError, RowLocation, flag, shorten
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableSource, is_annotated_pair
 from bothways.text.data.tables import RowErrors, TableRow
-from bothways.text.data.tags import Scheme, Sentence, Span, TextWords, spans_to_tags
-from bothways.text.data.text_files import file_type, read_bytes
+from bothways.text.data.tags import OUTSIDE, Scheme, Sentence, Span, TextWords, spans_to_tags
+from bothways.text.data.text_files import decoded_lines, file_type, read_bytes
 from bothways.text.tokenizer.basic import Splitter
 
-SPAN_KEYS = ("entities", "spans", "label", "labels")
+SPAN_KEYS = ("entities", "ents", "spans", "label", "labels")  # ents: spaCy's Doc.to_json
 BOUND_KEYS = {"start": ("start", "start_offset"), "end": ("end", "end_offset")}  # the second ones are doccano's
 REFUSED = ("reject", "ignore")  # values of Prodigy's column `answer`
 LAYOUTS = (
     '{"words": ["In", "Rome"], "tags": ["O", "B-CITY"]}',
-    '{"text": "In Rome", "entities": [{"start": 3, "end": 7, "label": "CITY"}]} (or spans, label, labels)',
+    '{"text": "In Rome", "entities": [{"start": 3, "end": 7, "label": "CITY"}]} (or ents, spans, label, labels)',
     '{"text": "In Rome", "entities": [[3, 7, "CITY"]]}',
+    '["In Rome", {"entities": [[3, 7, "CITY"]]}]',
     'Label Studio\'s {"data": {"text": "In Rome"}, "annotations": [{"result": [{"value": {"start": 3, "end": 7, '
     '"labels": ["CITY"]}}]}]}',
 )  # of a row, for messages
@@ -48,10 +49,81 @@ def layouts_message() -> str:
 
 
 def is_annotation_file(path: TableSource) -> bool:
-    """Whether a file is a .json with a list of annotated texts, as exported by Label Studio (SQuAD's is an object)."""
-    if isinstance(path, MemoryTable) or file_type(path) != ".json":
+    """Whether a file is a .json with a list of annotated texts, as exported by Label Studio, or with an object that
+    holds them, or JSON lines of spaCy's pairs. Lists of other records are tables (text/data/json_tables.py)."""
+    if isinstance(path, MemoryTable):
         return False
-    return read_bytes(path).removeprefix(BOM_UTF8).lstrip()[:1] == b"["
+    if file_type(path) == ".jsonl":
+        return path.is_file() and is_annotated_pair(_first_value(path))
+    if file_type(path) != ".json":
+        return False
+    content = read_bytes(path).removeprefix(BOM_UTF8).lstrip()
+    if content[:1] == b"{" and b'"paragraphs"' in content:
+        return False  # SQuAD's
+    with suppress(ValueError, RecursionError):
+        rows = _held_rows(json.loads(content)) or []
+        return bool(rows) and _is_annotated(rows[0])
+    return _is_annotated(_first_value(path))
+
+
+def _is_annotated(row: Any) -> bool:
+    """Whether a value is an annotated text: a pair or a document of spaCy, an object with a text and spans, or a task of
+    Label Studio, also without annotations."""
+    if not isinstance(row, Mapping):
+        return is_annotated_pair(row)
+    is_task = isinstance(row.get("data"), Mapping) and "text" not in row
+    return is_task or _is_document(row) or has_annotations(row)
+
+
+def _first_value(path: Path) -> Any:
+    """The value of the first line of JSON lines that is not blank; None without one."""
+    first = next((line.text.strip() for line in decoded_lines(path) if line.text.strip()), "")
+    with suppress(ValueError, RecursionError):
+        return json.loads(first)
+    return None
+
+
+def _held_rows(content: Any) -> list[Any] | None:
+    """The annotated texts of a JSON file: a list, or an object that is one or holds a list of spaCy's pairs, as the
+    annotators of its users write; None if it is anything else."""
+    if isinstance(content, list):
+        return content
+    if not isinstance(content, Mapping):
+        return None
+    held = content.get("annotations")
+    if isinstance(held, list) and "data" not in content:
+        pairs = [row for row in held if row is not None]  # null: a text that was passed over
+        return pairs if pairs and all(map(is_annotated_pair, pairs)) else None
+    return [content] if has_annotations(content) else None
+
+
+def _unpacked(row: Any) -> Iterator[Any]:
+    """The rows of an element of a list. A pair of spaCy has its text, a document of spaCy a row for each sentence."""
+    if is_annotated_pair(row):
+        yield {"text": row[0], **row[1]}
+    elif isinstance(row, Mapping) and _is_document(row):
+        yield from _document_sentences(row)
+    else:
+        yield row
+
+
+def _is_document(row: TableRow) -> bool:
+    """Whether an object is a document in the JSON of spaCy 2."""
+    return "text" not in row and isinstance(row.get("paragraphs"), list)
+
+
+def _document_sentences(document: TableRow) -> Iterator[TableRow]:
+    """Words and tags of the sentences of a document, in the JSON of spaCy 2: paragraphs of sentences of tokens."""
+    for paragraph in _objects(document, "paragraphs"):
+        for sentence in _objects(paragraph, "sentences"):
+            tokens = _objects(sentence, "tokens")
+            words = [token.get("orth") for token in tokens]
+            yield {"words": words, "tags": [token.get("ner", OUTSIDE) for token in tokens]}
+
+
+def _objects(row: TableRow, name: str) -> list[TableRow]:
+    values = row.get(name)
+    return [value for value in values if isinstance(value, Mapping)] if isinstance(values, list) else []
 
 
 def has_annotations(row: TableRow) -> bool:
@@ -79,18 +151,43 @@ def _spans_key(row: TableRow) -> str | None:
 
 
 def read_annotation_file(path: Path) -> list[tuple[RowLocation, TableRow]]:
-    """(location, row) for each element of a .json that holds a list."""
+    """(location, row) for each element of a .json that holds a list, or of JSON lines; those of spaCy are unpacked."""
+    rows = _json_lines(path) if file_type(path) == ".jsonl" else _json_elements(path)
+    unpacked = [(where, row) for where, packed in rows for row in _unpacked(packed)]
+    return [(where.with_id(row) if isinstance(row, Mapping) else where, row) for where, row in unpacked]
+
+
+def _json_elements(path: Path) -> list[tuple[RowLocation, Any]]:
+    """(location, value) of each element of the list in a .json; of each line, if it holds JSON lines."""
     try:
-        rows = json.loads(read_bytes(path))
+        content = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
+        if is_annotation_file(path) and str(error).startswith("Extra data"):
+            return _json_lines(path)
         raise InputError(
             f"{path}: not readable as JSON ({error}); give a list of annotated texts, or a .jsonl with one per line"
         ) from None
-    if not isinstance(rows, list) or not rows:
-        held = "an empty list" if rows == [] else f"{type(rows).__name__}, not a list"
+    rows = _held_rows(content)
+    if not rows:
+        held = "an empty list" if rows == [] else f"{type(content).__name__}, not a list"
         raise InputError(f"{path}: holds {held}; {layouts_message()}")
-    located = ((RowLocation(path, number), row) for number, row in enumerate(rows))
-    return [(where.with_id(row) if isinstance(row, Mapping) else where, row) for where, row in located]
+    return [(RowLocation(path, number), row) for number, row in enumerate(rows)]
+
+
+def _json_lines(path: Path) -> list[tuple[RowLocation, Any]]:
+    """(location, value) of each line that is not blank. InputError for the first that is not JSON."""
+    rows: list[tuple[RowLocation, Any]] = []
+    for line in decoded_lines(path):
+        if not line.text.strip():
+            continue
+        where = RowLocation(path, len(rows), line.number)
+        if line.error:
+            raise line.error
+        try:
+            rows.append((where, json.loads(line.text)))
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where}: not readable as JSON ({error}); fix the line") from None
+    return rows
 
 
 def text_rows(path: Path) -> Iterator[tuple[RowLocation, TableRow]]:

@@ -8,7 +8,7 @@ text column with a named or standard name gets no second text from the common na
 import json
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ LABEL_NAMES = (
     "labels gold gold_label class category target score sentiment intent rating stars similarity similarity_score"
     " relatedness relatedness_score entailment_judgment is_duplicate quality"
 ).split()
+FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}  # whether a text has a label
 Columns = tuple[str, ...]  # joined into one text, in this order
 LabelCheck = Callable[[str, str], object]  # (location, label); raises InputError for an unusable label
 ColumnRole = Literal["text", "pair", "label", "group", "words", "tags"]  # its column is named by the flag --ROLE-column
@@ -41,7 +42,7 @@ class Table:
     """Texts with optional second texts (pairs), labels and groups. where: the location of each row.
 
     Labels that are lists are stored as JSON. notes: what was changed or left out while reading. groups: None unless a
-    group column was named.
+    group column was named. columns: where texts and labels come from; None for files without named columns.
     """
 
     texts: list[str]
@@ -50,6 +51,7 @@ class Table:
     where: list[RowLocation]
     notes: tuple[str, ...] = ()
     groups: list[str] | None = None
+    columns: "TableColumns | None" = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -59,7 +61,7 @@ class Table:
         columns = (self.texts, self.pairs, self.labels, self.groups)
         texts, pairs, labels, groups = (column and [column[row] for row in rows] for column in columns)
         assert texts is not None
-        return Table(texts, pairs, labels, [self.where[row] for row in rows], self.notes, groups)
+        return Table(texts, pairs, labels, [self.where[row] for row in rows], self.notes, groups, self.columns)
 
     @cached_property
     def keys(self) -> list[tuple[str, ...]]:
@@ -74,14 +76,60 @@ class Table:
         return first_locations(self.groups or self.keys, self.where)
 
 
+def join_tables(source: TableSource, tables: Sequence[Table]) -> Table:
+    """The rows of several tables, in order; without labels or groups if one has none.
+
+    InputError if some have pairs and others have single texts.
+    """
+    if len({table.pairs is None for table in tables}) > 1:
+        with_pairs = next(table.where[0] for table in tables if table.pairs is not None)
+        single = next(table.where[0] for table in tables if table.pairs is None)
+        raise InputError(
+            f"{source}: pairs of texts at {with_pairs}, single ones at {single}; give tables of one form, or name the "
+            f"column with {flag('pair_column')}"
+        )
+
+    def joined(columns: Sequence[list[str] | None]) -> list[str] | None:
+        known = [column for column in columns if column is not None]
+        return [value for column in known for value in column] if len(known) == len(tables) else None
+
+    return Table(
+        [text for table in tables for text in table.texts],
+        joined([table.pairs for table in tables]),
+        joined([table.labels for table in tables]),
+        [where for table in tables for where in table.where],
+        tuple(dict.fromkeys(note for table in tables for note in table.notes)),
+        joined([table.groups for table in tables]),
+        tables[0].columns,
+    )
+
+
 @dataclass(frozen=True)
 class TableColumns:
     """The columns of the texts, second texts, labels and groups of a table."""
 
     text: Columns
     pair: Columns | None
-    label: str | None
+    label: Columns | None
     group: str | None
+
+    @property
+    def shown(self) -> set[str]:
+        """The columns whose values a `Table` has as they are: not those that are joined into one text, nor groups."""
+        columns = [self.text, self.pair or (), self.label or ()]
+        return {names[0] for names in columns if len(names) == 1}
+
+    @property
+    def names(self) -> set[str]:
+        """All columns of texts, second texts and labels."""
+        return {*self.text, *(self.pair or ()), *(self.label or ())}
+
+    def read_filled(self, where: RowLocation, row: TableRow) -> tuple[str, str, str | None]:
+        """The text, second text and label of a row, "" for those that are missing or cannot be read."""
+        text = _text_or_blank(where, row, self.text)
+        pair = _text_or_blank(where, row, self.pair) if self.pair else ""
+        label = None if self.label is None else _read_optional_label(where, row, self.label, needed=False) or ""
+        return text, pair, label
 
     def read(
         self, where: RowLocation, row: TableRow, need_label: bool, check: LabelCheck | None
@@ -110,6 +158,7 @@ class TableColumns:
             labels if has_labels else None,
             where,
             groups=None if self.group is None else groups,
+            columns=self if has_labels else replace(self, label=None),
         )
 
 
@@ -128,7 +177,8 @@ def build_table(
     """Build a table from rows (location, values by column).
 
     text, pair, label, group: column names; None: found by standard or common names, except for groups. A text or pair
-    may be several columns, comma-separated, which are joined. Pairs are optional, as are labels unless `need_labels`.
+    may be several columns, comma-separated, which are joined. Several columns of labels hold 0 and 1, one for each
+    label; their names are the labels. Pairs are optional, as are labels unless `need_labels`.
     InputError if a column is missing or ambiguous. Rows without a text, group or needed label, or whose label fails
     `check`, go to `on_row_error`.
     """
@@ -136,10 +186,12 @@ def build_table(
         raise InputError(f"{path}: empty; a table has a header and at least one row")
     names = list(dict.fromkeys(name for _, row in located_rows for name in row))
     texts = find_text_columns(path, names, text, None if pair == "pair" else pair)
-    label = find_column(path, names, "label", label, ["label"], LABEL_NAMES if need_labels else ())
-    if need_labels and label is None:
-        raise column_not_found(path, names, "label")
-    columns = TableColumns(*texts, label, find_column(path, names, "group", group, (), ()))
+    labels = find_label_columns(path, names, label, ["label"], LABEL_NAMES if need_labels else ())
+    if need_labels and labels is None:
+        flags = _flag_columns(names, located_rows)
+        hint = f"; a column for each label: {flag('label_column', ','.join(flags))}" if len(flags) > 1 else ""
+        raise InputError(f"{column_not_found(path, names, 'label')}{hint}")
+    columns = TableColumns(*texts, labels, find_column(path, names, "group", group, (), ()))
     rows = []
     for where, row in located_rows:
         try:
@@ -149,15 +201,45 @@ def build_table(
     return columns.table(rows)
 
 
-def _read_optional_label(where: str, row: TableRow, column: str, needed: bool) -> str | None:
-    """The label in a row's column; None if it is missing or unreadable and not needed."""
+def _read_optional_label(where: str, row: TableRow, columns: Columns, needed: bool) -> str | None:
+    """The label in a row's column, or of several columns the names of those that hold 1, as JSON; None if it is missing
+    or unreadable and not needed."""
     try:
-        _check_filled(where, row, column)
-        return _read_label(where, row, column)
+        if len(columns) > 1:
+            return json.dumps([name for name in columns if _read_flag(where, row, name)], ensure_ascii=False)
+        _check_filled(where, row, columns[0])
+        return _read_label(where, row, columns[0])
     except InputError:
         if needed:
             raise
         return None
+
+
+def _read_flag(where: str, row: TableRow, column: str) -> bool:
+    """Whether a text has the label of a column. InputError for values other than 0 and 1."""
+    value = row.get(column)
+    if (text := str(value).strip().lower()) not in FLAGS:
+        raise InputError(
+            f"{where}: {column!r} holds {value!r}, not 0 or 1 as the column of one label among several; fix it, or "
+            f"leave the column out of {flag('label_column')}"
+        )
+    return FLAGS[text]
+
+
+def _flag_columns(names: Sequence[str], located_rows: Sequence[tuple[RowLocation, TableRow]]) -> list[str]:
+    """The columns that hold nothing but 0 and 1."""
+    return [name for name in names if all(str(row.get(name)).strip().lower() in FLAGS for _, row in located_rows)]
+
+
+def find_label_columns(
+    path: TableSource, columns: Sequence[str], named: str | None, standard: Collection[str], common: Collection[str]
+) -> Columns | None:
+    """The column of the labels by the rules of `find_column`, or several that are named, comma-separated: one for each
+    label."""
+    if named is not None and named not in columns and (several := match_columns(named, columns)):
+        return several
+    column = find_column(path, columns, "label", named, standard, common)
+    return None if column is None else (column,)
 
 
 def find_column(
@@ -258,6 +340,13 @@ def read_text(where: str, row: TableRow, columns: Columns, role: str = "text") -
             f"{where}: {column!r} holds {type(value).__name__}, not text; name the column with {flag(role + '_column')}"
         )
     return str(value)
+
+
+def _text_or_blank(where: str, row: TableRow, columns: Columns) -> str:
+    try:
+        return read_text(where, row, columns)
+    except InputError:
+        return ""
 
 
 def _check_filled(where: str, row: TableRow, column: str) -> None:

@@ -1,4 +1,4 @@
-"""CoNLL files: a word and its tag per line, a blank line between sentences; CoNLL-U too."""
+"""CoNLL files: a word and its tag per line, a blank line between sentences; CoNLL-U and CoNLL-2012 too."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,17 @@ from re import fullmatch
 
 from bothways.errors import InputError, RowLocation, flag, format_count
 from bothways.text.data.tables import RowErrorHandler, raise_error
-from bothways.text.data.tags import Sentence, is_entity_tag
+from bothways.text.data.tag_spellings import are_entity_tags
+from bothways.text.data.tags import Sentence
 from bothways.text.data.text_files import Line, decoded_lines, file_type
 
 DOCSTART = "-DOCSTART-"  # marks a document boundary
 COLUMN_SEPARATORS = " \t"  # other white space can be part of a word
 CONLL_U_COLUMNS = 10
+CONLL_2012_START = "#begin document"  # marks a document of CoNLL-2012
+CONLL_2012_COLUMNS = 12  # at least: a column for each predicate more
+CONLL_2012_WORDS = 3
+CONLL_2012_TAGS = 10
 FIRST_LINES = 64  # in which tagged words are recognized
 NON_WORD_ID = r"\d+[-.]\d+"  # 3-4: a multiword token, whose words follow; 3.1: an empty node
 
@@ -24,10 +29,8 @@ def looks_tagged(path: Path, encoding: str | None = None) -> bool:
         return False
     lines = [line.text for line in islice(decoded_lines(path, encoding), FIRST_LINES) if not line.error]
     rows = [line.split() for line in lines if line.strip() and not line.startswith(("#", DOCSTART))]
-    return bool(rows) and all(
-        (len(row) > 1 and is_entity_tag(row[-1])) or (len(row) == CONLL_U_COLUMNS and row[0][0].isdigit())
-        for row in rows
-    )
+    tagged = [row for row in rows if not (len(row) == CONLL_U_COLUMNS and row[0][0].isdigit())]
+    return bool(rows) and all(len(row) > 1 for row in tagged) and are_entity_tags({row[-1] for row in tagged})
 
 
 @dataclass(frozen=True)
@@ -42,28 +45,40 @@ class ColumnLayout:
 def read_conll(
     path: Path,
     *,
-    words: int = 0,
-    tags: int = -1,
+    words: int | None = None,
+    tags: int | None = None,
     on_row_error: RowErrorHandler = raise_error,
     encoding: str | None = None,
 ) -> list[Sentence]:
-    """The sentences of a file, compressed or not. words, tags: column indices from 0; -1 is the last column.
+    """The sentences of a file, compressed or not.
+
+    words, tags: column indices from 0; -1 is the last column. None: the first and the last one; in CoNLL-2012 those of
+    words and names, 3 and 10.
 
     The first line with a word that does not start with # determines the layout: tab-separated if it contains a tab,
     else separated by spaces. `-DOCSTART-` separates documents. A line before a sentence that starts with # and has a
     different number of columns is a comment. In CoNLL-U (ten columns; words=1, tags=3), multiword tokens and empty
-    nodes (rows 3-4 and 3.1) are skipped.
+    nodes (rows 3-4 and 3.1) are skipped. In CoNLL-2012, whose documents start with `#begin document`, the number of
+    columns may differ between sentences.
     on_row_error: receives the error of an invalid sentence; if it returns, the sentence is skipped. InputError names
     file and line.
     """
     lines = list(decoded_lines(path, encoding))
     layout = _layout(path, lines)
+    is_2012 = layout.num_columns >= CONLL_2012_COLUMNS and any(line.text.startswith(CONLL_2012_START) for line in lines)
+    words = words if words is not None else CONLL_2012_WORDS if is_2012 else 0
+    tags = tags if tags is not None else CONLL_2012_TAGS if is_2012 else -1
     _check_columns(path, layout, words, tags)
-    is_divided = any(line.text.startswith(DOCSTART) for line in lines)
+
+    start = CONLL_2012_START if is_2012 else DOCSTART
+    is_divided = any(line.text.startswith(start) for line in lines)
     sentences, number = [], -1
-    for document, group in _groups(lines):
+    for document, group in _groups(lines, start):
         try:
-            rows = _words(path, group, layout, words, tags)
+            # The predicates of a sentence of CoNLL-2012 have a column each.
+            has_words = is_2012 and not all(line.text.startswith("#") for line in group)
+            own_layout = _layout(path, group) if has_words else layout
+            rows = _words(path, group, own_layout, words, tags)
         except InputError as error:
             number += 1
             on_row_error(error)
@@ -115,12 +130,12 @@ def _check_columns(path: Path, layout: ColumnLayout, words: int, tags: int) -> N
         )
 
 
-def _groups(lines: Sequence[Line]) -> Iterator[tuple[int, list[Line]]]:
-    """(document index, lines) for each block of lines between blank lines."""
+def _groups(lines: Sequence[Line], start: str) -> Iterator[tuple[int, list[Line]]]:
+    """(document index, lines) for each block of lines between blank lines. start: of the line ahead of a document."""
     document, has_sentence = 0, False
     group: list[Line] = []
     for line in lines:
-        is_docstart = line.text.startswith(DOCSTART)
+        is_docstart = line.text.startswith(start)
         if not is_docstart and line.text.strip(COLUMN_SEPARATORS):
             group.append(line)
             continue

@@ -14,7 +14,7 @@ from re import fullmatch
 from typing import Any, cast
 
 from bothways.errors import InputError, RowLocation, format_count, needs_package
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data import tables
 from bothways.text.data.text_files import ARROW, EXPLICIT_TYPES, file_type, open_file
 
@@ -160,6 +160,8 @@ def read_rows(
     dataset declares class names, they replace the class indices, and None replaces -1 (no class).
     on_row_error, encoding: see `tables.iter_rows`. InputError if the source cannot be read.
     """
+    if isinstance(path, TableList):
+        return [row for part in path.parts for row in read_rows(part, on_row_error=on_row_error, encoding=encoding)]
     if isinstance(path, MemoryTable):
         return _with_class_names(
             list(tables.iter_rows(path, on_row_error=on_row_error)),

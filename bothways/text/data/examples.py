@@ -1,21 +1,42 @@
 """Labelled examples from files, datasets and tables: texts with labels, and words with tags."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from bothways.errors import InputError, RowLocation, flag, format_count
 from bothways.log import logger
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data import annotations
-from bothways.text.data.columns import ColumnRole, LabelCheck, Table, build_table, column_not_found, find_column
-from bothways.text.data.conll import read_conll
+from bothways.text.data.columns import (
+    ColumnRole,
+    LabelCheck,
+    Table,
+    build_table,
+    column_not_found,
+    find_column,
+    join_tables,
+)
+from bothways.text.data.conll import looks_tagged, read_conll
 from bothways.text.data.datasets import has_named_columns, is_text_file, read_rows
 from bothways.text.data.glue import glue_table
-from bothways.text.data.stream import refuse_column_names
+from bothways.text.data.json_tables import is_json_table
+from bothways.text.data.stream import first_columns, refuse_column_names
 from bothways.text.data.tables import OnError, RowErrors, TableRow
+from bothways.text.data.tag_spellings import standard_tags
 from bothways.text.data.tags import Scheme, Sentence
-from bothways.text.data.text_files import file_type, read_lines
+from bothways.text.data.text_files import CONVERSIONS, file_type, read_lines
+from bothways.text.data.word_rows import (
+    WORD_NAMES,
+    find_word_column,
+    has_span_columns,
+    has_word_columns,
+    holds_single_words,
+    names_words,
+    with_lists,
+    with_spans,
+    word_row_sentences,
+)
 
 TAGS = ("ner_tags", "ner", "labels")  # common names of the tag column, besides the standard `tags`
 
@@ -43,6 +64,13 @@ def read_table(
     encoding: of text files without a byte-order mark; None means UTF-8. on_error: rows that cannot be read, lack a text
     or a needed label, or whose label fails `check`, raise one InputError for all, or are skipped with a note.
     """
+    if isinstance(path, TableList):
+        options = {"text": text, "pair": pair, "label": label, "group": group, "encoding": encoding}
+        tables = [
+            read_table(part, **options, need_group=need_group, need_labels=need_labels, on_error=on_error, check=check)
+            for part in path.parts
+        ]
+        return join_tables(path, tables)
     errors = RowErrors(on_error)
     columns = {"text": text, "pair": pair, "label": label, "group": group if need_group else None}
     table = glue_table(path, **columns, need_labels=need_labels, on_row_error=errors, check=check, encoding=encoding)
@@ -90,32 +118,89 @@ def read_tagged(
     encoding: str | None = None,
     errors: RowErrors | None = None,
 ) -> list[Sentence]:
-    """Tagged sentences from a CoNLL file (data/conll.py), from a table or dataset with lists of words and tags, or from
-    texts with labelled characters (data/annotations.py).
+    """Tagged sentences from a CoNLL file (data/conll.py), from a table or dataset with lists of words and tags, or with
+    a row for each word (data/word_rows.py), or from texts with labelled characters (data/annotations.py).
 
     words, tags: column names, or in a CoNLL file column indices from 0 (-1 is the last). None: the standard or common
-    names; in a CoNLL file the first and the last column. Sources other than .jsonl, .parquet, .arrow, datasets and
-    tables in memory are read as CoNLL, except for .json, which holds a list of texts.
-    scheme: of the tags of texts with labelled characters. encoding: see `read_table`. errors: collects the errors of
+    names; in a CoNLL file the first and the last column. Sources other than .jsonl, .parquet, .arrow, .xlsx, datasets
+    and tables in memory are read as CoNLL, except for .json, which holds a list of texts, and for a CSV or TSV whose
+    header names the columns.
+    scheme: of the tags of texts with labelled characters; "plain" keeps all tags as they are, else those in another
+    spelling become B-X, I-X and O (data/tag_spellings.py). encoding: see `read_table`. errors: collects the errors of
     invalid sentences and remarks on changed ones; the caller then calls its `notes`. None: one InputError for all, and
     remarks are logged.
     """
+    if isinstance(path, TableList):
+        return join_sentences(
+            read_tagged(part, words=words, tags=tags, scheme=scheme, encoding=encoding, errors=errors)
+            for part in path.parts
+        )
     row_errors = errors or RowErrors()
-    if isinstance(path, MemoryTable) or has_named_columns(path):
+    if not isinstance(path, MemoryTable) and (annotations.is_annotation_file(path) or file_type(path) == ".json"):
+        is_table = is_json_table(path) and not annotations.is_annotation_file(path)
+        rows = read_rows(path, on_row_error=row_errors) if is_table else annotations.read_annotation_file(path)
+        rows = annotations.accepted_rows(path, rows, row_errors)
+        if not rows or _has_words(rows[0][1], words):
+            sentences = _tagged_rows(path, rows, words, tags, row_errors, scheme)
+        else:
+            sentences = annotations.annotated_sentences(rows, row_errors, scheme)
+    elif isinstance(path, MemoryTable) or has_tag_columns(path, words, tags, encoding):
         rows = read_rows(path, on_row_error=row_errors, encoding=encoding)
         sentences = _tagged_rows(
             path, annotations.accepted_rows(path, rows, row_errors, tags), words, tags, row_errors, scheme
         )
-    elif file_type(path) == ".json":
-        rows = annotations.accepted_rows(path, annotations.read_annotation_file(path), row_errors)
-        sentences = annotations.annotated_sentences(rows, row_errors, scheme)
+    elif file_type(path) in CONVERSIONS:
+        raise InputError(f"{path}: {CONVERSIONS[file_type(path)]}")
     else:
-        columns = {"words": _column_number(words, "words", 0), "tags": _column_number(tags, "tags", -1)}
+        columns = {"words": _column_number(words, "words"), "tags": _column_number(tags, "tags")}
         sentences = read_conll(path, **columns, on_row_error=row_errors, encoding=encoding)
+    if scheme != "plain":
+        sentences = standard_tags(sentences, row_errors)
     if errors is None or not sentences:
         for note in row_errors.notes(len(sentences)):
             logger.warning(f"{path}: {note}")
     return sentences
+
+
+def has_tag_columns(
+    path: TableSource, words: str | None = None, tags: str | None = None, encoding: str | None = None
+) -> bool:
+    """Whether words and tags are in columns with names, rather than in those of a CoNLL file.
+
+    words, tags: the columns that were named, which a CSV or TSV must have if they are no numbers.
+    """
+    if has_named_columns(path):
+        return True
+    if isinstance(path, MemoryTable) or file_type(path) not in (".csv", ".tsv"):
+        return False
+    named = [column for column in (words, tags) if column is not None]
+    if named:
+        return not all(column.lstrip("-").isdecimal() for column in named)
+    return names_words(path, encoding)
+
+
+def holds_tagged_words(path: TableSource, encoding: str | None = None) -> bool:
+    """Whether a source has words with tags, and no texts with labels."""
+    if isinstance(path, MemoryTable):
+        return has_word_columns(path.columns)
+    if file_type(path) in (".conll", ".conllu") or looks_tagged(path, encoding):
+        return True
+    if has_named_columns(path):
+        return has_word_columns(first_columns(path, encoding))
+    return names_words(path, encoding, WORD_NAMES)
+
+
+def join_sentences(parts: Iterable[list[Sentence]]) -> list[Sentence]:
+    """The sentences of several files, whose documents are numbered on."""
+    joined: list[Sentence] = []
+    first = 0
+    for sentences in parts:
+        joined += [
+            sentence if sentence.document is None else replace(sentence, document=first + sentence.document)
+            for sentence in sentences
+        ]
+        first += 1 + max((sentence.document or 0 for sentence in sentences), default=0)
+    return joined
 
 
 def _tagged_rows(
@@ -130,13 +215,20 @@ def _tagged_rows(
         errors.notes(0)
         raise InputError(f"{path}: empty; a table of sentences has one per row")
     columns = list(rows[0][1])
+    if words is None and tags is None and has_span_columns(columns):
+        rows = [(where, with_spans(row)) for where, row in rows]
     if words is None and tags is None and any(annotations.has_annotations(row) for _, row in rows):
         return annotations.annotated_sentences(rows, errors, scheme)
     words = find_column(path, columns, "words", words, ["words"], ["tokens"])
     tags = find_column(path, columns, "tags", tags, ["tags"], TAGS)
+    words = words or find_word_column(path, rows[0][1], "words")
+    tags = tags or find_word_column(path, rows[0][1], "tags", words)
+    words = words or find_word_column(path, rows[0][1], "words", tags)
     if words is None or tags is None:
         missing = column_not_found(path, columns, "words" if words is None else "tags")
         raise InputError(f"{missing}; {annotations.layouts_message()}")
+    if holds_single_words(rows, words, tags):
+        return word_row_sentences(path, rows, words, tags, errors)
     sentences = []
     for where, row in rows:
         try:
@@ -146,9 +238,16 @@ def _tagged_rows(
     return sentences
 
 
-def _column_number(named: str | None, role: ColumnRole, default: int) -> int:
+def _has_words(row: TableRow, named: str | None) -> bool:
+    """Whether a row has words, in the named column or one with a usual name, and no annotated text."""
+    if not isinstance(row, Mapping) or annotations.has_annotations(row):
+        return False
+    return named in row if named else has_word_columns([*row])
+
+
+def _column_number(named: str | None, role: ColumnRole) -> int | None:
     try:
-        return default if named is None else int(named)
+        return None if named is None else int(named)
     except ValueError:
         raise InputError(
             f"{flag(role + '_column')} ({named}): columns of a CoNLL file have no names; give an index from 0, -1 for "
@@ -157,6 +256,7 @@ def _column_number(named: str | None, role: ColumnRole, default: int) -> int:
 
 
 def _sentence(where: RowLocation, row: TableRow, words: str, tags: str) -> Sentence:
+    row = with_lists(where, row, words, tags)
     for name in (words, tags):
         value = row.get(name)
         if not isinstance(value, list) or not value or None in value:

@@ -5,8 +5,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
-from bothways.errors import InputError, RowLocation, join_names
+from bothways.errors import InputError, RowLocation, flag, join_names
 from bothways.text.data.columns import Table
+from bothways.text.data.label_cells import list_items
 from bothways.text.data.near_duplicates import label_key
 from bothways.text.data.tables import RowErrors
 
@@ -14,6 +15,7 @@ Some = TypeVar("Some")
 INDICATORS = {"0", "1", "0.0", "1.0", "True", "False"}  # entries of a list of yes and no for each label
 SEPARATORS = "|;,"  # between several labels of a text, in order of preference
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+FEW_NUMBERS = 10  # up to this many classes may be fractions, such as ratings in half stars
 
 
 def class_indices(table: Table, names: Sequence[str]) -> list[int]:
@@ -87,15 +89,15 @@ def parse_label_set(
     """The labels of one row; see `label_sets`. InputError for an invalid JSON list."""
     if label in names:
         return frozenset([label])
-    if not label.startswith("["):
+    items = list_items(label)
+    if items is None and not label.startswith("["):
         return frozenset(name.strip() for name in label.split(separator) if name.strip())
-    try:
-        items = [*map(str, json.loads(label))]
-    except (ValueError, RecursionError):
-        raise InputError(f'{where}: label {label!r} is not a JSON list such as ["a", "b"]; fix it') from None
+    if items is None:
+        raise InputError(f'{where}: label {label!r} is not a JSON list such as ["a", "b"]; fix it')
     if len(set(items)) < len(items) and set(items) <= INDICATORS:
         raise InputError(
-            f"{where}: label {label} looks like yes or no for each label; list the names of the text's labels instead"
+            f"{where}: label {label} looks like yes or no for each label; list the names of the text's labels instead, "
+            f"or give each label a column and name all in {flag('label_column')}"
         )
     return frozenset(items)
 
@@ -121,6 +123,26 @@ def parse_number(where: str, label: str) -> float:
             f"{where}: label {label!r} exceeds {FLOAT32_MAX:.2g}, the largest float32; rescale all, or drop the row"
         )
     return value
+
+
+def find_quantity(labels: Iterable[str]) -> str | None:
+    """A label with a fraction if the labels are quantities: more than FEW_NUMBERS different numbers, one of them with a
+    fraction. None for names of classes, which may be whole numbers."""
+    names = sorted({*labels})
+    if len(names) <= FEW_NUMBERS:
+        return None
+    if not all(map(is_number, names)):
+        return None
+    return next((name for name in names if not parse_number("", name).is_integer()), None)
+
+
+def is_number(label: str) -> bool:
+    """Whether a label is a number that float32 holds."""
+    try:
+        parse_number("", label)
+    except InputError:
+        return False
+    return True
 
 
 def labels_by_row(table: Table, several: bool) -> list[list[str]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bothways.errors import InputError, RowLocation, flag, no_such_column
 from bothways.settings.base import TextColumns
-from bothways.settings.tables_in_memory import TableSource
+from bothways.settings.tables_in_memory import TableList, TableSource
 from bothways.text.data.columns import LABEL_NAMES, Table, build_table, find_column, read_text
 from bothways.text.data.datasets import read_rows
 from bothways.text.data.glue import glue_table
@@ -49,6 +49,8 @@ def read_pair_file(
     named: the columns. objective: auto means scores if the table has a label column and no negative column is named.
     negative: the column of negatives; None: `negative` if present; NO_NEGATIVES: read none. on_error: see `read_table`.
     """
+    if isinstance(path, TableList):
+        return join_pairs(path, [read_pair_file(part, named, objective, negative, on_error) for part in path.parts])
     columns, encoding = named.columns, named.encoding
     scored, errors = objective == "scores", RowErrors(on_error)
     check = check_score if objective != "pairs" else None
@@ -74,6 +76,18 @@ def read_pair_file(
     if negatives:
         texts.append([negatives[where] for where in table.where])
     return TextPairs(texts, pair_scores(table) if scored else None, notes)
+
+
+def join_pairs(source: TableSource, parts: Sequence[TextPairs]) -> TextPairs:
+    """The pairs of several tables. InputError if only some have negatives or scores."""
+    forms = {(len(part.texts), part.scores is None) for part in parts}
+    if len(forms) > 1:
+        raise InputError(f"{source}: some have negatives or scores, others have not; give tables of one form")
+    columns = zip(*(part.texts for part in parts), strict=True)
+    texts = [[text for column in group for text in column] for group in columns]
+    scores = [part.scores for part in parts if part.scores is not None]
+    notes = dict.fromkeys(note for part in parts for note in part.notes)
+    return TextPairs(texts, np.concatenate(scores) if scores else None, (*notes,))
 
 
 def text_columns(table: Table) -> list[list[str]]:

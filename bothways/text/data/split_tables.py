@@ -1,21 +1,29 @@
 """The train, dev and test tables of a fine-tuning run: read from files, or split."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
-from bothways.errors import InputError, flag
+from bothways.errors import InputError, flag, id_column
 from bothways.settings.finetune import Classify, FineTune, Regress
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableRow, TableSource, parts_of
 from bothways.text.data.columns import LabelCheck, Table
 from bothways.text.data.datasets import is_text_file, read_rows
 from bothways.text.data.examples import read_table
 from bothways.text.data.glue import detect_format
-from bothways.text.data.labels import check_not_blank, label_sets, parse_label_set, parse_number
+from bothways.text.data.label_cells import read_labels
+from bothways.text.data.labels import (
+    check_not_blank,
+    find_quantity,
+    label_sets,
+    labels_by_row,
+    parse_label_set,
+    parse_number,
+)
 from bothways.text.data.splits import Parts, parts_for, rarest_labels, split, split_fold, split_groups
-
-FEW_NUMBERS = 10  # up to this many classes may be fractions, such as ratings in half stars
+from bothways.text.data.tables import rename_columns
 
 
 def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[str, Table]:
@@ -39,8 +47,8 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
         for name, path in settings.sources.items()
     }
     check_pairs(tables)
-    if isinstance(settings, Classify) and not settings.multi_label:
-        refuse_numeric_classes(tables["train"], settings.train)
+    if isinstance(settings, Classify):
+        tables = read_class_labels(settings, tables)
     if settings.dev:
         return tables
     whole = tables["train"]
@@ -54,6 +62,22 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
         note = groups_note(settings, splits)
         splits["train"] = replace(splits["train"], notes=(*splits["train"].notes, note))
     return {**tables, **splits}
+
+
+def read_class_labels(settings: Classify, tables: Mapping[str, Table]) -> dict[str, Table]:
+    """The tables with the labels as `read_labels` has them. Those of dev and test are spelled as those of train.
+
+    InputError for classes that are quantities.
+    """
+    several = settings.multi_label
+    train = read_labels(tables["train"], several=several)
+    if not several:
+        refuse_numeric_classes(train, settings.train)
+    names = {label for labels in labels_by_row(train, several) for label in labels}
+    others = {
+        split: read_labels(table, several=several, names=names) for split, table in tables.items() if split != "train"
+    }
+    return {"train": train, **others}
 
 
 def groups_note(settings: Classify | Regress, tables: Mapping[str, Table]) -> str:
@@ -104,16 +128,11 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
 
 def refuse_numeric_classes(table: Table, source: TableSource) -> None:
     """InputError if the classes are many fractional numbers, which need regression instead."""
-    names = sorted(set(table.labels or ()))
-    if len(names) <= FEW_NUMBERS:
-        return
-    try:
-        fraction = next((name for name in names if not float(name).is_integer()), None)
-    except ValueError:
-        return
+    fraction = find_quantity(table.labels or ())
     if fraction is not None:
+        num_names = len({*(table.labels or ())})
         raise InputError(
-            f"{source}: the labels are {len(names):,} different numbers such as {fraction}; learn numbers with "
+            f"{source}: the labels are {num_names:,} different numbers such as {fraction}; learn numbers with "
             "finetune regress, or write classes as words"
         )
 
@@ -135,28 +154,42 @@ def text_columns(texts: Mapping[str, tuple[str, str | None]], where: Sequence[st
 
 
 def other_columns(
-    sources: Iterable[TableSource], where: Sequence[str], columns: Mapping[str, Sequence[Any]], encoding: str | None
+    sources: Iterable[TableSource],
+    where: Sequence[str],
+    columns: Mapping[str, Sequence[Any]],
+    encoding: str | None,
+    shown: Collection[str] = (),
 ) -> dict[str, list[Any]]:
-    """The columns of some rows in their tables, but for those whose name or values `columns` has. Nothing for formats
-    without named columns, and for tables that can no longer be read."""
-    wanted, rows = {*where}, dict[str, Mapping[str, Any]]()
-    for source in sources:
-        if isinstance(source, MemoryTable) or not (is_text_file(source) or detect_format(source, encoding)):
-            with suppress(InputError):
-                located = read_rows(source, on_row_error=lambda error: None, encoding=encoding)
-                rows |= {location: row for location, row in located if location in wanted}
-    names = dict.fromkeys(name for row in rows.values() for name in row)
-    other = {name: [rows.get(one, {}).get(name) for one in where] for name in names if name not in columns}
-    shown = [[*map(_comparable, values)] for name, values in columns.items() if name not in ("row", "line")]
-    return {name: values for name, values in other.items() if [*map(_comparable, values)] not in shown}
+    """The columns of some rows in their tables, by name. Nothing for formats without named columns, and for tables that
+    can no longer be read.
 
+    columns: those of the result. A column of the user with such a name is `input_NAME`.
+    shown: the columns of the tables whose values `columns` has, under other names: texts and labels. They are left out.
+    """
+    wanted = {*where}
+    rows = dict[str, TableRow]()
+    names = dict[str, None]()
+    for source in chain.from_iterable(map(parts_of, sources)):
+        if not isinstance(source, MemoryTable) and (is_text_file(source) or detect_format(source, encoding)):
+            continue
+        with suppress(InputError):
+            located = read_rows(source, on_row_error=lambda error: None, encoding=encoding)
+            found: dict[str, TableRow] = {location: row for location, row in located if location in wanted}
+            rows |= found
+            # Without rows, the columns are the same as with some: code that reads them must not fail on clean data.
+            if found or not wanted:
+                names |= dict.fromkeys(name for _, row in located for name in row)
 
-def _comparable(value: Any) -> float | str:
-    """A value as a number if it reads as one: 7000 in a table is 7000.0 among the predictions."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return str(value)
+    identifier = id_column((*names,))
+    other = dict[str, list[Any]]()
+    for name in names:
+        values = [rows.get(one, {}).get(name) for one in where]
+        is_identifier = name == identifier and [*map(str, values)] == columns.get("id")
+        if name not in shown and not is_identifier:
+            other[name] = values
+
+    renamed = rename_columns([*other], columns)
+    return {renamed[name]: values for name, values in other.items()}
 
 
 def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:

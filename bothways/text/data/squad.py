@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bothways.errors import InputError, RowLocation, flag
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data.datasets import has_named_columns, read_rows
+from bothways.text.data.json_tables import has_questions
 from bothways.text.data.text_files import read_bytes
 
 SHOWN = 60  # characters of a text shown in a message
@@ -73,7 +74,11 @@ def read_squad(
 
 def question_nodes(path: TableSource, encoding: str | None = None) -> Iterator[tuple[RowLocation, Any, Any]]:
     """(location, JSON object of the question, JSON object of its passage) for every question."""
-    if isinstance(path, MemoryTable) or has_named_columns(path):
+    if isinstance(path, TableList):
+        for source in path.parts:
+            yield from question_nodes(source, encoding)
+        return
+    if isinstance(path, MemoryTable) or has_named_columns(path) or has_questions(path):
         for where, row in read_rows(path, encoding=encoding):
             yield where, row, row
         return

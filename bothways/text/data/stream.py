@@ -15,12 +15,13 @@ from select import select
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from bothways.cloud import as_path
-from bothways.errors import InputError, RowLocation, flag
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.errors import EmptyInput, InputError, RowLocation, flag
+from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data.annotations import is_annotation_file, text_rows
 from bothways.text.data.columns import Columns, find_text_columns, read_text
 from bothways.text.data.datasets import HUB_PREFIX, HubDataset, arrow_files, is_dataset, is_text_file
 from bothways.text.data.glue import detect_format, format_rows
+from bothways.text.data.json_tables import has_questions, is_json_table
 from bothways.text.data.squad import question_nodes
 from bothways.text.data.tables import TableRow, iter_rows, match_columns
 from bothways.text.data.text_encodings import has_ascii_newlines, line_decoder
@@ -67,7 +68,7 @@ def read_texts(
     text, pair: column names, or several, comma-separated, which are joined; None: found by standard or common names
     (data/columns.py) among the columns of the first 64 rows. encoding: of text files without a byte-order mark; None
     means UTF-8. keep: columns whose values are passed on; "text" for one text per line. live: yield None whenever
-    standard input pauses. InputError if the file as a whole cannot be read, or is empty.
+    standard input pauses. InputError if the file as a whole cannot be read, EmptyInput if it has no row.
     """
     path = as_path(file)
     if file == "-":
@@ -135,7 +136,7 @@ def all_columns(file: str, encoding: str | None = None) -> list[str]:
     read.
     """
     path = as_path(file)
-    if file != "-" and file_type(path) == ".json" and not is_annotation_file(path):
+    if file != "-" and file_type(path) == ".json" and not is_json_table(path):
         return ["id", "question", "context"]
     if file != "-" and (file_format := detect_format(path, encoding)):
         return [*file_format.columns]
@@ -181,7 +182,7 @@ def read_questions(
     path = as_path(file)
     if file == "-":
         raise InputError("questions need passages; name a table with columns question and context, or SQuAD's JSON")
-    if file_type(path) == ".json":
+    if file_type(path) == ".json" and not has_questions(path):
         nodes = _refuse_empty(path, question_nodes(path), "SQuAD's JSON has at least one question")
         yield from (_squad_question(*one, number, keep) for number, one in enumerate(nodes))
         return
@@ -334,6 +335,10 @@ def _json_value(where: str, value: Any) -> Any:
 
 def _records(path: TableSource, encoding: str | None) -> Iterator[RowOrError]:
     """The rows of a table or MemoryTable, of `hf:NAME[:CONFIG][@SPLIT]`, a saved dataset or a list in a .json."""
+    if isinstance(path, TableList):
+        for part in path.parts:
+            yield from _records(part, encoding)
+        return
     if isinstance(path, MemoryTable):
         yield from _errors_in_place(partial(iter_rows, path))
         return
@@ -373,4 +378,4 @@ def _refuse_empty(path: Path, items: Iterable[Some], expected: str) -> Iterator[
         is_empty = False
         yield item
     if is_empty:
-        raise InputError(f"{path}: empty; {expected}")
+        raise EmptyInput(f"{path}: empty; {expected}")

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -15,10 +15,10 @@ from typing import Any, BinaryIO, Literal, cast
 from bothways.cloud import CloudPath
 from bothways.errors import LOCATION, InputError, RowLocation, flag, format_count, no_such_column, require
 from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
-from bothways.text.data import text_files
+from bothways.text.data import json_tables, text_files
 
 __all__ = ["OnError", "RowErrorHandler", "RowErrors", "TableRow", "iter_rows", "join_texts", "match_columns"]
-__all__ += ["missing_column", "raise_error", "read_schema", "rows_per_line"]
+__all__ += ["missing_column", "raise_error", "read_schema", "rename_columns", "rows_per_line"]
 
 OnError = Literal["stop", "skip"]  # what to do about rows that cannot be read
 LISTED = 5  # locations, and kinds of errors, in a message
@@ -137,11 +137,12 @@ def iter_rows(
         )
     if kind == ".parquet":
         return _parquet_rows(path, column, on_row_error)
+    if kind == text_files.JSON:
+        return _json_file_rows(path, on_row_error, encoding)
     if kind == text_files.ARROW:
         return _arrow_rows(path, column, on_row_error, *(part_of or (path, None)))
-    raise InputError(
-        f"{path}: a {kind} has no columns; give one of {', '.join((*text_files.FILE_TYPES[1:], text_files.XLSX))}"
-    )
+    known = (*text_files.FILE_TYPES[1:], text_files.XLSX, text_files.JSON)
+    raise InputError(f"{path}: a {kind} has no columns; give one of {', '.join(known)}")
 
 
 def rows_per_line(path: Path, most: int, encoding: str | None = None) -> float:
@@ -168,6 +169,20 @@ def match_columns(named: str, columns: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) if all(name in columns for name in names) else ()
 
 
+def rename_columns(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
+    """The names of input columns in a result, of which `taken` and "row" are the result's own: input_NAME for such a
+    name, or the next that is free."""
+    names_taken = {"row", *taken}
+    kept = dict[str, str]()
+    # Columns that keep their names come first.
+    for name in sorted(names, key=names_taken.__contains__):
+        kept[name] = name
+        while kept[name] in names_taken:
+            kept[name] = f"input_{kept[name]}"
+        names_taken.add(kept[name])
+    return {name: kept[name] for name in names}
+
+
 def join_texts(texts: Iterable[str]) -> str:
     """Join the texts of several columns with line feeds, skipping blank ones."""
     return "\n".join(text for text in texts if text and not text.isspace())
@@ -184,6 +199,20 @@ def _json_rows(
             on_row_error(row)
         else:
             yield where.with_id(row), row
+
+
+def _json_file_rows(
+    path: Path, on_row_error: RowErrorHandler, encoding: str | None
+) -> Iterator[tuple[RowLocation, TableRow]]:
+    """The rows of a .json: JSON lines, or one value that holds all rows."""
+    if json_tables.is_json_lines(text_files.read_bytes(path)):
+        yield from _json_rows(path, on_row_error, encoding)
+        return
+    for where, row in json_tables.json_items(path, encoding):
+        if isinstance(row, dict):
+            yield where, row
+        else:
+            on_row_error(InputError(f"{where}: expected an object, found {type(row).__name__}; give one per row"))
 
 
 def _json_row(where: str, line: str) -> TableRow | InputError:
@@ -244,7 +273,12 @@ def _records(path: Path, encoding: str | None) -> Records:
     if text_files.file_type(path) == ".tsv":
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
-        reader = csv.reader(lines, delimiter=_delimiter(*lines.first_two()), strict=True)
+        named = _named_delimiter(lines)
+        header, second = lines.first_two()
+        delimiter = named or _delimiter(header, second)
+        reader = csv.reader(
+            lines, delimiter=delimiter, strict=True, skipinitialspace=_spaces_follow(header, second, delimiter)
+        )
     while True:
         lines.taken.clear()
         try:
@@ -283,6 +317,27 @@ def _delimiter(header: str, second: str) -> str:
     except csv.Error:
         matching = []
     return next(iter(matching or candidates))
+
+
+def _named_delimiter(lines: "_RewindableLines") -> str:
+    """The delimiter that Excel names in a first line such as sep=; which is left out; "" without one."""
+    first, _ = lines.first_two()
+    match = re.fullmatch(r'"?sep=(.)"?', first, re.IGNORECASE)
+    if not match:
+        return ""
+    next(lines)
+    while lines.taken[-1].text != first:  # blank lines before it
+        next(lines)
+    lines.taken.clear()
+    return match[1]
+
+
+def _spaces_follow(header: str, second: str, delimiter: str) -> bool:
+    """Whether a space follows each delimiter of the header, and the first of the second line: `text, label`."""
+    names = header.split(delimiter)
+    return (
+        len(names) > 1 and all(name.startswith(" ") for name in names[1:]) and (f"{delimiter} " in second or not second)
+    )
 
 
 class _RewindableLines:

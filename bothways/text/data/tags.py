@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
-from bothways.errors import InputError, RowLocation
+from bothways.errors import InputError, RowLocation, flag
 
 Scheme = Literal["iob1", "iob2", "bioes", "plain"]
 OUTSIDE = "O"
+SHOWN = 3  # tags that a message shows
 SPAN_TAG = re.compile(r"([BIES])-(.+)", re.DOTALL)
 
 
@@ -181,6 +182,23 @@ def detect_scheme(sequences: Sequence[Sequence[str]]) -> Scheme:
         return "bioes"
     readable = [sequence for sequence in sequences if all(map(is_entity_tag, sequence))]
     return "iob1" if _num_illegal(readable, "iob1") < _num_illegal(readable, "iob2") else "iob2"
+
+
+def plain_remark(sequences: Iterable[Sequence[str]]) -> str:
+    """What tags without a prefix are taken for, and the way out if they are entities."""
+    tags = sorted({tag for sequence in sequences for tag in sequence} - {OUTSIDE})
+    shown = f"{', '.join(map(repr, tags[:SHOWN]))}{', ...' if len(tags) > SHOWN else ''}"
+    score = "each is the label of one word, and the score is the accuracy of single tags"
+    taken_for = f"{score} ({flag('scheme', 'plain')})"
+    if all(tag.isdecimal() for tag in tags):
+        return (
+            f"tags are numbers without names ({shown}), so {taken_for}; if they are entities, write their names, "
+            "such as B-PER for 1, or give a dataset or Parquet file whose features name them (ClassLabel)"
+        )
+    return (
+        f"no tag has a prefix such as B- or I- ({shown}), so {taken_for}; if they are entities, write B-X at the first "
+        "word and I-X at the others"
+    )
 
 
 def _num_illegal(sequences: Iterable[Sequence[str]], scheme: Scheme) -> int:

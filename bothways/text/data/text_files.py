@@ -16,14 +16,19 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 from zipfile import BadZipFile, ZipFile
 
 from bothways.cloud import CloudPath
-from bothways.errors import InputError, MissingFile, flag, format_count, require
+from bothways.errors import InputError, MissingFile, flag, format_count, not_permitted, require
 from bothways.text.data import text_encodings
 from bothways.text.data.globs import GlobPattern
 
 FILE_TYPES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 XLSX = ".xlsx"
 ARROW = ".arrow"  # read if named, or as part of a saved dataset
+JSON = ".json"  # a table (text/data/json_tables.py), annotated texts, or SQuAD's questions
 EXPLICIT_TYPES = (ARROW, XLSX)  # read if named, but not searched for in folders
+CONVERSIONS = {  # of types that are not read
+    ".spacy": "the binary form of spaCy; write JSON lines with it: a line json.dumps(doc.to_json()) for each doc of "
+    "DocBin().from_disk(FILE).get_docs(nlp.vocab)",
+}
 COMPRESSIONS = (".gz", ".xz", ".zst")  # may follow any file type: notes.jsonl.gz
 DECOMPRESSION_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
 BLOCK = 1 << 20  # bytes per read
@@ -67,6 +72,13 @@ def unread_files(path: Path) -> Counter[str]:
     return Counter(file_type(file) + (file.suffix if is_compressed(file) else "") or file.name for file in files)
 
 
+def note_on_unread(count_by_ending: Counter[str]) -> str:
+    """What to say of files that are not read; "" if there are none. count_by_ending: see `unread_files`."""
+    listed = [f"{count:,} {ending}" for ending, count in count_by_ending.most_common(5)]
+    more = ", ..." if len(count_by_ending) > len(listed) else ""
+    return f"unsupported files left out: {', '.join(listed)}{more}" if listed else ""
+
+
 def _candidates(path: Path) -> list[Path] | None:
     """All files of a folder or matching a glob; None if `path` is a single file."""
     if isinstance(path, CloudPath):
@@ -103,7 +115,7 @@ def _cloud_files(path: CloudPath) -> list[Path] | None:
 
 def _walk(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> NoReturn:
-        raise InputError(f"{error.filename}: cannot be read ({error.strerror}); fix its permissions or move it away")
+        raise not_permitted(error)
 
     for root, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]  # os.walk descends into these
@@ -113,10 +125,12 @@ def _walk(folder: Path) -> Iterator[Path]:
 def check_file_type(path: Path) -> str:
     """The type of a file; InputError if it is not supported."""
     kind = file_type(path)
-    if kind in (*FILE_TYPES, *EXPLICIT_TYPES):
+    if kind in (*FILE_TYPES, *EXPLICIT_TYPES, JSON):
         return kind
+    if kind in CONVERSIONS:
+        raise InputError(f"{path}: {CONVERSIONS[kind]}")
     raise InputError(
-        f"{path}: file type {kind or 'none'!r} is not supported; expected {', '.join((*FILE_TYPES, XLSX))}"
+        f"{path}: file type {kind or 'none'!r} is not supported; expected {', '.join((*FILE_TYPES, XLSX, JSON))}"
     )
 
 

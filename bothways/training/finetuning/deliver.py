@@ -125,7 +125,9 @@ class FineTuneResult(results.RunResult):
         if not (file := self.directory / name).exists():
             raise MissingFile(f"{file}: this run has no such table; it is for {kind}")
         is_number = TASKS[self.task].labelled is False
-        return as_table(read_columns(file, [one for one in TEXTS if not (is_number and one in NUMBER_COLUMNS)]))
+        texts = [one for one in TEXTS if not (is_number and one in NUMBER_COLUMNS)]
+        kinds = read_metadata(self.directory / METADATA_FILE).get("column_kinds", {})
+        return as_table(read_columns(file, texts, kinds.get(name)))
 
     def plot(self, file: str | Path | None = None) -> Picture:
         """Loss, metric and learning rate over steps as a picture, which is also written to `file` (.svg)."""

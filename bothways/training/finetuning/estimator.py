@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from bothways.errors import InputError
+from bothways.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.log import muted
@@ -143,14 +143,31 @@ def read_labels(labels: Any) -> np.ndarray:
     scikit-learn for a missing one."""
     if labels is None:
         raise InputError("This TextClassifier estimator requires y to be passed, but the target y is None.")
+    if _is_matrix(labels):
+        raise InputError(
+            "y should be a 1d array, got several labels for a text (an indicator matrix or lists); TextClassifier "
+            "learns one: bothways.finetune(rows, multi_label=True) learns several"
+        )
     values = column_or_1d(np.asarray(labels if hasattr(labels, "__len__") else [*labels], dtype=object), warn=True)
-    if any(map(_is_missing, values)):
-        raise InputError("Input y contains NaN.")
+    if missing := [row for row, value in enumerate(values) if _is_missing(value)]:
+        count = format_count(len(missing), "label is", "labels are")
+        raise InputError(f"Input y contains NaN: {count} missing, the first in row {missing[0]}; drop such rows")
     kinds = {isinstance(value, str) for value in values}
     if len(kinds) > 1:
         names = sorted({type(value).__name__ for value in values})
         raise InputError(f"y must be uniformly strings or numbers. Got {names}")
     return np.asarray(values.tolist())
+
+
+def _is_matrix(labels: Any) -> bool:
+    """Whether labels are a sparse matrix, or have more or fewer than one value for some text."""
+    if hasattr(labels, "toarray"):
+        return True
+    shape = getattr(labels, "shape", None)
+    if shape is not None and len(shape) == 2:
+        return bool(shape[1] != 1)
+    rows = labels if isinstance(labels, list | tuple) else ()
+    return any(isinstance(row, list | tuple | set | frozenset | np.ndarray) and len(row) != 1 for row in rows)
 
 
 def _is_missing(value: Any) -> bool:

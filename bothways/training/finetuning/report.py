@@ -63,6 +63,8 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     if plan.unscored:
         content, warnings = replace(content, scores=[]), [plan.unscored, *task.summary.warnings]
     columns = task.view.columns(content.predictions)
+    parts = ["pair"] if "pair" in columns else task.view.label_issue_parts
+    kinds = dict[str, dict[str, str]]()
     rows_of = "every row, by the model of the other folds" if folds else f"each row of {result['split']}"
     train, delivered = plan.sources["train"], result.get("delivered")
     report = page.Page(
@@ -79,12 +81,16 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     )
     page.write(report, run.directory / REPORT)
     if columns:
-        columns |= task.view.other_columns(content.predictions.where, columns)
-        page.write_predictions(columns, run.directory / PREDICTIONS)
+        other = task.view.other_columns(content.predictions.where, columns)
+        kinds[PREDICTIONS] = page.column_kinds(other)
+        page.write_predictions(columns | other, run.directory / PREDICTIONS)
     if is_checked:
-        table = page.issue_columns(doubtful)
-        table |= task.view.other_columns([case.where for case in doubtful], table)
-        page.write_predictions(table, run.directory / LABEL_ERRORS)
+        table = page.issue_columns(doubtful, among=content.predictions.where, parts=parts)
+        other = task.view.other_columns([case.where for case in doubtful], table)
+        kinds[LABEL_ERRORS] = page.column_kinds(other)
+        page.write_predictions(table | other, run.directory / LABEL_ERRORS)
+    if any(kinds.values()):
+        run.update_metadata(column_kinds=kinds)
 
 
 def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue], int]:

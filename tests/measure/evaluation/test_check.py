@@ -3,14 +3,17 @@
 import csv
 import json
 import random
+from datetime import datetime
 
 import numpy as np
+import pandas
 import pytest
 
 import bothways
 from bothways.cli.demo import read_sample
 from bothways.cli.main import main
 from bothways.errors import RowLocation
+from bothways.measure.evaluation import check
 from bothways.measure.evaluation.check import nearest_cosines, odd_rows
 from bothways.text.data.columns import Table
 
@@ -44,6 +47,18 @@ def test_most_planted_errors_are_among_the_first_forty(messages):
     right = [rows[row]["kind"] == name for row, name in zip(errors.row[:10], errors.suggested[:10], strict=True)]
     assert sum(right) >= 5
     assert errors.label_probability.is_monotonic_increasing
+
+
+@pytest.mark.parametrize("rare", ["returns", "Account", "a new kind"])
+def test_a_label_that_one_row_has_makes_no_others_wrong(messages, rare):
+    by_kind = {}
+    for row in messages:
+        by_kind.setdefault(row["kind"], []).append(row)
+    rows = by_kind["account"][:36] + by_kind["billing"][:36] + by_kind["defect"][:36]
+    # One row of a fourth kind, or a typo in one label.
+    rows.append(by_kind["returns"][0] if rare == "returns" else {**by_kind["account"][40], "kind": rare})
+    errors = checked(rows, label_column="kind").label_errors
+    assert {*errors.row[errors.is_likely]} <= {108}
 
 
 def test_each_kind_of_remark_names_its_row(messages, tmp_path):
@@ -84,7 +99,7 @@ def test_a_text_far_from_all_others_is_odd():
 
 
 def test_numbers_and_sets_of_labels_are_judged(messages):
-    numbers = [{"message": row["message"], "label": 0.5 * (number % 3)} for number, row in enumerate(messages[:90])]
+    numbers = [{"message": row["message"], "label": 0.5 * (number % 12)} for number, row in enumerate(messages[:90])]
     numbers[7]["label"] = 90.0
     assert checked(numbers).label_errors.row[0] == 7
     sets = [{"message": row["message"], "label": [row["kind"], "x"]} for row in messages[::5]]
@@ -118,3 +133,66 @@ def test_a_table_without_labels_is_checked_for_the_rest(unlabelled, capsys):
     assert [remark["row"] for remark in found["remarks"] if remark["kind"] == "duplicate"] == [9]
     with pytest.raises(SystemExit):
         main(["check", str(unlabelled), "--label-column", "kind"])
+
+
+@pytest.fixture
+def mail(messages):
+    """Twelve messages with columns that are named as those of a result."""
+    return [
+        {
+            "message": row["message"],
+            "mood": ("good", "bad")[number % 2],
+            "row": f"seat {number}",
+            "file": "letters.pdf",
+            "gold": number / 2,
+            "when": datetime(2026, 11, 28, number),
+        }
+        for number, row in enumerate(messages[:12])
+    ]
+
+
+@pytest.mark.parametrize("form", ["list", "frame", "csv", "jsonl"])
+def test_without_suspects_the_tables_have_their_columns(form, mail, tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "doubtful_labels", lambda *_: [])
+    source = table_in(form, mail, tmp_path)
+    errors = checked(source, label_column="mood").label_errors
+    assert not len(errors) and len(pandas.DataFrame(mail).iloc[errors.row]) == 0
+    assert {"input_row", "input_file", "gold", "when"} < {*errors.columns} and "mood" not in errors.columns
+    assert ("line" in errors.columns) == (form in ("csv", "jsonl"))
+
+
+@pytest.mark.parametrize("form", ["list", "frame", "csv", "jsonl"])
+def test_columns_of_the_user_with_names_of_ours_are_kept(form, mail, tmp_path):
+    mail.append({**mail[3], "row": "seat 99"})
+    duplicates = of_kind(checked(table_in(form, mail, tmp_path), label_column="mood"), "duplicate")
+    one = duplicates.iloc[0]
+    assert (one.row, one.input_row, one.input_file, str(one.gold)) == (12, "seat 99", "letters.pdf", "1.5")
+    assert str(one.when) == "2026-11-28 03:00:00"
+
+
+@pytest.mark.parametrize("form", ["list", "frame", "csv", "jsonl"])
+def test_rows_without_a_text_or_label_are_counted(form, mail, tmp_path):
+    for number, name in ((1, "mood"), (2, "mood"), (5, "message")):
+        mail[number][name] = None
+    mail[7]["mood"] = " "
+    result = checked(table_in(form, mail, tmp_path), label_column="mood")
+    assert (result.num_rows, result.num_examined, result.counts["empty"]) == (12, 8, 4)
+    empty = of_kind(result, "empty")
+    assert [*empty.row] == [1, 2, 5, 7] and empty.text.iloc[0] == mail[1]["message"]
+    assert [*empty.label] == ["", "", "bad", " "]
+    assert not any("''" in note for note in result.notes)
+
+
+def table_in(form, rows, folder):
+    """Rows as a source of `check`: in memory or in a file, where None is an empty cell or null."""
+    if form == "list":
+        return rows
+    frame = pandas.DataFrame(rows)
+    if form == "frame":
+        return frame
+    file = folder / f"rows.{form}"
+    if form == "csv":
+        frame.to_csv(file, index=False)
+    else:
+        file.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows), encoding="utf-8")
+    return file

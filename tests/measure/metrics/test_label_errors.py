@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bothways.measure.metrics.label_errors import find_outliers, label_errors, label_set_errors
+from bothways.measure.metrics.label_errors import doubtful_labels, find_outliers, label_errors, label_set_errors
 
 
 def test_a_label_is_suspicious_if_another_one_reaches_its_usual_confidence():
@@ -53,3 +53,48 @@ def test_only_outliers_are_suspicious_numbers():
     gold[[17, 170]] += (5, -9)
     assert find_outliers(gold, predicted) == [170, 17]
     assert find_outliers([1.0, 2.0], [1.0, 2.0]) == []
+
+
+def shares_of(labels, own, **others):
+    """Probabilities of rows: `own` of the row's label, and what `others` say of other labels."""
+    return [{**others, label: own} for label in labels]
+
+
+def test_a_class_with_one_row_has_no_threshold():
+    labels = [*"aaaabbbb", "c"]
+    rows = [*shares_of("aaaabbbb", 0.5, c=0.0), {"a": 0.6, "b": 0.4, "c": 0.01}]
+    # Two rows prefer the label that one row has: with its mean of 0.01 as the threshold, both were listed.
+    rows[0] = {"a": 0.45, "c": 0.55}
+    rows[5] = {"b": 0.1, "c": 0.9}
+    assert [(one.row, one.suggested) for one in label_errors(labels, rows)] == [(8, "a")]
+    # They are still doubtful.
+    doubtful = [one for one in doubtful_labels(labels, rows) if not one.is_likely]
+    assert [(one.row, one.suggested) for one in doubtful] == [(5, "c"), (0, "c")]
+
+
+def test_what_is_less_probable_than_the_label_is_not_suggested():
+    labels = [*"aaaaaacc"]
+    own = [0.98, 0.98, 0.98, 0.98, 0.9, 0.9]  # the last two are below the mean of a
+    rows = [{"a": share, "c": 1 - share} for share in own] + [{"a": 0.97, "c": 0.03}] * 2
+    assert [one.row for one in label_errors(labels, rows)] == [6, 7]
+    # Of words, only the best tag and the own one are stored.
+    words = [{"a": share} for share in own] + [{"c": 0.02, "a": 0.97}] * 2
+    assert [one.row for one in label_errors(labels, words)] == [6, 7]
+
+
+def test_of_equal_probabilities_the_label_of_the_row_stays():
+    assert doubtful_labels(["b", "b", "a", "a"], [{"a": 0.5, "b": 0.5}] * 4) == []
+
+
+def test_of_several_labels_one_that_all_rows_but_one_have_makes_no_errors():
+    # The model gives x to every row, so the one row without it has a "usual" absence of 0.09.
+    label_sets = [*[{"x"}] * 9, set()]
+    rows = [{"x": share} for share in (0.95, 0.95, 0.95, 0.95, 0.95, 0.85, 0.85, 0.85, 0.85, 0.91)]
+    assert [(one.row, one.suggested) for one in label_set_errors(label_sets, rows)] == [(9, "x")]
+
+
+def test_of_several_labels_one_that_a_single_row_has_makes_no_errors():
+    label_sets = [{"x"}, {"x", "y"}, {"x"}, set(), set(), set()]
+    rows = [{"x": 0.9, "y": 0.3}, {"x": 0.9, "y": 0.02}, {"x": 0.9, "y": 0.6}, *[{"x": 0.1, "y": 0.2}] * 3]
+    errors = [(one.row, one.suggested) for one in label_set_errors(label_sets, rows)]
+    assert errors == [(1, "not y")]

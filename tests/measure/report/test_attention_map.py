@@ -21,6 +21,57 @@ def nodes(picture, path):
     return [*ElementTree.fromstring(picture.svg).iterfind(path.replace("/", f"/{SVG}"))]
 
 
+IS_SPECIAL = [True, False, False, False, True]
+
+
+def heads_by_name():
+    """Weights [S, S] of [CLS] a b c [SEP] that are easily named."""
+    size = len(IS_SPECIAL)
+    to_separator, to_start, previous, half, across = (np.zeros((size, size), np.float32) for _ in range(5))
+    to_separator[:, -1] = 1.0
+    to_start[:, 0] = 1.0
+    previous[0, 0] = 1.0
+    previous[range(1, size), range(size - 1)] = 1.0
+    across[range(size), [0, 3, 3, 1, 4]] = 1.0
+    half[:] = (across + to_separator) / 2
+    return {
+        "separator": to_separator,
+        "start": to_start,
+        "uniform": np.full((size, size), 1 / size, np.float32),
+        "itself": np.eye(size, dtype=np.float32),
+        "half": half,
+        "previous": previous,
+        "across": across,
+    }
+
+
+@pytest.mark.parametrize(
+    "names, clearest",
+    [
+        (("separator", "start", "itself", "uniform"), "uniform"),
+        (("separator", "half", "previous", "itself"), "half"),
+        (("half", "start", "across", "uniform"), "across"),
+    ],
+)
+def test_the_clearest_head_reads_most_from_single_words_far_off(names, clearest):
+    by_name = heads_by_name()
+    weights = np.stack([by_name[name] for name in names]).reshape(2, 2, 5, 5)
+    found = AttentionWeights(["[CLS]", "a", "b", "c", "[SEP]"], weights)
+    place = found.clearest_head(IS_SPECIAL)
+    assert names[2 * place[0] + place[1]] == clearest
+    for number in (0, 1):
+        assert found.clearest_head(IS_SPECIAL, layer=number)[0] == number
+        assert found.clearest_head(IS_SPECIAL, head=number)[1] == number
+
+
+@pytest.mark.parametrize("tokens", [("[CLS]", "[SEP]"), ("[CLS]", "a", "b", "[SEP]"), ("a",)])
+def test_a_text_without_words_far_off_has_the_first_head(tokens):
+    is_special = [token.startswith("[") for token in tokens]
+    found = make(tokens)
+    assert found.clearest_head(is_special) == (0, 0)
+    assert found.clearest_head(is_special, layer=1, head=2) == (1, 2)
+
+
 def test_a_cell_shows_the_weight_of_its_row_and_column_in_the_chosen_head():
     found = make()
     picture = found.plot(layer=1, head=2)

@@ -9,18 +9,19 @@ import tracemalloc
 from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 
 from bothways.measure import report as p
 from bothways.measure.report import chart, highlight
 from bothways.measure.report.curves import histogram
-from bothways.measure.report.markup import element, format_number
+from bothways.measure.report.markup import element, format_number, isolate_label
+from bothways.measure.report.page import pair_halves
 from bothways.measure.report.style import STYLE
 from bothways.measure.report.text_mistakes import group_regions
 
-VOID = {"meta"}
+VOID = {"meta", "wbr"}
 HOSTILE = "<script>alert(1)</script> & \"quoted\" 'too' <img src=x onerror=alert(2)>"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -165,7 +166,7 @@ def test_the_page_shows_the_numbers_of_its_sections(tree):
         "1 of 2 failed", "3 kept 91.6% 92.4%", "4 failed 50.0% none",  # seeds
         "83 94.3%", "5 5.7%", "7 14.0%", "41 82.0%", "0 0.0%",  # confusion
         "yes no 7 14.0%",  # most frequent confusion
-        "91.1% 94.3% 92.7% 85% to 96% 88",  # labels
+        "92.7% 85% to 96% 91.1% 94.3% 88",  # labels
         "error: 5.7%", "95.0% 89.0% 117",  # reliability
         "2 of 137 (1.5%)", "predicted no (99.3%), gold yes",  # mistakes
         "predicted 1.125, gold 4.500 (error -3.375)",  # regression
@@ -424,6 +425,104 @@ def test_a_large_matrix_is_replaced_by_the_most_frequent_confusions():
     assert len(tree.all("table")) == 1  # without scores there is no table of them
     assert "The 10 most frequent of 23 confusions." in tree.text
     assert order_in(spaced(tree), "label 4 label 19 7 6.5%", "label 1 label 0 1 1.0%")
+
+
+def first_cells(section):
+    """The first cell of each row of a section's table."""
+    rows = re.findall(r"<tr><th [^>]*scope=\"row\">(.*?)</th>", section.body())
+    return [re.sub("<.*?>", "", cell) for cell in rows]
+
+
+@pytest.mark.parametrize("num_labels", [2, 5, 77])
+def test_all_labels_are_in_the_page_and_the_lowest_f1_is_first(num_labels):
+    f1 = [(37 * number % 100) / 100 for number in range(num_labels)]
+    scores = [p.LabelScore(f"intent_{number}", value, value, value, 20) for number, value in enumerate(f1)]
+    cells = first_cells(p.LabelScores(scores))
+    assert cells == [f"intent_{number}" for number in sorted(range(num_labels), key=lambda number: f1[number])]
+
+
+def test_equal_labels_begin_with_the_one_of_more_texts_and_those_without_texts_are_last():
+    scores = [
+        p.LabelScore("absent", 0.0, 0.0, 0.0, 0),
+        p.LabelScore("few", 0.5, 0.5, 0.5, 3),
+        p.LabelScore("many", 0.5, 0.5, 0.5, 41),
+        p.LabelScore("never right", 0.0, 0.0, 0.0, 7),
+    ]
+    assert first_cells(p.LabelScores(scores)) == ["never right", "many", "few", "absent"]
+
+
+@pytest.mark.parametrize(
+    "names, is_wide",
+    [(["no", "yes"], False), (["no", "a_name_that_needs_room"], True), ([f"l{number}" for number in range(5)], True)],
+)
+def test_a_table_of_many_or_long_labels_takes_the_whole_width(names, is_wide):
+    section = p.LabelScores([p.LabelScore(name, 0.5, 0.5, 0.5, 3) for name in names])
+    page = p.render(p.Page("t", "s", [], [section]))
+    assert f'<section class="{"wide" if is_wide else "half"}" id="part0">' in page
+    assert ('<table class="full">' in page) == is_wide
+    assert "white-space: nowrap" in STYLE.partition(".numbers {")[2].partition("}")[0]
+
+
+@pytest.mark.parametrize(
+    "name, html",
+    [
+        ("card_not_working", "card_<wbr>not_<wbr>working"),
+        ("__init__", "__<wbr>init__"),
+        ("B-PER", "B-<wbr>PER"),
+        ("a/<b>", "a/<wbr>&lt;b&gt;"),
+        ("plain words", "plain words"),
+        ("", ""),
+    ],
+)
+def test_a_label_may_be_broken_after_its_joints(name, html):
+    assert isolate_label(name) == f'<bdi lang="">{html}</bdi>'
+
+
+def test_a_section_without_a_matrix_has_another_heading():
+    for num_labels, heading in ((3, "Confusion matrix"), (20, "Confusion matrix"), (21, "Most frequent confusions")):
+        names = [f"label {number}" for number in range(num_labels)]
+        assert p.ConfusionMatrix(names, {(0, 1): 2}).heading == heading
+
+
+COMPARED = [
+    p.ModelScore("fine-tuned", 0.9013, (0.885, 0.916)),
+    p.ModelScore("constant", 0.013, (0.0077, 0.0201)),
+    p.ModelScore("words", 0.8331, (0.815, 0.852)),
+    p.ModelScore("frozen", 0.874, (0.857, 0.89)),
+]
+
+
+@pytest.mark.parametrize("factor, side", [(1, "← off the axis"), (-1, "off the axis →")])
+def test_baselines_are_told_apart_beside_one_that_is_far_away(factor, side):
+    """factor: -1 for a metric of which less is better."""
+    models = [
+        replace(one, value=factor * one.value, interval=sorted(factor * end for end in one.interval))
+        for one in COMPARED
+    ]
+    tree = Tree(p.BaselineComparison("accuracy", models, "better").body())
+    assert tree.texts.count(side) == 1 and "1.3%" in tree.text
+    dots = [float(dot["cx"]) for dot in tree.all("circle")]
+    assert len(dots) == 3
+    assert min(abs(one - other) for one, other in combinations(dots, 2)) > 2 * 4.5  # their diameter
+    for interval in (line for line in tree.all("line") if line["class"].startswith("interval")):
+        assert 18 <= float(interval["x1"]) < float(interval["x2"]) <= 340 - 18
+
+
+@pytest.mark.parametrize("values", [(0.9, 0.85, 0.5, 0.8), (0.9, 0.5), (0.9, 0.9, 0.85), (0.0, 0.0)])
+def test_baselines_that_fit_on_one_axis_have_a_dot_each(values):
+    models = [p.ModelScore(f"model {index}", value, None) for index, value in enumerate(values)]
+    tree = Tree(p.BaselineComparison("accuracy", models, "worse").body())
+    is_far = values == (0.9, 0.85, 0.5, 0.8)  # 0.5 is farther from the others than twice their distance
+    assert len(tree.all("circle")) == len(values) - is_far
+
+
+def test_no_half_of_the_page_stays_empty_if_a_section_fits_there():
+    wide = [p.LabelMistakes([], number) for number in (1, 2)]
+    halves = [p.TokenLengths(name, [1], 64) for name in "abc"]
+    a, b, c = halves
+    assert pair_halves([a, b, c]) == [a, b, c]
+    assert pair_halves([a, wide[0], b, wide[1], c]) == [a, b, wide[0], wide[1], c]
+    assert pair_halves([wide[0], a, wide[1]]) == [wide[0], a, wide[1]]
 
 
 TEXT = "Bank of New England said Ada and Bob met in Rome, not Oslo."

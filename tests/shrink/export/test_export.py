@@ -43,11 +43,12 @@ CASES = {
     "vectors": ("bert", {}, "BertModel", SEGMENTS, HIDDEN),
     "modernbert": ("modernbert", {}, "ModernBertModel", PLAIN, HIDDEN),
     "replaced": ("electra", {"replaced_tokens": 1}, "ElectraForPreTraining", SEGMENTS, LOGITS),
+    "words and vectors": ("bert", {"masked_words": 0}, "BertForMaskedLM", SEGMENTS, [*LOGITS, *HIDDEN]),
 }
 SIZES = {  # of families for which one layer would not do
     "modernbert": {"num_hidden_layers": 2, "full_attention_every": 2},  # one with a window, one without
 }
-POOLING = {"vectors": "mean", "modernbert": "max"}
+POOLING = {"vectors": "mean", "modernbert": "max", "words and vectors": "cls"}
 FILES = {"model.onnx", "config.json", "bothways.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
 TAGS = ("O", "B-a", "I-a", "B-b", "I-b")
 TEXTS = ["the cat sat on the mat", "a dog", "", "cats ran and sat, and the dogs ran on"]
@@ -143,12 +144,13 @@ def check_scores(source, out, case):
         inputs = {name: torch.from_numpy(right[name][:3]) for name in names}
         if architecture == "LongformerForQuestionAnswering":  # without a separator a text is all question
             inputs["global_attention_mask"] = inputs["attention_mask"]
-        theirs = peer(**inputs)
+        theirs = peer(**inputs, output_hidden_states=True)
     ours, left = run(right), run(rectangle("left")[0])
     names = [name for name in ours if name != "sentence_embedding"]
     assert len(names) + ("sentence_embedding" in case[4]) == len(ours)
     for name in names:
-        expected, actual, other = theirs[name].numpy(), ours[name], left[name]
+        scores = theirs.hidden_states[-1] if name == "last_hidden_state" else theirs[name]
+        expected, actual, other = scores.numpy(), ours[name], left[name]
         if actual.shape[1:2] == (LONGEST,):
             expected, actual, other = expected[real_NS[:3]], actual[real_NS], other[rectangle("left")[1]]
         else:
@@ -197,6 +199,40 @@ def test_a_tokenizer_of_transformers_and_the_file_give_the_vectors_of_embed(case
         theirs = AutoTokenizer.from_pretrained(out, padding_side=side)
         inputs = theirs(TEXTS, padding=True, return_tensors="np", return_token_type_ids=True)
         assert np.abs(parity.session(out / "model.onnx")(inputs)["sentence_embedding"] - expected).max() < 1e-5
+
+
+def test_the_files_in_the_places_of_transformers_js_give_the_vectors_of_embed(exported, tmp_path):
+    """It reads tokenizer.json, and pools last_hidden_state itself, or reads sentence_embedding."""
+    from tokenizers import Tokenizer
+
+    source, out, _ = exported("words and vectors")
+    shutil.copytree(out, tmp_path / "site")
+    (tmp_path / "site" / "onnx").mkdir()
+    (tmp_path / "site" / "model.onnx").rename(tmp_path / "site" / "onnx" / "model.onnx")
+    assert json.loads((tmp_path / "site" / "config.json").read_text())["model_type"] == "bert"
+    tokenizer = Tokenizer.from_file(str(tmp_path / "site" / "tokenizer.json"))
+    expected = load(source, dtype="float32", device="cpu").embed(TEXTS)
+    run = parity.session(tmp_path / "site" / "onnx" / "model.onnx")
+    for text, vector in zip(TEXTS, expected, strict=True):
+        ids = np.array([tokenizer.encode(text).ids])
+        results = run({"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)})
+        first = results["last_hidden_state"][0, 0]
+        assert np.abs(first / np.linalg.norm(first) - vector).max() < 1e-5
+        assert np.abs(results["sentence_embedding"][0] - vector).max() < 1e-5
+
+
+@pytest.mark.parametrize("case", ["words and vectors", "vectors", "spans"])
+def test_printed_lines_name_each_output_with_its_difference(case, exported):
+    *_, lines = exported(case)
+    named = [line.split()[1] for line in lines if "largest difference of" in line]
+    assert named == [f"{name}:" for name in CASES[case][4]]
+
+
+def test_a_model_with_a_head_has_vectors_if_its_checkpoint_has_a_pooling(exported):
+    held = checkpoint.load(exported("words and vectors")[0])
+    assert export.vector_pooling(held) == Vectors("cls", normalize=True)
+    assert export.vector_pooling(replace(held, pooling=None)) is None
+    assert json.loads((exported("words and vectors")[1] / "bothways.json").read_text())["onnx"]["pooling"] == "cls"
 
 
 def test_vectors_have_length_one_only_if_the_checkpoint_normalizes(exported, tmp_path):
@@ -248,7 +284,7 @@ def test_the_report_is_printed_and_stored(exported):
     assert max(greatest.values()) == max(max(cell["differences"].values()) for cell in cells) <= 1e-4
     assert lines[0].endswith("(tolerance 0.0001)") and lines[1].split() == ["tokens", "no", "padding", "left", "right"]
     assert [int(line.split()[0]) for line in lines[2:9]] == [1, 2, 3, 7, 16, 33, 64]
-    assert re.fullmatch(r"0\.\d MB in .*model\.onnx", lines[10])
+    assert re.fullmatch(r"0\.\d MB in .*model\.onnx", lines[-1])
 
 
 def test_a_graph_that_counts_positions_from_the_left_edge_is_refused_and_leaves_nothing(

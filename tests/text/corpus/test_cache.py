@@ -3,7 +3,9 @@
 import fcntl
 import json
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from bothways.cli import main
 from bothways.log import messages_to
@@ -67,6 +69,29 @@ def test_clearing_deletes_stores_and_nothing_else(stores, run_cache):
     assert len(json.loads(run_cache("--clear", "--json"))["deleted"]) == 1
     assert {path.name for path in stores.iterdir() if path.suffix != ".lock"} == {"thesis", "0123456789abcdef.txt"}
     assert json.loads(run_cache("--token-store", stores / "nothing", "--json"))["stores"] == []
+
+
+def test_unpacked_weights_are_listed_and_cleared(stores, run_cache, tmp_path):
+    folder = tmp_path / "cache" / "unpacked"
+    folder.mkdir()
+    save_file({"x": np.zeros(999, np.float32)}, folder / "0123456789abcdef.safetensors", {"source": "/models/mine"})
+    (folder / ".abc-1-1.tmp").write_bytes(b"half")
+    listed = {one["path"]: one for one in json.loads(run_cache("--json"))["stores"]}
+    kept = listed[str(folder / "0123456789abcdef.safetensors")]
+    assert kept["corpus"] == ["/models/mine"] and kept["size"] > 3996
+    assert listed[str(folder / ".abc-1-1.tmp")]["corpus"] == []
+    assert json.loads(run_cache("--token-store", stores, "--clear", "--json"))["deleted"]
+    assert len([*folder.iterdir()]) == 2
+    assert len(json.loads(run_cache("--clear", "--json"))["deleted"]) == 2
+    assert not [*folder.iterdir()]
+
+
+def test_a_printed_line_names_the_weights_and_their_model(monkeypatch, run_cache, tmp_path):
+    monkeypatch.setenv("BOTHWAYS_CACHE", str(tmp_path))
+    (tmp_path / "unpacked").mkdir()
+    save_file({"x": np.zeros(9, np.float32)}, tmp_path / "unpacked" / "ab.safetensors", {"source": "/models/mine"})
+    first, last = run_cache().splitlines()
+    assert "float32 weights of /models/mine" in first and f"in 1 file of weights in {tmp_path};" in last
 
 
 @pytest.mark.slow

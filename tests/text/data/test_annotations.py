@@ -3,6 +3,8 @@
 import copy
 import json
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -56,7 +58,7 @@ def task(*spans, text=TEXT):
 @pytest.mark.parametrize(
     "row",
     [
-        *({"text": TEXT, key: objects()} for key in ("entities", "spans", "label", "labels")),
+        *({"text": TEXT, key: objects()} for key in ("entities", "ents", "spans", "label", "labels")),
         {"text": TEXT, "entities": SPANS},
         {"id": 3, "text": TEXT, "label": SPANS, "Comments": []},
         {"text": TEXT, "entities": objects(start="start_offset", end="end_offset"), "relations": []},
@@ -73,6 +75,16 @@ def task(*spans, text=TEXT):
             "text": TEXT,
         },
         task(*SPANS),
+        # Of spaCy: Doc.to_json(), with a group of spans, and what version 2 trains on.
+        {
+            "text": TEXT,
+            "ents": objects(),
+            "sents": [{"start": 0, "end": 25}],
+            "tokens": [{"id": 0, "start": 0, "end": 3, "tag": "NNP"}],
+            "spans": {"sc": [{"start": 0, "end": 3, "label": "X", "kb_id": ""}]},
+        },
+        (TEXT, {"entities": SPANS}),
+        (TEXT, {"entities": SPANS, "cats": {"A": 1.0}}),
     ],
 )
 @pytest.mark.parametrize("name", ["train.jsonl", "train.json", None])
@@ -89,12 +101,94 @@ def test_every_layout_gives_the_same_sentence(row, name, file):
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"), [(b" [", True), (b"\xef\xbb\xbf[", True), (b"\xef\xbb\xbf{", False), (b"", False)]
+    ("content", "expected"),
+    [
+        (b' [{"text": "a cat", "entities": [[2, 5, "X"]]}]', True),
+        (b'\xef\xbb\xbf[["a cat", {"entities": [[2, 5, "X"]]}]]', True),
+        (b'[{"paragraphs": [{"sentences": []}]}]', True),
+        (b'[{"text": "a cat", "label": "pet"}]', False),
+        (b'[{"words": ["a", "cat"], "tags": ["O", "B-X"]}]', False),
+        (b"\xef\xbb\xbf{", False),
+        (b" [", False),
+        (b"", False),
+    ],
 )
-def test_a_json_with_a_list_is_annotated_and_one_with_an_object_is_not(content, expected, tmp_path):
+def test_a_json_is_annotated_if_its_first_record_is(content, expected, tmp_path):
     (tmp_path / "t.json").write_bytes(content)
     assert is_annotation_file(tmp_path / "t.json") is expected
     assert not is_annotation_file(tmp_path / "t.jsonl")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"classes": ["PER"], "annotations": [[TEXT, {"entities": SPANS}], None]},  # of an annotator for spaCy
+        {"text": TEXT, "ents": objects()},  # one document
+    ],
+)
+def test_an_object_may_hold_annotated_texts(content, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert is_annotation_file(path)
+    assert [entities_of(one) for one in read_tagged(path)] == [SPANS]
+
+
+def test_a_json_may_hold_an_annotated_text_a_line(tmp_path):
+    path = tmp_path / "t.json"
+    rows = [{"text": TEXT, "ents": objects()}, {"text": "a", "ents": []}]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert [(entities_of(one), one.where.line) for one in read_tagged(path)] == [(SPANS, 1), ([], 2)]
+    path.write_text(f"{json.dumps(rows[0])}\nx\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"t\.json: row 1 \(line 2\): not readable as JSON"):
+        read_tagged(path)
+
+
+def test_a_pair_without_entities_and_a_row_of_another_kind_are_told_apart(file):
+    path = file(["a", {"entities": []}], ["b"])
+    with pytest.raises(InputError, match=r"row 1 \(line 2\): holds list, not an object; .*In Rome"):
+        read_tagged(path)
+
+
+def test_the_documents_of_spacy_2_are_read_with_their_words_and_tags(file):
+    tokens = [
+        {"orth": "Ada", "ner": "B-PER"},
+        {"orth": "King", "ner": "L-PER"},
+        {"orth": "in"},
+        {"orth": "Rome", "ner": "U-LOC"},
+    ]
+    paragraphs = [{"raw": "", "sentences": [{"tokens": tokens[:3]}, {"tokens": tokens[3:]}]}]
+    sentences = read_tagged(file({"id": 0, "paragraphs": paragraphs}, name="t.json"))
+    assert [one.tags for one in sentences] == [("B-PER", "E-PER", "O"), ("S-LOC",)]
+    assert [one.words for one in sentences] == [("Ada", "King", "in"), ("Rome",)]
+
+
+def test_a_json_may_hold_a_list_of_words_with_tags(file):
+    (sentence,) = read_tagged(file({"tokens": ["Ada", "left"], "ner_tags": ["B-PER", "O"]}, name="t.json"))
+    assert (sentence.words, sentence.tags) == (("Ada", "left"), ("B-PER", "O"))
+
+
+def test_the_examples_of_the_guide_are_read(tmp_path):
+    guide = (
+        Path(__file__)
+        .parents[3]
+        .joinpath("docs/guide/tag.md")
+        .read_text(encoding="utf-8")
+        .partition("### Annotated texts")[2]
+    )
+    blocks = re.findall(r"```json\n(.+?)```", guide.partition("## In Python")[0], re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        (tmp_path / "t.jsonl").write_text(block, encoding="utf-8")
+        sentences = read_tagged(tmp_path / "t.jsonl")
+        assert [entities_of(one) for one in sentences] == [[(11, 15, "LOC")]] * len(block.splitlines())
+
+
+def test_a_line_says_how_to_convert_the_binary_files_of_spacy(tmp_path):
+    path = tmp_path / "train.spacy"
+    path.write_bytes(b"\x78\x9c\x00\xff")
+    for read in (read_tagged, lambda path: read_table(path, need_labels=True)):
+        with pytest.raises(InputError, match=r"train\.spacy: .*doc\.to_json\(\).*DocBin"):
+            read(path)
 
 
 def test_each_text_is_a_document_and_may_have_no_entities(file):

@@ -183,9 +183,10 @@ ALIKE = [*["sport"] * 20, *["sport "] * 6, *["SPORT"] * 3, *["art"] * 20, "once"
 
 def test_similar_labels_are_reported(settings):
     write(settings.train, [(f"text {n}", label) for n, label in enumerate(ALIKE)])
-    alike, once, missing = warnings_of(settings, read_tables(settings))
+    spaces, alike, once, missing = warnings_of(settings, read_tables(settings))
     assert missing.startswith("test has rows of ") and "'once'" in missing
-    assert "'sport' (20), 'sport ' (6), 'SPORT' (3)" in alike and "one spelling" in alike
+    assert "spaces around 6 labels" in spaces and "'sport '" in spaces
+    assert "'sport' (26), 'SPORT' (3)" in alike and "one spelling" in alike
     assert f"'once' at {settings.train}: row 49 (line 51)" in once
 
 

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import DataConversionWarning, NotFittedError
@@ -94,6 +95,11 @@ def test_labels_that_are_no_classes_are_refused(classifier):
         (pandas.Series([0, 1, pandas.NaT], dtype=object), "Input y contains NaN"),
         (["a", "b", 1], r"uniformly strings or numbers. Got \['int', 'str'\]"),
         ([["a", "b"]] * 3, "1d array"),
+        (["a", None, None], "2 labels are missing, the first in row 1; drop such rows"),
+        (np.array([[0, 1], [1, 0], [1, 1]]), "indicator matrix or lists.*multi_label=True"),
+        (pandas.DataFrame({"a": [0, 1, 0], "b": [1, 0, 0]}), "indicator matrix or lists.*multi_label=True"),
+        (csr_matrix(np.eye(3)), "indicator matrix or lists.*multi_label=True"),
+        ([["a", "b"], ["a"], []], "indicator matrix or lists.*multi_label=True"),
         (None, "requires y to be passed"),
         (["a", "b"], "inconsistent numbers of samples"),
         (["a", "a", "a"], "one class"),

@@ -11,6 +11,7 @@ import bothways
 from bothways.cli.main import main
 from bothways.errors import InputError, MissingFile
 from bothways.settings import Classify, Regress, Tag
+from bothways.tasks.classify import ClassView
 
 pytestmark = pytest.mark.slow
 WORDS = ["the", "sat", "on", "mat", "and", "ran"]
@@ -41,6 +42,12 @@ def columns():
 @pytest.fixture(scope="module")
 def run(finetuned, start, columns):
     frame = pandas.DataFrame(rows_of(0, 120))
+    # Columns with types that a CSV file does not have, and with names of ours.
+    frame["when"] = pandas.date_range("2026-01-01", periods=len(frame), freq="h")
+    frame["is_vip"] = frame.index % 3 == 0
+    frame["row"] = 1000 + frame.index
+    frame["gold"] = "a medal"
+    frame["label"] = "of a bottle"
     return finetuned(Classify, model=start, train=frame, epochs=3.0, linear_start=True, **columns)
 
 
@@ -59,6 +66,38 @@ def test_label_errors_cover_rows_that_the_model_was_trained_on(run):
     assert errors.label_probability.is_monotonic_increasing
     assert (errors.label_probability < errors.suggested_probability).all()
     assert "of 120 rows may be labelled wrongly" in run.report and "label_errors.csv" in run.report
+
+
+def test_columns_of_the_user_keep_types_and_get_free_names(run):
+    errors, predictions = run.result.label_errors, run.result.predictions
+    assert errors.is_likely.dtype == bool and errors.is_vip.dtype == bool
+    assert [*errors.is_vip] == [row % 3 == 0 for row in errors.row]
+    for table in (errors, predictions):
+        assert [*table.when] == [pandas.Timestamp("2026-01-01") + pandas.Timedelta(hours=row) for row in table.row]
+        assert [*table.input_row] == [1000 + row for row in table.row]
+        assert "kind" not in table.columns and "message" not in table.columns
+    assert {*errors.gold} == {"a medal"} == {*predictions.input_gold}
+    assert {*errors.input_label} == {"of a bottle"} == {*predictions.label}
+
+
+def test_a_run_without_suspects_has_the_columns_of_one_with_some(finetuned, start, columns, run, monkeypatch):
+    monkeypatch.setattr(ClassView, "label_issues", lambda *_: [])
+    frame = pandas.DataFrame(rows_of(0, 40))
+    clean = finetuned(Classify, model=start, train=frame, epochs=0.1, **columns | {"baselines": False})
+    errors = clean.result.label_errors
+    assert not len(errors) and len(frame.iloc[errors.row]) == 0 and len(frame[frame.index.isin(errors.row)]) == 0
+    ours = [
+        "file",
+        "row",
+        "text",
+        "label",
+        "suggested",
+        "label_probability",
+        "suggested_probability",
+        "is_likely",
+        "why",
+    ]
+    assert [*errors.columns] == [*ours, "customer"]
 
 
 def test_metrics_begin_with_the_score_of_the_run_and_its_baselines(run):
@@ -131,7 +170,7 @@ def test_label_errors_of_words_have_their_characters(finetuned, start, tmp_path)
     with pytest.raises(InputError, match="no such table"):
         _ = replace(result, directory=tmp_path).predictions
     errors = result.label_errors
-    assert {"row", "label", "suggested", "start", "end"} <= {*errors.columns} or not len(errors)
+    assert {"row", "label", "suggested", "start", "end"} <= {*errors.columns}
 
 
 def test_of_two_numbers_one_too_far_off_is_a_label_error(finetuned, start, table):

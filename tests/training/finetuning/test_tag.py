@@ -11,12 +11,13 @@ import transformers
 
 import bothways
 from bothways.errors import InputError
+from bothways.inference.jobs.parts import predict
 from bothways.inference.predictor import Predictor
 from bothways.log import messages_to
 from bothways.measure.evaluation import evaluate
 from bothways.measure.metrics.entities import entity_scores
 from bothways.model.checkpoint import checkpoint
-from bothways.settings import Evaluate
+from bothways.settings import Evaluate, Predict
 from bothways.tasks import tag, tag_examples
 from bothways.tasks.training_task import compute_outputs
 from bothways.training.finetuning.finetune import run as run_task
@@ -262,3 +263,67 @@ def test_one_file_is_divided_by_documents(settings):
     documents = {split: {one.document for one in rows} for split, rows in splits.items()}
     assert sum(map(len, splits.values())) == 200
     assert not documents["train"] & documents["dev"] and not documents["train"] & documents["test"]
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.csv", "p.tsv", "p.parquet"])
+def test_what_predict_writes_is_read_by_evaluate(name, result, tmp_path):
+    gold, predicted = tmp_path / "gold.jsonl", tmp_path / name
+    rows = [
+        {"text": "the cat ran on a dog", "entities": [[4, 7, "FELINE"], [15, 20, "CANINE"]]},
+        {"text": "a dog, and b", "ents": [{"start": 0, "end": 5, "label": "CANINE"}]},
+    ]
+    gold.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    model = result.model_directory
+    predict(Predict(model=model, file=str(gold), out=predicted, keep_columns="text", dtype="float32"))
+    assert evaluate.run(Evaluate(model=gold, predictions=predicted))["f1"] == 1
+    assert evaluate.run(Evaluate(model=model, file=(predicted,), dtype="float32"))["f1"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.conll", "the o\ncat b-FELINE\n\na o\ndog o\n"),
+        ("t.conll", "the *\ncat (FELINE)\n\na *\ndog *\n"),
+        ("t.csv", "Sentence #,Word,Tag\n1,the,O\n,cat,B-FELINE\n2,a,O\n,dog,O\n"),
+        ("t.jsonl", '["the cat", {"entities": [[4, 7, "FELINE"]]}]\n["a dog", {"entities": []}]\n'),
+    ],
+)
+def test_evaluate_reads_every_spelling_and_table(name, content, result, tmp_path):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    scores = evaluate.run(Evaluate(model=result.model_directory, file=(tmp_path / name,), dtype="float32"))
+    assert scores["by_type"]["FELINE"]["f1"] == 1 and scores["by_type"]["CANINE"]["support"] == 0
+    other = tmp_path / f"other{(tmp_path / name).suffix}"
+    other.write_text(content, encoding="utf-8")
+    assert evaluate.run(Evaluate(model=tmp_path / name, predictions=other))["f1"] == 1
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        (["O", "FELINE"], "'FELINE' is not an entity tag.*write it with B- and I-"),
+        (["0", "3"], "'0' is not an entity tag.*numbers without names"),
+        (["DET", "NOUN"], "'DET' is not an entity tag.*write it with B- and I-"),
+    ],
+)
+def test_tags_without_a_scheme_are_no_accuracy_of_an_entity_model(tags, message, result, tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"words": ["the", "cat"], "tags": tags}), encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        evaluate.run(Evaluate(model=result.model_directory, file=(path,), dtype="float32"))
+
+
+def test_a_line_names_what_training_takes_tags_for(settings, tmp_path):
+    rows = [(words, ["9" if tag == "O" else tag[2:3] for tag in tags]) for words, tags in sentences(0, 40)]
+    spelled = [(words, [tag.replace("-", "_") for tag in tags]) for words, tags in sentences(0, 40)]
+    for scheme, written, message in (
+        ("auto", rows, "no tag has a prefix"),
+        ("plain", rows, None),
+        ("auto", spelled, "tags are read as B-CANINE ('B_CANINE')"),
+        ("plain", spelled, None),
+        ("auto", sentences(0, 40), None),
+    ):
+        train = write(tmp_path / "t.conll", written)
+        changed = replace(settings, train=train, dev=train, test=None, scheme=scheme)
+        task = tag.TAG.train(changed, checkpoint.load(changed.model), None)
+        lines = [line for line in task.summary.warnings if "tag" in line.partition(";")[0]]
+        assert [line.startswith(message or "") for line in lines] == [True] * (message is not None)

@@ -1,0 +1,106 @@
+"""Several tables for train, dev, test and check: read as one, each row with the location in its own file."""
+
+import json
+
+import pandas
+import pytest
+
+from bothways.cli.parser import parse
+from bothways.errors import InputError
+from bothways.settings import Answer, Check, Classify, Tag, TrainEmbed
+from bothways.settings.tables_in_memory import TableList
+from bothways.tasks.answer import read_splits as read_question_splits
+from bothways.tasks.embed import read_pairs
+from bothways.tasks.tag import read_splits as read_sentence_splits
+from bothways.text.data.examples import read_table
+from bothways.text.data.split_tables import other_columns, read_tables
+from bothways.training.run import plain_value
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.write_text(content, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def files(file):
+    """Two tables of other formats and names of columns."""
+    one = file("a.csv", "text,label,site\n" + "".join(f"a {row},{'xy'[row % 2]},{row}\n" for row in range(20)))
+    rows = [{"sentence": f"b {row}", "class": "yx"[row % 2]} for row in range(30)]
+    return [one, file("b.jsonl", "\n".join(map(json.dumps, rows)))]
+
+
+def test_training_reads_all_tables(files, tmp_path):
+    settings = Classify(train=files, model=tmp_path, out=tmp_path / "run")
+    tables = read_tables(settings)
+    assert sum(map(len, tables.values())) == 50
+    places = {(where.file, where.row) for table in tables.values() for where in table.where}
+    assert {(str(files[0]), 0), (str(files[1]), 29)} <= places and len(places) == 50
+    assert str(settings.train) == f"{files[0]}, {files[1]}"
+    assert plain_value(settings.train) == [*map(str, files)]
+
+
+def test_dev_and_test_may_be_several_tables(files, tmp_path):
+    frame = pandas.DataFrame({"text": ["c"], "label": ["x"]})
+    tables = read_tables(
+        Classify(train=files[0], dev=files, test=[files[1], frame], model=tmp_path, out=tmp_path / "r")
+    )
+    assert {split: len(table) for split, table in tables.items()} == {"train": 20, "dev": 50, "test": 31}
+    assert str(tables["test"].where[-1]) == "test[1]: row 0"
+
+
+def test_a_list_of_one_table_is_that_table(files, tmp_path):
+    assert Classify(train=[files[0]], model=tmp_path, out=tmp_path / "run").train == files[0]
+    assert Check(file=[str(files[0])]).file == files[0]
+
+
+def test_check_reads_several_tables_and_their_columns(files):
+    settings = Check(file=files)
+    assert isinstance(settings.file, TableList)
+    table = read_table(settings.file, need_labels=True)
+    assert (len(table), table.where[20].line) == (50, 1)
+    assert other_columns([settings.file], [table.where[3], table.where[20]], {}, None)["site"] == ["3", None]
+
+
+def test_the_command_line_takes_several_files(files):
+    names = [*map(str, files)]
+    settings = parse("check", [*names, "--json"])
+    assert [*settings.file.parts] == files and settings.json
+    settings = parse("finetune classify", ["--train", *names, "--dev", names[0], "--out", "run"])
+    assert [*settings.train.parts] == files and settings.dev == files[0]
+
+
+def test_an_error_names_the_file_and_the_row(files, file):
+    broken = file("c.csv", "text,label\na,x\nb,\n")
+    settings = Classify(train=[*files, broken], model="m", out="run")
+    with pytest.raises(InputError, match=r"c\.csv: row 1 \(line 3\): the label is empty"):
+        read_tables(settings)
+    paired = file("p.csv", "text,pair,label\na,b,x\n")
+    with pytest.raises(InputError, match=r"pairs of texts at .*p\.csv: row 0 .*, single ones at .*a\.csv: row 0 "):
+        read_tables(Classify(train=[*files, paired], model="m", out="run"))
+
+
+@pytest.mark.parametrize("value", [[], [7], ["a.csv", 7], [""]])
+def test_a_list_of_other_things_is_refused(value):
+    with pytest.raises(InputError, match=r"^(train|.*train\[\d\]).* must be|^train"):
+        Classify(train=value, model="m", out="run")
+
+
+def test_tagging_questions_and_pairs_read_several_files(file):
+    conll = [
+        file(f"{name}.conll", "-DOCSTART- O\n\nIn O\nRome B-CITY\n\n-DOCSTART- O\n\nNo O\n\n" * 5) for name in "ab"
+    ]
+    sentences = read_sentence_splits(Tag(train=conll, dev=conll[0], model="m", out="run"))["train"]
+    assert len(sentences) == 20 and len({sentence.document for sentence in sentences}) == 20
+    question = {"question": "q", "context": "a b", "answers": {"text": ["b"], "answer_start": [2]}}
+    questions = [file(f"{name}.jsonl", json.dumps({"id": name, **question})) for name in "ab"]
+    splits = read_question_splits(Answer(train=questions, dev=questions[0], model="m", out="run"), {})
+    assert [question.id for question in splits["train"]] == ["a", "b"]
+    pairs = [file(f"{name}.csv", f"anchor,positive\n{name}1,c\n{name}2,d\n") for name in "ab"]
+    splits = read_pairs(TrainEmbed(train=pairs, dev=pairs[0], model="m", out="run"))
+    assert splits["train"].texts[0] == ["a1", "a2", "b1", "b2"]
