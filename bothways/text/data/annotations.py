@@ -67,8 +67,8 @@ def is_annotation_file(path: TableSource) -> bool:
 
 
 def _is_annotated(row: Any) -> bool:
-    """Whether a value is an annotated text: a pair or a document of spaCy, an object with a text and spans, or a task of
-    Label Studio, also without annotations."""
+    """Whether a value is an annotated text: a pair or a document of spaCy, an object with a text and spans, or a task
+    of Label Studio, also without annotations."""
     if not isinstance(row, Mapping):
         return is_annotated_pair(row)
     is_task = isinstance(row.get("data"), Mapping) and "text" not in row
