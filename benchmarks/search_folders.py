@@ -160,9 +160,7 @@ class Measurement:
         """Ask the questions of a folder in each way. kinds: under which they are counted."""
         encoder = None if self.space == "static" else "bothways-en"
         with tempfile.TemporaryDirectory() as place:
-            index(
-                [folder], Path(place), static_model="bothways-en-static", encoder=encoder, globs=["*.md", "*.txt"]
-            )
+            index([folder], Path(place), static_model="bothways-en-static", encoder=encoder, globs=["*.md", "*.txt"])
             with Store(place) as store:
                 for question, way in product(questions, WAYS):
                     hits = store.search(question.text, how=way, vectors=self.vectors, fast=self.space == "fast")

@@ -85,10 +85,13 @@ def test_few_passages_are_weighed_as_if_among_others(number):
     """The weights are those of ENOUGH_PASSAGES passages, of which the others have a term as often as its share says."""
     bm25 = Bm25(np.ones(number, np.uint32), np.ones(number, bool), {"often": 0.25})
     own = [InvertedList(np.array([0], np.uint32), np.array([1], np.uint8))]
-    with_often = 1 + 0.25 * (ENOUGH_PASSAGES - number)
-    assert bm25.idf("often", own) == pytest.approx(math.log(1 + (ENOUGH_PASSAGES - with_often + 0.5) / (with_often + 0.5)))
-    assert bm25.idf("seldom", own) == pytest.approx(math.log(1 + (ENOUGH_PASSAGES - 1 + 0.5) / 1.5))
-    assert bm25.idf("never", []) == pytest.approx(math.log(1 + (ENOUGH_PASSAGES + 0.5) / 0.5))
+
+    def weight(frequency):
+        return pytest.approx(math.log(1 + (ENOUGH_PASSAGES - frequency + 0.5) / (frequency + 0.5)))
+
+    assert bm25.idf("often", own) == weight(1 + 0.25 * (ENOUGH_PASSAGES - number))
+    assert bm25.idf("seldom", own) == weight(1)
+    assert bm25.idf("never", []) == weight(0)
 
 
 def test_passages_enough_are_weighed_by_themselves():
