@@ -157,9 +157,7 @@ class Bm25:
     others, up to that number, which have each term as often as `shares` says.
     """
 
-    def __init__(
-        self, lengths_N: np.ndarray, alive_N: np.ndarray, shares: Mapping[str, float] | None = None
-    ) -> None:
+    def __init__(self, lengths_N: np.ndarray, alive_N: np.ndarray, shares: Mapping[str, float] | None = None) -> None:
         self.alive_N, self.number = alive_N, int(alive_N.sum())
         self.shares = shares or {}
         self.others = max(0, ENOUGH_PASSAGES - self.number) if shares else 0

@@ -303,11 +303,11 @@ class StoreWriter:
                         "FROM old WHERE slot = ?",
                         (slot, old),
                     )
-                rows = database.execute(
+                written = database.execute(
                     "SELECT text, heading FROM passages WHERE slot >= ? AND slot < ? ORDER BY slot",
                     (first, first + len(part)),
                 )
-                terms = [self.analyzer.passage_terms(text, heading) for text, heading in rows]
+                terms = [self.analyzer.passage_terms(text, heading) for text, heading in written]
                 database.add_batch(first, *invert(terms, first))
             database.execute("DROP TABLE old")
             self._changed(slots=len(order), words=WORDS_VERSION)
