@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.cloud import as_path
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, format_count
 from bothways.log import logger, print_json_line
 from bothways.pretrained import locate
 from bothways.search.database import DATABASE, Database, is_store
@@ -166,7 +166,8 @@ def summary(result: Indexed) -> str:
     """The result of indexing in one line."""
     counts = {"new": result.new, "changed": result.changed, "deleted": result.deleted, "skipped": len(result.skipped)}
     changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "no changes"
-    done = f"{result.passages:,} passages of {result.files:,} files in {result.seconds:.1f} s ({changes})"
+    passages, files = format_count(result.passages, "passage"), format_count(result.files, "file")
+    done = f"{passages} of {files} in {result.seconds:.1f} s ({changes})"
     return done + unread_summary(result.unread)
 
 
