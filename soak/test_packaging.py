@@ -15,8 +15,9 @@ BUILD = """
 import sys
 sys.path.insert(0, "tools/wheel")
 import bothways_backend as backend
-backend.build_wheel(sys.argv[1])
-backend.build_sdist(sys.argv[1])
+out = sys.argv[1]  # setuptools replaces these
+backend.build_wheel(out)
+backend.build_sdist(out)
 """
 
 
