@@ -19,7 +19,8 @@ get_requires_for_build_sdist = build_meta.get_requires_for_build_sdist
 get_requires_for_build_wheel = build_meta.get_requires_for_build_wheel
 prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_editable
 
-UNCOMPRESSED = {"--build-option": ["--compression=stored"]}  # to save time: the wheel is compressed when it is rewritten
+# To save time: the wheel is compressed when it is rewritten.
+UNCOMPRESSED = {"--build-option": ["--compression=stored"]}
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
