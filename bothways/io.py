@@ -141,7 +141,14 @@ class Files:
 
 def fsync(path: Path) -> None:
     """Flush a file, or the entries of a directory, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    is_directory = path.is_dir()
+    try:
+        # Windows flushes no file that is open for reading only.
+        descriptor = os.open(path, os.O_RDONLY if is_directory else os.O_RDWR)
+    except PermissionError:
+        if is_directory:  # which Windows does not open, and writes itself
+            return
+        raise
     try:
         os.fsync(descriptor)
     finally:

@@ -1,6 +1,7 @@
 """The base install, in an environment without torch, which `make test` makes: every verb and result that it promises.
 
-It has the packages of `pip install 'bothways[serve,xlsx]'` and nothing of the extra `train`.
+It has the packages of `pip install 'bothways[serve,xlsx]'` and nothing of the extra `train`. BOTHWAYS_LIGHT_PYTHON: the
+Python of another such environment, of another version for example (RELEASING.md).
 """
 
 import json
@@ -21,7 +22,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Evaluate
 
 pytestmark = pytest.mark.slow
-PYTHON = Path(sys.prefix) / "light/bin/python"
+PYTHON = Path(os.environ.get("BOTHWAYS_LIGHT_PYTHON", Path(sys.prefix) / "light/bin/python"))
 PACKAGE = Path(bothways.__file__).parent
 HEAVY = ("torch", "pyarrow", "scipy", "sklearn", "joblib", "matplotlib", "rich", "pygments")
 # What computes with torch; every other module is imported in the base.

@@ -72,7 +72,7 @@ def writer_lock(directory: Path) -> Iterator[bool]:
     """Hold the only right to write a store inside the block, or False if another process has it. The system releases
     it when the process ends."""
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / LOCK).open("a+") as file:
+    with (directory / LOCK).open("ab") as file:
         try:
             import fcntl
         except ImportError:  # Windows

@@ -140,6 +140,7 @@ class PartialOutput:
         with _writing(self.out):
             complete_file = self.form.complete(self.results.path, self.journal.results)
             fsync(complete_file)
+            self._release()
             if self.journal.set_aside:
                 os.replace(self.skipped.path, side_file(self.out))
             os.replace(complete_file, self.out)
@@ -149,10 +150,17 @@ class PartialOutput:
 
     def remove(self) -> None:
         """Delete the temporary files next to the output."""
+        self._release()
         journal = _journal(self.out)
         incomplete = journal.parent.glob(f".{escape(journal.name)}.*")  # journals that a kill left half-written
         for path in (self.results.path, self.skipped.path, journal, *incomplete):
             path.unlink(missing_ok=True)
+
+    def _release(self) -> None:
+        """Close the files that no lock holds: Windows, which has no such locks, renames and deletes no open file."""
+        for file in (self.results, self.skipped):
+            if not file.is_locked:
+                file.close()
 
 
 class BusyError(InputError):
@@ -164,6 +172,7 @@ class AppendOnlyFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.is_locked = False
         with _writing(path):
             self.file = path.open("ab")
 
@@ -177,6 +186,7 @@ class AppendOnlyFile:
             flock(self.file, LOCK_EX | LOCK_NB)
         except BlockingIOError:
             raise BusyError(f"{out}: another command is writing it; wait for it, or stop it") from None
+        self.is_locked = True
 
     def truncate(self, size: int) -> None:
         if self.path.stat().st_size < size:
