@@ -261,7 +261,9 @@ def test_a_build_takes_the_time_of_the_commit(tmp_path, monkeypatch):
 def test_a_source_archive_holds_what_git_does(monkeypatch):
     """By the rules of MANIFEST.in, beside the files that setuptools adds itself."""
     egg_info = pytest.importorskip("setuptools.command.egg_info")
-    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], check=True, capture_output=True, text=True)
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True)
+    if listed.returncode:  # such as a checkout of another user
+        pytest.skip(f"git does not list the files: {listed.stderr.strip()}")
     tracked = listed.stdout.splitlines()
     junk = [
         "bothways/__pycache__/a.pyc", "tests/cli/__pycache__/b.pyc", "bothways/c.pyo", "docs/.DS_Store", ".venv/pip.py",
