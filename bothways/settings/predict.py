@@ -169,6 +169,7 @@ class Evaluate(base.TagColumns, base.TextColumns, base.Checked, base.Compute, ba
             raise InputError(f"predictions are scored against one file, {self.model}; leave {self.file[0]} out")
         if self.predictions is None:
             super().__post_init__()
+            base.refuse_repeated("file", self.file)
         else:
             self._convert()
             if self.encoding is not None:

@@ -120,6 +120,28 @@ def test_a_run_is_opened_by_its_directory(run, start, tmp_path):
             bothways.open_run(path)
 
 
+def test_a_message_names_the_run_of_a_model_that_is_opened(run, tmp_path):
+    model = run.result.model_directory
+    with pytest.raises(InputError, match=rf"model: a model, not a run; open the run, {run.result.directory}, or load"):
+        bothways.open_run(model)
+    with pytest.raises(InputError, match=r"model: a model, not a run; open the run, .*, or load the model"):
+        run.result.compare(str(model))
+    shutil.copytree(model, tmp_path / "alone")
+    with pytest.raises(InputError, match=r"alone: a model, not a run; open its run, or load .* bothways\.load"):
+        bothways.open_run(tmp_path / "alone")
+
+
+def test_a_run_is_compared_with_the_run_in_a_directory(run):
+    same = run.result.compare(run.result).to_json()
+    assert run.result.compare(run.result.directory).to_json() == same
+    assert run.result.compare(str(run.result.directory)).to_json() == same
+    with pytest.raises(MissingFile, match="nowhere: not a run"):
+        run.result.compare("nowhere")
+    for other in (None, 5, {"run": 1}, ""):
+        with pytest.raises(InputError, match=r"^other \(.*\) must be a run, such as bothways\.open_run\(DIRECTORY\)"):
+            run.result.compare(other)
+
+
 def test_equal_runs_do_not_differ(run):
     comparison = run.result.compare(bothways.open_run(run.result.directory))
     assert "same 12 rows" in comparison.note
