@@ -400,7 +400,12 @@ class Tagging(training_task.TrainingTask):
         from bothways.model.checkpoint.changes import new_head
 
         return new_head.with_head(
-            self.pretrained, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout
+            self.pretrained,
+            "tokens",
+            self.tagset.names,
+            seed=seed,
+            dropout=self.settings.dropout,
+            is_fitted=self.settings.linear_start,
         )
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:

@@ -44,7 +44,7 @@ NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of num
 OPTIONAL = "pooled baselines verdict dtype delivered encoder teacher readers measured".split()  # of a result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FineTuneResult(results.RunResult):
     """Result of a run: mean and standard deviation of the metric on `split`, over seeds or folds, for the kind of model
     that is in `model_directory`; and the run as an object: its `model`, `predictions`, `label_errors`, `metrics`.
@@ -80,6 +80,15 @@ class FineTuneResult(results.RunResult):
     teacher: dict[str, float] = field(default_factory=dict)
     readers: str = ""
     measured: str = ""
+
+    def __repr__(self) -> str:
+        """The score with its interval, the verdict and the directory; the attributes have the rest."""
+        score = f"{self.split} {self.metric} {self.mean:.4f}" if self.scores else "no score"
+        if self.interval:
+            low, high = self.interval
+            score += f" (95 % interval {low:.4f} to {high:.4f})"
+        verdict = f"; {self.verdict.partition(';')[0]}" if self.verdict else ""
+        return f"{type(self).__name__}({self.task}: {score}{verdict}; {self.directory})"
 
     def load(self, **options: Any) -> "Predictor":
         """The saved model. options: those of `bothways.load`."""

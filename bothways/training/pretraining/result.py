@@ -29,13 +29,18 @@ from bothways.training.schedule import TrainingOptions
 THREAD_WATTS, GPU_WATTS = 10.0, 300.0  # power of a CPU thread and of a GPU, about
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PretrainingResult(RunResult):
     """Result of a run: its directory, that of the saved model, held-out metrics with the text that they were
     `measured_on`, and cost in minutes, tokens and kWh."""
 
     figures: Mapping[str, Any]
     cost: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """The held-out metrics and the directory; the attributes have the rest."""
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in self.reported.items())
+        return f"{type(self).__name__}({figures}; {self.directory})"
 
     @property
     def reported(self) -> dict[str, float]:
