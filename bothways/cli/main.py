@@ -103,7 +103,8 @@ def _with_flags(verb: str, message: str) -> str:
     """The message, with options that it begins with as they are written here: `host (::)` is `--host (::)`."""
     if verb not in VERBS:
         return message
-    flags = {option.name: option.flags[-1] for option in options(VERBS[verb].settings_class) if option.flags}
+    known = options(VERBS[verb].settings_class, with_help=False)
+    flags = {option.name: option.flags[-1] if option.flags else option.name for option in known}
     names = "|".join(flags)
     if not re.match(rf"({names}) \(", message):
         return message

@@ -210,6 +210,23 @@ def test_labelled_files_that_are_evaluated_together_differ(write, labelled):
             Evaluate(model="bothways-en", file=(labelled, other, again))
 
 
+@pytest.mark.parametrize(
+    ("gold", "predictions", "rows"),
+    [
+        (["text,label", "a,yes", "b,no"], "label\nyes\nno\n", "texts"),
+        (columns(WORDS, GOLD), "\n".join(columns(WORDS, FOUND)), "sentences"),
+        (["q1 0 d1 1", "q2 0 d2 1"], "q1 Q0 d1 1 9 me\nq2 Q0 d1 1 9 me\n", "queries"),
+    ],
+)
+def test_the_warning_on_few_predictions_does_not_advise_to_fine_tune(write, caplog, gold, predictions, rows):
+    suffix = {"texts": "csv", "sentences": "conll", "queries": "qrels"}[rows]
+    ending = {"queries": "txt"}.get(rows, suffix)
+    files = {"model": write(f"gold.{suffix}", gold), "predictions": write(f"p.{ending}", predictions)}
+    evaluation.run(Evaluate(**files))
+    assert f"2 {rows} are too few" in caplog.text and f"measure on more {rows}" in caplog.text
+    assert "--folds" not in caplog.text
+
+
 def test_answers_are_scored_as_squad_scores_them(write):
     gold = write("gold.json", answers(("1", ["Charles"]), ("2", ["London", "in London"]), ("3", [])))
     scores = score_file(write("p.json", '{"1": "the Charles!", "2": "old London", "x": ""}'), gold)

@@ -12,6 +12,7 @@ from bothways.cli.main import main
 from bothways.errors import InputError, MissingFile
 from bothways.settings import Classify, Regress, Tag
 from bothways.tasks.classify import ClassView
+from bothways.training.pretraining.result import PretrainingResult
 
 pytestmark = pytest.mark.slow
 WORDS = ["the", "sat", "on", "mat", "and", "ran"]
@@ -129,6 +130,18 @@ def test_a_message_names_the_run_of_a_model_that_is_opened(run, tmp_path):
     shutil.copytree(model, tmp_path / "alone")
     with pytest.raises(InputError, match=r"alone: a model, not a run; open its run, or load .* bothways\.load"):
         bothways.open_run(tmp_path / "alone")
+
+
+def test_a_result_prints_as_a_line(run):
+    line, result = repr(run.result), run.result
+    low, high = result.interval
+    score = f"test accuracy {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})"
+    verdict = result.verdict.partition(";")[0]
+    assert line == f"FineTuneResult(classify: {score}; {verdict}; {result.directory})" and "\n" not in line
+    unscored = replace(result, scores=[], interval=None, verdict="no score: 6 rows are too few; give more")
+    assert repr(unscored) == f"FineTuneResult(classify: no score; no score: 6 rows are too few; {result.directory})"
+    trained = PretrainingResult(result.directory, result.directory, {"perplexity": 9.87654, "dtype": "float32"}, {})
+    assert repr(trained) == f"PretrainingResult(perplexity 9.877; {result.directory})"
 
 
 def test_a_run_is_compared_with_the_run_in_a_directory(run):
