@@ -43,6 +43,11 @@ class LazyTable(UserDict[str, T]):
 # --- reading
 
 
+def is_same_file(one: Path, other: Path) -> bool:
+    """Whether two paths, absolute, relative or links, are of one file."""
+    return one.resolve() == other.resolve()
+
+
 def check_regular_file(file: Path) -> None:
     """InputError for anything but a regular file: a directory, or a pipe or device, which may never end."""
     if not S_ISREG(file.stat().st_mode):

@@ -213,11 +213,12 @@ class Heartbeat:
 
     The line is written by a thread, so that it also comes from phases without a loop, such as one fit of a linear
     model. work: the open blocks of `working`, in any thread, the oldest first. shown: when a line or a bar was last
-    drawn. clock: seconds.
+    drawn. lines: how many lines it has written. clock: seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock, self.work, self.lock, self.shown = clock, list[Work](), Lock(), clock()
+        self.lines = 0
 
     @contextmanager
     def working(self, title: str, *, thread: bool = True) -> Iterator[Work]:
@@ -256,6 +257,7 @@ class Heartbeat:
             if now - max(self.shown, self.work[0].since) < LINE_EVERY:
                 return
             self.shown, first, last = now, self.work[0], self.work[-1]
+            self.lines += 1
         parts = [last.title] if first is not last else []
         parts += [last.detail] if last.detail else []
         seconds = f"{format_duration(now - last.since)} so far"

@@ -405,7 +405,7 @@ def test_a_setting_out_of_range_is_named_before_anything_is_written(flags, usage
     file = write(tmp_path / "corpus.txt", "\n".join([TEXT] * 9))
     name, value = flags.split()
     error = usage("pretrain", file, "-o", tmp_path / "out", "--model", "tiny", name, value)
-    assert f"{name.strip('-').replace('-', '_')} ({float(value):g})" in error.replace(".0)", ")")
+    assert f"error: {name} ({float(value):g})" in error.replace(".0)", ")")
     assert not (tmp_path / "out").exists()
 
 
@@ -419,7 +419,7 @@ def test_a_setting_of_fine_tuning_out_of_range_is_named(flags, filler, usage, tm
     name, value = flags.split()
     command = ("finetune", "classify", "--model", filler, "--train", table, "--dev", table, "-o", tmp_path / "out")
     error = usage(*command, name, value)
-    assert f"{name.strip('-').replace('-', '_')} ({float(value):g})" in error.replace(".0)", ")")
+    assert f"error: {name} ({float(value):g})" in error.replace(".0)", ")")
     assert not (tmp_path / "out").exists()
 
 

@@ -267,7 +267,8 @@ def test_a_source_archive_holds_what_git_does(monkeypatch):
     tracked = listed.stdout.splitlines()
     junk = [
         "bothways/__pycache__/a.pyc", "tests/cli/__pycache__/b.pyc", "bothways/c.pyo", "docs/.DS_Store", ".venv/pip.py",
-        "runs/d.json", "build/docs/index.html", "bothways/pretrained/bothways-en/.float32-1/model.safetensors",
+        "runs/d.json", "build/docs/index.html", "bothways/pretrained/bothways-en/.float32-0.cache",
+        "bothways/pretrained/bothways-en/.float32-1/model.safetensors",
     ]  # fmt: skip
     monkeypatch.chdir(ROOT)
     chosen = egg_info.FileList()

@@ -11,7 +11,7 @@ import bothways
 from bothways import settings
 from bothways.cli import main
 from bothways.errors import InputError
-from bothways.settings import Classify, Evaluate, Predict, Pretrain, Regress, TrainEmbed
+from bothways.settings import Classify, Evaluate, Predict, Pretrain, Regress, Tag, TrainEmbed
 from bothways.settings.conversion import convert, declared_types
 
 NEEDED = {"model": "m", "train": "t.csv", "out": "o"}
@@ -54,7 +54,9 @@ def test_the_command_line_takes_only_paths(capsys):
         (Classify, {"resume": "yes"}, "resume ('yes') must be True or False"),
         (Classify, {"pooling": "maen"}, "pooling ('maen') must be one of auto, cls, mean, pair"),
         (Classify, {"metric": 1}, "metric (1) must be one of accuracy, f1, f1_macro, f1_micro, matthews or None"),
-        (Regress, {"text_column": 0}, "text_column (0) must be text or None"),
+        (Regress, {"text_column": 0}, "text_column (0) must be text or None, the name of a column, such as '0'"),
+        (Classify, {"label_column": 1}, "label_column (1) must be text or None, the name of a column, such as '1'"),
+        (Classify, {"group_column": True}, "group_column (True) must be text or None"),
         (TrainEmbed, {"matryoshka_dims": "64"}, "matryoshka_dims ('64') must be a list, each a whole number"),
         (TrainEmbed, {"matryoshka_dims": [64, "x"]}, "matryoshka_dims ([64, 'x']) must be a list, each a whole number"),
         (Classify, {"train": [5] * 99}, "train ([5, 5, "),
@@ -64,6 +66,15 @@ def test_a_value_of_another_type_is_named_in_one_line(kind, values, expected):
     with pytest.raises(InputError) as raised:
         kind(**{**NEEDED, **values})
     assert str(raised.value).startswith(expected) and "\n" not in str(raised.value) and len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize("number", [1, -1, np.int64(3)])
+def test_columns_of_words_and_tags_are_numbers_or_names(number):
+    tag = Tag(train="t.conll", out="out", words_column=0, tags_column=number)
+    assert (tag.words_column, tag.tags_column) == ("0", str(number))
+    assert Evaluate(model="m", file=("t.conll",), tags_column=number).tags_column == str(number)
+    with pytest.raises(InputError, match=r"words_column \(1\.5\) must be text or None$"):
+        Tag(train="t.conll", out="out", words_column=1.5)
 
 
 def test_every_setting_has_a_type_that_can_be_checked():

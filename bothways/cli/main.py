@@ -6,6 +6,7 @@ people type for a verb lead to it.
 """
 
 import os
+import re
 import signal
 import sys
 import traceback
@@ -20,6 +21,7 @@ from bothways.cli.parser import parse
 from bothways.errors import InputError, UsageError, command_line
 from bothways.log import is_main_process, messages_to, print_lines, print_message
 from bothways.pretrained import DEFAULT
+from bothways.settings.options import options
 from bothways.tasks import TASKS
 from bothways.training.signals import Stopped
 from bothways.verbs import GROUPS, VERBS
@@ -70,7 +72,7 @@ def _main(arguments: Sequence[str] | None) -> None:
             print_message(f"{_full_name(name)}: {stopped if isinstance(stopped, Stopped) else 'stopped'}")
         sys.exit(128 + signal.SIGINT)
     except (InputError, OSError) as error:
-        print_message(f"{_full_name(name)}: error: {' '.join(str(error).split())}")
+        print_message(f"{_full_name(name)}: error: {_with_flags(name, ' '.join(str(error).split()))}")
         try:
             sys.stdout.flush()
         except OSError:
@@ -95,6 +97,20 @@ def _drop_output() -> None:
 
 def _full_name(verb: str) -> str:
     return f"bothways {verb}".strip()
+
+
+def _with_flags(verb: str, message: str) -> str:
+    """The message, with options that it begins with as they are written here: `host (::)` is `--host (::)`."""
+    if verb not in VERBS:
+        return message
+    known = options(VERBS[verb].settings_class, with_help=False)
+    flags = {option.name: option.flags[-1] if option.flags else option.name for option in known}
+    names = "|".join(flags)
+    if not re.match(rf"({names}) \(", message):
+        return message
+    first = rf"^({names})(?= \()"
+    others = rf"(?<=\) and )({names})(?= \()|(?<=\), )({names})(?= \()"
+    return re.sub(f"{first}|{others}", lambda match: flags[match[0]], message)
 
 
 def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:

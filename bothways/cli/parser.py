@@ -100,6 +100,11 @@ def _reader(option: Option) -> Callable[[str], Any]:
             return None
         if option.choices:
             by_word = {str(choice): choice for choice in option.choices}
+            is_number = int in option.kinds and word not in by_word
+            if is_number and not re.fullmatch(r"[+-]?\d+", word):
+                raise ArgumentTypeError(f"{word!r} is neither a whole number nor {' or '.join(by_word)}")
+            if is_number:
+                return int(word)
             if word not in by_word:
                 near = nearest_name(word, by_word)
                 hint = f"; did you mean {near}?" if near else ""

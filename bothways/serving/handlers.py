@@ -181,7 +181,12 @@ def _decode(exchange: Exchange, ids: Sequence[int], *, keep_special: bool) -> st
 
 def _check_pairs(exchange: Exchange, *, has_pairs: bool) -> None:
     if exchange.served.model.reads_pairs not in (has_pairs, None):
-        expected = "pairs of texts" if not has_pairs else "single texts"
+        # A list of two strings is a pair, as in Text Embeddings Inference.
+        expected = (
+            'single texts; send one as "TEXT", several as [["FIRST"], ["SECOND"]]'
+            if has_pairs
+            else 'pairs of texts; send one as ["FIRST", "SECOND"], several as a list of such lists'
+        )
         raise bodies.Refusal(422, f"model {exchange.served.name!r} reads {expected}")
 
 

@@ -41,6 +41,7 @@ VectorPooling = Literal["auto", "mean", "cls", "max"]
 Data = Converted[TableSource, Table]
 OptionalData = Converted[TableSource | None, Table | None]
 DataList = Converted[tuple[TableSource, ...], Table | Iterable[Table]]
+ColumnOrIndex = Converted[str | None, str | int | None]  # a number: of a column of a CoNLL file
 
 # Languages with rules in `sentencex`. It silently applies the English rules to all others.
 LANGUAGES = "am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk".split()
@@ -84,6 +85,17 @@ class Checked:
     def _convert(self) -> None:
         for name, declared in declared_types(type(self)).items():
             object.__setattr__(self, name, convert(name, getattr(self, name), declared))
+
+
+def refuse_repeated(name: str, files: Iterable[TableSource]) -> None:
+    """InputError if a file is given twice, whose rows would count twice."""
+    seen = set[Path]()
+    for file in files:
+        if not isinstance(file, Path):
+            continue
+        if (path := file.resolve()) in seen:
+            raise InputError(f"{name} ({file}) is given twice, and each of its rows would count twice; give it once")
+        seen.add(path)
 
 
 def check_bounds(name: str, value: Any, mark: Mark) -> None:
@@ -166,9 +178,9 @@ class TextColumns(Encoded):
 class TagColumns:
     """Table columns with words and tags."""
 
-    words_column: str | None = option("data", default=None, first=True)
+    words_column: ColumnOrIndex = option("data", default=None, first=True)
     """Column with lists of words; in CoNLL files, its index from 0. [words or tokens; 0 in CoNLL files]"""
-    tags_column: str | None = option("data", default=None, first=True)
+    tags_column: ColumnOrIndex = option("data", default=None, first=True)
     """Column with lists of tags; in CoNLL files, its index. [tags, ner_tags, ner or labels; -1 in CoNLL files]"""
     scheme: TagScheme = option("data", default="auto")
     """Tag scheme. auto: detected; plain: one label per word, such as part-of-speech tags."""

@@ -25,6 +25,8 @@ NAMES = {
     NoneType: "None",
 }
 
+NUMBERED_COLUMNS = ("words_column", "tags_column")  # in CoNLL files, whose columns have no names
+
 
 def declared_types(cls: type) -> dict[str, Any]:
     """The declared type of each field of a settings class."""
@@ -37,10 +39,19 @@ def convert(name: str, value: Any, declared: Any) -> Any:
         value = _as_one_source(name, as_sources(name, value))
     elif get_origin(declared) is tuple and MemoryTable in members(get_args(declared)[0]):
         value = as_sources(name, value)
+    if name in NUMBERED_COLUMNS and _is_whole(value):
+        return str(value)
     try:
         return _converted(value, declared)
     except TypeError:
-        raise must_be(name, value, _named(declared)) from None
+        wanted = _named(declared)
+        if name.endswith("_column") and _is_whole(value):
+            wanted += f", the name of a column, such as {str(value)!r}"
+        raise must_be(name, value, wanted) from None
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _as_one_source(name: str, value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Settings of `predict`, `fill`, `embed` and `evaluate`: inference on texts and files, and its scores."""
 
 from pathlib import Path
+from typing import Literal
 
 from bothways.errors import InputError, flag
 from bothways.pretrained import DEFAULT
@@ -46,8 +47,9 @@ class Predict(base.Windows, base.Encoded, Parts, base.Checked, base.Compute, bas
     """Column with the texts, or several separated by commas, which are joined. [text, sentence, ...]"""
     pair_column: str | None = option("data", default=None)
     """Column (or columns) with second texts. [pair, sentence2, ... if there is one]"""
-    top: int | None = option("output", default=None, least=1, first=True)
-    """How many labels (column scores) or answers (column answers) to return, best first. [all labels; one answer]"""
+    top: int | Literal["all"] | None = option("output", default=None, least=1, first=True, metavar="N|all")
+    """How many labels (column scores) or answers (column answers) to return, best first. all: in .csv and .tsv, a
+    column for each label. [all labels, of more than five in .csv and .tsv five; one answer]"""
     coverage: float | None = option("output", default=None, least=0.01, most=0.999, first=True)
     """Also return, as column labels, the set that holds the right label of this fraction of texts, such as 0.9."""
     label_next: int | None = option("output", default=None, least=1)
@@ -172,6 +174,7 @@ class Evaluate(base.TagColumns, base.TextColumns, base.Checked, base.Compute, ba
             raise InputError(f"predictions are scored against one file, {self.model}; leave {self.file[0]} out")
         if self.predictions is None:
             super().__post_init__()
+            base.refuse_repeated("file", self.file)
         else:
             self._convert()
             if self.encoding is not None:

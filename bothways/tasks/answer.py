@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from bothways.errors import InputError, RowLocation, format_count
+from bothways.io import is_same_file
 from bothways.log import logger
 from bothways.measure import metrics, report
 from bothways.measure.metrics import Intervals
@@ -44,6 +45,7 @@ from bothways.tasks.task import (
     Schema,
     Task,
     fact,
+    file_given_twice,
     split_pairs,
 )
 from bothways.tasks.windows import WindowPolicy, whole_length
@@ -530,6 +532,8 @@ class AnswerTask(Task):
 
     def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
         """Answers by the id of the question: {id: answer}, or JSON lines with `id` and `answer`."""
+        if is_same_file(predictions, gold):
+            raise file_given_twice(gold, "a file of questions has gold answers only")
         skipped: Counter[str] = Counter()
         questions = read_squad(gold, on_error=columns.on_error, skipped=skipped, encoding=columns.encoding)
         answers = {question.id: [text for text, _ in question.answers] for question in questions}

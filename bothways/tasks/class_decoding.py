@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description
 
 CALIBRATION = "calibration"  # key in bothways.json
+SHOWN = 5  # labels in repr(Prediction)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """The most probable label of a text, its probability, and the probabilities by label (all, or the `top` highest).
 
@@ -36,11 +37,28 @@ class Prediction:
     score: float
     scores: dict[str, float]
     labels: tuple[str, ...] = ()
-    is_set: bool = field(default=False, repr=False)
+    is_set: bool = False
+
+    def __repr__(self) -> str:
+        """With the SHOWN highest probabilities, to four digits: `scores` and `labels` have all."""
+        best = sorted(self.scores.items(), key=lambda item: -item[1])[:SHOWN]
+        shown = [f"{name!r}: {value:.4g}" for name, value in best]
+        scores = ", ".join([*shown, *more_than(len(self.scores))])
+        labels = ", ".join([*map(repr, self.labels[:SHOWN]), *more_than(len(self.labels))])
+        comma = "," if len(self.labels) == 1 else ""
+        return (
+            f"{type(self).__name__}(label={self.label!r}, score={self.score:.4g}, scores={{{scores}}}, "
+            f"labels=({labels}{comma}))"
+        )
 
     def to_json(self) -> dict[str, Any]:
         labels = {"labels": [*self.labels]} if self.is_set else {}
         return {"label": self.label, **labels, "score": self.score, "scores": self.scores}
+
+
+def more_than(number: int) -> list[str]:
+    """The end of a list that is shown up to SHOWN entries: ["... 72 more"], or nothing."""
+    return [f"... {number - SHOWN:,} more"] if number > SHOWN else []
 
 
 def decode_classes(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bothways.errors import InputError, RowLocation, flag, format_count, join_names
+from bothways.io import is_same_file
 from bothways.log import escape_line
 from bothways.measure import metrics, report
 from bothways.measure.linear.regressions import Kind
@@ -27,7 +28,7 @@ from bothways.tasks.class_decoding import Calibration, fit_calibration, fit_temp
 from bothways.tasks.linear_baselines import fit_linear_baselines, predict_out_of_fold
 from bothways.tasks.regress import NumberEvaluator
 from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_column
-from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, split_pairs
+from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, file_given_twice, split_pairs
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, log_notes
 from bothways.tasks.texts import TextTask, TextView
@@ -542,7 +543,8 @@ class ClassifyTask(TextModelTask):
             need_labels=True,
             encoding=columns.encoding,
         )
-        column, predicted = read_predicted_labels(predictions, columns.encoding)
+        same = table if is_same_file(predictions, gold) else None
+        column, predicted = read_predicted_labels(predictions, columns.encoding, same)
         if len(predicted) != len(table):
             counts = f"{format_count(len(predicted), 'prediction')}, but {gold} has {format_count(len(table), 'row')}"
             raise InputError(f"{predictions}: {counts}; give one prediction per row, in order")
@@ -565,8 +567,11 @@ class ClassifyTask(TextModelTask):
         return compare_classes(predictions, table, answered, columns.positive)
 
 
-def read_predicted_labels(path: Path, encoding: str | None) -> tuple[str, list[tuple[RowLocation, str]]]:
-    """(name of the column, (location, label) of each row); a list of labels becomes JSON."""
+def read_predicted_labels(
+    path: Path, encoding: str | None, gold: Table | None = None
+) -> tuple[str, list[tuple[RowLocation, str]]]:
+    """(name of the column, (location, label) of each row); a list of labels becomes JSON. gold: the table with the gold
+    labels, if it is of the same file."""
     if file_type(path) == ".txt":
         lines = enumerate(read_lines(path, encoding))
         return "label", [(RowLocation(path, row, number), line) for row, (number, line) in lines]
@@ -578,6 +583,8 @@ def read_predicted_labels(path: Path, encoding: str | None) -> tuple[str, list[t
         available = f"(there are: {', '.join(columns) or 'none'})"
         raise InputError(f"{path}: no column of predictions {available}; name it {' or '.join(PREDICTED)}")
     column = by_name[usual]
+    if gold is not None and (gold.columns is None or gold.columns.label == column):
+        raise file_given_twice(path, f"both would be its column {column!r}, as no other is named {PREDICTED[0]!r}")
     # `predict --keep-columns text` writes probabilities too.
     has_scores = any(name == "scores" or name.startswith(PROBABILITY) for name in columns)
     if usual in LABELS and has_text_column([*columns]) and not has_scores:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bothways.errors import InputError, flag
+from bothways.io import is_same_file
 from bothways.measure import metrics
 from bothways.measure.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.model.checkpoint.formats.hugging_face import POOLER
@@ -29,7 +30,7 @@ from bothways.tasks.arrays import NO_LABEL, Floats, cosines, normalize, top_k
 from bothways.tasks.pair_examples import PairBatch, PairExamples
 from bothways.tasks.pooling import pooling_name
 from bothways.tasks.scores import Predictions, Scores
-from bothways.tasks.task import Evaluator, LabelledRows, Task
+from bothways.tasks.task import Evaluator, LabelledRows, Task, file_given_twice
 from bothways.tasks.text_rows import read_trained_table
 from bothways.text.batch import Batch
 from bothways.text.batching import chunked
@@ -562,6 +563,8 @@ class EmbedTask(Task):
 
     def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
         """Rankings of documents for each query, against relevance judgements (qrels)."""
+        if is_same_file(predictions, gold):
+            raise file_given_twice(gold, "relevance judgements are no ranking")
         qrels, ranking = read_qrels(gold, columns.encoding), read_ranking(predictions, columns.encoding)
         if qrels.keys().isdisjoint(ranking):
             raise InputError(f"{predictions}: no query is one of {gold}, such as {min(qrels)!r}; check the names")

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from bothways.errors import InputError, flag, format_count, join_names
+from bothways.io import is_same_file
 from bothways.log import escape_line, logger, muted
 from bothways.measure import metrics, report
 from bothways.measure.metrics.entities import entity_scores
@@ -39,11 +40,23 @@ from bothways.tasks.tag_examples import (
     to_iob2,
     transfer_scores,
 )
-from bothways.tasks.task import LIST, ONE_OR_MANY, TRUNCATE, Evaluator, Item, LabelledRows, Route, Task, fact, firsts
+from bothways.tasks.task import (
+    LIST,
+    ONE_OR_MANY,
+    TRUNCATE,
+    Evaluator,
+    Item,
+    LabelledRows,
+    Route,
+    Task,
+    fact,
+    file_given_twice,
+    firsts,
+)
 from bothways.tasks.windows import merge_rows
 from bothways.text.batch import Batch
 from bothways.text.data.annotations import is_annotation_file
-from bothways.text.data.conll import looks_tagged
+from bothways.text.data.conll import looks_tagged, num_columns
 from bothways.text.data.datasets import has_named_columns, read_rows
 from bothways.text.data.examples import has_tag_columns, read_table, read_tagged
 from bothways.text.data.json_tables import is_json_table
@@ -62,7 +75,7 @@ from bothways.text.data.tags import (
     tags_to_spans,
     word_starts,
 )
-from bothways.text.data.text_files import read_lines
+from bothways.text.data.text_files import file_type, read_lines
 from bothways.text.data.word_rows import WORD_NAMES, has_word_columns, names_words
 from bothways.text.tokenizer.tokenizer import Encoding
 
@@ -76,6 +89,7 @@ if TYPE_CHECKING:
     from bothways.training.losses import Loss
 
 MIN_TAGGED_TEXTS = 64  # made of sentences, if there are that many sentences
+COLUMNS_OF_BOTH = 3  # words, gold tags and predicted tags, if one CoNLL file has both
 ENTITY_METRICS = ("precision", "recall", "f1", "f1_macro", "accuracy")
 
 
@@ -391,7 +405,12 @@ class Tagging(training_task.TrainingTask):
         from bothways.model.checkpoint.changes import new_head
 
         return new_head.with_head(
-            self.pretrained, "tokens", self.tagset.names, seed=seed, dropout=self.settings.dropout
+            self.pretrained,
+            "tokens",
+            self.tagset.names,
+            seed=seed,
+            dropout=self.settings.dropout,
+            is_fitted=self.settings.linear_start,
         )
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
@@ -586,20 +605,19 @@ class TagTask(Task):
         """Tags of the same words, in the last column. If both files are the same CoNLL file, the gold tags are in the
         second-to-last column."""
         tags_column = columns.tags_column
-        if predictions == gold and tags_column is not None:
-            fix = "split the file"
-            if not has_tag_columns(gold, None, tags_column):
-                fix = "leave it out: gold tags are read from the second-to-last column, predictions from the last"
+        is_same = is_same_file(predictions, gold)
+        is_table = has_tag_columns(gold, None, tags_column, columns.encoding) or file_type(gold) == ".json"
+        if is_same and is_table:
+            raise file_given_twice(gold, "a table has one column of tags")
+        if is_same and tags_column is not None:
             raise InputError(
-                f"{gold}: {flag('tags_column')} ({tags_column}) is the same for gold and predictions; {fix}"
+                f"{gold}: {flag('tags_column')} ({tags_column}) is the same for gold and predictions; leave it out: "
+                "gold tags are read from the second-to-last column, predictions from the last"
             )
-        gold_column = tags_column
-        if predictions == gold and tags_column is None:
-            if has_tag_columns(gold, encoding=columns.encoding):
-                raise InputError(
-                    f"{gold}: the same table for gold and predictions; give predictions in a table of their own"
-                )
-            gold_column = "-2"
+        if is_same and (number := num_columns(gold, columns.encoding)) < COLUMNS_OF_BOTH:
+            found = format_count(number, "column")
+            raise file_given_twice(gold, f"it has {found}, and needs three: words, gold tags and predicted tags")
+        gold_column = "-2" if is_same else tags_column
         scheme = None if columns.scheme == "auto" else columns.scheme
         named: dict[str, Any] = {
             "words": columns.words_column,

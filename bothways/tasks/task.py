@@ -31,6 +31,13 @@ Schema = Mapping[str, Any]  # of JSON
 InputKind = Literal["texts", "single texts", "questions"]
 
 
+def file_given_twice(file: Path, reason: str) -> InputError:
+    """The error for a file that is given as the gold and as the predictions, if it cannot be both."""
+    return InputError(
+        f"{file}: is given as gold and as predictions, but {reason}; give the predictions in a file of their own"
+    )
+
+
 # --- predictions and their scores -------------------------------------------------------------------------------------
 
 

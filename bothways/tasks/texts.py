@@ -133,6 +133,7 @@ class TextTask(TrainingTask):
             dropout=self.settings.dropout,
             pooling=self.pair_features or kind,
             near_identity=self.settings.linear_start,
+            is_fitted=self.settings.linear_start,
             layers=layers,
         )
 

@@ -11,7 +11,7 @@ import torch
 
 from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, measure_peak_flops
 from bothways.errors import needs_package
-from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, show_progress, working
+from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, heartbeat, show_progress, working
 from bothways.model.config import EncoderConfig, RandomBlocksConfig
 from bothways.text.batch import Batch
 from bothways.training.distributed import Processes
@@ -37,6 +37,7 @@ class TrainingProgress:
         self.fraction_per_token = flops_per_token / peak if peak else 0.0
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self.logged = time.monotonic()
+        self.lines = heartbeat.lines
 
     def __enter__(self) -> "TrainingProgress":
         self.bar.__enter__()
@@ -49,18 +50,24 @@ class TrainingProgress:
         self.bar.__exit__()
 
     def show(self, row: dict[str, Any]) -> None:
-        self.shown.detail = f"step {row['step']:,} of {self.steps:,}"
         if row["split"] == "train":
             self.recent.append(row)
             self.bar.update(row["step"], f"loss {row['loss']:.3f}  {self.speed()}")
-        if self.logs and row["step"] and time.monotonic() - self.logged > LINE_EVERY:
+        self.shown.detail = f"step {row['step']:,} of {self.steps:,}"
+        if not self.logs or not row["step"]:
+            return
+        loss = "held-out loss" if row["split"] == "heldout" else "loss"
+        rate = f"learning rate {self.recent[-1]['learning_rate']:.1e}, " if self.recent else ""
+        self.shown.detail += (
+            f", {loss} {row['loss']:.4f}, {rate}{self.speed()}, {format_duration(self.seconds_left())} left"
+        )
+        # Between slow steps the heartbeat writes the line; it is not written again after the step.
+        if self.lines != heartbeat.lines:
+            self.lines = heartbeat.lines
             self.logged = time.monotonic()
-            loss = "held-out loss" if row["split"] == "heldout" else "loss"
-            rate = f"learning rate {self.recent[-1]['learning_rate']:.1e}, " if self.recent else ""
-            show_progress(
-                f"{self.title}: step {row['step']:,} of {self.steps:,}, {loss} {row['loss']:.4f}, {rate}"
-                f"{self.speed()}, {format_duration(self.seconds_left())} left"
-            )
+        if time.monotonic() - self.logged > LINE_EVERY:
+            self.logged = time.monotonic()
+            show_progress(f"{self.title}: {self.shown.detail}")
 
     def speed(self) -> str:
         """Speed of the last steps: '3,456 tokens/s, 56% of peak FLOP/s'."""

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import MissingFile
+from bothways.errors import MissingFile, must_be
 from bothways.measure.report.result_tables import as_table
+from bothways.settings.fields import AnyPath
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
@@ -45,8 +47,8 @@ class RunResult(ABC):
         """The scores as a table."""
 
     @abstractmethod
-    def compare(self, other: "RunResult") -> "RunComparison":
-        """This run beside another."""
+    def compare(self, other: "RunResult | AnyPath") -> "RunComparison":
+        """This run beside another, or its directory."""
 
     def report(self, *, open_page: bool = True) -> Path:
         """Open the report of the run in a browser, and return its path."""
@@ -56,6 +58,16 @@ class RunResult(ABC):
         if open_page:
             webbrowser.open(file.resolve().as_uri())
         return file
+
+
+def opened(run: RunResult | AnyPath) -> RunResult:
+    """The run, which may be given by its directory. InputError for anything else."""
+    if isinstance(run, RunResult):
+        return run
+    if not isinstance(run, str | PathLike) or not str(run):
+        raise must_be("other", run, "a run, such as bothways.open_run(DIRECTORY), or its directory")
+    result: RunResult = import_module("bothways").open_run(run)
+    return result
 
 
 @dataclass(frozen=True)

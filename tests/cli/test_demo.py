@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bothways.cli import demo, main
-from bothways.measure.report.demo_sections import WordSenses
+from bothways.measure.report.demo_sections import SenseMap, WordSenses
 from bothways.settings import Demo
 
 pytestmark = pytest.mark.slow
@@ -75,6 +75,16 @@ def test_cosines_of_senses_are_means_over_pairs_of_different_sentences():
     vectors = np.stack([np.cos(angles), np.sin(angles)], 1)
     same, different = WordSenses("w", ["a", "b", "c"], ["x", "x", "y"], vectors).mean_cosines
     assert same == pytest.approx(np.cos(0.5)) and different == pytest.approx((np.cos(2.0) + np.cos(1.5)) / 2)
+
+
+def test_the_picture_names_each_sense_once():
+    vectors = np.random.default_rng(0).normal(size=(6, 5))
+    word = WordSenses("right", [f"sentence {row}" for row in range(6)], ["direction", "correct"] * 3, vectors)
+    drawn = str(SenseMap([word]).body())
+    for sense in ("direction", "correct"):
+        assert len(re.findall(f"<text[^>]*>{sense}</text>", drawn)) == 1
+    assert drawn.count("<circle") == 6 + 2  # the sentences, and a sample of each sense
+    assert "direction: sentence 4" in drawn and "correct: sentence 5" in drawn
 
 
 def test_following_sentences_and_passages_are_found(shortened):

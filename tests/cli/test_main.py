@@ -432,3 +432,23 @@ def test_a_message_names_an_option_that_a_head_ignores(filler, reader, tmp_path,
     (tmp_path / "t.jsonl").write_text(json.dumps(row))
     named = ("--text-column", "question", "--pair-column", "context", "--json")
     assert "exact_match" in json.loads(output_of("evaluate", reader, tmp_path / "t.jsonl", *named))["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["serve", "m", "--host", "0.0.0.0"], "serve: error: --host (0.0.0.0) is open to other machines; set "),
+        (["predict", "m", "--pair", "b"], "predict: error: --pair ('b') is the second text of --text; give both, "),
+        (
+            ["finetune", "classify", "--train", "t.csv", "-o", "r", "--folds", "3", "--seeds", "2"],
+            "finetune classify: error: --folds (3) and --seeds (2) exclude each other",
+        ),
+        (["predict", "m", "f.txt", "--text", "a"], "predict: error: file (f.txt) and --text ('a') exclude each other"),
+        (["fill", "m", "a [MASK]", "--top", "0"], "fill: error: --top (0) must be at least 1"),
+    ],
+)
+def test_a_message_begins_with_the_option_as_it_is_written(words, message, capsys, monkeypatch):
+    monkeypatch.delenv("BOTHWAYS_API_KEY", raising=False)
+    with pytest.raises(SystemExit):
+        main.main(words)
+    assert message in capsys.readouterr().err

@@ -288,7 +288,11 @@ def test_a_single_text_is_no_file_to_choose_from():
     ("model", "options", "message"),
     [
         ("classify", "--label-next 3 -o OUT.parquet", ".csv or .tsv"),
-        ("classify", "--label-next 31 -o OUT", "label_next (31) is more than there are: FILE has 30 rows, 30 of them"),
+        (
+            "classify",
+            "--label-next 31 -o OUT",
+            "--label-next (31) is more than there are: FILE has 30 rows, 30 of them",
+        ),
         ("regress", "--label-next 3 -o OUT", "label_next is for classifiers; the task of this model is regress"),
         ("tag", "--label-next 3 -o OUT", "label_next is for classifiers; the task of this model is tag"),
     ],

@@ -22,6 +22,7 @@ from bothways.inference.backends import encoder, tokens
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.tasks.class_decoding import Prediction
 from bothways.text.batch import Batch
 from bothways.text.tokenizer import worker_processes
 
@@ -192,6 +193,21 @@ def test_top_returns_only_the_most_probable_labels(make_predictor, monkeypatch):
                 assert (
                     prediction.scores == pytest.approx(expected.scores, abs=1e-6) and prediction.label == expected.label
                 )
+
+
+def test_a_prediction_prints_as_a_line_and_keeps_all_scores():
+    probabilities = np.random.default_rng(0).dirichlet(np.full(77, 0.1))
+    scores = {f"intent_{number:02}": float(value) for number, value in enumerate(probabilities)}
+    best = sorted(scores, key=scores.__getitem__, reverse=True)
+    prediction = Prediction(best[0], scores[best[0]], scores, labels=tuple(best[:9]), is_set=True)
+    line = repr(prediction)
+    assert len(line) < 400 and len(prediction.scores) == 77 and prediction.to_json()["scores"] == scores
+    positions = [line.index(f"'{name}': {scores[name]:.4g}") for name in best[:5]]
+    assert positions == sorted(positions) and f"'{best[5]}': " not in line
+    assert "... 72 more}" in line and line.endswith("... 4 more))") and f"label={best[0]!r}" in line
+    few = Prediction("b", 0.6, {"a": 0.25, "b": 0.75}, ("b",))
+    assert repr(few) == "Prediction(label='b', score=0.6, scores={'b': 0.75, 'a': 0.25}, labels=('b',))"
+    assert "labels=()" in repr(Prediction("b", 0.4, {"a": 0.1, "b": 0.4}))
 
 
 def test_a_regression_score_is_that_of_transformers(make_predictor, tmp_path):

@@ -137,6 +137,24 @@ def test_a_classifier_that_cannot_rank_says_why(serve, make_model, tokenizer, la
     assert client.post("/", {"inputs": inputs}).json() == client.post("/predict", {"inputs": inputs}).json()
 
 
+@pytest.mark.parametrize(
+    ("reads_pairs", "inputs", "way_out"),
+    [
+        (False, ["a", "b"], 'reads single texts; send one as "TEXT", several as [["FIRST"], ["SECOND"]]'),
+        (False, [["a", "b"], ["c", "d"]], 'several as [["FIRST"], ["SECOND"]]'),
+        (True, "a", 'reads pairs of texts; send one as ["FIRST", "SECOND"], several as a list of such lists'),
+        (True, [["a"], ["b"]], 'send one as ["FIRST", "SECOND"]'),
+    ],
+)
+def test_a_message_names_the_form_of_several_texts(serve, make_model, tokenizer, reads_pairs, inputs, way_out):
+    metadata = {"reads_pairs": reads_pairs}
+    client = serve({"model": classifier(make_model, tokenizer, ("x", "y", "z"), metadata=metadata)})
+    reply = client.post("/predict", {"inputs": inputs})
+    assert reply.status == 422 and way_out in reply.json()["error"]
+    several = [["a", "b"], ["c", "d"]] if reads_pairs else [["a"], ["b"]]  # as the message says
+    assert len(client.post("/predict", {"inputs": several}).json()) == 2
+
+
 def test_similarity_is_the_cosine(client, predictors):
     reply = client.post("/similarity", {"inputs": {"source_sentence": "cat", "sentences": TEXTS}})
     expected = predictors["encoder"].embed(TEXTS) @ predictors["encoder"].embed("cat")

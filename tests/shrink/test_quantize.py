@@ -408,11 +408,21 @@ def test_the_upper_end_of_the_interval_must_be_within_the_drop_that_is_allowed()
     Drop("accuracy", 0.3, 0.1).check(0.5, 400, "int8", "give more")
     with pytest.raises(InputError, match=r"0\.30 points .* 0\.69\), .* 400 texts; .*about 1,537 texts .*allow 0\.7 "):
         Drop("accuracy", 0.3, 0.2).check(0.5, 400, "int8", "give more")
-    with pytest.raises(InputError, match="no sample can tell"):
+    with pytest.raises(InputError, match=r"about 614,656 texts .* would tell, and at most 2,000 are measured on;"):
         Drop("accuracy", 0.49, 0.2).check(0.5, 400, "int8", "give more")
     with pytest.raises(InputError) as raised:
         Drop("accuracy", 0.6, 0.01).check(0.5, 400, "int8", "give more")
     assert "may lose more" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("texts", "max_drop"), [(19, 0.5), (75, 0.5), (40, 1.0)])
+def test_as_many_texts_as_the_message_names_would_tell(texts, max_drop):
+    """Without a changed prediction the interval shrinks with the number of texts, not with its square root."""
+    with pytest.raises(InputError) as raised:
+        drop_of_accuracy([True] * texts, [True] * texts).check(max_drop, texts, "int8", "give more")
+    needed = round(196 / max_drop)
+    assert f"about {needed:,} texts to measure on would tell;" in str(raised.value)
+    assert drop_of_accuracy([True] * needed, [True] * needed).is_within(max_drop)
 
 
 def test_the_fastest_format_is_named_with_both_speeds_and_sizes():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bothways.log import messages_to
+from bothways.log import Heartbeat, messages_to
 from bothways.training import progress
 from bothways.training.progress import TrainingProgress, format_duration
 
@@ -50,6 +50,24 @@ def test_without_a_terminal_a_line_is_logged_every_half_minute(monkeypatch):
         "training: step 8 of 40, loss 1.0000, learning rate 2.0e-04, 50 tokens/s, 64 s left",
         "training: step 10 of 40, held-out loss 2.5000, learning rate 2.0e-04, 50 tokens/s, 60 s left",
     ]
+
+
+def test_a_line_that_the_heartbeat_has_written_is_not_logged_again(monkeypatch):
+    """Steps of 20 s, between which the heartbeat writes what is done."""
+    now, messages = [1000.0], []
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "heartbeat", heart := Heartbeat(lambda: now[0]))
+    monkeypatch.setattr(progress, "working", lambda title: heart.working(title, thread=False))
+    with messages_to(messages.append), TrainingProgress("training", 40) as bar:
+        for step in rows(9):
+            for _ in range(2):
+                now[0] += 10.0
+                heart.beat()
+            bar.show(step)
+    assert len(messages) == 6 and all("so far" in message for message in messages)  # in 180 s
+    assert messages[-1] == (
+        "training: step 8 of 40, loss 1.0000, learning rate 2.0e-04, 50 tokens/s, 64 s left, 3 min so far"
+    )
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0, "0 s"), (89, "89 s"), (600, "10 min"), (12240, "3.4 h")])

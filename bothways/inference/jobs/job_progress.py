@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from bothways.inference.reading import Progress
-from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, show_progress
+from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, heartbeat, show_progress
 
 
 class JobProgress(ProgressBar):
@@ -28,6 +28,7 @@ class JobProgress(ProgressBar):
         self.logs = not draws_bars()
         self.first = self.done = done
         self.start = self.logged = clock()
+        self.lines = heartbeat.lines
 
     def within_block(self, rows: int) -> Progress:
         """The option `progress` of a Predictor's methods, for the next block of this many rows."""
@@ -42,6 +43,9 @@ class JobProgress(ProgressBar):
         now = self.clock()
         speed = (done - self.first) / max(now - self.start, 1e-9)
         self.update(done, f"{done:,} rows  {_format_speed(speed)}")
+        if self.lines != heartbeat.lines:  # it has written a line in a slow block, which is not to be written again
+            self.lines = heartbeat.lines
+            self.logged = now
         if self.logs and now - self.logged >= LINE_EVERY:
             self.logged = now
             total, left = "", ""

@@ -50,6 +50,7 @@ IGNORED_SETTINGS = {
     *("workers", "ray", "mixed", "dry_run"),
 }
 
+SHOWN_SCORES = 5  # labels of a row of a .csv or .tsv: in 77 columns, label and score are not found
 PLAIN_TYPE = re.compile("u?int(8|16|32|64)|float|double|bool")  # of a kept column in an Arrow schema
 
 
@@ -265,11 +266,14 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
     """The function from input rows to result rows, kept columns first. InputError if the model has no head for
     predictions."""
     task = TASKS[model.task].load()
-    options: dict[str, Any] = {"top": settings.top, "coverage": settings.coverage}
-    options = {name: value for name, value in options.items() if value is not None}
     for name, use in (("top", "labels and answers"), ("coverage", "labels")):
-        if name in options and name not in task.options:
-            raise InputError(f"{name} ({options[name]:g}) is for {use}; the task of this model is {model.task}")
+        value = getattr(settings, name)
+        if value is not None and name not in task.options:
+            raise InputError(f"{name} ({value}) is for {use}; the task of this model is {model.task}")
+    if settings.top == "all" and not model.labels:
+        raise InputError(f"top (all) is for labels; the task of this model is {model.task}; give a number")
+    options: dict[str, Any] = {"top": num_scores(settings, model), "coverage": settings.coverage}
+    options = {name: value for name, value in options.items() if value is not None}
     if settings.coverage is not None:
         logger.info(stored_calibration(model.description.metadata).guarantee(settings.coverage))
     predict_rows: Callable[..., list[writers.ResultRow]] = partial(
@@ -289,7 +293,21 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
 
 def result_columns(settings: Predict, model: Predictor) -> writers.Columns:
     """The types of the columns of predictions."""
-    return TASKS[model.task].load().columns(model, settings.top, has_sets=settings.coverage is not None)
+    top = num_scores(settings, model)
+    return TASKS[model.task].load().columns(model, top, has_sets=settings.coverage is not None)
+
+
+def num_scores(settings: Predict, model: Predictor) -> int | None:
+    """How many labels (or answers) a row has scores of, the best first; None: all labels, or one answer.
+
+    In a .csv or .tsv that is SHOWN_SCORES for more labels, unless the settings say otherwise.
+    """
+    if settings.top == "all":
+        return None
+    is_table = settings.out is not None and settings.out.suffix in (".csv", ".tsv")
+    if settings.top is None and is_table and model.task == "classify" and len(model.labels) > SHOWN_SCORES:
+        return SHOWN_SCORES
+    return settings.top
 
 
 def _table(out: Path, columns: writers.Columns, escape_formulas: bool = False) -> writers.ResultFormat:
@@ -304,7 +322,7 @@ def read_blocks(model: Predictor, settings: Predict, kept: Mapping[str, str]) ->
 
 
 def scores_per_row(model: Predictor, settings: Predict) -> int:
-    return max(1, TASKS[model.task].load().scores_per_row(model, settings.top))
+    return max(1, TASKS[model.task].load().scores_per_row(model, num_scores(settings, model)))
 
 
 def read_inputs(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> Iterator[LiveInput]:
@@ -410,6 +428,8 @@ def reproduction_facts(settings: Embed | Predict, model: Predictor, threads: int
             for name, value in asdict(settings).items()
             if name not in IGNORED_SETTINGS
         },
+        # The forms of a table must not be mixed: with more labels it once had a column for each.
+        **({"top": num_scores(settings, model)} if isinstance(settings, Predict) else {}),
         "model": _fingerprint(Directory(settings.model).path),
         "dtype": model.dtype,
         "device": model.device.partition(":")[0],

@@ -52,11 +52,21 @@ class Drop:
             return
         reason = f"{change} {self}, measured on {format_count(texts, 'text')}; {max_drop:g} are allowed"
         if self.points < max_drop:
-            needed = math.ceil(texts * (1.96 * self.standard_error / (max_drop - self.points)) ** 2)
-            more = f"about {needed:,} texts to measure on would tell" if needed <= MAX_ROWS else "no sample can tell"
+            needed = self.texts_needed(max_drop, texts)
+            more = f"about {needed:,} texts to measure on would tell"
+            if needed > MAX_ROWS:
+                more += f", and at most {MAX_ROWS:,} are measured on"
             reason += f", and it may lose more: {more}"
         allowance = f"{math.ceil(10 * high) / 10:g}" if math.isfinite(high) else "more"
         raise InputError(f"{reason}; {way_out}, or allow {allowance} with {flag('max_drop')}")
+
+    def texts_needed(self, max_drop: float, texts: int) -> int:
+        """About how many texts it takes for an interval that is within the allowed drop. texts: those measured."""
+        ratio = 1.96 * self.standard_error / (max_drop - self.points)
+        # Without a changed prediction the standard error is that of one change, 100 / texts; else it is proportional to
+        # 1 / sqrt(texts).
+        is_unchanged = self.points == 0 and self.standard_error == 100 / texts
+        return math.ceil(texts * (ratio if is_unchanged else ratio**2))
 
     @property
     def interval(self) -> tuple[float, float]:

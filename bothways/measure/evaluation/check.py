@@ -47,7 +47,7 @@ BLOCK = 1000  # rows whose cosines are computed at once
 SHOWN = 5  # remarks of a kind that the command line prints
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckResult:
     """Remarks on the rows of a table. rows: the table, with the rows that lack a text or label. num_examined: rows
     whose label was judged. notes: on all rows."""
@@ -58,6 +58,11 @@ class CheckResult:
     remarks: Sequence[report.LabelIssue]
     notes: Sequence[str]
     encoding: str | None = None
+
+    def __repr__(self) -> str:
+        """The numbers of rows and remarks; `table` has the remarks."""
+        counts = ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items())
+        return f"{type(self).__name__}({self.source}: {format_count(self.num_rows, 'row')}; {counts})"
 
     @property
     def num_rows(self) -> int:

@@ -57,8 +57,12 @@ def run(settings: Evaluate) -> Scores:
     scores = measure(settings)
     rows = next(((scores[name], kind) for name, kind in ROWS.items() if name in scores), None)
     measured_on = " ".join(map(str, settings.file or [settings.model]))
-    if rows and (warning := metrics.few_rows_warning(*rows, measured_on)):
-        logger.warning(warning)
+    if rows:
+        # Predictions of any system, and search and vectors without fine-tuning, cannot be cross-validated.
+        is_fine_tuned = settings.predictions is None and rows[1] in FINE_TUNED_ROWS
+        way_out = "" if is_fine_tuned else f"measure on more {rows[1]}"
+        if warning := metrics.few_rows_warning(*rows, measured_on, way_out):
+            logger.warning(warning)
     return scores
 
 
@@ -221,3 +225,4 @@ def is_squad_file(file: TableSource) -> bool:
 
 # The name of the row count in the scores, and the plural noun for the rows.
 ROWS = {"texts": "texts", "sentences": "sentences", "n": "questions", "pairs": "pairs", "queries": "queries"}
+FINE_TUNED_ROWS = ("texts", "sentences", "questions")  # that only a fine-tuned model is scored on

@@ -59,14 +59,16 @@ def with_intervals(scores: Mapping[str, Any], bounds: Mapping[str, Interval]) ->
     return merged
 
 
-def few_rows_warning(num_rows: int, rows: str, split: str) -> str:
-    """A warning if a split has fewer than FEW_ROWS rows; else ""."""
+def few_rows_warning(num_rows: int, rows: str, split: str, way_out: str = "") -> str:
+    """A warning if a split has fewer than FEW_ROWS rows; else "". way_out: "" for that of a table that a model is
+    fine-tuned on."""
     if num_rows >= FEW_ROWS:
         return ""
     low, high = wilson_interval(0.9 * num_rows, num_rows)
+    way_out = way_out or f"cross-validate with {flag('folds', 5)} (finetune), which scores every row"
     return (
         f"{split}: {num_rows} {rows} are too few to compare models (an accuracy of 90 % could be anything from "
-        f"{low:.0%} to {high:.0%}); cross-validate with {flag('folds', 5)} (finetune), which scores every row"
+        f"{low:.0%} to {high:.0%}); {way_out}"
     )
 
 

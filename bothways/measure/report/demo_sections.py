@@ -163,8 +163,11 @@ def _draw(word: WordSenses) -> Html:
     shapes = []
     for (left, top), sense, sentence in zip(positions_N2.tolist(), word.senses, word.sentences, strict=True):
         style = f"series{names.index(sense)}"
-        place = x.at(left), y.at(top)
-        shapes += [dot(place, style, radius=5, tooltip=sentence), label((place[0] + 8, place[1] + 4), sense, style)]
+        shapes.append(dot((x.at(left), y.at(top)), style, radius=5, tooltip=f"{sense}: {sentence}"))
+    # Each sense is named once, beside the picture: names beside dots that are close read "direction direction".
+    for index, sense in enumerate(names):
+        style, top = f"series{index}", 30 + 20 * index
+        shapes += [dot((WIDTH - 98, top), style, radius=5), label((WIDTH - 88, top + 4), sense, style)]
     same, different = word.mean_cosines
     caption = f"{word.word}: mean cosine {same:.2f} within a sense, {different:.2f} across senses"
     description = f"{len(word.senses)} sentences with the word {word.word}, by sense: {', '.join(names)}."

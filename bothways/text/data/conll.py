@@ -95,6 +95,11 @@ def read_conll(
     return sentences
 
 
+def num_columns(path: Path, encoding: str | None = None) -> int:
+    """The number of columns of a file, by its first line with a word."""
+    return _layout(path, [*decoded_lines(path, encoding)]).num_columns
+
+
 def _are_numbers(words: Sequence[str]) -> bool:
     """Whether the words are 1, 2, 3 ..., as in the first column of CoNLL-U."""
     plain = [word for word in words if not fullmatch(NON_WORD_ID, word)]

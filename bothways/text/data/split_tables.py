@@ -53,10 +53,11 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
         return tables
     whole = tables["train"]
     arguments = (len(whole), strata(settings, whole), whole.groups or whole.keys)
+    named: Any = {"seed": settings.seed, "source": settings.train, "group": settings.group_column}
     if settings.folds:
-        rows = split_fold(*arguments, seed=settings.seed, folds=settings.folds, fold=fold, source=settings.train)
+        rows = split_fold(*arguments, folds=settings.folds, fold=fold, **named)
     else:
-        rows = split(*arguments, seed=settings.seed, parts=parts_for(tables), source=settings.train)
+        rows = split(*arguments, parts=parts_for(tables), **named)
     splits = {name: whole.take(split_rows) for name, split_rows in rows.items()}
     if settings.group_column is not None:
         note = groups_note(settings, splits)

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from bothways.errors import InputError, flag
+from bothways.errors import InputError, flag, format_count
 from bothways.rng import Purpose, make_keys
 
 Parts = Mapping[str, int]  # relative size of each split, which must include "train"
@@ -38,6 +38,7 @@ def split(
     parts: Parts,
     source: object,
     of: str = "rows",
+    group: str | None = None,
     way_out: str = "",
 ) -> dict[str, list[int]]:
     """The row indices of each split, sorted; determined by labels, groups, parts and seed.
@@ -45,7 +46,8 @@ def split(
     labels: the class of each row; splits are stratified (`_Sizes`). None: a single class.
     groups: rows of a group stay together and count for the most frequent class among them, so that stratification is
     approximate; a group too large for dev or test goes to train. None: each row is a group.
-    source, of: the name of the table and of its rows, for messages. InputError if a split would be empty.
+    source, of: the name of the table and of its rows, for messages. group: the column of the groups, if one is named.
+    InputError if a split would be empty.
     """
     if labels is None:
         labels = [""] * num_rows
@@ -62,6 +64,8 @@ def split(
             rows_by_split[name] += rows
             room[name] -= len(rows)
     if empty := [name for name, rows in rows_by_split.items() if not rows]:
+        if group is not None:
+            raise TooFewRows(_too_few_groups(source, len(members), group, f"{empty[0]} would have no row"))
         class_note = f" of {len(classes)} classes" if len(classes) > 1 else ""
         group_note = f" ({len(members)} different)" if len(members) < num_rows else ""
         raise TooFewRows(
@@ -69,6 +73,14 @@ def split(
             f"{of}, {way_out or 'or give ' + flag('dev')}"
         )
     return {name: sorted(rows) for name, rows in rows_by_split.items()}
+
+
+def _too_few_groups(source: object, num_groups: int, column: str, reason: str) -> str:
+    """Why a table cannot be split: the rows of a group stay together, and more rows of the same groups do not help."""
+    return (
+        f"{source}: {column!r} has {format_count(num_groups, 'group')}, and the rows of a group stay together, so "
+        f"{reason}; add groups, name another column with {flag('group_column')}, or leave it out"
+    )
 
 
 def _members(groups: Sequence[Hashable]) -> dict[int, list[int]]:
@@ -151,6 +163,7 @@ def fold_groups(
     folds: int,
     source: object,
     of: str = "rows",
+    group: str | None = None,
 ) -> list[list[int]]:
     """The rows of each fold, sorted; determined by labels, groups and seed.
 
@@ -158,6 +171,8 @@ def fold_groups(
     of its most frequent class, then with the fewest rows. InputError if a fold would be empty.
     """
     members = _members(range(num_rows) if groups is None else groups)
+    if len(members) < folds and group is not None:
+        raise InputError(_too_few_groups(source, len(members), group, f"there are no {folds} folds"))
     if len(members) < folds:
         raise InputError(
             f"{source}: {len(members)} different {of} make no {folds} folds; add {of}, or lower {flag('folds')}"
@@ -202,16 +217,24 @@ def split_fold(
     fold: int | None,
     source: object,
     of: str = "rows",
+    group: str | None = None,
 ) -> dict[str, list[int]]:
     """One fold as test, and the rest divided 9:1 into train and dev. fold None: no test, all rows are divided."""
     test: list[int] = []
     if fold is not None:
-        test = fold_groups(num_rows, labels, groups, seed=seed, folds=folds, source=source, of=of)[fold]
+        test = fold_groups(num_rows, labels, groups, seed=seed, folds=folds, source=source, of=of, group=group)[fold]
     rest = np.setdiff1d(np.arange(num_rows), test).tolist()
     columns = (None if column is None else [column[row] for row in rest] for column in (labels, groups))
     parts = {"train": 9, "dev": 1}
     inner = split(
-        len(rest), *columns, seed=seed, parts=parts, source=source, of=of, way_out=f"or leave {flag('folds')} out"
+        len(rest),
+        *columns,
+        seed=seed,
+        parts=parts,
+        source=source,
+        of=of,
+        group=group,
+        way_out=f"or leave {flag('folds')} out",
     )
     rows_by_split = {name: [rest[row] for row in rows] for name, rows in inner.items()}
     return rows_by_split if fold is None else {**rows_by_split, "test": test}

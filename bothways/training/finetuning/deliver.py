@@ -17,7 +17,7 @@ from bothways.mirror import local_place
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
+from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, read_metadata
 from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.settings.fields import AnyPath
@@ -44,7 +44,7 @@ NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of num
 OPTIONAL = "pooled baselines verdict dtype delivered encoder teacher readers measured".split()  # of a result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FineTuneResult(results.RunResult):
     """Result of a run: mean and standard deviation of the metric on `split`, over seeds or folds, for the kind of model
     that is in `model_directory`; and the run as an object: its `model`, `predictions`, `label_errors`, `metrics`.
@@ -80,6 +80,15 @@ class FineTuneResult(results.RunResult):
     teacher: dict[str, float] = field(default_factory=dict)
     readers: str = ""
     measured: str = ""
+
+    def __repr__(self) -> str:
+        """The score with its interval, the verdict and the directory; the attributes have the rest."""
+        score = f"{self.split} {self.metric} {self.mean:.4f}" if self.scores else "no score"
+        if self.interval:
+            low, high = self.interval
+            score += f" (95 % interval {low:.4f} to {high:.4f})"
+        verdict = f"; {self.verdict.partition(';')[0]}" if self.verdict else ""
+        return f"{type(self).__name__}({self.task}: {score}{verdict}; {self.directory})"
 
     def load(self, **options: Any) -> "Predictor":
         """The saved model. options: those of `bothways.load`."""
@@ -117,9 +126,10 @@ class FineTuneResult(results.RunResult):
                     rows.append(("this model", split, name, value, *values.get(f"{name}_interval", (None, None))))
         return as_table(dict(zip(METRIC_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)))
 
-    def compare(self, other: results.RunResult) -> results.RunComparison:
-        """This run beside another: the scores on the rows that both predict, with the intervals of the differences."""
-        return compare_runs(self, other)
+    def compare(self, other: results.RunResult | AnyPath) -> results.RunComparison:
+        """This run beside another, which may be given by its directory: the scores on the rows that both predict, with
+        the intervals of the differences."""
+        return compare_runs(self, results.opened(other))
 
     def _table(self, name: str, kind: str) -> Any:
         if not (file := self.directory / name).exists():
@@ -245,6 +255,10 @@ def open_run(directory: AnyPath) -> results.RunResult:
     with its model, its tables and its report. InputError if the directory has no run, or one that is not done."""
     path = local_place(directory)
     metadata = read_metadata(path / METADATA_FILE)
+    if metadata.get("verb") and (path / CONFIG).exists():
+        run = path.parent
+        way_out = f"open the run, {run}, or" if read_metadata(run / METADATA_FILE).get("verb") else "open its run, or"
+        raise InputError(f"{path}: a model, not a run; {way_out} load the model with bothways.load")
     if not metadata.get("verb") or not path.exists():
         raise MissingFile(f"{path}: not a run; name the directory that was its output")
     verb, _, task = metadata["verb"].partition(" ")

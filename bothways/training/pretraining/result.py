@@ -14,12 +14,13 @@ from bothways.measure.report.result_tables import as_table
 from bothways.measure.report.training_curves import draw_curves
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
+from bothways.settings.fields import AnyPath
 from bothways.training.distributed import Processes
 from bothways.training.pretraining.heldout import HeldOut, on_plateau
 from bothways.training.pretraining.initial_model import copy_to_global_projections
 from bothways.training.pretraining.modules import ReplacedTokenModel
 from bothways.training.pretraining.setup import PretrainingSetup
-from bothways.training.results import RunComparison, RunResult, numbers_of, side_by_side
+from bothways.training.results import RunComparison, RunResult, numbers_of, opened, side_by_side
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import SavedCheckpoint
 from bothways.training.run_lock import read_metrics
@@ -28,13 +29,18 @@ from bothways.training.schedule import TrainingOptions
 THREAD_WATTS, GPU_WATTS = 10.0, 300.0  # power of a CPU thread and of a GPU, about
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PretrainingResult(RunResult):
     """Result of a run: its directory, that of the saved model, held-out metrics with the text that they were
     `measured_on`, and cost in minutes, tokens and kWh."""
 
     figures: Mapping[str, Any]
     cost: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """The held-out metrics and the directory; the attributes have the rest."""
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in self.reported.items())
+        return f"{type(self).__name__}({figures}; {self.directory})"
 
     @property
     def reported(self) -> dict[str, float]:
@@ -45,8 +51,10 @@ class PretrainingResult(RunResult):
         """The held-out metrics, as a table with the columns metric and value."""
         return as_table({"metric": [*self.reported], "value": [*self.reported.values()]})
 
-    def compare(self, other: RunResult) -> RunComparison:
-        """This run beside another. Perplexities have a difference only if both are of the same text."""
+    def compare(self, other: RunResult | AnyPath) -> RunComparison:
+        """This run beside another, or its directory. Perplexities have a difference only if both are of the same
+        text."""
+        other = opened(other)
         runs = str(self.directory), str(other.directory)
         facts = [read_metadata(run.directory / METADATA_FILE).get("data", {}).get("heldout") for run in (self, other)]
         is_same = facts[0] is not None and facts[0] == facts[1]

@@ -21,7 +21,7 @@ import pytest
 
 import bothways
 from bothways.cli import main
-from bothways.inference.jobs import blocks
+from bothways.inference.jobs import blocks, jobs
 from bothways.inference.jobs.jobs import reproduction_facts
 from bothways.inference.jobs.journal import AppendOnlyFile, PartialOutput, side_file
 from bothways.model.checkpoint import checkpoint
@@ -257,6 +257,74 @@ def test_only_the_most_probable_labels_are_written_with_top(models, tmp_path, ca
     assert [list(row["scores"].items()) for row in rows] == [list(one.scores.items()) for one in expected]
     error = refused(capsys, "predict", models / "entities", texts, "--top", "3")
     assert "top (3)" in error and "tag" in error
+
+
+INTENTS = tuple(f"intent {number}" for number in range(9))
+
+
+@pytest.fixture(scope="module")
+def intents(make_model, tokenizer, tmp_path_factory):
+    """A directory of a classifier of more labels than a table has columns for."""
+    directory = tmp_path_factory.mktemp("intents") / "model"
+    checkpoint.save(Checkpoint(make_model("bert", {"classes": 9}), tokenizer, labels=INTENTS), directory)
+    return directory
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_a_table_of_many_labels_has_the_five_best_in_one_column(intents, texts, tmp_path, ending):
+    def table(name, *options):
+        run("predict", intents, texts, "-o", tmp_path / f"{name}.{ending}", *options)
+        with (tmp_path / f"{name}.{ending}").open(encoding="utf-8", newline="") as file:
+            quoting = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if ending == "tsv" else {}
+            return [*csv.DictReader(file, **quoting)]
+
+    run("predict", intents, texts, "-o", tmp_path / "all.jsonl")
+    rows = json_lines(tmp_path / "all.jsonl")
+    assert all([*row["scores"]] == [*INTENTS] for row in rows)
+    for row, cells in zip(rows, table("few"), strict=True):
+        best = sorted(row["scores"], key=row["scores"].__getitem__, reverse=True)
+        assert [*cells] == ["row", "line", "label", "score", "scores"] and cells["label"] == best[0]
+        assert [*json.loads(cells["scores"]).items()] == [(name, row["scores"][name]) for name in best[:5]]
+    for row, cells in zip(rows, table("all", "--top", "all"), strict=True):
+        assert {name: float(cells[f"probability_{name}"]) for name in INTENTS} == row["scores"]
+    assert {len(json.loads(cells["scores"])) for cells in table("seven", "--top", "7")} == {7}
+
+
+def test_the_five_best_of_many_labels_can_be_evaluated(intents, tmp_path, capsys):
+    rows = "".join(f"{text},{INTENTS[row % 9]}\n" for row, text in enumerate(TEXTS))
+    gold, out = written(tmp_path / "gold.csv", f"text,label\n{rows}"), tmp_path / "p.csv"
+    run("predict", intents, gold, "-o", out, "--keep-columns", "text")
+    capsys.readouterr()
+    main.main(["evaluate", "--predictions", str(out), str(gold), "--json"])
+    accuracy = json.loads(capsys.readouterr().out)["metrics"]["accuracy"]
+    with out.open(encoding="utf-8", newline="") as file:
+        labels = [cells["label"] for cells in csv.DictReader(file)]
+    assert accuracy == pytest.approx(np.mean([label == INTENTS[row % 9] for row, label in enumerate(labels)]))
+
+
+def test_a_resumed_table_does_not_mix_two_forms(intents, texts, tmp_path, capsys, monkeypatch):
+    """One that an earlier version began with a column for each of many labels."""
+    lines, out = texts.read_bytes().splitlines(keepends=True), tmp_path / "p.csv"
+    written(texts, b"".join([*lines[:30], b"\xff\n", *lines[30:]]))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(jobs, "SHOWN_SCORES", 99)
+        refused(capsys, "predict", intents, texts, "-o", out)
+    before = out.with_name(".p.csv.partial").read_bytes()
+    written(texts, b"".join(lines))
+    assert "top" in refused(capsys, "predict", intents, texts, "-o", out, "--resume")
+    assert out.with_name(".p.csv.partial").read_bytes() == before
+    run("predict", intents, texts, "-o", out, "--resume", "--top", "all")  # the form that it was begun in
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 1 + len(TEXTS)
+
+
+def test_all_labels_are_asked_for_where_there_are_labels(models, texts, tmp_path, capsys):
+    assert "top (all) is for labels" in refused(capsys, "predict", models / "answers", texts, "--top", "all")
+    assert "top (all) is for labels" in refused(capsys, "predict", models / "entities", texts, "--top", "all")
+    error = refused(capsys, "predict", models / "labels", texts, "--top", "al", status=2)
+    assert "--top: 'al' is neither a whole number nor all" in error
+    assert "--top (0) must be at least 1" in refused(
+        capsys, "predict", models / "labels", texts, "--top", "0", status=2
+    )
 
 
 MANY_CLASSES = """

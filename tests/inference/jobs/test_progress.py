@@ -6,10 +6,10 @@ import logging
 import numpy as np
 import pytest
 
-from bothways.inference.jobs import blocks, jobs, parts
+from bothways.inference.jobs import blocks, job_progress, jobs, parts
 from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import PartialOutput
-from bothways.log import messages_to
+from bothways.log import Heartbeat, messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Embed, Predict
@@ -25,6 +25,26 @@ class Clock:
     def __call__(self):
         self.now += self.step
         return self.now
+
+
+def test_a_job_does_not_log_the_line_that_the_heartbeat_has_written(monkeypatch):
+    heart, messages = Heartbeat(clock := Clock(0.0)), []
+    monkeypatch.setattr(job_progress, "heartbeat", heart)
+    with (
+        messages_to(messages.append),
+        JobProgress("p.csv", 90, clock=clock) as job,
+        heart.working("predict", thread=False),
+    ):
+        for seconds in (32, 33, 64, 65, 100):
+            clock.now = float(seconds)
+            if seconds in (32, 64):
+                heart.beat()
+            job.finish_block(10)
+    assert messages == [
+        "predict: 32 s so far",
+        "predict: 64 s so far",
+        "p.csv: 50 of about 90 rows, 0.5 rows/s, 80 s left",
+    ]
 
 
 @pytest.fixture

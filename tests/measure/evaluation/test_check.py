@@ -49,6 +49,13 @@ def test_most_planted_errors_are_among_the_first_forty(messages):
     assert errors.label_probability.is_monotonic_increasing
 
 
+def test_a_result_prints_as_a_line_whatever_the_size_of_the_table(messages):
+    result = checked([*messages[:30], messages[0]], label_column="kind")
+    line = repr(result)
+    assert line.startswith("CheckResult(") and ": 31 rows; label " in line and "\n" not in line and len(line) < 200
+    assert all(f"{kind} {count}" in line for kind, count in result.counts.items()) and "duplicate 1" in line
+
+
 @pytest.mark.parametrize("rare", ["returns", "Account", "a new kind"])
 def test_a_label_that_one_row_has_makes_no_others_wrong(messages, rare):
     by_kind = {}

@@ -164,6 +164,69 @@ def test_tags_may_be_lists_in_a_table_and_plain_labels(write):
         score_file(table, table, scheme="plain", tags_column="1")
 
 
+def test_a_file_may_have_gold_and_predictions_in_two_columns(write, monkeypatch, tmp_path):
+    both = write("both.csv", ["text,label,prediction", "a,yes,yes", "b,no,yes"])
+    assert score_file(both, both)["accuracy"] == 0.5
+    rows = [
+        json.dumps({"text": text, "gold": gold, "label": label, "scores": {}})
+        for text, gold, label in (("a", "yes", "yes"), ("b", "no", "yes"))
+    ]
+    written = write("predicted.jsonl", rows)  # as `predict --keep-columns all` does
+    assert score_file(written, written, label_column="gold")["accuracy"] == 0.5
+    tagged = write("both.conll", columns(WORDS, GOLD, FOUND))
+    monkeypatch.chdir(tmp_path)
+    assert score_file("both.conll", tagged) == score_file(tagged, tagged)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("gold.csv", ["text,label", "a,yes", "b,no"], "both would be its column 'label', as no other is"),
+        ("numbers.tsv", ["text\tscore", "a\t1.5", "b\t2"], "both would be its column 'score'"),
+        ("p.jsonl", [json.dumps({"text": "a", "label": "x", "scores": {"x": 1}})], "both would be its column 'label'"),
+        ("tags.jsonl", [json.dumps({"words": WORDS, "tags": GOLD})], "a table has one column of tags"),
+        ("tags.conll", columns(WORDS, GOLD), "it has 2 columns, and needs three: words, gold tags and predicted tags"),
+        ("labels.txt", ["yes", "no"], "it has 1 column, and needs three"),
+        ("gold.json", answers(("1", ["Charles"])), "a file of questions has gold answers only"),
+        ("gold.qrels", ["q1 0 d1 1"], "relevance judgements are no ranking"),
+    ],
+)
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_a_message_says_that_a_file_is_given_twice(write, monkeypatch, tmp_path, name, content, reason, is_relative):
+    path = write(name, content)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as raised:
+        score_file(name if is_relative else path, path)
+    message = str(raised.value)
+    assert f"{name}: is given as gold and as predictions, but {reason}" in message
+    assert message.endswith("; give the predictions in a file of their own")
+
+
+def test_labelled_files_that_are_evaluated_together_differ(write, labelled):
+    other = write("other.csv", ["text,label", "x,yes"])
+    assert len(Evaluate(model="bothways-en", file=(labelled, other)).file) == 2
+    for again in (labelled, labelled.parent / "." / labelled.name):
+        with pytest.raises(InputError, match=r"file \(.*gold\.csv\) is given twice, .*; give it once"):
+            Evaluate(model="bothways-en", file=(labelled, other, again))
+
+
+@pytest.mark.parametrize(
+    ("gold", "predictions", "rows"),
+    [
+        (["text,label", "a,yes", "b,no"], "label\nyes\nno\n", "texts"),
+        (columns(WORDS, GOLD), "\n".join(columns(WORDS, FOUND)), "sentences"),
+        (["q1 0 d1 1", "q2 0 d2 1"], "q1 Q0 d1 1 9 me\nq2 Q0 d1 1 9 me\n", "queries"),
+    ],
+)
+def test_the_warning_on_few_predictions_does_not_advise_to_fine_tune(write, caplog, gold, predictions, rows):
+    suffix = {"texts": "csv", "sentences": "conll", "queries": "qrels"}[rows]
+    ending = {"queries": "txt"}.get(rows, suffix)
+    files = {"model": write(f"gold.{suffix}", gold), "predictions": write(f"p.{ending}", predictions)}
+    evaluation.run(Evaluate(**files))
+    assert f"2 {rows} are too few" in caplog.text and f"measure on more {rows}" in caplog.text
+    assert "--folds" not in caplog.text
+
+
 def test_answers_are_scored_as_squad_scores_them(write):
     gold = write("gold.json", answers(("1", ["Charles"]), ("2", ["London", "in London"]), ("3", [])))
     scores = score_file(write("p.json", '{"1": "the Charles!", "2": "old London", "x": ""}'), gold)

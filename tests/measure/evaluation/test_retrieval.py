@@ -56,6 +56,22 @@ def test_a_collection_is_scored_by_the_cosines_of_all_documents(model, tmp_path)
     assert low < result["mrr@10"] < high
 
 
+@pytest.mark.parametrize("kind", ["search", "pairs"])
+def test_the_warning_on_few_rows_without_fine_tuning_asks_for_more(model, tmp_path, caplog, kind):
+    files = {"corpus": ["d1", "d2"], "queries": ["q1", "q2"]}
+    for name, ids in files.items():
+        rows = [json.dumps({"_id": name, "text": f"the cat {name}"}) for name in ids]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n", encoding="utf-8")
+    pairs = tmp_path / "pairs.jsonl"
+    scored = [{"text": "a cat", "pair": "the cat", "score": 4.5}, {"text": "a dog", "pair": "b", "score": 1.0}]
+    pairs.write_text("\n".join(map(json.dumps, scored)), encoding="utf-8")
+    measured(model, tmp_path if kind == "search" else pairs)
+    rows = "queries" if kind == "search" else "pairs"
+    assert f"2 {rows} are too few" in caplog.text and caplog.text.rstrip().endswith(f"; measure on more {rows}")
+
+
 def test_a_document_of_the_querys_own_name_is_not_found_by_it():
     vectors = torch.nn.functional.normalize(torch.randn(30, 4, generator=torch.Generator().manual_seed(0))).numpy()
     names = [f"x{row}" for row in range(30)]

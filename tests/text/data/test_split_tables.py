@@ -139,6 +139,25 @@ def test_a_split_that_lacks_classes_because_groups_are_few_is_named(settings):
     assert any("dev has 1 of 3 classes" in line for line in tables["train"].notes)
 
 
+@pytest.mark.parametrize(
+    ("groups", "folds", "reason"),
+    [
+        (1, None, "'author' has 1 group, and .* so dev would have no row"),
+        (2, None, "'author' has 2 groups, and .* so dev would have no row"),
+        (1, 5, "'author' has 1 group, and .* so dev would have no row"),
+        (3, 5, "'author' has 3 groups, and .* so there are no 5 folds"),
+    ],
+)
+def test_a_message_asks_for_groups_where_they_are_too_few(settings, groups, folds, reason):
+    with settings.train.open("w", encoding="utf-8", newline="") as opened:
+        rows = [(f"text {row}", "abc"[row % 3], f"author {row % groups}") for row in range(60)]
+        csv.writer(opened).writerows([("text", "label", "author"), *rows])
+    fold = 0 if folds and groups > 1 else None
+    way_out = "add groups, name another column with --group-column, or leave it out"
+    with pytest.raises(InputError, match=rf"t\.csv: {reason}; {way_out}$"):
+        read_tables(replace(settings, group_column="author", folds=folds), fold)
+
+
 def test_groups_are_read_from_the_training_table_alone_and_its_rows_must_have_one(settings, tmp_path):
     author_of, options = grouped(settings)
     test = write(tmp_path / "test.csv", [("a text", "a"), ("another", "b")])

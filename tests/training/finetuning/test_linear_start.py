@@ -111,6 +111,17 @@ def task_loss(task):
     return task.objective.loss
 
 
+@pytest.mark.parametrize("linear_start", [True, False])
+@pytest.mark.parametrize(("settings_of", "name"), [(Classify, "texts"), (Regress, "numbers"), (Tag, "tags")])
+def test_the_line_on_the_head_says_whether_it_is_fitted(settings_of, name, linear_start, options, tables):
+    settings = settings_of(**options | {"linear_start": linear_start}, train=tables / f"{name}.jsonl")
+    task = make_plan(settings).task
+    with messages_to((messages := []).append):
+        task.initial_checkpoint(0)
+    [line] = [message for message in messages if "head '" in message]
+    assert line.startswith("fitted to the frozen encoder: head" if linear_start else "newly initialized: head")
+
+
 @pytest.mark.parametrize("kind", ["classify", "regress", "tag"])
 def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_chance(kind, options, tables):
     settings_of, name = {

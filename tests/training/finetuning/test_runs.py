@@ -12,6 +12,7 @@ from bothways.cli.main import main
 from bothways.errors import InputError, MissingFile
 from bothways.settings import Classify, Regress, Tag
 from bothways.tasks.classify import ClassView
+from bothways.training.pretraining.result import PretrainingResult
 
 pytestmark = pytest.mark.slow
 WORDS = ["the", "sat", "on", "mat", "and", "ran"]
@@ -118,6 +119,40 @@ def test_a_run_is_opened_by_its_directory(run, start, tmp_path):
     for path in (tmp_path / "none", start):
         with pytest.raises(MissingFile):
             bothways.open_run(path)
+
+
+def test_a_message_names_the_run_of_a_model_that_is_opened(run, tmp_path):
+    model = run.result.model_directory
+    with pytest.raises(InputError, match=rf"model: a model, not a run; open the run, {run.result.directory}, or load"):
+        bothways.open_run(model)
+    with pytest.raises(InputError, match=r"model: a model, not a run; open the run, .*, or load the model"):
+        run.result.compare(str(model))
+    shutil.copytree(model, tmp_path / "alone")
+    with pytest.raises(InputError, match=r"alone: a model, not a run; open its run, or load .* bothways\.load"):
+        bothways.open_run(tmp_path / "alone")
+
+
+def test_a_result_prints_as_a_line(run):
+    line, result = repr(run.result), run.result
+    low, high = result.interval
+    score = f"test accuracy {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})"
+    verdict = result.verdict.partition(";")[0]
+    assert line == f"FineTuneResult(classify: {score}; {verdict}; {result.directory})" and "\n" not in line
+    unscored = replace(result, scores=[], interval=None, verdict="no score: 6 rows are too few; give more")
+    assert repr(unscored) == f"FineTuneResult(classify: no score; no score: 6 rows are too few; {result.directory})"
+    trained = PretrainingResult(result.directory, result.directory, {"perplexity": 9.87654, "dtype": "float32"}, {})
+    assert repr(trained) == f"PretrainingResult(perplexity 9.877; {result.directory})"
+
+
+def test_a_run_is_compared_with_the_run_in_a_directory(run):
+    same = run.result.compare(run.result).to_json()
+    assert run.result.compare(run.result.directory).to_json() == same
+    assert run.result.compare(str(run.result.directory)).to_json() == same
+    with pytest.raises(MissingFile, match="nowhere: not a run"):
+        run.result.compare("nowhere")
+    for other in (None, 5, {"run": 1}, ""):
+        with pytest.raises(InputError, match=r"^other \(.*\) must be a run, such as bothways\.open_run\(DIRECTORY\)"):
+            run.result.compare(other)
 
 
 def test_equal_runs_do_not_differ(run):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch
 
+from bothways.errors import format_count
 from bothways.log import logger
 from bothways.model.checkpoint.changes.cut import copy_weights
 from bothways.model.checkpoint.contents import Checkpoint, check_plain, new_model, with_dropout
@@ -26,6 +27,7 @@ def with_head(
     dropout: float | None = None,
     pooling: str | None = None,
     near_identity: bool = False,
+    is_fitted: bool = False,
     layers: int | None = None,
 ) -> Checkpoint:
     """A checkpoint with the same encoder and one new head, for fine-tuning, initialized from the seed. New modules are
@@ -34,7 +36,8 @@ def with_head(
     pooling: input of a classification head: "cls" (the first token's state, through a pooler), "mean" (of all tokens,
     without a pooler unless the family's layout has one), "unit" (the mean scaled to unit length), "distance" or
     "pair" (the distance, or more features, of the means of a pair's two texts); None: the family's. near_identity:
-    initialize a missing pooler so that it is nearly the identity for the layer on top. layers: keep only this many,
+    initialize a missing pooler so that it is nearly the identity for the layer on top. is_fitted: whether the head is
+    then fitted to the frozen encoder, so that its first values do not matter. layers: keep only this many,
     from below. InputError for int8 models.
     """
     check_plain(checkpoint.model)
@@ -47,16 +50,17 @@ def with_head(
     generator = torch.Generator().manual_seed(seed)
     with same_random_numbers():
         model = Model(config, {head: size})  # a pooler only if the head reads it
-    new = [f"head {head!r} ({size} outputs)"]
+    start = "fitted to the frozen encoder" if is_fitted else "newly initialized"
+    lines = [f"{start}: head {head!r} ({format_count(size, 'output')})"]
     initialize(model.heads, config.initializer_range, generator)
     state = {name: value for name, value in checkpoint.model.state_dict().items() if name.startswith("encoder.")}
     if model.pooler is not None and not copy_pooler(checkpoint, model):
-        new.append("pooler")
+        lines.append("newly initialized: pooler")
         initialize(model.pooler, config.initializer_range, generator)
         if near_identity:
             initialize_near_identity(model.pooler)
     model.load_state_dict(state, strict=False)
-    logger.info(f"newly initialized: {', '.join(new)}")
+    logger.info("; ".join(lines))
     return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={})
 
 
