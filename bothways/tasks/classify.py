@@ -583,7 +583,7 @@ def read_predicted_labels(
         available = f"(there are: {', '.join(columns) or 'none'})"
         raise InputError(f"{path}: no column of predictions {available}; name it {' or '.join(PREDICTED)}")
     column = by_name[usual]
-    if gold is not None and (gold.columns is None or gold.columns.label == column):
+    if gold is not None and (gold.columns is None or gold.columns.label == (column,)):
         raise file_given_twice(path, f"both would be its column {column!r}, as no other is named {PREDICTED[0]!r}")
     # `predict --keep-columns text` writes probabilities too.
     has_scores = any(name == "scores" or name.startswith(PROBABILITY) for name in columns)

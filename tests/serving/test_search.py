@@ -7,7 +7,7 @@ from bothways.errors import InputError
 from bothways.inference.fingerprint import vector_space
 from bothways.search import indexing
 from bothways.search.indexing import index
-from bothways.search.relevance import relevance
+from bothways.search.relevance import relevance, smallness
 from bothways.search.store import Store
 from bothways.serving import document_search, openapi
 from bothways.serving.server import prepare
@@ -127,7 +127,8 @@ def test_a_model_of_the_server_reads_the_query_if_it_has_the_vectors_of_the_inde
         texts = [hit["text"] for hit in hits]
         cosines = model.embed(texts) @ model.embed("a cat sat")
         mean, deviation = store.database.get("encoder_background")  # of a model that is not packaged
-        signals_KF = np.stack([(cosines - mean) / deviation, 0 * cosines, 0 * cosines], axis=1)
+        none = 0 * cosines
+        signals_KF = np.stack([(cosines - mean) / deviation, none, none, none + smallness(store.passages)], axis=1)
         expected = relevance("vectors, encoder", signals_KF)
         assert [hit["score"] for hit in hits] == pytest.approx(expected.tolist(), abs=1e-4)
     assert "encoder" not in opened
