@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 from bothways.cli.parser import parse
-from bothways.errors import InputError
+from bothways.errors import InputError, location_columns
 from bothways.settings import Answer, Check, Classify, Tag, TrainEmbed
 from bothways.settings.tables_in_memory import TableList
 from bothways.tasks.answer import read_splits as read_question_splits
@@ -43,6 +43,15 @@ def test_training_reads_all_tables(files, tmp_path):
     assert {(str(files[0]), 0), (str(files[1]), 29)} <= places and len(places) == 50
     assert str(settings.train) == f"{files[0]}, {files[1]}"
     assert plain_value(settings.train) == [*map(str, files)]
+
+
+def test_tables_of_a_run_name_the_file_of_each_row(files, tmp_path):
+    rows = read_tables(Classify(train=files, model=tmp_path, out=tmp_path / "run"))["train"].where
+    columns = location_columns(rows)
+    assert [*columns] == ["file", "row", "line"] and {*columns["file"]} == {*map(str, files)}
+    for file, row, line in zip(*columns.values(), strict=True):
+        # The first table has a header, the second is of JSON lines.
+        assert line == row + (2 if file == str(files[0]) else 1)
 
 
 def test_dev_and_test_may_be_several_tables(files, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -34,6 +35,8 @@ from bothways.training.losses import forward_losses
 from tests.pictures import charts_of, is_standalone
 from tests.training.finetuning.gallery import FILLERS, SIGNS
 from tests.training.finetuning.gallery import class_rows as rows_of
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "finetuning.md"
 
 
 @pytest.fixture
@@ -86,6 +89,36 @@ def test_a_run_leaves_its_metrics_by_seed_and_curves(result, run):
     assert [value for _, value in panel.dots("heldout")] == pytest.approx(scores, abs=0.005)
     ((_, left), (_, right)) = panel.lines("level")[0]
     assert left == right == pytest.approx(run.metadata["figures"]["dev"]["baseline"], abs=0.005)
+
+
+def test_a_run_has_the_files_that_the_guide_lists(result):
+    names = {file.name for file in result.directory.iterdir()}
+    assert names == {
+        "model", "report.html", "predictions.csv", "label_errors.csv", "curves.svg", "metrics.jsonl", "bothways.json",
+    }  # fmt: skip
+    for name in names:
+        assert re.search(rf"`{re.escape(name)}/?`", GUIDE.read_text(encoding="utf-8").partition("## Data")[0]), name
+
+
+def test_the_table_of_predictions_has_the_columns_of_the_guide(run, result, settings):
+    content = (result.directory / "predictions.csv").read_bytes()
+    assert content.startswith(b"\xef\xbb\xbffile,row,line,text,gold,predicted,probability_canine,probability_feline,")
+    rows = read_table(settings.test, need_labels=True)
+    assert [row["text"] for row in run.predictions] == rows.texts
+    assert [row["gold"] for row in run.predictions] == rows.labels
+    assert {row["file"] for row in run.predictions} == {str(settings.test)}
+    assert [(row["row"], row["line"]) for row in run.predictions] == [(str(n), str(n + 1)) for n in range(61)]
+
+
+def test_probabilities_beyond_those_that_are_stored_are_empty_but_for_that_of_the_right_class(settings, monkeypatch):
+    monkeypatch.setattr(classify, "NUM_STORED", 1)
+    task = classify.Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
+    scores_NC = np.tile(np.array([0.0, 1.0, 3.0], np.float32), (61, 1))
+    columns = task.view.columns(task.scoring.predictions("test", scores_NC))
+    names = ("canine", "feline", "none")
+    for row, gold in enumerate(columns["gold"]):
+        filled = {name for name in names if columns[f"probability_{name}"][row] != ""}
+        assert filled == {"none", gold} and columns["predicted"][row] == "none"
 
 
 def test_class_counts_are_logged(run):
