@@ -29,4 +29,4 @@ def table_of(page, header):
 
 def code_in(text):
     """What stands between backquotes."""
-    return re.findall(r"`([^`]+)`", text)
+    return re.findall(r"`([^`\n]+)`", text)

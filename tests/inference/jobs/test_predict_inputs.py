@@ -4,9 +4,7 @@ model.
 
 import csv
 import json
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import datasets
 import pyarrow
@@ -18,8 +16,8 @@ from bothways.cli import main
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.text.data.stream import has_lines
+from tests.guides import code_in, table_of, words_of
 
-GUIDE = Path(__file__).parents[3] / "docs" / "guide"
 ROWS = [{"uid": f"u{row}", "text": text} for row, text in enumerate(["a cat", "the dog ran", "a mat, on the mat"])]
 
 
@@ -40,7 +38,9 @@ def inputs(tmp_path):
 
     def separated(delimiter):
         lines = [["uid", "text"], *(row.values() for row in ROWS)]
-        return "".join(delimiter.join(f'"{cell}"' if delimiter in cell else cell for cell in line) + "\n" for line in lines)
+        return "".join(
+            delimiter.join(f'"{cell}"' if delimiter in cell else cell for cell in line) + "\n" for line in lines
+        )
 
     contents = {
         "t.txt": "".join(f"{row['text']}\n" for row in ROWS),
@@ -91,9 +91,8 @@ def test_vectors_are_the_same_for_every_kind_of_input(models, inputs, tmp_path):
 
 @pytest.mark.parametrize("kind", ["classes", "several labels", "numbers"])
 def test_a_prediction_has_the_columns_that_the_guide_lists(kind, models, inputs, tmp_path):
-    guide = (GUIDE / "classify.md").read_text(encoding="utf-8")
-    line = re.search(rf"^\| {kind} \| (`label`.*|`score`) \|$", guide, re.MULTILINE)
-    listed = re.findall(r"`(\w+)`", line[1])
+    cell = next(row[1] for row in table_of("classify", "model | columns after") if row[0] == kind)
+    listed = code_in(cell)
     rows = output_rows("predict", models / kind, inputs[1], tmp_path / "p.jsonl")
     assert [*rows[0]] == ["row", "line", "uid", *listed]
 
@@ -106,9 +105,8 @@ def test_a_column_that_identifies_rows_is_carried_along(name, models, tmp_path):
 
 
 def test_the_guide_lists_these_names_of_ids():
-    guide = (GUIDE / "serving.md").read_text(encoding="utf-8")
-    listed = re.search(r"column that identifies a row\s\(([^)]+)\)", guide)[1]
-    assert re.findall(r"`(\w+)`", listed) == ["id", "_id", "idx", "guid", "uid", "uuid"]
+    listed = words_of("serving").partition("The column that identifies a row (")[2].partition(")")[0]
+    assert code_in(listed) == ["id", "_id", "idx", "guid", "uid", "uuid"]
 
 
 def test_quotes_and_line_ends_stay_in_a_csv_and_are_plain_or_spaces_in_a_tsv(models, tmp_path):

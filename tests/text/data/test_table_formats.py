@@ -8,7 +8,6 @@ import io
 import json
 import lzma
 import re
-from pathlib import Path
 
 import pandas
 import pyarrow
@@ -21,8 +20,8 @@ from bothways.settings.tables_in_memory import as_source
 from bothways.text.data.examples import read_table, read_tagged
 from bothways.text.data.stream import read_texts
 from bothways.text.data.tables import read_schema
+from tests.guides import code_in, table_of
 
-GUIDE = Path(__file__).parents[3] / "docs" / "guide"
 ROWS = [
     {"text": "It broke after a week; twice.", "label": "bad"},
     {"text": "Does what it says, é.", "label": "good"},
@@ -86,7 +85,7 @@ def test_a_multi_byte_encoding_that_is_named_is_used_for_every_line(tmp_path):
     # The bytes of the first text are valid UTF-8 too, of another text.
     assert texts[0].encode("gb18030").decode() == "\ufffd\ufffd"
     file = tmp_path / "t.csv"
-    file.write_bytes("text,label\n".encode() + "".join(f"{text},x\n" for text in texts).encode("gb18030"))
+    file.write_bytes(b"text,label\n" + "".join(f"{text},x\n" for text in texts).encode("gb18030"))
     assert read_table(file, need_labels=True, encoding="gb18030").texts == texts
     assert [one.text for one in read_texts(str(file), encoding="gb18030")] == texts
 
@@ -124,21 +123,16 @@ def test_what_is_no_arrow_file_is_named_in_a_message(content, tmp_path):
 
 def names_of(column):
     """The names that the guide to classes lists for a column, in their order; pairs as tuples."""
-    line = next(
-        line
-        for line in (GUIDE / "classify.md").read_text(encoding="utf-8").splitlines()
-        if line.startswith(f"| {column}")
-    )
-    names = line.split("|")[2]
+    names = next(row[1] for row in table_of("classify", "column | usual names") if row[0].startswith(column))
     if not column.startswith("second"):
-        return re.findall(r"`([^`]+)`", names)
+        return code_in(names)
     return re.findall(r"`(\w+)`, `(\w+)`", names.partition("both of")[2])
 
 
 @pytest.mark.parametrize(
     ("column", "least", "rows"),
     [
-        ("text |", 9, lambda name: {name: "a", "label": "x"}),
+        ("text", 9, lambda name: {name: "a", "label": "x"}),
         ("label or number", 10, lambda name: {"text": "a", name: "x"}),
     ],
 )

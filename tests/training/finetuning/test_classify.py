@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import datasets
 import numpy as np
@@ -32,11 +31,10 @@ from bothways.text.data.splits import overlap_warnings
 from bothways.training.finetuning import plan, seeds
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.losses import forward_losses
+from tests.guides import code_in, guide
 from tests.pictures import charts_of, is_standalone
 from tests.training.finetuning.gallery import FILLERS, SIGNS
 from tests.training.finetuning.gallery import class_rows as rows_of
-
-GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "finetuning.md"
 
 
 @pytest.fixture
@@ -96,8 +94,8 @@ def test_a_run_has_the_files_that_the_guide_lists(result):
     assert names == {
         "model", "report.html", "predictions.csv", "label_errors.csv", "curves.svg", "metrics.jsonl", "bothways.json",
     }  # fmt: skip
-    for name in names:
-        assert re.search(rf"`{re.escape(name)}/?`", GUIDE.read_text(encoding="utf-8").partition("## Data")[0]), name
+    listed = {name.rstrip("/") for name in code_in(guide("finetuning").partition("## Data")[0])}
+    assert names < listed
 
 
 def test_the_table_of_predictions_has_the_columns_of_the_guide(run, result, settings):

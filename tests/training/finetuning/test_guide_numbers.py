@@ -27,6 +27,8 @@ FINETUNING = {
     "fewer than {} steps (but at least": training_task.USUAL_STEPS,
     "(but at least {} tokens and": texts.TextTask.min_step_tokens,
     "tokens and {} texts)": text_examples.MIN_STEP_TEXTS,
+    "only until {} steps (": texts.TextTask.min_steps,
+    "steps ({} for other tasks": training_task.TrainingTask.min_steps,
     "enough for {} texts of average length": text_examples.MIN_STEP_TEXTS,
     "or {:,} tokens are reached": plan.FEW_TOKENS,
     "more than {:g} times that before": training.HARMFUL,
