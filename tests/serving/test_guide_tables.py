@@ -125,6 +125,20 @@ def test_what_the_guide_says_that_clients_of_tei_miss_is_not_there(client):
     assert len(absent) == 5 and not {*absent} & {*client.get("/info").json()}
 
 
+@pytest.mark.parametrize("path", ["/predict", "/tag", "/answer", "/fill"])
+def test_parameters_of_hugging_face_are_ignored_where_the_guide_says_so(path, client):
+    model, body = BODIES[path]
+    if path == "/answer":
+        body = {"inputs": body}
+    row = next(row for row in table_of("server", "method of") if f"`{path}`" in row[1])
+    assert "ignored" in row[3]
+    options = {"top_k": 1, "function_to_apply": "none", "aggregation_strategy": "first"}
+    plain = client.post(path, {**body, "model": model}).json()
+    reply = client.post(path, {**body, "model": model, "parameters": options})
+    # With parameters the client expects the list of lists of a hosted pipeline.
+    assert reply.status == 200 and reply.json() == ([plain] if path == "/predict" else plain)
+
+
 ERRORS = {
     "400 Empty": {"content": {"inputs": []}},
     "400 Validation": {"content": b"{"},
