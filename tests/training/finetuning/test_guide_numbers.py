@@ -12,10 +12,7 @@ from bothways.tasks import classify, linear_baselines, linear_start, text_exampl
 from bothways.training import loop
 from bothways.training.finetuning import plan, training
 from bothways.training.schedule import TrainingOptions
-from tests.guides import words_of
-
-FRACTIONS = {1 / 3: "a third", 0.1: "a tenth", 2 / 3: "two thirds", 0.5: "half"}
-WORDS = {3: "three", 4: "four", 8: "eight", 10: "ten"}
+from tests.guides import missing_sentences
 
 FINETUNING = {
     "passes over the examples: {:g} by default": training_task.EPOCHS,
@@ -67,21 +64,6 @@ CLASSES = {
 }
 
 
-def in_words(sentence, value):
-    """The sentence with a number as the guides write it: % after a space, few and fractions in words."""
-    if "%}" in sentence:
-        return sentence.format(value).replace("%", " %")
-    if value in FRACTIONS:
-        return sentence.format(FRACTIONS[value])
-    return sentence.format(value)
-
-
 @pytest.mark.parametrize(("page", "numbers"), [("finetuning", FINETUNING), ("classify", CLASSES)])
 def test_a_number_in_a_sentence_of_the_guide_is_that_of_the_code(page, numbers):
-    text = words_of(page)
-    missing = [
-        in_words(sentence, value)
-        for sentence, value in numbers.items()
-        if in_words(sentence, value) not in text and sentence.format(WORDS.get(value, value)) not in text
-    ]
-    assert not missing
+    assert not missing_sentences(page, numbers)
