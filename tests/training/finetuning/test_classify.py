@@ -89,13 +89,29 @@ def test_a_run_leaves_its_metrics_by_seed_and_curves(result, run):
     assert left == right == pytest.approx(run.metadata["figures"]["dev"]["baseline"], abs=0.005)
 
 
-def test_a_run_has_the_files_that_the_guide_lists(result):
+def test_a_run_has_the_files_that_the_guide_lists(run, result):
     names = {file.name for file in result.directory.iterdir()}
     assert names == {
         "model", "report.html", "predictions.csv", "label_errors.csv", "curves.svg", "metrics.jsonl", "bothways.json",
     }  # fmt: skip
     listed = {name.rstrip("/") for name in code_in(guide("finetuning").partition("## Data")[0])}
     assert names < listed
+    assert {"settings", "versions", "result"} < {*run.metadata}
+
+
+def test_the_run_and_its_checkpoint_are_evaluated_by_their_names(result, settings):
+    of_run = bothways.evaluate(result.directory, settings.test)
+    assert of_run == bothways.evaluate(str(result.directory / "model"), str(settings.test))
+    assert (of_run["accuracy"], of_run["texts"]) == (result.mean, 61)
+
+
+def test_the_report_has_the_parts_that_the_guide_lists(run):
+    report = re.sub("<wbr/?>", "", run.report)
+    for part in ("Scores", "Training", "Confusion matrix", "Reliability", "Worst mistakes", "Likely label errors"):
+        assert re.search(rf'<a href="#part\d+">{part}</a>', report), part
+    assert "calibration_error_before" in report
+    # Without baselines the rows of training are not judged: those of dev and test are.
+    assert "No label looks wrong among 106 rows" in report
 
 
 def test_the_table_of_predictions_has_the_columns_of_the_guide(run, result, settings):
