@@ -3,6 +3,7 @@ model.
 """
 
 import csv
+import io
 import json
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from bothways.cli import main
+from bothways.inference.jobs.writers import Separated
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.text.data.stream import has_lines
@@ -120,3 +122,17 @@ def test_quotes_and_line_ends_stay_in_a_csv_and_are_plain_or_spaces_in_a_tsv(mod
     assert row["note"] == note
     header, line = (tmp_path / "p.tsv").read_text(encoding="utf-8").splitlines()
     assert header.split("\t")[2] == "note" and line.split("\t")[2] == 'x "y", 1 2'
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\t", "\n", "\r"])
+def test_texts_that_begin_like_formulas_are_escaped(start):
+    """The signs that the guide lists: also those of full width, a tab and line ends."""
+    plain, escaped = (Separated(["note"], False, escape) for escape in (False, True))
+    for note in (f"{start}1", f"{start}"):
+        (without,), (with_sign,) = (
+            list(csv.reader(io.StringIO(b"".join(form.block([0], [{"note": note}])).decode(), newline="")))
+            for form in (plain, escaped)
+        )
+        assert (without[-1], with_sign[-1]) == (note, f"'{note}")
+    (inside,) = csv.reader(io.StringIO(b"".join(escaped.block([0], [{"note": f"a{start}"}])).decode(), newline=""))
+    assert inside[-1] == f"a{start}"

@@ -90,6 +90,29 @@ def test_a_multi_byte_encoding_that_is_named_is_used_for_every_line(tmp_path):
     assert [one.text for one in read_texts(str(file), encoding="gb18030")] == texts
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "lines"),
+    [
+        ("t.csv", "text,label\n\na,x\n\n\nb,x\n\n", [3, 6]),
+        ("t.tsv", "text\tlabel\n\na\tx\n\nb\tx\n\n", [3, 5]),
+        ("t.jsonl", '\n{"text": "a", "label": "x"}\n\n{"text": "b", "label": "x"}\n\n', [2, 4]),
+        ("t.json", '{"text": "a", "label": "x"}\n\n{"text": "b", "label": "x"}\n', [1, 3]),
+    ],
+)
+def test_empty_lines_of_a_table_and_its_header_are_no_rows(name, content, lines, tmp_path):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    table = read_table(tmp_path / name, need_labels=True)
+    assert [(where.row, where.line) for where in table.where] == [*enumerate(lines)]
+    assert [(one.text, one.line) for one in read_texts(str(tmp_path / name))] == [("a", lines[0]), ("b", lines[1])]
+
+
+def test_every_line_of_a_text_file_is_a_row(tmp_path):
+    (tmp_path / "t.txt").write_text("\na\n\nb\n", encoding="utf-8")
+    table = read_table(tmp_path / "t.txt", need_labels=False)
+    assert table.texts == ["", "a", "", "b"] and [where.row for where in table.where] == [0, 1, 2, 3]
+    assert [one.text for one in read_texts(str(tmp_path / "t.txt"))] == table.texts
+
+
 # --- Arrow ------------------------------------------------------------------------------------------------------------
 
 
