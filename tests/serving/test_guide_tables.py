@@ -48,6 +48,21 @@ def test_the_routes_of_the_guide_are_those_of_the_server():
     assert {path.replace("NAME", "{model}") for path in gets} == served
 
 
+def test_the_fields_of_bodies_in_the_guide_are_those_that_the_server_describes():
+    text = words_of("server")
+    with_prompt = code_in(text.partition("With `prompt_name`, the routes ")[2].partition(" put a prompt")[0])
+    for paths, body, *_ in table_of("server", "POST"):
+        for path in {*code_in(paths)} & {*openapi.POSTS}:
+            fields = {name.rstrip("*") for name in openapi.POSTS[path][1]}
+            listed = {name for name in code_in(body) if name.isidentifier()}
+            # A field of `inputs`, and the choice of the model, which every route has.
+            listed -= {"source_sentence", "sentences", "model"}
+            assert listed <= fields, path
+            # The others are told below the table.
+            assert fields - listed <= {"truncate", "prompt_name", "parameters"}, path
+            assert ("prompt_name" in fields) == (path in with_prompt), path
+
+
 def test_gets_need_a_key_where_the_guide_says_so(serve, predictors):
     client = serve({"encoder": predictors["encoder"]}, access=Access(keys=("k",)))
     for paths, _, key in table_of("server", "GET"):
