@@ -77,6 +77,14 @@ def test_every_kind_of_table_has_the_rows_of_a_file(kind, tmp_path):
     }  # fmt: skip
 
 
+def test_a_named_index_is_a_column_and_an_unnamed_one_is_not():
+    frame = pd.DataFrame(COLUMNS, index=["u1", "u2", "u3"])
+    assert settings(frame).train.columns == ("text", "label")
+    table = settings(frame.rename_axis("uid")).train
+    assert {*table.columns} == {"text", "label", "uid"}
+    assert str(read_table(table, need_labels=True).where[1]) == "train: row 1, id u2"
+
+
 def test_a_fingerprint_names_rows_and_their_order_not_their_kind_or_chunks():
     tables = {kind: settings(make()).train for kind, make in TABLES.items()}
     by_number = {"dataset", "chosen rows", "streamed dataset"}  # classes are numbers there

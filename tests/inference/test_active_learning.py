@@ -27,9 +27,10 @@ from bothways.measure.linear import tfidf
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.description import Description
 from bothways.model.checkpoint.formats.tfidf import write_tfidf
-from bothways.settings import Predict
+from bothways.settings import Classify, Predict
 from bothways.text.data.examples import read_table
-from bothways.text.data.labels import class_indices
+from bothways.text.data.labels import class_indices, label_sets
+from bothways.text.data.split_tables import read_tables
 
 LABELS = ("red", "green", "blue")
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "and", "ran", "a", "b"]
@@ -230,6 +231,28 @@ def test_the_table_to_fill_in_is_a_training_table(model, suffix, directories, tm
     table = read_table(out, need_labels=True)
     assert (table.texts, table.pairs) == ([row["text"] for row in written], None)
     assert table.labels == [row["suggested"] for row in written]
+
+
+def test_columns_of_the_input_with_the_names_of_ours_are_kept_under_others(directories, tmp_path):
+    columns = {"row": "seat 1", "line": "7", "Label": "old", "suggested": "old", "confidence": "0.5"}
+    file, out = tmp_path / "new.jsonl", tmp_path / "to_label.csv"
+    rows = [{"text": text, **columns} for text in texts_of(12)]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    run("predict", directories / "classify", file, "--label-next", 3, "-o", out)
+    for row in read(out):
+        assert row["label"] == "" and row["line"] == str(int(row["row"]) + 1)
+        assert {name: row[f"input_{name}"] for name in columns} == columns
+
+
+def test_rows_that_were_not_filled_in_are_left_out_on_request(tmp_path):
+    file = tmp_path / "to_label.csv"
+    file.write_text("row,text,label,suggested\n4,a,x,y\n2,b,,y\n7,c, ,x\n", encoding="utf-8")
+    tables = read_tables(Classify(train=file, dev=file, on_error="skip", model=tmp_path, out=tmp_path / "run"))
+    assert (tables["train"].texts, tables["train"].labels) == (["a"], ["x"])
+    with pytest.raises(InputError, match=r"row 1 \(line 3\): the label is empty"):
+        read_tables(Classify(train=file, dev=file, model=tmp_path, out=tmp_path / "run"))
+    several = Classify(train=file, dev=file, multi_label=True, model=tmp_path, out=tmp_path / "run")
+    assert label_sets(read_tables(several)["train"]) == [{"x"}, set(), set()]
 
 
 def test_several_labels_are_suggested_as_a_list(directories, tmp_path):

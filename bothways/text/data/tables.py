@@ -22,6 +22,7 @@ __all__ += ["missing_column", "raise_error", "read_schema", "rename_columns", "r
 
 OnError = Literal["stop", "skip"]  # what to do about rows that cannot be read
 LISTED = 5  # locations, and kinds of errors, in a message
+ARROW_FILE_HEAD = b"ARROW1"  # first bytes of an Arrow file, which a stream lacks
 Records = Iterator[tuple[int, list[Any], InputError | str | None]]  # see _records
 csv.field_size_limit(1 << 25)  # characters; bounds the memory that an unclosed quote takes
 
@@ -397,12 +398,11 @@ def _parquet_rows(
 def read_schema(path: Path) -> Any:
     """The pyarrow.Schema of a Parquet or Arrow file."""
     require(path, "pyarrow")
-    import pyarrow.ipc
     import pyarrow.parquet
 
     if text_files.file_type(path) == text_files.ARROW:
-        with text_files.open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
-            return batches.schema
+        with _arrow_batches(path) as (schema, _):
+            return schema
     with _seekable(path) as source:
         return pyarrow.parquet.read_schema(source)
 
@@ -427,15 +427,30 @@ def _arrow_rows(
 ) -> Iterator[tuple[RowLocation, TableRow]]:
     require(path, "pyarrow")
     import pyarrow
-    import pyarrow.ipc
 
     try:
-        with text_files.open_file(path) as file, pyarrow.ipc.open_stream(file) as batches:
-            needed = _needed_columns(path, column, batches.schema.names)
+        with _arrow_batches(path) as (schema, batches):
+            needed = _needed_columns(path, column, schema.names)
             selected = (batch.select(needed) for batch in batches)
             yield from rows_from_batches(dataset, selected, on_row_error, numbers)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a valid Arrow file ({str(error).splitlines()[0]}); save it again") from None
+
+
+@contextmanager
+def _arrow_batches(path: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """The schema and the batches of an Arrow file, or of a stream as `datasets` saves it under the same ending."""
+    import pyarrow.ipc
+
+    with text_files.open_file(path) as file:
+        if not file.peek(len(ARROW_FILE_HEAD)).startswith(ARROW_FILE_HEAD):
+            with pyarrow.ipc.open_stream(file) as batches:
+                yield batches.schema, iter(batches)
+            return
+
+    # Unlike a stream, a file is read from its end.
+    with _seekable(path) as source, pyarrow.ipc.open_file(source) as batches:
+        yield batches.schema, map(batches.get_batch, range(batches.num_record_batches))
 
 
 def _needed_columns(path: TableSource, column: str | None, columns: list[str]) -> list[str]:

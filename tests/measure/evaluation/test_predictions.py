@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import pyarrow
 import pyarrow.ipc
@@ -9,7 +10,9 @@ import pytest
 
 from bothways.errors import InputError
 from bothways.measure.evaluation import evaluate as evaluation
-from bothways.settings import Evaluate
+from bothways.settings import Classify, Evaluate, Regress
+from bothways.tasks.classify import check_metric
+from tests.guides import code_in, table_of
 
 WORDS = ["Ada", "Lovelace", "met", "Charles", "Babbage", "in", "London"]
 GOLD = ["I-PER", "I-PER", "O", "I-PER", "I-PER", "O", "I-LOC"]  # IOB1
@@ -73,6 +76,45 @@ def test_classes_are_scored_from_each_shape_of_predictions(write, labelled, name
     low, high = scores["accuracy_interval"]
     assert low < 3 / 5 < high
     assert score_file(write(name, content), labelled, positive="no")["f1"] == pytest.approx(2 * 1 / (2 * 1 + 1 + 1))
+
+
+KINDS = {
+    "classes": ["a", "b"] * 20,
+    "several labels": [["a"], ["a", "b"]] * 20,
+    "numbers": [number / 4 for number in range(40)],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_have_the_names_that_the_guide_lists(kind, write):
+    _, default, others = next(row for row in table_of("classify", "task | default") if row[0] == kind)
+    name = "labels" if kind == "several labels" else "label"
+    gold = write("gold.jsonl", [json.dumps({"text": f"{n}", name: value}) for n, value in enumerate(KINDS[kind])])
+    predicted = write("p.jsonl", [json.dumps({name: value}) for value in KINDS[kind]])
+    scores = score_file(predicted, gold)
+    listed = {*code_in(default), *code_in(others)} - {"--positive", "--metric"}
+    named = {name for name in scores if f"{name}_interval" in scores}
+    assert named == listed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_metric_that_the_guide_lists_can_select_the_weights(kind, tmp_path):
+    title = f"[{kind}]("
+    metrics = next(row[3] for row in table_of("finetuning", "to predict") if row[0].startswith(title))
+    settings = Regress if kind == "numbers" else Classify
+    several = {"multi_label": True} if kind == "several labels" else {}
+    names = re.findall(r"\b(?:accuracy|f1\w*|matthews|spearman|pearson)\b", metrics)
+    assert len(names) >= 2
+    for name in names:
+        made = settings(train="t.csv", model=tmp_path, out=tmp_path / "run", metric=name, **several)
+        if settings is Classify:
+            check_metric(made.metric, None, ["a", "b"], "t.csv", multi_label=made.multi_label)
+
+
+@pytest.mark.parametrize("metric", ["f1", "matthews"])
+def test_metrics_of_two_classes_are_refused_for_several_labels(metric):
+    with pytest.raises(InputError, match=rf"metric \({metric}\) is for two classes; use f1_micro"):
+        check_metric(metric, None, ["a", "b"], "t.csv", multi_label=True)
 
 
 def test_gold_is_not_taken_for_a_prediction(write, labelled):

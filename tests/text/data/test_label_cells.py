@@ -1,6 +1,7 @@
 """Labels as other programs write them: no gold label, lists as text, fractions of zero, spaces, one column a label."""
 
 import csv
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -117,6 +118,32 @@ def test_a_bracket_alone_makes_no_list(label):
 def test_lists_that_are_read_are_named_in_a_line():
     (note,) = read("['bad', 'all']", "good", '["a"]', several=True).notes
     assert note == "labels that are lists in 1 row are read as such, for example ['bad', 'all']"
+
+
+@pytest.mark.parametrize("form", ["csv", "empty.jsonl", "list.jsonl"])
+def test_an_empty_cell_or_list_is_a_text_without_labels(form, tmp_path):
+    rows = [{"text": "a", "labels": "x|y"}, {"text": "b", "labels": [] if form == "list.jsonl" else ""}]
+    file = tmp_path / f"t.{form}"
+    if form == "csv":
+        pandas.DataFrame(rows).to_csv(file, index=False)
+    else:
+        file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    tables = read_tables(Classify(train=file, dev=file, multi_label=True, model=tmp_path, out=tmp_path / "run"))
+    assert label_sets(tables["train"]) == [{"x", "y"}, set()]
+
+
+@pytest.mark.parametrize("form", ["null.jsonl", "parquet", "frame"])
+def test_a_missing_value_is_no_text_without_labels(form, tmp_path):
+    rows = [{"text": "a", "labels": "x|y"}, {"text": "b", "labels": None}]
+    file = tmp_path / f"t.{form}"
+    if form == "parquet":
+        pandas.DataFrame(rows).to_parquet(file)
+    elif form == "null.jsonl":
+        file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    source = pandas.DataFrame(rows) if form == "frame" else file
+    settings = Classify(train=source, dev=source, multi_label=True, model=tmp_path, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"row 1( \(line 2\))?: 'labels' is missing; fill it in"):
+        read_tables(settings)
 
 
 # --- spaces and fractions ---------------------------------------------------------------------------------------------

@@ -1,19 +1,22 @@
 """Several tables for train, dev, test and check: read as one, each row with the location in its own file."""
 
 import json
+from dataclasses import replace
 
+import datasets
 import pandas
+import pyarrow
 import pytest
 
 from bothways.cli.parser import parse
-from bothways.errors import InputError
+from bothways.errors import InputError, location_columns
 from bothways.settings import Answer, Check, Classify, Tag, TrainEmbed
 from bothways.settings.tables_in_memory import TableList
 from bothways.tasks.answer import read_splits as read_question_splits
 from bothways.tasks.embed import read_pairs
 from bothways.tasks.tag import read_splits as read_sentence_splits
 from bothways.text.data.examples import read_table
-from bothways.text.data.split_tables import other_columns, read_tables
+from bothways.text.data.split_tables import other_columns, read_tables, read_unlabelled
 from bothways.training.run import plain_value
 
 
@@ -45,6 +48,15 @@ def test_training_reads_all_tables(files, tmp_path):
     assert plain_value(settings.train) == [*map(str, files)]
 
 
+def test_tables_of_a_run_name_the_file_of_each_row(files, tmp_path):
+    rows = read_tables(Classify(train=files, model=tmp_path, out=tmp_path / "run"))["train"].where
+    columns = location_columns(rows)
+    assert [*columns] == ["file", "row", "line"] and {*columns["file"]} == {*map(str, files)}
+    for file, row, line in zip(*columns.values(), strict=True):
+        # The first table has a header, the second is of JSON lines.
+        assert line == row + (2 if file == str(files[0]) else 1)
+
+
 def test_dev_and_test_may_be_several_tables(files, tmp_path):
     frame = pandas.DataFrame({"text": ["c"], "label": ["x"]})
     tables = read_tables(
@@ -52,6 +64,37 @@ def test_dev_and_test_may_be_several_tables(files, tmp_path):
     )
     assert {split: len(table) for split, table in tables.items()} == {"train": 20, "dev": 50, "test": 31}
     assert str(tables["test"].where[-1]) == "test[1]: row 0"
+
+
+def test_a_list_may_have_every_kind_of_table(files, tmp_path):
+    rows = [{"text": f"c {row}", "label": "xy"[row % 2]} for row in range(7)]
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
+    kinds = [
+        str(files[0]),
+        pandas.DataFrame(rows),
+        pyarrow.Table.from_pylist(rows),
+        datasets.Dataset.from_list(rows),
+        tmp_path / "saved",
+        rows,
+    ]
+    table = read_table(Classify(train=kinds, model=tmp_path, out=tmp_path / "run").train, need_labels=True)
+    assert table.texts[20:] == [row["text"] for row in rows] * 5
+    assert table.labels[20:] == [row["label"] for row in rows] * 5
+    assert [table.where[20 + 7 * kind].file for kind in (0, 1, 2)] == ["train[1]", "train[2]", "train[3]"]
+
+
+def test_unlabelled_texts_are_lines_or_tables_with_the_columns_of_training(file, tmp_path):
+    more = [
+        file("m.txt", "one\ntwo\n"),
+        file("m.csv", "body,label\nthree,x\nfour,\n"),
+        file("m.jsonl", '{"body": "five"}\n'),
+    ]
+    settings = Classify(train="t.csv", model=tmp_path, out=tmp_path / "run", teacher=tmp_path, unlabelled=more)
+    table = read_unlabelled(replace(settings, text_column="body"), pairs=False)
+    assert (table.texts, table.labels) == (["one", "two", "three", "four", "five"], None)
+    with pytest.raises(InputError, match=r"m\.csv: no column 'text'.*--text-column"):
+        read_unlabelled(settings, pairs=False)
 
 
 def test_a_list_of_one_table_is_that_table(files, tmp_path):

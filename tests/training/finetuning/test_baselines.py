@@ -4,6 +4,7 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -491,6 +492,12 @@ def test_frozen_states_beat_the_most_frequent_tag_on_ambiguous_words(start, tmp_
     task = tag.Tagging.build(settings, checkpoint.load(start), tag.read_splits(settings))
     commonest, frozen = (task.scoring.score_predictions(one.predictions)["accuracy"] for one in task.baselines("test"))
     assert frozen > commonest + 0.05
+
+
+@pytest.mark.parametrize(("classes", "unlabelled"), [(301, ()), (3, ("more.txt",))])
+def test_training_rows_are_not_judged_beside_unlabelled_texts_or_with_very_many_classes(classes, unlabelled):
+    task = SimpleNamespace(settings=SimpleNamespace(unlabelled=unlabelled))
+    assert linear_baselines.predict_out_of_fold(task, "classes", classes) is None
 
 
 def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowest_loss():

@@ -31,6 +31,7 @@ from bothways.text.data.splits import overlap_warnings
 from bothways.training.finetuning import plan, seeds
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.losses import forward_losses
+from tests.guides import code_in, guide
 from tests.pictures import charts_of, is_standalone
 from tests.training.finetuning.gallery import FILLERS, SIGNS
 from tests.training.finetuning.gallery import class_rows as rows_of
@@ -86,6 +87,52 @@ def test_a_run_leaves_its_metrics_by_seed_and_curves(result, run):
     assert [value for _, value in panel.dots("heldout")] == pytest.approx(scores, abs=0.005)
     ((_, left), (_, right)) = panel.lines("level")[0]
     assert left == right == pytest.approx(run.metadata["figures"]["dev"]["baseline"], abs=0.005)
+
+
+def test_a_run_has_the_files_that_the_guide_lists(run, result):
+    names = {file.name for file in result.directory.iterdir()}
+    assert names == {
+        "model", "report.html", "predictions.csv", "label_errors.csv", "curves.svg", "metrics.jsonl", "bothways.json",
+    }  # fmt: skip
+    listed = {name.rstrip("/") for name in code_in(guide("finetuning").partition("## Data")[0])}
+    assert names < listed
+    assert {"settings", "versions", "result"} < {*run.metadata}
+
+
+def test_the_run_and_its_checkpoint_are_evaluated_by_their_names(result, settings):
+    of_run = bothways.evaluate(result.directory, settings.test)
+    assert of_run == bothways.evaluate(str(result.directory / "model"), str(settings.test))
+    assert (of_run["accuracy"], of_run["texts"]) == (result.mean, 61)
+
+
+def test_the_report_has_the_parts_that_the_guide_lists(run):
+    report = re.sub("<wbr/?>", "", run.report)
+    for part in ("Scores", "Training", "Confusion matrix", "Reliability", "Worst mistakes", "Likely label errors"):
+        assert re.search(rf'<a href="#part\d+">{part}</a>', report), part
+    assert "calibration_error_before" in report
+    # Without baselines the rows of training are not judged: those of dev and test are.
+    assert "No label looks wrong among 106 rows" in report
+
+
+def test_the_table_of_predictions_has_the_columns_of_the_guide(run, result, settings):
+    content = (result.directory / "predictions.csv").read_bytes()
+    assert content.startswith(b"\xef\xbb\xbffile,row,line,text,gold,predicted,probability_canine,probability_feline,")
+    rows = read_table(settings.test, need_labels=True)
+    assert [row["text"] for row in run.predictions] == rows.texts
+    assert [row["gold"] for row in run.predictions] == rows.labels
+    assert {row["file"] for row in run.predictions} == {str(settings.test)}
+    assert [(row["row"], row["line"]) for row in run.predictions] == [(str(n), str(n + 1)) for n in range(61)]
+
+
+def test_probabilities_beyond_those_that_are_stored_are_empty_but_for_that_of_the_right_class(settings, monkeypatch):
+    monkeypatch.setattr(classify, "NUM_STORED", 1)
+    task = classify.Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
+    scores_NC = np.tile(np.array([0.0, 1.0, 3.0], np.float32), (61, 1))
+    columns = task.view.columns(task.scoring.predictions("test", scores_NC))
+    names = ("canine", "feline", "none")
+    for row, gold in enumerate(columns["gold"]):
+        filled = {name for name in names if columns[f"probability_{name}"][row] != ""}
+        assert filled == {"none", gold} and columns["predicted"][row] == "none"
 
 
 def test_class_counts_are_logged(run):

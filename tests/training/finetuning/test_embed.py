@@ -78,6 +78,11 @@ def test_texts_learn_to_find_their_pairs(result):
     assert result.mean > 0.8 and figures_of(result)["test"]["baseline"] < 0.3
 
 
+def test_a_run_has_no_table_of_predictions_nor_of_label_errors(result):
+    names = {file.name for file in result.directory.iterdir()}
+    assert names == {"model", "report.html", "curves.svg", "metrics.jsonl", "bothways.json"}
+
+
 def test_the_page_has_scores_alone(result):
     assert "queries" in figures_of(result)["test"]
     page = (result.directory / "report.html").read_text(encoding="utf-8")

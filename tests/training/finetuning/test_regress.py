@@ -87,6 +87,10 @@ def test_transformers_loads_the_model_and_gives_the_same_numbers(result):
     assert bothways.load(result.model_directory, dtype="float32").regress(texts) == pytest.approx(
         logits.numpy(), rel=1e-5
     )
+    assert (peer.config.problem_type, peer.config.id2label) == ("regression", {0: "LABEL_0"})
+    pipeline = transformers.pipeline("text-classification", model=peer, tokenizer=theirs)
+    (answer,) = pipeline(texts[0])
+    assert answer == {"label": "LABEL_0", "score": pytest.approx(float(logits[0]), rel=1e-5)}
 
 
 def test_numbers_are_exact_to_the_unit_in_bf16_too(result, tmp_path):

@@ -1,0 +1,69 @@
+"""Numbers in the guides to fine-tuning and to classes: limits and defaults as the code has them.
+
+A constant that changes needs its sentence changed: the pair below fails, with the words that are no longer in the page.
+"""
+
+import pytest
+
+from bothways.measure.linear import tfidf
+from bothways.measure.metrics import intervals, label_errors
+from bothways.settings import Answer, Classify
+from bothways.tasks import classify, linear_baselines, linear_start, text_examples, texts, training_task
+from bothways.training import loop
+from bothways.training.finetuning import plan, training
+from bothways.training.schedule import TrainingOptions
+from tests.guides import missing_sentences
+
+FINETUNING = {
+    "passes over the examples: {:g} by default": training_task.EPOCHS,
+    "at most {:g} |": plan.MAX_EPOCHS,
+    "a weight decay of {:g}": TrainingOptions.weight_decay,
+    "gradients clipped at a norm of {:g}": loop.MAX_GRADIENT_NORM,
+    "saves a checkpoint every {:,} steps": Classify.checkpoint_every,
+    "A step has {:,} tokens": training_task.BATCH_TOKENS,
+    "fewer than {} steps (but at least": training_task.USUAL_STEPS,
+    "(but at least {} tokens and": texts.TextTask.min_step_tokens,
+    "tokens and {} texts)": text_examples.MIN_STEP_TEXTS,
+    "only until {} steps (": texts.TextTask.min_steps,
+    "steps ({} for other tasks": training_task.TrainingTask.min_steps,
+    "enough for {} texts of average length": text_examples.MIN_STEP_TEXTS,
+    "or {:,} tokens are reached": plan.FEW_TOKENS,
+    "more than {:g} times that before": training.HARMFUL,
+    "(after {:.0%} of the steps": training.TRIAL_SHARE,
+    "that before (after 5 % of the steps, in runs of some hundred or more), {}": training.LOWER,
+    "after {} evaluations without a better metric": Classify.patience,
+    "training loss of a classifier is below {:g}": classify.NEGLIGIBLE,
+    "falls to 0 in {} of the steps so far": plan.COOLDOWN,
+    "There are {} to": plan.MIN_EVALUATIONS,
+    "to {} evaluations in a run": plan.MAX_EVALUATIONS,
+    "as many as take {:.0%} of its time": plan.EVALUATION_SHARE,
+    "With fewer than {} rows, it does so by the mean loss": training.FEW_ROWS,
+    "unless the gain is more than {} a standard error": training.DOUBT,
+    "TF-IDF uses the {:,} most frequent n-grams": tfidf.MAX_TERMS,
+    "at most {:,} training rows": tfidf.MAX_TRAIN_ROWS,
+    "their frozen vectors are fitted to at most {:,} rows": texts.MAX_PAIRS,
+    "no linear baseline for more than {} classes": linear_baselines.MAX_OUTPUTS,
+    "pooled over at most {} windows": linear_start.MAX_WINDOWS,
+    "training data has more than {:,} tokens": linear_start.FEW_TOKENS,
+    "With fewer than {} units the interval is widened": intervals.FEW_UNITS,
+    "With fewer than {} rows a warning is printed": intervals.FEW_ROWS,
+    "a test split would have fewer than {} rows and the encoder stays frozen": plan.ENOUGH_TEST_ROWS,
+    "or fewer than {} rows, this happens without": plan.MIN_TEST_ROWS,
+    "without `--folds`: in {} folds": plan.SMALL_FOLDS,
+    "longer than `--window` ({} tokens,": Classify.window,
+    "in `answer` {} with the question": Answer.window,
+    "parts of at most {:,} tokens": text_examples.MAX_TOKENS,
+    "the error must exceed {:g} robust standard deviations": label_errors.OUTLIER_DEVIATIONS,
+    "Of more than {0:,} rows, {0:,} random ones are judged": linear_baselines.MAX_CHECKED,
+    "beyond the {} most probable classes of a row": classify.NUM_STORED,
+}
+CLASSES = {
+    "there are at most {:,} training pairs": texts.MAX_SEPARATE,
+    "With fewer than {} examples in train and dev together": text_examples.FEW_TEXTS,
+    "the classifier uses the first {} of the layers": texts.KEPT_LAYERS,
+}
+
+
+@pytest.mark.parametrize(("page", "numbers"), [("finetuning", FINETUNING), ("classify", CLASSES)])
+def test_a_number_in_a_sentence_of_the_guide_is_that_of_the_code(page, numbers):
+    assert not missing_sentences(page, numbers)
