@@ -87,8 +87,10 @@ def test_an_answer_without_any_token_is_an_error_or_left_out_with_a_message(sett
 
 def test_a_question_in_two_files_is_refused(settings, tmp_path):
     model = run_task(replace(settings, epochs=0.1, out=tmp_path / "run")).model_directory
+    copy = tmp_path / "copy.json"
+    copy.write_bytes(settings.test.read_bytes())
     with pytest.raises(InputError, match="'q2-0' .* two .*files"):
-        evaluate.run(Evaluate(model=model, file=(settings.test, settings.test)))
+        evaluate.run(Evaluate(model=model, file=(settings.test, copy)))
 
 
 def test_answers_are_learned(result):
