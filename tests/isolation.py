@@ -95,7 +95,7 @@ LIBRARY_CACHES = {
     "TRITON_CACHE_DIR": ".triton/cache",
 }
 # Libraries that draw from `random` when they are imported.
-DRAWS_AT_IMPORT = {"sklearn"}
+DRAWS_AT_IMPORT = {"rich", "sklearn"}
 # What is written into the folder of the repository by tools, and not by tests.
 TOOL_FOLDERS = {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", "build"}
 
