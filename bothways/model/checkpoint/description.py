@@ -12,14 +12,14 @@ from bothways.io import get_object, read_json
 CONFIG, METADATA_FILE, ADAPTER_CONFIG = "config.json", "bothways.json", "adapter_config.json"
 MULTI_LABEL = "multi_label_classification"
 INTEGER, NUMBER, TEXT, BOOL, OBJECT = "an integer from 0", "a number", "text", "true or false", "a JSON object"
-DATA = "text or a JSON object"  # a path, or the description of a table in memory
+DATA = "text, a JSON object, or a list of them"  # a path, the description of a table in memory, or several tables
 TYPES: dict[str, type | tuple[type, ...]] = {
     INTEGER: (),
     NUMBER: float,
     TEXT: str,
     BOOL: bool,
     OBJECT: dict,
-    DATA: (str, dict),
+    DATA: (str, dict, list),
 }
 FACTS = {
     **dict.fromkeys(("verb", "task", "scheme", "status", "started", "reason"), TEXT),

@@ -102,6 +102,26 @@ def test_a_table_in_memory_is_divided_as_a_file_of_it(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["files", "tables in memory"])
+def test_a_run_of_several_tables_is_opened_predicts_and_resumes(kind, start, tmp_path):
+    """Its record of the tables is a list, which whoever reads bothways.json must know."""
+    halves = [classes(40)[:20], classes(40)[20:40]]
+    tables = [file_of(rows, tmp_path / f"{number}.jsonl") for number, rows in enumerate(halves)]
+    settings = Classify(
+        model=start, train=tables if kind == "files" else halves, out=tmp_path / "run", **recipe(baselines=False)
+    )
+    bothways.train(settings)
+
+    opened = bothways.open_run(tmp_path / "run")
+    first = halves[0][0]["text"]
+    assert opened.load().classify(first).label in ("canine", "feline")
+    assert bothways.train(replace(settings, resume=True)).scores == opened.scores
+    scores = bothways.evaluate(opened.model_directory, tables[1])
+    assert (scores["texts"], scores.get("selected_on")) == (20, "train" if kind == "files" else None)
+    assert len(metadata_of(tmp_path / "run")["settings"]["train"]) == 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_a_run_from_memory_is_the_run_from_a_file(task, start, tmp_path):
     kind, changes, rows, make = TASKS[task]
