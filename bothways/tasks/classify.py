@@ -31,7 +31,7 @@ from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_
 from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, file_given_twice, split_pairs
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, log_notes
-from bothways.tasks.texts import TextTask, TextView
+from bothways.tasks.texts import HeadInput, TextTask, TextView
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table, has_text_column
 from bothways.text.data.datasets import read_rows
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from bothways.inference.predictor import Predictor
     from bothways.inference.reading import ReadOptions
+    from bothways.measure.linear.linear_head import RowLoss
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
     from bothways.training.losses import Loss
@@ -327,6 +328,7 @@ class Classification(TextTask):
     names: tuple[str, ...]
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
+    reads: HeadInput | None = None
 
     @classmethod
     def build(cls, settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Classification:
@@ -338,8 +340,15 @@ class Classification(TextTask):
         return cls(settings, pretrained, names, tables, {}).with_targets(targets)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
-        options = {"multi_label": self.settings.multi_label, "few": self.stays_frozen}
-        return self.with_text_head(self.names, seed, **options)
+        return self.with_text_head(self.names, seed, multi_label=self.settings.multi_label)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.names)
+
+    @property
+    def row_loss(self) -> RowLoss:
+        return self.objective.loss
 
     @property
     def min_folded_rows(self) -> float:  # type: ignore[override]

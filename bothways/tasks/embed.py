@@ -285,7 +285,9 @@ class Embedding(training_task.TrainingTask):
         with same_random_numbers():
             model = Model(config)
         model.encoder.load_state_dict(self.pretrained.model.encoder.state_dict())
-        return replace(self.pretrained, model=model, labels=(), pooling=self.pooling, normalized=True, metadata={})
+        return replace(
+            self.pretrained, model=model, labels=(), pooling=self.pooling, normalized=True, metadata={}, words=None
+        )
 
     @property
     def transforms(self) -> Sequence[Transform]:

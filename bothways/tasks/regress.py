@@ -18,7 +18,7 @@ from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import split_pairs
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow
-from bothways.tasks.texts import TextTask, TextView
+from bothways.tasks.texts import HeadInput, TextTask, TextView
 from bothways.tasks.training_task import Baseline, LabelObjective, Metrics, Scoring, TrainingTask, check_task
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bothways.inference.predictor import Predictor
+    from bothways.measure.linear.linear_head import RowLoss
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
     from bothways.training.losses import Loss
@@ -166,12 +167,13 @@ class Regression(TextTask):
     data: Mapping[str, TextExamples]
     mean: float
     deviation: float
+    reads: HeadInput | None = None
 
-    @staticmethod
-    def build(settings: Regress, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Regression:
+    @classmethod
+    def build(cls, settings: Regress, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Regression:
         targets = {split: np.array(numeric_labels(table)) for split, table in tables.items()}
         mean, deviation = float(targets["train"].mean()), float(targets["train"].std())
-        task = Regression(settings, pretrained, tables, {}, mean, deviation)
+        task = cls(settings, pretrained, tables, {}, mean, deviation)
         task.check_numbers(targets["train"])
         standardized = {split: ((numbers - mean) / deviation).astype(np.float32) for split, numbers in targets.items()}
         return task.with_targets(standardized)
@@ -188,6 +190,23 @@ class Regression(TextTask):
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return self.with_text_head((), seed)
+
+    num_outputs = 1
+
+    @property
+    def row_loss(self) -> RowLoss:
+        from bothways.tasks.losses import number_loss
+
+        return number_loss
+
+    def outputs_of(self, scores_NC: np.ndarray) -> np.ndarray:
+        """Numbers on the original scale, [N]."""
+        numbers_N: np.ndarray = scores_NC[:, 0] * self.deviation + self.mean
+        return numbers_N
+
+    @property
+    def output_scale(self) -> float:
+        return self.deviation
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
         from bothways.tasks.linear_start import fit_text_head
@@ -211,12 +230,11 @@ class Regression(TextTask):
 
     def baselines(self, split: str) -> Iterator[Baseline]:
         for name, scores_N1, model in fit_linear_baselines(self, split, "number", 1):
-            numbers_N = scores_N1[:, 0] * self.deviation + self.mean
             scaled = model and model.scaled(self.deviation, self.mean)
-            yield Baseline(name, self.scoring.predictions(split, numbers_N), scaled)
+            yield Baseline(name, self.scoring.predictions(split, self.outputs_of(scores_N1)), scaled)
 
     def out_of_fold(self) -> Predictions | None:
-        return predict_out_of_fold(self, "number", 1, lambda scores_N1: scores_N1[:, 0] * self.deviation + self.mean)
+        return predict_out_of_fold(self, "number", 1, self.outputs_of)
 
     @property
     def transforms(self) -> Sequence[Transform]:

@@ -22,7 +22,6 @@ from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 MAX_TOKENS = 1024  # of texts whose activations are kept; the windows of larger batches are recomputed
 MAX_PAIR_TOKENS = 8192  # of pairs, whose losses need the whole batch
-FEW_TEXTS = 100  # with fewer texts, dev is too small to show whether training helps
 TRAIN_WINDOWS = 1  # of a long text in a training step, drawn anew in each epoch; inference reads all
 MIN_STEP_TEXTS = 16  # a step of fewer texts, even long ones, has a noisy gradient
 

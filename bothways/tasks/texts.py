@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -18,12 +18,13 @@ from bothways.errors import InputError, flag
 from bothways.log import logger, muted
 from bothways.model.config import encodes_separately
 from bothways.settings.finetune import Classify, Regress
-from bothways.tasks.text_examples import FEW_TEXTS, MAX_TOKENS, MIN_STEP_TEXTS, TRAIN_WINDOWS, TextExamples
+from bothways.tasks.text_examples import MAX_TOKENS, MIN_STEP_TEXTS, TRAIN_WINDOWS, TextExamples
 from bothways.tasks.training_task import Metrics, ReportView, Summary, TrainingTask, sample_rows, text_reader
-from bothways.text.data.columns import Table
+from bothways.text.data.columns import Table, join_tables
 from bothways.text.data.split_tables import other_columns, read_unlabelled, text_columns, texts_by_location
 
 if TYPE_CHECKING:
+    from bothways.measure.linear.linear_head import RowLoss
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
     from bothways.tasks.linear_start import FrozenFeatures
@@ -32,6 +33,21 @@ MAX_SEPARATE = 10_000  # training pairs above which reading both texts together 
 MAX_PAIRS = 10_000  # training pairs of the baseline, if the model itself reads both texts together
 KEPT_LAYERS = 2 / 3  # fraction of layers to keep for few examples (docs/LOG.md, "Few examples")
 PAIR_FEATURES = {"distance": "|u - v|", "pair": "u, v, |u - v| and u * v"}  # of their vectors u and v
+
+
+class HeadInput(NamedTuple):
+    """What a head on texts reads: a pooling ("cls", "mean", or one of PAIR_FEATURES) of the output of the encoder's
+    first `layers` layers; None: of all."""
+
+    pooling: str
+    layers: int | None = None
+
+    def describe(self) -> str:
+        """A name for tables and messages."""
+        if self.pooling in PAIR_FEATURES:
+            return f"frozen vector pairs ({PAIR_FEATURES[self.pooling]})"
+        kind = "[CLS] vectors" if self.pooling == "cls" else "vectors"
+        return f"frozen {kind}" + (f" of {self.layers} layers" if self.layers else "")
 
 
 @dataclass(frozen=True)
@@ -75,10 +91,12 @@ class TextView(ReportView):
 
 
 class TextTask(TrainingTask):
-    """A task whose rows are texts or pairs of texts; its subclasses are frozen dataclasses."""
+    """A task whose rows are texts or pairs of texts; its subclasses are frozen dataclasses.
+
+    reads: what the head reads; None: what the settings, the checkpoint and the rows suggest.
+    """
 
     max_micro_batch_tokens: ClassVar[float] = MAX_TOKENS
-    freeze_below: ClassVar[int] = FEW_TEXTS
     min_step_examples: ClassVar[int] = MIN_STEP_TEXTS
     min_step_tokens: ClassVar[int] = 512
     min_steps: ClassVar[int] = 150
@@ -88,8 +106,37 @@ class TextTask(TrainingTask):
     pretrained: Checkpoint
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
+    reads: HeadInput | None
 
     summary = cached_property(TextSummary)
+
+    @classmethod
+    @abstractmethod
+    def build(cls, settings: Any, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Self:
+        """The task of these tables."""
+
+    @property
+    def num_kinds(self) -> int:  # type: ignore[override]
+        return max(2, self.num_outputs)
+
+    @property
+    @abstractmethod
+    def row_loss(self) -> RowLoss:
+        """The loss of scores [N, C] and targets."""
+
+    @property
+    @abstractmethod
+    def num_outputs(self) -> int:
+        """Outputs of the head."""
+
+    def outputs_of(self, scores_NC: np.ndarray) -> np.ndarray:
+        """The task's outputs, which `scoring` takes, for scores of a linear model [N, C]."""
+        return scores_NC
+
+    @property
+    def output_scale(self) -> float:
+        """By which `outputs_of` multiplies scores."""
+        return 1.0
 
     @abstractmethod
     def describe_targets(self, split: str) -> str:
@@ -99,30 +146,48 @@ class TextTask(TrainingTask):
     def find_warnings(self) -> list[str]:
         """Warnings about the rows."""
 
-    def with_text_head(
-        self, labels: tuple[str, ...], seed: int, *, multi_label: bool = False, few: bool = False
-    ) -> Checkpoint:
+    def with_all_rows(self, *, keep_test: bool) -> Self:
+        """The task whose training rows are those of train, dev and test; keep_test: test stays apart."""
+        apart = {"test"} if keep_test else set[str]()
+        parts = [table for split, table in self.tables.items() if split not in apart]
+        joined = join_tables(self.settings.train, parts)
+        order = sorted(range(len(joined)), key=lambda row: (joined.where[row].file, joined.where[row].row))
+        whole = {"train": joined.take(order)}
+        others = {split: table for split, table in self.tables.items() if split in apart}
+        return self.build(self.settings, self.pretrained, whole | others)
+
+    @property
+    def head_inputs(self) -> list[HeadInput]:
+        """What a head on the frozen encoder can read, the best guess first.
+
+        The last layers of an encoder that was trained for sentence vectors represent the topic of a text, and few
+        examples do not suffice to learn anything else from them: its first KEPT_LAYERS come first.
+        """
+        if self.pair_features:
+            asked = self.settings.pooling == "pair"
+            return [HeadInput("pair")] if asked else [HeadInput("distance"), HeadInput("pair")]
+        layers = math.ceil(KEPT_LAYERS * self.pretrained.model.config.num_hidden_layers)
+        mean = [HeadInput("mean", layers), HeadInput("mean")]
+        if self.settings.pooling == "auto":
+            return mean if self.pretrained.pooling == "mean" else [HeadInput("cls"), *mean[::-1]]
+        return [HeadInput("cls")] if self.settings.pooling == "cls" else mean
+
+    def with_text_head(self, labels: tuple[str, ...], seed: int, *, multi_label: bool = False) -> Checkpoint:
         """The pre-trained encoder with a new head for classes, or for a number if there are no labels.
 
-        With a linear start, the pooler starts near the identity. few: keep only the first KEPT_LAYERS of an encoder
-        that was trained for sentence vectors. Its last layers represent the topic of a text, and few examples do not
-        suffice to learn anything else from them. All layers are kept if the texts of a pair are encoded separately.
+        With a linear start, the pooler starts near the identity.
         """
         from bothways.model.checkpoint.changes.new_head import with_head
 
-        means, pooling = self.pretrained.pooling == "mean", self.settings.pooling
-        kind: str | None = pooling
-        if pooling == "auto":
+        means = self.pretrained.pooling == "mean"
+        kind: str | None = self.reads.pooling if self.reads else self.settings.pooling
+        if kind == "auto":
             kind = "mean" if means else None
         if kind == "mean" and means and self.pretrained.normalized:
             kind = "unit"
-        layers, depth = None, self.pretrained.model.config.num_hidden_layers
         if self.pair_features:
             features = PAIR_FEATURES[self.pair_features]
             logger.info(f"texts of a pair are encoded separately; the head reads {features}")
-        elif few and means and pooling != "cls":
-            layers = math.ceil(KEPT_LAYERS * depth)
-            logger.info(f"few examples: the classifier reads the first {layers} of {depth} layers")
         return with_head(
             self.pretrained,
             "classes",
@@ -134,7 +199,7 @@ class TextTask(TrainingTask):
             pooling=self.pair_features or kind,
             near_identity=self.settings.linear_start,
             is_fitted=self.settings.linear_start,
-            layers=layers,
+            layers=self.reads.layers if self.reads else None,
         )
 
     @cached_property
@@ -166,13 +231,13 @@ class TextTask(TrainingTask):
     def pair_features(self) -> str | None:
         """The features of a pair whose texts are encoded separately (PAIR_FEATURES), as input of the head; None if the
         pair is read as one text."""
+        if self.reads:
+            return self.reads.pooling if self.reads.pooling in PAIR_FEATURES else None
         if self.settings.pooling == "pair":
             return "pair"
         has_vectors = self.pretrained.pooling == "mean" and self.pretrained.normalized
         if self.tables["train"].pairs is None or not has_vectors or self.settings.pooling != "auto":
             return None
-        if self.stays_frozen:
-            return "distance"
         return "pair" if len(self.tables["train"]) <= MAX_SEPARATE else None
 
     def with_targets(self, targets: Mapping[str, np.ndarray]) -> Self:

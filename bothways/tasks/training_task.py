@@ -276,16 +276,17 @@ class TrainingTask(ABC):
 
     data: the examples by split: train, dev and optionally test. min_folded_rows: rows from which a linear head on
     frozen vectors can be cross-validated, if the task has one. max_micro_batch_tokens: limit of a micro-batch, for
-    tasks whose examples have independent losses; a longer example forms its own. freeze_below: the encoder stays frozen
-    if train and dev together have fewer examples, unless epochs are given. min_step_examples, min_step_tokens: minimum
-    size of a step in examples of average length and in tokens, unless its size is set. min_steps: of a training, unless
-    epochs are given (`num_epochs`). initial_model: the model before the first step; "" if it is not worth evaluating.
+    tasks whose examples have independent losses; a longer example forms its own. min_step_examples, min_step_tokens:
+    minimum size of a step in examples of average length and in tokens, unless its size is set. min_steps: of a
+    training, unless epochs are given (`num_epochs`). initial_model: the model before the first step; "" if it is not
+    worth evaluating. num_kinds: of what the rows are to be told apart: classes, labels, or 2 for numbers; None for a
+    task without linear models that a few rows are enough for.
     """
 
     name: ClassVar[str]
     min_folded_rows: float = math.inf
     max_micro_batch_tokens: ClassVar[float] = math.inf
-    freeze_below: ClassVar[int] = 0
+    num_kinds: int | None = None
     min_step_examples: ClassVar[int] = 1
     min_step_tokens: ClassVar[int] = 2048
     min_steps: ClassVar[int] = 300
@@ -314,13 +315,6 @@ class TrainingTask(ABC):
     def metric(self) -> str:
         """The metric to report and to select weights by; higher is better."""
         return self.scoring.metric
-
-    @property
-    def stays_frozen(self) -> bool:
-        """Whether the encoder stays frozen: with few examples, dev is too small to show whether training helps."""
-        explicit = self.settings.epochs is not None or self.settings.dev is not None
-        explicit = explicit or not self.settings.linear_start or self.settings.is_distilled
-        return not explicit and self.summary.num_development_rows < self.freeze_below
 
     @property
     def view(self) -> ReportView:

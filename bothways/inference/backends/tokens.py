@@ -165,10 +165,16 @@ class TokenBackend(Backend):
         states_NH: Rows = pool_windows("mean", states_WH, _text_rows(windows), len(windows))
         if is_bi_encoder:
             states_NH = states_NH.reshape(2, -1, states_NH.shape[1]).swapaxes(0, 1)  # [N, 2, H]
+        words = self.description.words if head == "classes" else None
         step = max(1, MAX_SCORES // num_outputs)
         for start in range(0, len(states_NH), step):
-            states_nH = states_NH[start : start + step]
-            yield self.head_scores(head, states_nH), states_nH.reshape(len(states_nH), -1)
+            part = slice(start, start + step)
+            states_nH = states_NH[part]
+            scores_nC = self.head_scores(head, states_nH)
+            if words:
+                word_scores_nC = words(texts[part], None if pairs is None else pairs[part])
+                scores_nC = scores_nC + word_scores_nC.astype(np.float32)
+            yield scores_nC, states_nH.reshape(len(states_nH), -1)
 
 
 def _compared_texts(

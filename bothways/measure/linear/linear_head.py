@@ -7,6 +7,7 @@ Letters: N rows, H features, C outputs.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,10 @@ class LinearHead:
 
     def __call__(self, x_NH: Tensor) -> Tensor:
         return F.linear(x_NH, self.weight_CH, self.bias_C)
+
+    def scaled(self, factor: float) -> "LinearHead":
+        """The head with all outputs multiplied by a factor."""
+        return LinearHead(self.weight_CH * factor, self.bias_C * factor, self.strength, self.loss)
 
     def write_to(self, layer: nn.Linear) -> None:
         """Copy weight and bias into a layer."""
@@ -90,6 +95,51 @@ def fit(
         return LinearHead(weight_CH * scale, bias_C * scale, best_strength, -best[1])
 
 
+def out_of_fold(
+    rows: Rows,
+    loss: RowLoss,
+    num_outputs: int,
+    folds: Sequence[Sequence[int]],
+    strengths: Sequence[float],
+    *,
+    standardize: bool = True,
+) -> Tensor:
+    """Scores of every row by heads that were fitted to the rows of the other folds, one for each strength:
+    [len(strengths), N, C].
+
+    folds: the rows of each. strengths: in falling order. standardize: see `_Solver`.
+
+    Deterministic: the folds are fitted at the same time, each by one thread.
+    """
+    x_NH, targets = rows
+    scores_SNC = x_NH.new_zeros(len(strengths), len(targets), num_outputs)
+
+    def fit_fold(fold: Sequence[int]) -> None:
+        others = np.delete(np.arange(len(targets)), fold)
+        solver = _Solver(take(rows, others), loss, num_outputs, standardize=standardize)
+        for scores_NC, strength in zip(scores_SNC, strengths, strict=True):
+            solver.minimize(strength, TOLERANCE)
+            scores_NC[fold] = F.linear(x_NH[fold], *solver.solution)
+
+    num_threads = torch.get_num_threads()
+    with single_thread(), ThreadPoolExecutor(num_threads) as threads:
+        for _ in threads.map(fit_fold, folds):
+            pass
+    return scores_SNC
+
+
+def fit_strength(
+    rows: Rows, loss: RowLoss, num_outputs: int, strength: float, *, standardize: bool = True
+) -> LinearHead:
+    """The head of a known strength, fitted to all rows. Its loss is that on these rows."""
+    with single_thread():
+        solver = _Solver(rows, loss, num_outputs, standardize=standardize)
+        solver.minimize(strength, FINAL_TOLERANCE)
+        weight_CH, bias_C = solver.solution
+        total, _ = loss(F.linear(rows[0], weight_CH, bias_C), rows[1])
+        return LinearHead(weight_CH, bias_C, strength, float(total) / len(rows[1]))
+
+
 def selection_parts(train: Rows, dev: Rows | None, groups: Sequence[Hashable] | None) -> list[tuple[Rows, Rows]]:
     """(rows to fit, rows to score) for choosing the strength: train and dev, or folds of train if dev is small."""
     if dev is not None and len(dev[1]) >= MIN_DEV_ROWS:
@@ -117,20 +167,31 @@ def take(rows: Rows, indices: np.ndarray) -> Rows:
 
 
 class _Solver:
-    """A problem that is solved for a decreasing sequence of strengths; each fit starts at the previous solution."""
+    """A problem that is solved for a decreasing sequence of strengths; each fit starts at the previous solution.
 
-    def __init__(self, rows: Rows, loss: RowLoss, num_outputs: int) -> None:
+    standardize: scale the features first; otherwise the penalty is of weights for the features as they are.
+    """
+
+    def __init__(self, rows: Rows, loss: RowLoss, num_outputs: int, *, standardize: bool = True) -> None:
         x_NH, self.targets = rows
-        self.loss, self.mean_H = loss, x_NH.mean(0)
+        self.loss = loss
+        if standardize:
+            self.mean_H, self.deviation_H = self._moments(x_NH)
+        else:
+            self.mean_H, self.deviation_H = torch.zeros_like(x_NH[0]), torch.ones_like(x_NH[0])
+        self.x_NH = (x_NH - self.mean_H) / self.deviation_H
+        self.weight_CH = self.x_NH.new_zeros(num_outputs, x_NH.shape[1], requires_grad=True)
+        self.bias_C = self.x_NH.new_zeros(num_outputs, requires_grad=True)
+
+    @staticmethod
+    def _moments(x_NH: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of each feature; an infinite deviation leaves it out."""
         # Scaling a feature that varies less than bf16 rounds it would amplify the rounding errors.
         noise_H = ROUNDING * x_NH.square().mean(0).sqrt()
         deviation_H = torch.hypot(x_NH.std(0, correction=0), noise_H)
         # The weight of a dead unit would be huge.
         is_alive_H = deviation_H > torch.maximum(DEAD * deviation_H.max(), NEARLY_DEAD * deviation_H.median())
-        self.deviation_H = torch.where(is_alive_H, deviation_H, torch.inf)
-        self.x_NH = (x_NH - self.mean_H) / self.deviation_H
-        self.weight_CH = self.x_NH.new_zeros(num_outputs, x_NH.shape[1], requires_grad=True)
-        self.bias_C = self.x_NH.new_zeros(num_outputs, requires_grad=True)
+        return x_NH.mean(0), torch.where(is_alive_H, deviation_H, torch.inf)
 
     @property
     def solution(self) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from bothways.measure.linear.regressions import Kind, Score, random_order, score
 from bothways.measure.linear.sparse import Csr, count_columns, expand, hstack, product_and_distance
 from bothways.rng import Purpose, generator
 
+if TYPE_CHECKING:
+    import torch
+
 Matrix = Csr  # features [N, F]
 WORD, NGRAM_SIZES = re.compile(r"\w+"), range(2, 6)
 MIN_TEXTS = 50  # with fewer texts, n-grams that occur in a single text are kept too
@@ -24,6 +28,7 @@ MAX_TERMS, MAX_WEIGHTS = 100_000, 4_000_000  # limits of n-grams, and of feature
 CLASS_STRENGTHS, NUMBER_STRENGTHS = (1.0, 10.0, 100.0), (0.1, 1.0, 10.0)
 MAX_TRAIN_ROWS, MAX_DEV_ROWS = 100_000, 10_000
 PROJECTED = 512  # size of dense vectors
+SPANNED = 1e-8  # smallest squared length of a direction that rows span, relative to the largest
 NUM_PAIR_PARTS = 4  # features of a pair: both texts, their product and their difference
 
 
@@ -116,6 +121,39 @@ class TfidfModel:
 
 
 @dataclass(frozen=True)
+class Gram:
+    """Few rows as a linear model with an L2 penalty sees them: by their products with each other.
+
+    features_NR: coordinates of the rows in the space that they span, whose products are those of the TF-IDF features
+    x_NF. A model of these R <= N numbers is one of the F terms, and has the same penalty. basis_NR: features_NR =
+    x_NF @ x_NF.T @ basis_NR.
+    """
+
+    tfidf: Tfidf
+    x_NF: Csr
+    basis_NR: np.ndarray
+    features_NR: "torch.Tensor"
+
+    def model(self, weight_CR: np.ndarray, bias_C: np.ndarray, strength: float) -> TfidfModel:
+        """The model of the terms for a model of the coordinates."""
+        weight_FC = self.x_NF.to_scipy().T @ (self.basis_NR @ weight_CR.T)
+        return TfidfModel(self.tfidf, np.ascontiguousarray(weight_FC.T), bias_C, strength)
+
+
+def gram(texts: Sequence[str], pairs: Sequence[str] | None, num_outputs: int) -> Gram:
+    """The products of some rows. Terms and idf are those of all rows: they need no labels."""
+    import torch
+
+    learned, x_NF = learn_features(texts, pairs, num_outputs)
+    rows = x_NF.to_scipy()
+    products_NN = (rows @ rows.T).toarray()
+    values_N, vectors_NN = np.linalg.eigh(products_NN)
+    is_kept_N = values_N > SPANNED * max(values_N.max(), 1e-12)
+    basis_NR = vectors_NN[:, is_kept_N] / np.sqrt(values_N[is_kept_N])
+    return Gram(learned, x_NF, basis_NR, torch.from_numpy((products_NN @ basis_NR).astype(np.float32)))
+
+
+@dataclass(frozen=True)
 class Rows:
     """Texts, optionally with second texts, and targets: classes [N], labels [N, C] (0 or 1) or numbers [N]. groups: the
     group of each row, which stays together in cross-validation."""
@@ -143,10 +181,7 @@ def fit(
 ) -> TfidfModel:
     """Fit a model to at most MAX_TRAIN_ROWS rows; see `regressions.fit`."""
     train, dev = train.sample(MAX_TRAIN_ROWS), dev.sample(MAX_DEV_ROWS)
-    max_terms = min(MAX_TERMS, MAX_WEIGHTS // (num_outputs * (1 if train.pairs is None else NUM_PAIR_PARTS)))
-    tfidf, x_NF = Tfidf.learn([*train.texts, *(train.pairs or [])], max_terms)
-    if train.pairs is not None:
-        x_NF = tfidf.pair_features(x_NF[: len(train)], x_NF[len(train) :])
+    tfidf, x_NF = learn_features(train.texts, train.pairs, num_outputs)
     held_out = tfidf.features(dev.texts, dev.pairs).to_scipy(), dev.targets
     strengths = NUMBER_STRENGTHS if kind == "number" else CLASS_STRENGTHS
     solution = regressions.fit(
@@ -160,6 +195,15 @@ def fit(
         score=score,
     )
     return TfidfModel(tfidf, *solution)
+
+
+def learn_features(texts: Sequence[str], pairs: Sequence[str] | None, num_outputs: int) -> tuple[Tfidf, Csr]:
+    """The vocabulary and idf of texts or pairs, and their features for a linear model."""
+    max_terms = min(MAX_TERMS, MAX_WEIGHTS // (num_outputs * (1 if pairs is None else NUM_PAIR_PARTS)))
+    tfidf, x_NF = Tfidf.learn([*texts, *(pairs or [])], max_terms)
+    if pairs is not None:
+        x_NF = tfidf.pair_features(x_NF[: len(texts)], x_NF[len(texts) :])
+    return tfidf, x_NF
 
 
 def project(features: Csr, size: int = PROJECTED) -> np.ndarray:

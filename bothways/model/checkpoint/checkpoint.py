@@ -23,6 +23,8 @@ from bothways.model.int8 import load_int8_state_dict
 from bothways.model.model import Model
 from bothways.model.parameters import all_finite, move_model, no_init
 
+WORDS_UNREAD = "only Bothways reads the whole model; other libraries leave out its TF-IDF part"
+
 # --- load -------------------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +136,8 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | No
 def unread_warning(checkpoint: Checkpoint) -> str | None:
     """A line for a model that transformers reads in part or not at all, or an adapter that peft does; else None."""
     if checkpoint.model.adapter is None:
-        return format_of(checkpoint).unread(checkpoint)
+        line = format_of(checkpoint).unread(checkpoint)
+        return WORDS_UNREAD if line is None and checkpoint.words else line
     from bothways.model.checkpoint.adapter import unread
 
     return unread(checkpoint)

@@ -4,13 +4,17 @@ versions, results; validated on reading. No torch."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError
 from bothways.io import get_object, read_json
 
+if TYPE_CHECKING:
+    from bothways.measure.linear.tfidf import TfidfModel
+
 CONFIG, METADATA_FILE, ADAPTER_CONFIG = "config.json", "bothways.json", "adapter_config.json"
 MULTI_LABEL = "multi_label_classification"
+WORDS = "words"  # key in bothways.json: facts about a linear model over TF-IDF that is a part of the model
 INTEGER, NUMBER, TEXT, BOOL, OBJECT = "an integer from 0", "a number", "text", "true or false", "a JSON object"
 DATA = "text, a JSON object, or a list of them"  # a path, the description of a table in memory, or several tables
 TYPES: dict[str, type | tuple[type, ...]] = {
@@ -23,7 +27,7 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 }
 FACTS = {
     **dict.fromkeys(("verb", "task", "scheme", "status", "started", "reason"), TEXT),
-    **dict.fromkeys(("process", "versions", "hardware", "hub"), OBJECT),
+    **dict.fromkeys(("process", "versions", "hardware", "hub", WORDS), OBJECT),
     **dict.fromkeys(("no_answer_threshold", "peak_flops", "flops_per_token"), NUMBER),
     **{"reads_pairs": BOOL, "steps": INTEGER},
 }
@@ -44,7 +48,8 @@ class Description:
     labels: names of the classes, in the order of the head's outputs; empty for regression. multi_label: a text may have
     any number of labels. pooling: how sentence vectors are pooled (mean, cls, max); None if the directory does not
     specify it. normalized: whether they are scaled to length 1. metadata: content of bothways.json, which records how
-    the model was trained.
+    the model was trained. words: a linear model over TF-IDF whose scores are added to those of the head "classes"; None
+    for most models.
     """
 
     model_type: str = "bert"
@@ -53,6 +58,7 @@ class Description:
     pooling: str | None = None
     normalized: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    words: "TfidfModel | None" = None
 
     @property
     def settings(self) -> Mapping[str, Any]:

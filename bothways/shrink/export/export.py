@@ -55,6 +55,8 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
     heads = set(loaded.model.num_outputs)
     if settings.int8 and ("replaced_tokens" in heads or ("masked_words" in heads and loaded.pooling)):
         raise InputError(f"{source}: no metric is available for these heads to measure int8; leave out {flag('int8')}")
+    if loaded.words:
+        logger.warning(f"{source}: the graph leaves out the model's TF-IDF part, so it scores texts otherwise")
     vectors = vector_pooling(loaded)
     with atomic_directory(settings.out, marker=GRAPH) as directory:
         graph.write(loaded.model, vectors, directory / GRAPH)

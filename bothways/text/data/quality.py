@@ -78,7 +78,7 @@ def coverage_warnings(tables: Mapping[str, Table], sources: Collection[str], sev
     """A warning about classes that the split that is scored has no rows of, if it was divided off the training file.
     sources: the splits with their own files."""
     split = "test" if "test" in tables else "dev"
-    if split in sources:
+    if split in sources or split not in tables:
         return []
     train, scored = (set(chain.from_iterable(labels_by_row(tables[name], several))) for name in ("train", split))
     if not (missing := sorted(train - scored)):

@@ -35,6 +35,11 @@ class Resamples:
         return Resamples(scores.intervals.resamples[metric], scores.intervals.num_units)
 
     @staticmethod
+    def unknown() -> "Resamples":
+        """Those of a score that is not known."""
+        return Resamples(np.full(1, np.nan), 0)
+
+    @staticmethod
     def from_json(stored: Mapping[str, Any]) -> "Resamples":
         return Resamples(np.array(stored["values"]), stored["units"])
 
@@ -69,6 +74,11 @@ class BaselineScore:
             name, scores[task.metric], scores[f"{task.metric}_interval"], resamples, predictions if keep else None
         )
 
+    def lead_over(self, other: "BaselineScore") -> Interval:
+        """95 % interval of the difference between this score and another one on the same rows."""
+        assert self.resamples is not None
+        return other.difference(self.value, self.resamples)
+
     def difference(self, value: float, resamples: Resamples) -> Interval:
         """95 % interval of the difference between another score on the same rows and this one."""
         num_resamples = len(resamples.values_B)
@@ -81,15 +91,15 @@ class BaselineScore:
         )
 
 
-def score(task: TrainingTask, split: str, file: Path, *, keep: bool = False) -> list[BaselineScore]:
+def score(task: TrainingTask, split: str, file: Path) -> list[BaselineScore]:
     """Score all baselines on a split. The scores are stored in a file for resumed runs, with the predictions of models
-    that can be saved; keep: of all."""
+    that can be saved."""
     if not file.exists():
         rows, start = [], time.monotonic()
         for baseline in task.baselines(split):
             scores = task.scoring.score_predictions(baseline.predictions)
             interval = scores[f"{task.metric}_interval"]
-            predictions = asdict(baseline.predictions) if baseline.model or keep else None
+            predictions = asdict(baseline.predictions) if baseline.model else None
             rows.append(
                 [baseline.name, scores[task.metric], interval, Resamples.of(scores, task.metric).to_json(), predictions]
             )

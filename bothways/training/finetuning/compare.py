@@ -156,11 +156,9 @@ def usage(name: str, score: Score, plan: Plan, saved: Path | None) -> str:
         command = f"{command_name()} embed {quote(str(plan.sources['model']))} FILE --text-column COLUMN -o VECTORS.npy"
         return f"; to use it instead, for both columns: {command}; the cosine is the product of the vectors"
     options = next((options for prefix, options in TRAIN_HEAD_ONLY.items() if name.startswith(prefix)), {})
-    few = plan.stays_frozen
-    if not options or (score.frozen and not few):
+    if not options or score.frozen:
         return ""
-    shown = flags(options | {"epochs": 1} if few else options)
-    return f"; to train only a linear head on the frozen encoder: {shown}"
+    return f"; to train only a linear head on the frozen encoder: {flags(options)}"
 
 
 def rows_needed(difference: float, interval: Interval, rows: int) -> int | None:

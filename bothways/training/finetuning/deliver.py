@@ -17,7 +17,7 @@ from bothways.mirror import local_place
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, read_metadata
+from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, WORDS, read_metadata
 from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.settings.fields import AnyPath
@@ -144,6 +144,8 @@ class FineTuneResult(results.RunResult):
         figures = read_metadata(self.directory / METADATA_FILE).get("figures", {})
         levels = {"baseline": figures["dev"]["baseline"]} if "dev" in figures else {}
         rows, unit, title = read_metrics(self.directory), metric_unit(self.metric), f"Fine-tuning, {self.task}"
+        if not rows:
+            raise InputError(f"{self.directory}: no curves, since nothing was trained: the encoder stayed as it is")
         return draw_curves(rows, title=title, levels=levels, metric=self.metric, unit=unit).write(file)
 
     def _repr_html_(self) -> str:
@@ -175,17 +177,22 @@ def deliver(plan: Plan, selection: Selection, comparison: Comparison, run: Run) 
     if delivered.folds:
         delivered.folds.write_predictions(run.directory)
     if selection.calibration:
-        DivideScores(selection.calibration["temperature"]).finalize(model.model)
+        temperature = selection.calibration["temperature"]
+        DivideScores(temperature).finalize(model.model)
+        if model.words:
+            model = replace(model, words=model.words.scaled(1 / temperature, 0.0))
     write_report(plan, run, selection, comparison, run_result)
     stored = finalize_all(plan.transforms, model.model)
     metadata = {**run.origin, "result": result, **facts, **stored}
+    if model.words:
+        metadata[WORDS] = {"strength": model.words.strength}
     if selection.calibration:
         metadata[CALIBRATION] = selection.calibration
     saved = replace(model, metadata=metadata)
     checkpoint.save(saved, run.directory / (MODEL if delivered is encoder else ENCODER))
     if delivered is encoder and (line := unread_warning(saved)):
         run_result = run_result | {"readers": line}
-    run.update_metadata(result=run_result, figures=delivered.by_split)
+    run.update_metadata(result=run_result, figures={} if plan.unscored else delivered.by_split)
     return read_result(run, plan.task.name)
 
 

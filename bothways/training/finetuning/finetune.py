@@ -1,6 +1,6 @@
 """Fine-tuning, from a table of texts to a saved model (Devlin 2018, section 4).
 
-`plan -> train_seeds -> select -> compare -> deliver`
+`plan -> train_seeds -> select -> compare -> deliver`, or on few rows `plan -> fit_few_rows -> deliver`
 
 Several seeds are reported with mean and standard deviation, since single runs mislead (Dodge 2020; Mosbach 2021).
 """
@@ -12,6 +12,7 @@ from bothways.settings.finetune import FineTune
 from bothways.training.distributed import process_group
 from bothways.training.finetuning.compare import compare
 from bothways.training.finetuning.deliver import FineTuneResult, deliver, read_result
+from bothways.training.finetuning.few_rows import fit_few_rows
 from bothways.training.finetuning.plan import Plan, make_plan
 from bothways.training.finetuning.processes import Training
 from bothways.training.finetuning.seeds import check_same, check_unchanged, train_seeds
@@ -44,6 +45,8 @@ def follow(plan: Plan, run: Run) -> FineTuneResult:
     if "result" in run.metadata:
         logger.info(f"{run.directory}: the run is already done")
         return read_result(run, plan.task.name)
+    if plan.stays_frozen:
+        return deliver(*fit_few_rows(plan, run), run)
     seeds = train_seeds(plan, run)
     selection = select(plan, seeds, run.directory)
     comparison = compare(plan, selection, run)

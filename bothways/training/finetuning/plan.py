@@ -23,6 +23,8 @@ from bothways.model.model import Model
 from bothways.model.parameters import inference_copy
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
+from bothways.tasks.few_rows import CERTAIN, FOLDS, FewRows
+from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import EPOCHS, BatchPlan, Distilled, Epoch, Examples, TrainingTask
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes
@@ -33,8 +35,11 @@ from bothways.training.transforms import AddAdapter, FakeInt8, Transform, apply_
 
 COOLDOWN = 0.1  # fraction of the steps so far, in which early stopping lets the learning rate fall to 0
 MIN_TEST_ROWS = 5  # a test split with fewer rows, divided off the training table, judges nothing
-ENOUGH_TEST_ROWS = 20  # with fewer, a model whose folds take seconds is cross-validated
-SMALL_FOLDS, MIN_FOLDED_ROWS = 4, 10  # of a table with no more test rows, which has this many rows or more
+MIN_FOLDED_ROWS = 10  # to be scored out-of-fold
+# With few rows, what fine-tuning usually gains is less than what so many rows can show (docs/LOG.md, "The first
+# labels"). A doubling of the rows of a class gains about a point, from USELESS_ROWS on; two models disagree on this
+# share of the rows.
+USELESS_ROWS, GAIN_OF_DOUBLING, DISAGREEMENT = 5, 0.01, 0.15
 BuildTask = Callable[[FineTune, int | None], TrainingTask]  # of a fold; None: of all rows
 MAX_EPOCHS = 20.0  # unless --epochs is given
 FEW_TOKENS = 150_000  # one to two minutes for a small model on two cores
@@ -48,8 +53,9 @@ class Plan:
 
     options: without the steps, which depend on the examples of an epoch. batches, epochs: how the examples are divided
     into steps, and how often they are read; epochs None: depends on their number. minutes: limit of a training. alpha:
-    weight of a teacher's outputs. stays_frozen: whether the encoder is not trained, since there are few examples.
-    skips_training: whether the model is the linear start, for that reason or because of a learning rate of 0.
+    weight of a teacher's outputs. few: linear models of all rows on the frozen encoder, if these score the run.
+    stays_frozen: whether they are the model of the run, since there are few rows. skips_training: whether the model is
+    the linear start, because of a learning rate of 0.
     uses_default_rate: whether the learning rate was not requested. tries_rates: whether trials choose it. averages:
     whether dev selects a point between the linear start and the trained weights. quantizes: whether a second phase of
     the training is with int8 layers. compares: whether baselines are fitted. delivers_tfidf: whether TF-IDF may be the
@@ -71,6 +77,7 @@ class Plan:
     minutes: float | None
     evaluations_per_epoch: float | None
     alpha: float
+    few: FewRows | None
     stays_frozen: bool
     skips_training: bool
     uses_default_rate: bool
@@ -187,45 +194,81 @@ def load_start(settings: FineTune) -> Checkpoint:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """The rows of a run, and how they are scored: the task of all rows, and that of a fold. measured, unscored: see
-    Plan."""
+    """The rows of a run, and how they are scored: the task of all rows, and that of a fold. few, stays_frozen,
+    measured, unscored: see Plan."""
 
     settings: FineTune
     task: TrainingTask
-    fold_settings: FineTune | None = None
     build_fold: Callable[[int], TrainingTask] | None = None
+    few: FewRows | None = None
+    stays_frozen: bool = False
     measured: str = ""
     unscored: str = ""
 
 
 def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
-    """How to score a run. If a test split divided off the training table would have fewer than MIN_TEST_ROWS rows
-    (ENOUGH_TEST_ROWS, if the encoder stays frozen), every row is scored by a linear head on frozen vectors that was
-    fitted to the other folds; without such a head, or with too few rows for folds, there is no score."""
-    rows = ScoredRows(settings, build_task(settings, None), settings, partial(build_task, settings))
+    """How to train and to score a run.
+
+    With few rows (`are_few`), its model is linear, over all of them, and each row is scored by models of the other
+    folds. If a training was asked for, and a test split divided off the training table would have fewer than
+    MIN_TEST_ROWS rows, such models score the run, too. Without them, or with too few rows for folds, there is no score.
+    """
+    rows = ScoredRows(settings, build_task(settings, None), partial(build_task, settings))
     task = rows.task
+    num_test = 0 if settings.test or "test" not in task.data else task.summary.num_rows("test")
+    num_rows = task.summary.num_development_rows + num_test
+    is_few = task.num_kinds is not None and are_few(num_rows, task.num_kinds) and not asks_for_training(settings)
     is_split = not (settings.folds or settings.dev or settings.test or settings.teacher or settings.seeds > 1)
-    num_test = task.summary.num_rows("test") if is_split else 0
-    if not is_split or num_test >= (ENOUGH_TEST_ROWS if task.stays_frozen else MIN_TEST_ROWS):
+    if not is_few and (not is_split or num_test >= MIN_TEST_ROWS):
         return rows
-    num_rows = num_test + task.summary.num_development_rows
     remedy = f"about {10 * MIN_TEST_ROWS} rows, or a file for {flag('test')}, give one"
-    if task.min_folded_rows == math.inf:
+    if not isinstance(task, TextTask):
         reason = f"{format_count(num_test, 'test row')} of {num_rows} are too few to judge it"
         return replace(rows, unscored=f"no score: {reason}; {flag('folds', 5)} scores every row; {remedy}")
-    folded = replace(settings, folds=SMALL_FOLDS)
-    fold_settings = folded if task.stays_frozen else replace(folded, learning_rate=0.0, linear_start=True)
+    few = FewRows(task.with_all_rows(keep_test=bool(settings.test)), settings.folds)
+    whole = few.task if is_few else with_dev(task, build_task, settings)
+    measured = f"out-of-fold, {num_rows} rows, {len(few.folds)} folds, frozen vectors"
+    rows = ScoredRows(settings, whole, rows.build_fold, few, is_few, "" if settings.test else measured)
+    if few.folds or settings.test:
+        return rows
+    reason = f"{num_rows} rows are too few for folds"
+    enough = f"it takes about {max(MIN_FOLDED_ROWS, task.min_folded_rows):g}, or a file for {flag('test')}"
+    return replace(rows, measured="", unscored=f"no score: {reason}; {enough}")
+
+
+def with_dev(task: TrainingTask, build_task: BuildTask, settings: FineTune) -> TrainingTask:
+    """The task without test rows: nine tenths for training, and one that selects weights; as it is, if that leaves a
+    part empty."""
     try:
-        folds = [build_task(fold_settings, fold) for fold in range(SMALL_FOLDS)]
-        full_task = build_task(folded, None)
-    except InputError:  # a part would be empty
-        folds = []
-    if not folds or num_rows < task.min_folded_rows:
-        reason = f"{num_rows} rows are too few for {SMALL_FOLDS} folds"
-        few = f"it takes about {max(MIN_FOLDED_ROWS, task.min_folded_rows):g}, or a file for {flag('test')}"
-        return replace(rows, unscored=f"no score: {reason}; {few}")
-    measured = f"out-of-fold, {num_rows} rows, {SMALL_FOLDS} folds, frozen vectors"
-    return ScoredRows(folded, full_task, fold_settings, folds.__getitem__, measured)
+        return build_task(replace(settings, folds=FOLDS), None)
+    except InputError:
+        return task
+
+
+def are_few(num_rows: int, num_kinds: int) -> bool:
+    """Whether fine-tuning usually gains less than the rows can show: the smallest difference of two models whose 95 %
+    interval on all these rows is above 0."""
+    doublings = math.log2(max(num_rows, 1) / num_kinds / USELESS_ROWS)
+    return GAIN_OF_DOUBLING * doublings < smallest_difference(num_rows)
+
+
+def smallest_difference(num_rows: int) -> float:
+    """The smallest difference of two accuracies that so many rows can show."""
+    return CERTAIN * math.sqrt(DISAGREEMENT / max(num_rows, 1))
+
+
+def asks_for_training(settings: FineTune) -> bool:
+    """Whether the settings ask for a training of the encoder, so that few rows are no reason to leave it as it is."""
+    return bool(
+        settings.epochs is not None
+        or settings.learning_rate is not None
+        or settings.dev
+        or settings.adapter
+        or settings.quantize
+        or settings.is_distilled
+        or settings.seeds > 1
+        or not settings.linear_start
+    )
 
 
 def plan_of(
@@ -234,9 +277,9 @@ def plan_of(
     """The plan of a run, or of a fold of its rows."""
     settings, task = rows.settings, rows.task
     if fold is not None:
-        assert rows.fold_settings and rows.build_fold
-        settings, task = rows.fold_settings, rows.build_fold(fold)
-    rate, frozen = settings.learning_rate, task.stays_frozen
+        assert rows.build_fold
+        task = rows.build_fold(fold)
+    rate, frozen = settings.learning_rate, rows.stays_frozen and fold is None
     has_start = settings.linear_start and task.initial_model != ""
     averages = has_start and not settings.is_distilled and task.scoring.has_row_losses
     requested = [build(settings, task.pretrained) for build in TRANSFORMS.values()]
@@ -251,8 +294,9 @@ def plan_of(
         minutes=settings.minutes,
         evaluations_per_epoch=settings.evaluations_per_epoch,
         alpha=settings.alpha,
+        few=rows.few,
         stays_frozen=frozen,
-        skips_training=frozen or (rate == 0 and has_start),
+        skips_training=rate == 0 and has_start,
         uses_default_rate=rate is None,
         tries_rates=rate is None and averages,
         averages=averages,
@@ -261,7 +305,7 @@ def plan_of(
         delivers_tfidf=not (settings.adapter or settings.quantize or settings.teacher),
         seeds=range(settings.seed, settings.seed + settings.seeds),
         fold=fold,
-        num_folds=settings.folds or 0,
+        num_folds=0 if frozen else settings.folds or 0,
         build_fold=partial(plan_of, rows, teacher, processes) if fold is None else None,
         measured=rows.measured,
         unscored=rows.unscored,
@@ -284,7 +328,7 @@ def training_options(
         learning_rate=rate,
         warmup=settings.warmup,
         best_by=task.metric,
-        best_rows=task.summary.num_rows("dev"),
+        best_rows=task.summary.num_rows("dev") if "dev" in task.data else 0,
         evaluate_first=evaluate_first,
         keeps_initial=keeps_initial,
         checkpoint_every=settings.checkpoint_every,

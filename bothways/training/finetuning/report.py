@@ -36,11 +36,15 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     """
     task, rows, model, shown = plan.task, run.metrics(), selection.model.model, comparison.delivered(selection.scores)
     teacher, folds = selection.kept.teacher, shown.folds
-    levels, unit = {"baseline": shown.by_split["dev"]["baseline"]}, metric_unit(task.metric)
-    curves = draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, unit=unit)
-    curves.write(run.directory / "curves.svg")
+    levels, unit = {"baseline": shown.trivial}, metric_unit(task.metric)
+    if rows:
+        curves = draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, unit=unit)
+        curves.write(run.directory / "curves.svg")
     if folds:
         content = folds_content(task, folds)
+    elif plan.stays_frozen and plan.unscored:
+        nothing = Predictions.joined([])
+        content = Content([], page.SeedTable(task.metric, [], unit), nothing, nothing, "", [])
     else:
         by_split = shown.predictions or predict_splits(task, plan.inference_copy(model), shown.by_split)
         content = seeds_content(plan, by_split, shown)
@@ -54,15 +58,15 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     sections: list[page.Section] = [
         *([content.table] if len(content.table.seeds) > 1 else []),
         *([compare(task, content.scores[0], comparison, teacher, result)] if comparison.baselines else []),
-        page.TrainingCurves(rows, task.metric, task.metric, unit),
-        *task.view.sections(content.predictions),
+        *([page.TrainingCurves(rows, task.metric, task.metric, unit)] if rows else []),
+        *(task.view.sections(content.predictions) if content.predictions.where else []),
         *([issues] if is_checked else []),
         page.TokenLengths("train", task.summary.lengths("train"), window, plan.truncates),
     ]
     warnings = [*(comparison.warnings if comparison.baselines else []), *content.warnings, *task.summary.warnings]
     if plan.unscored:
         content, warnings = replace(content, scores=[]), [plan.unscored, *task.summary.warnings]
-    columns = task.view.columns(content.predictions)
+    columns = task.view.columns(content.predictions) if content.predictions.where else {}
     parts = ["pair"] if "pair" in columns else task.view.label_issue_parts
     kinds = dict[str, dict[str, str]]()
     rows_of = "every row, by the model of the other folds" if folds else f"each row of {result['split']}"
@@ -101,7 +105,7 @@ def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue]
     issues, examined = [replace(case, source="this model") for case in by_model], {*unseen.where}
     if plan.compares and len(examined) < sum(map(plan.task.summary.num_rows, plan.task.data)):
         with working("label errors"):
-            rest = plan.task.out_of_fold()
+            rest = plan.few.predictions(plan.few.chosen) if plan.few and plan.few.folds else plan.task.out_of_fold()
         if rest:
             others = [case for case in plan.task.view.label_issues(rest) if case.where not in examined]
             issues += [replace(case, source="frozen vectors of the other folds") for case in others]
@@ -159,8 +163,7 @@ def seeds_content(plan: Plan, by_split: Mapping[str, Predictions], model: ModelS
     task = plan.task
     values, unit, failed, kept = model.by_split, metric_unit(task.metric), model.failed, model.kept
     splits = sorted(values, key=lambda split: split != "test")  # the reported one first
-    seen = ["dev"] if plan.stays_frozen and not model.predictions else []  # its head is fitted to dev, too
-    unseen = Predictions.joined(rows for split, rows in by_split.items() if split not in seen)
+    unseen = Predictions.joined(by_split.values())
     note = f"{flag('folds', 5)} examines all rows"
     if kept in failed:
         unseen, note = Predictions.joined([]), "the model is no better than the trivial baseline"

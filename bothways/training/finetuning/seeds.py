@@ -81,8 +81,7 @@ def train_seeds(plan: Plan, run: Run) -> list[SeedResult]:
     results = list[SeedResult]()
     for seed, fold in plan.trainings:
         if results and results[-1].fold is not None and fold is None:
-            except_dev = "" if plan.task.stays_frozen else ", except a tenth that selects its weights"
-            logger.info(f"final model: trained on all folds{except_dev}")
+            logger.info("final model: trained on all folds, except a tenth that selects its weights")
         file = seed_directory(run.directory, seed) / SCORES
         if not file.exists():
             train_seed(plan.of_fold(fold), seed, run, file, is_first=seed == plan.seeds[0])
@@ -100,10 +99,10 @@ def train_seed(plan: Plan, seed: int, run: Run, file: Path, *, is_first: bool) -
     OSError, before the training, if the disk has no space for them.
     """
     is_fold, directory = plan.fold is not None, file.parent
-    if plan.compares and (is_fold or (is_first and not plan.num_folds)):
+    if plan.compares and not plan.few and (is_fold or (is_first and not plan.num_folds)):
         with run.timed("baselines"):
             split = "test" if is_fold else plan.split
-            baselines.score(plan.task, split, directory / BASELINES, keep=bool(plan.measured))
+            baselines.score(plan.task, split, directory / BASELINES)
     with nullcontext() if is_first else muted():
         model = plan.prepare_model(seed).model
     if is_first and plan.uses_default_rate:
@@ -114,7 +113,7 @@ def train_seed(plan: Plan, seed: int, run: Run, file: Path, *, is_first: bool) -
     reserve_space(reserved, sum(value.nbytes for value in trained_state(model).values()) + RESERVED_BYTES)
     best_step = train(plan, model, seed, run, directory)
     with working("scores"):
-        result = score(plan, model, seed, best_step, run)
+        result = score(plan, model, seed, best_step)
     reserved.unlink()
     if not is_fold:
         write_weights(trained_state(model), directory / WEIGHTS)
@@ -124,17 +123,12 @@ def train_seed(plan: Plan, seed: int, run: Run, file: Path, *, is_first: bool) -
         log_fold(plan, result)
 
 
-def score(plan: Plan, model: Model, seed: int, best_step: int, run: Run) -> SeedResult:
-    """Score a trained model on dev and test. In between, the head on a frozen encoder is fitted to dev, too, unless the
-    rows of a fold are scored."""
+def score(plan: Plan, model: Model, seed: int, best_step: int) -> SeedResult:
+    """Score a trained model on dev and test."""
     task, scoring, trained = plan.task, plan.task.scoring, plan.inference_copy(model)
     outputs = {"dev": scoring.outputs(trained, "dev")}
     calibration = scoring.calibrate("dev", outputs["dev"]) if plan.fold is None else None
-    if plan.stays_frozen and plan.fold is None:
-        with run.timed("linear_start"):
-            task.fit_head(model, splits=("train", "dev"))
-        trained = plan.inference_copy(model)
-    elif best_step == 0 and plan.fold is None:
+    if best_step == 0 and plan.fold is None:
         logger.info(f"seed {seed}: {task.initial_model} was best on dev; kept")
     if "test" in task.data:
         outputs["test"] = scoring.outputs(trained, "test")
@@ -170,13 +164,7 @@ def log_start(plan: Plan) -> None:
         warning := metrics.few_rows_warning(plan.task.summary.num_rows(plan.split), "rows", plan.split)
     ):
         logger.info(warning)
-    if plan.stays_frozen:
-        logger.info(
-            f"{plan.task.summary.num_development_rows} examples are too few to measure whether training the encoder "
-            "helps: it stays frozen, and its linear head is fitted to all of them (dev is scored by a head fitted to "
-            f"train only); {flag('epochs', 10)} trains the encoder too"
-        )
-    elif not plan.skips_training:
+    if not plan.skips_training:
         log_epochs(plan.epochs, plan.task.min_steps, plan.epoch(0))
     if (num_processes := plan.processes.world_size) > 1 and plan.task.objective.ranks_batch:
         logger.warning(f"each of {num_processes} processes has its own negatives: those of its part of the step")

@@ -21,6 +21,7 @@ from bothways.log import muted
 from bothways.measure import metrics
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.weights import WEIGHTS
+from bothways.tasks.few_rows import Candidate, FewRows
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask, baseline_metrics
 from bothways.training.finetuning.baselines import BaselineScore, Resamples, mean_scores
@@ -65,7 +66,8 @@ class CrossValidation:
 
     metrics, baselines (empty if not requested) and predictions have an entry per fold. scores: the scores of all rows
     together, each with its 95 % interval as NAME_interval. resamples: of the mean over folds; with `is_pooled`, which
-    is for folds of a few rows, the score of all rows together is reported instead of that mean, and resampled.
+    is for folds of a few rows, the score of all rows together is reported instead of that mean, and resampled; metrics
+    has one entry, of all rows.
     """
 
     metrics: Sequence[Metrics]
@@ -78,11 +80,19 @@ class CrossValidation:
     @staticmethod
     def of(plan: Plan, folds: Sequence[SeedResult]) -> "CrossValidation":
         predictions = [fold.predictions for fold in folds if fold.predictions]
-        scores, is_pooled = plan.task.scoring.score_predictions(Predictions.joined(predictions)), bool(plan.measured)
-        parts = [Resamples.of(scores, plan.task.metric)] if is_pooled else [fold.resamples["test"] for fold in folds]
-        fold_metrics, resamples = [fold.metrics["test"] for fold in folds], Resamples.mean(parts, same_rows=False)
-        baselines = [fold.baselines for fold in folds]
-        return CrossValidation(fold_metrics, baselines, predictions, scores, resamples, is_pooled)
+        scores = plan.task.scoring.score_predictions(Predictions.joined(predictions))
+        resamples = Resamples.mean([fold.resamples["test"] for fold in folds], same_rows=False)
+        fold_metrics = [fold.metrics["test"] for fold in folds]
+        return CrossValidation(fold_metrics, [fold.baselines for fold in folds], predictions, scores, resamples)
+
+    @staticmethod
+    def out_of_fold(few: FewRows, candidate: Candidate) -> "CrossValidation":
+        """That of a linear model of few rows: the score of all rows together."""
+        scoring, whole = few.task.scoring, few.predictions(candidate)
+        scores = scoring.score_predictions(whole)
+        values = scoring.compute_metrics("train", few.task.outputs_of(candidate.scores_NC))
+        resamples = Resamples.of(scores, few.task.metric)
+        return CrossValidation([values], (), [*map(whole.take, few.folds)], scores, resamples, is_pooled=True)
 
     @property
     def all_predictions(self) -> Predictions:
@@ -111,14 +121,8 @@ class CrossValidation:
         return replace(of_folds, split=FOLDS, scores={FOLDS: values, **of_seeds.scores}, rows=rows)
 
     def baseline_scores(self, task: TrainingTask) -> list[BaselineScore]:
-        """The mean of each baseline over folds, or its score on all rows together."""
-        if not self.is_pooled:
-            return mean_scores(self.baselines)
-        pooled = []
-        for parts in zip(*self.baselines, strict=True):
-            rows = Predictions.joined([part.predictions for part in parts if part.predictions])
-            pooled.append(BaselineScore.of(parts[0].name, task, rows))
-        return pooled
+        """The mean of each baseline over folds."""
+        return mean_scores(self.baselines)
 
     def of_baseline(self, task: TrainingTask, name: str) -> "CrossValidation":
         """The cross-validation of a baseline whose predictions are stored."""
@@ -127,9 +131,8 @@ class CrossValidation:
         by_fold = [task.scoring.score_predictions(rows) for rows in predictions]
         fold_metrics = [baseline_metrics(values, scores) for values, scores in zip(self.metrics, by_fold, strict=True)]
         scores = task.scoring.score_predictions(Predictions.joined(predictions))
-        parts = [Resamples.of(one, task.metric) for one in ([scores] if self.is_pooled else by_fold)]
-        resamples = Resamples.mean(parts, same_rows=False)
-        return CrossValidation(fold_metrics, (), predictions, scores, resamples, self.is_pooled)
+        resamples = Resamples.mean([Resamples.of(one, task.metric) for one in by_fold], same_rows=False)
+        return CrossValidation(fold_metrics, (), predictions, scores, resamples)
 
     def write_predictions(self, directory: Path) -> None:
         """Write the out-of-fold prediction for every row as JSON lines."""
@@ -165,6 +168,13 @@ class ModelScores:
         return self.metrics_by_seed[self.kept]
 
     @property
+    def trivial(self) -> float:
+        """The metric of the trivial baseline on dev, or on the only split."""
+        values = self.by_split.get("dev") or self.by_split[self.split]
+        trivial: float = values["baseline"]
+        return trivial
+
+    @property
     def failed(self) -> list[int]:
         """Seeds no better than the trivial baseline."""
         values = {seed: by_split[self.split] for seed, by_split in self.metrics_by_seed.items()}
@@ -188,7 +198,7 @@ class ModelScores:
             failed=len(self.failed),
             scores=scores,
             kept_seed=self.kept,
-            frozen=self.by_split["dev"]["best_step"] == 0,
+            frozen=all(values["best_step"] == 0 for values in self.by_split.values()),
         )
         return self.folds.score(score) if self.folds else score
 
@@ -232,7 +242,14 @@ def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Select
     metrics_by_seed = {seed: one.metrics for seed, one in seeds.items()}
     scores = ModelScores(task, plan.split, metrics_by_seed, kept.seed, Resamples.mean(resamples, same_rows=True))
     baselines = seeds[plan.seeds[0]].baselines
-    if plan.num_folds:
+    if plan.few and plan.few.folds:
+        folds = CrossValidation.out_of_fold(plan.few, plan.few.chosen)
+        scores = replace(scores, folds=folds, resamples=folds.resamples)
+        baselines = []
+        if plan.compares:
+            others = [candidate for candidate in plan.few.others if candidate is not plan.few.chosen]
+            baselines = [BaselineScore.of(one.name, plan.few.task, plan.few.predictions(one)) for one in others]
+    elif plan.num_folds:
         folds = CrossValidation.of(plan, [result for result in results if result.fold is not None])
         scores = replace(scores, folds=folds, resamples=folds.resamples)
         baselines = folds.baseline_scores(task) if plan.compares else []

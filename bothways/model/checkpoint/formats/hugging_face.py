@@ -8,6 +8,7 @@ from bothways.io import write_json
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, problem_type
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import Format, StoredModel
+from bothways.model.checkpoint.formats.tfidf import write_terms
 from bothways.model.checkpoint.sentence_transformers import write_modules
 from bothways.model.checkpoint.weights import WEIGHTS, read_weights, write_floats
 from bothways.model.families import FAMILIES, FamilySpec
@@ -51,6 +52,8 @@ def write_files(checkpoint: "Checkpoint", directory: Path, weights: Format = HUG
     config = weights.write(checkpoint, directory, hugging_face_config(checkpoint))
     write_json(directory / CONFIG, config)
     write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata})
+    if checkpoint.words:
+        write_terms(checkpoint.words, directory)
     if tokenizer:
         tokenizer.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
     if checkpoint.pooling and weights.stores_pooling:

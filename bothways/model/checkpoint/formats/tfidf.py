@@ -7,10 +7,17 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-from bothways.errors import InputError
+from bothways.errors import InputError, MissingFile
 from bothways.io import atomic_directory, write_json
 from bothways.measure.linear.tfidf import Tfidf, TfidfModel
-from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, MULTI_LABEL, Description, problem_type
+from bothways.model.checkpoint.description import (
+    CONFIG,
+    METADATA_FILE,
+    MULTI_LABEL,
+    WORDS,
+    Description,
+    problem_type,
+)
 from bothways.model.checkpoint.directory import STATIC, Directory
 from bothways.model.checkpoint.formats.format import Format, Stored
 from bothways.model.checkpoint.weights import not_finite_error, write_weights
@@ -48,42 +55,65 @@ def no_encoder_error(directory: Path, *, classifies: bool) -> InputError:
 
 def write_tfidf(model: TfidfModel, described: Description, target: Path) -> None:
     """Write a TF-IDF model. described: its labels and metadata."""
-    import torch
-
     names = {str(index): name for index, name in enumerate(described.labels)}
     config = {"model_type": TfidfFormat.model_type, "problem_type": problem_type(described, 1), "id2label": names}
-    terms = {"words": [*model.tfidf.words], "characters": [*model.tfidf.characters]}
-    weights = {"idf": model.tfidf.idf_F, "weight": model.weight_CF, "bias": model.bias_C}
     with atomic_directory(target) as directory:
         write_json(directory / CONFIG, {**config, "strength": model.strength})
-        (directory / TERMS).write_text(json.dumps(terms), encoding="utf-8")
-        write_weights({name: torch.from_numpy(value).float() for name, value in weights.items()}, directory / WEIGHTS)
+        write_terms(model, directory)
         write_json(directory / METADATA_FILE, {"format": 1, **described.metadata})
+
+
+def write_terms(model: TfidfModel, directory: Path) -> None:
+    """Write the terms and the weights of a TF-IDF model into a directory."""
+    import torch
+
+    terms = {"words": [*model.tfidf.words], "characters": [*model.tfidf.characters]}
+    (directory / TERMS).write_text(json.dumps(terms), encoding="utf-8")
+    weights = {"idf": model.tfidf.idf_F, "weight": model.weight_CF, "bias": model.bias_C}
+    write_weights({name: torch.from_numpy(value).float() for name, value in weights.items()}, directory / WEIGHTS)
 
 
 def read_tfidf(directory: Directory) -> tuple[TfidfModel, Description]:
     """InputError if terms, weights and labels do not belong together."""
-    config, file = directory.config, directory.path / WEIGHTS
-    terms, weights = directory.read(directory.path / TERMS), dict[str, np.ndarray](load_file(file))
-    if broken := [name for name, value in weights.items() if not np.isfinite(value).all()]:
-        raise not_finite_error(file, broken)
-    words, characters = ({term: index for index, term in enumerate(terms[name])} for name in ("words", "characters"))
-    size = len(words) + len(characters)
-    num_outputs, num_features = weights["weight"].shape
-    if (
-        weights["idf"].shape != (size,)
-        or weights["bias"].shape != (num_outputs,)
-        or num_features not in (size, 4 * size + 2)
-    ):
-        raise InputError(f"{file}: does not belong to {TERMS}; fine-tune again")
+    config = directory.config
     labels = tuple(map(str, (config.get("id2label") or {}).values()))
-    if num_outputs != max(1, len(labels)):
-        raise InputError(f"{directory.path / CONFIG}: id2label does not belong to {WEIGHTS}; fine-tune again")
-    tfidf = Tfidf(words, characters, weights["idf"])
+    model = read_terms(directory, max(1, len(labels)), float(config["strength"]))
     described = Description(
         model_type=TfidfFormat.model_type,
         labels=labels,
         multi_label=config.get("problem_type") == MULTI_LABEL,
         metadata=directory.metadata,
     )
-    return TfidfModel(tfidf, weights["weight"], weights["bias"], float(config["strength"])), described
+    return model, described
+
+
+def read_words(directory: Directory, num_outputs: int) -> TfidfModel | None:
+    """The TF-IDF model that is a part of an encoder's model; None if it has none. InputError if it has another number
+    of outputs than the encoder's head."""
+    if (facts := directory.metadata.get(WORDS)) is None:
+        return None
+    return read_terms(directory, num_outputs, float(facts.get("strength", 0.0)))
+
+
+def read_terms(directory: Directory, num_outputs: int, strength: float) -> TfidfModel:
+    """The TF-IDF model whose terms and weights are in a directory. InputError if they do not belong together."""
+    file = directory.path / WEIGHTS
+    for needed in (TERMS, WEIGHTS):
+        if not directory.has(needed):
+            raise MissingFile(f"{directory.path / needed}: missing; copy the whole directory of the model")
+    terms = directory.read(directory.path / TERMS)
+    weights = dict[str, np.ndarray](load_file(file))
+    if broken := [name for name, value in weights.items() if not np.isfinite(value).all()]:
+        raise not_finite_error(file, broken)
+    words, characters = ({term: index for index, term in enumerate(terms[name])} for name in ("words", "characters"))
+    size = len(words) + len(characters)
+    num_rows, num_features = weights["weight"].shape
+    if (
+        weights["idf"].shape != (size,)
+        or weights["bias"].shape != (num_rows,)
+        or num_features not in (size, 4 * size + 2)
+    ):
+        raise InputError(f"{file}: does not belong to {TERMS}; fine-tune again")
+    if num_rows != num_outputs:
+        raise InputError(f"{directory.path / CONFIG}: id2label does not belong to {WEIGHTS}; fine-tune again")
+    return TfidfModel(Tfidf(words, characters, weights["idf"]), weights["weight"], weights["bias"], strength)

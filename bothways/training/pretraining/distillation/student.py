@@ -94,7 +94,9 @@ def build_student(
         basis_HS = project(source.eval(), model.eval(), plan.layers, ids_V, sample)
         origin += f", projected from {source.config.hidden_size} to {config.hidden_size} dimensions"
     logger.info(f"the student starts from {origin}")
-    return replace(teacher, model=model, tokenizer=tokenizer, labels=(), multi_label=False, metadata={}), basis_HS
+    return replace(
+        teacher, model=model, tokenizer=tokenizer, labels=(), multi_label=False, metadata={}, words=None
+    ), basis_HS
 
 
 def start_head_at_words(model: Model) -> None:

@@ -1,0 +1,280 @@
+"""Few rows: linear models over a frozen encoder and over TF-IDF, chosen and scored out-of-fold.
+
+With ten texts a class, a tenth of the rows is too small to choose a model by, or to judge one. So each row is predicted
+by models that were fitted to the other folds (Stone 1974), the candidates are compared on all rows, and the chosen one
+is fitted to all of them.
+
+Letters: N rows, S strengths, F features, C outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from bothways.errors import InputError
+from bothways.log import muted
+from bothways.measure.linear import linear_head, tfidf
+from bothways.measure.linear.tfidf import Gram, TfidfModel
+from bothways.tasks.arrays import Floats
+from bothways.tasks.class_decoding import fit_temperature
+from bothways.tasks.forward import last_layer
+from bothways.tasks.linear_baselines import MAX_OUTPUTS, METHODS
+from bothways.tasks.scores import Predictions
+from bothways.tasks.texts import HeadInput, TextTask
+from bothways.text.data.split_tables import strata
+from bothways.text.data.splits import fold_groups
+
+if TYPE_CHECKING:
+    from bothways.model.checkpoint.contents import Checkpoint
+
+FOLDS, FEWER_FOLDS = 10, 3
+MAX_TARGETS = 1_000_000  # rows times outputs; with more there are FEWER_FOLDS
+STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)  # of the penalty of standardized features, falling
+USUAL_STRENGTH = 0.1  # for rows that are too few for folds
+WORD_SHARE = 1 / 3  # weight of TF-IDF beside the encoder (docs/LOG.md, "The first labels")
+MAX_WORD_ROWS = 5000  # with more, TF-IDF is left out: its products of all pairs of rows would take minutes
+CERTAIN = 1.96  # standard errors of a 95 % interval
+
+
+@dataclass(frozen=True)
+class LinearPart:
+    """A linear model. scores_NC: of each row by models of the other folds, divided by the temperature that suits them.
+    strength: of the penalty, the one with the best metric."""
+
+    strength: float
+    temperature: float
+    scores_NC: Floats
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model for few rows. reads: what its head on the encoder reads; None: it is TF-IDF alone. word_share: the weight
+    of TF-IDF. scores_NC: of each row, out-of-fold."""
+
+    name: str
+    reads: HeadInput | None
+    word_share: float
+    scores_NC: Floats
+
+
+@dataclass(frozen=True)
+class FewRows:
+    """The rows of a task, all in train, and what linear models make of them. num_folds: None: as many as suit."""
+
+    task: TextTask
+    num_folds: int | None = None
+
+    @cached_property
+    def folds(self) -> list[list[int]]:
+        """The rows of each fold, stratified, with groups and near duplicates together; empty if rows are too few."""
+        table, settings = self.task.tables["train"], self.task.settings
+        groups = table.groups or table.keys
+        if len(table) < self.task.min_folded_rows:
+            return []
+        usual = FOLDS if len(table) * self.task.num_outputs <= MAX_TARGETS else FEWER_FOLDS
+        folds = self.num_folds or min(usual, len({*groups}))
+        labels = strata(settings, table)
+        try:
+            return fold_groups(len(table), labels, groups, seed=settings.seed, folds=folds, source=settings.train)
+        except InputError:
+            if self.num_folds:
+                raise
+            return []
+
+    @cached_property
+    def targets(self) -> torch.Tensor:
+        return torch.from_numpy(self.task.data["train"].targets)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the targets are numbers, and not classes or labels."""
+        return self.targets.is_floating_point()
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def reading(self, reads: HeadInput) -> TextTask:
+        """The task whose head reads this."""
+        return self.tasks_by_input[reads]
+
+    @cached_property
+    def tasks_by_input(self) -> dict[HeadInput, TextTask]:
+        task = self.task
+        targets = {split: examples.targets for split, examples in task.data.items()}
+        tasks = {}
+        for reads in task.head_inputs:
+            read = replace(task, reads=reads)  # type: ignore[type-var]
+            is_encoded_alike = (read.pair_features is None) == (task.pair_features is None)
+            tasks[reads] = read if is_encoded_alike else read.with_targets(targets)
+        return tasks
+
+    def features(self, reads: HeadInput, split: str = "train") -> torch.Tensor:
+        """What the last layer of the head reads, for each row: [N, F]."""
+        task = self.reading(reads)
+        with muted(), torch.no_grad():
+            pooler = task.initial_checkpoint(task.settings.seed).model.eval().pooler
+            assert pooler is not None
+            vectors_NF: torch.Tensor = pooler(task.frozen[split]["head"])
+        return vectors_NF
+
+    @cached_property
+    def gram(self) -> Gram | None:
+        """The rows as TF-IDF has them; None if they or the outputs are too many."""
+        table = self.task.tables["train"]
+        if len(table) > MAX_WORD_ROWS or self.task.num_outputs > MAX_OUTPUTS:
+            return None
+        return tfidf.gram(table.texts, table.pairs, self.task.num_outputs)
+
+    def word_strengths(self) -> list[float]:
+        """Of the penalty, from scikit-learn's C."""
+        cs = tfidf.NUMBER_STRENGTHS if self.has_numbers else tfidf.CLASS_STRENGTHS
+        return [1 / (c * len(self.targets)) for c in cs]
+
+    def fit_part(self, x_NF: torch.Tensor, strengths: Sequence[float], *, standardize: bool) -> LinearPart:
+        """The model of the strength with the best metric; ties go to the lower loss."""
+        rows = (x_NF, self.targets)
+        scores_SNC = linear_head.out_of_fold(
+            rows, self.task.row_loss, self.task.num_outputs, self.folds, strengths, standardize=standardize
+        ).numpy()
+
+        def quality(index: int) -> tuple[float, float]:
+            outputs = self.task.outputs_of(scores_SNC[index])
+            metrics = self.task.scoring.compute_metrics("train", outputs)
+            return metrics[self.task.metric], -self.losses(scores_SNC[index]).mean()
+
+        best = max(range(len(strengths)), key=quality)
+        temperature = self.temperature(scores_SNC[best])
+        return LinearPart(strengths[best], temperature, scores_SNC[best] / temperature)
+
+    def temperature(self, scores_NC: Floats) -> float:
+        """By which scores of classes are divided for the lowest loss; 1 for numbers."""
+        if self.has_numbers:
+            return 1.0
+        return fit_temperature(scores_NC, self.targets.numpy(), multi_label=self.targets.ndim == 2)
+
+    def losses(self, scores_NC: Floats) -> np.ndarray:
+        """The loss of each row, at the best temperature, [N]."""
+        losses_N: np.ndarray = self.task.scoring.row_losses("train", self.task.outputs_of(scores_NC)).numpy()
+        return losses_N
+
+    @cached_property
+    def heads(self) -> dict[HeadInput, LinearPart]:
+        """A head on each input."""
+        return {
+            reads: self.fit_part(self.features(reads), STRENGTHS, standardize=True) for reads in self.task.head_inputs
+        }
+
+    @cached_property
+    def words(self) -> LinearPart | None:
+        if self.gram is None:
+            return None
+        return self.fit_part(self.gram.features_NR, self.word_strengths(), standardize=False)
+
+    # --- candidates ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """In the order in which they are preferred without evidence: the encoder with TF-IDF, the encoder, TF-IDF."""
+        alone = [
+            Candidate(f"{reads.describe()} + {self.method}", reads, 0.0, head.scores_NC)
+            for reads, head in self.heads.items()
+        ]
+        if self.words is None:
+            return alone
+        words = Candidate(f"TF-IDF + {self.method}", None, 1.0, self.words.scores_NC)
+        both = [self.stacked(candidate, words) for candidate in alone]
+        return [*both, *alone, words]
+
+    @property
+    def method(self) -> str:
+        return METHODS["number" if self.has_numbers else "classes"]
+
+    def stacked(self, head: Candidate, words: Candidate) -> Candidate:
+        """Both together: the weighted mean of their scores (Wolpert 1992, with a fixed weight)."""
+        assert head.reads is not None
+        scores_NC = (1 - WORD_SHARE) * head.scores_NC + WORD_SHARE * words.scores_NC
+        return Candidate(f"{head.reads.describe()} and TF-IDF + {self.method}", head.reads, WORD_SHARE, scores_NC)
+
+    @cached_property
+    def chosen(self) -> Candidate:
+        """The first candidate, unless another one is better beyond the 95 % interval of the paired difference of their
+        losses."""
+        if not self.folds:
+            reads = self.task.head_inputs[0]
+            return Candidate(f"{reads.describe()} + {self.method}", reads, 0.0, np.zeros((0, self.task.num_outputs)))
+        best = self.candidates[0]
+        for candidate in self.candidates[1:]:
+            gain_N = self.losses(best.scores_NC) - self.losses(candidate.scores_NC)
+            if gain_N.mean() > CERTAIN * gain_N.std() / sqrt(len(gain_N)):
+                best = candidate
+        return best
+
+    @property
+    def best_head(self) -> Candidate:
+        """The head on the encoder alone with the lowest loss."""
+        heads = [candidate for candidate in self.candidates if candidate.word_share == 0]
+        return min(heads, key=lambda candidate: self.losses(candidate.scores_NC).mean())
+
+    @property
+    def others(self) -> list[Candidate]:
+        """For comparison with the chosen one: TF-IDF, and the best head on the encoder alone; none without folds."""
+        if not self.folds:
+            return []
+        words = [candidate for candidate in self.candidates if candidate.word_share == 1]
+        return [*words, self.best_head]
+
+    @property
+    def mean_output(self) -> float:
+        """The mean of the numbers, from which scores are deviations; 0 for classes."""
+        if not self.has_numbers:
+            return 0.0
+        return float(self.task.outputs_of(np.zeros((1, 1)))[0])
+
+    def predictions(self, candidate: Candidate) -> Predictions:
+        """Of each row, out-of-fold."""
+        return self.task.scoring.predictions("train", self.task.outputs_of(candidate.scores_NC))
+
+    # --- the model of all rows ----------------------------------------------------------------------------------------
+
+    def fit_head(self, candidate: Candidate) -> tuple[TextTask, Checkpoint]:
+        """The model of all rows, and the task as it reads it. With TF-IDF, its outputs are the sum of both parts."""
+        assert candidate.reads is not None
+        task, head = self.reading(candidate.reads), self.heads[candidate.reads] if self.folds else None
+        strength, temperature = (head.strength, head.temperature) if head else (USUAL_STRENGTH, 1.0)
+        rows = (self.features(candidate.reads), self.targets)
+        fitted = linear_head.fit_strength(rows, self.task.row_loss, self.task.num_outputs, strength)
+        model = task.initial_checkpoint(task.settings.seed)
+        scale = (1 - candidate.word_share) / temperature
+        fitted.scaled(scale).write_to(last_layer(model.model, "classes"))
+        return task, model
+
+    def fit_words(self, candidate: Candidate) -> TfidfModel:
+        """The TF-IDF part of a candidate, fitted to all rows. Of numbers, it gives the deviation from their mean."""
+        assert self.gram is not None and self.words is not None
+        strength = self.words.strength
+        rows = (self.gram.features_NR, self.targets)
+        solution = linear_head.fit_strength(
+            rows, self.task.row_loss, self.task.num_outputs, strength, standardize=False
+        )
+        weights = solution.weight_CH.double().numpy(), solution.bias_C.double().numpy()
+        model = self.gram.model(*weights, strength=1 / (strength * len(self.targets)))
+        return model.scaled(candidate.word_share * self.task.output_scale / self.words.temperature, 0.0)
+
+    def test_scores(self, candidate: Candidate, model: Checkpoint | None, words: TfidfModel | None) -> Floats:
+        """Scores of the test rows by the model of all rows, [N, C]."""
+        table = self.task.tables["test"]
+        scores_NC = np.zeros((len(table), self.task.num_outputs))
+        if candidate.reads is not None:
+            assert model is not None
+            layer = last_layer(model.model, "classes")
+            with torch.no_grad():
+                scores_NC += layer(self.features(candidate.reads, "test")).numpy()
+        if words is not None:
+            scores_NC += words(table.texts, table.pairs) / self.task.output_scale
+        return scores_NC

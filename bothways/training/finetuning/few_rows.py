@@ -1,0 +1,158 @@
+"""The run on few rows: linear models on the frozen encoder and on TF-IDF, each row predicted out-of-fold, and the
+chosen model fitted to all rows. It takes seconds and depends on no random number but those of the folds, so that a
+resumed run repeats it."""
+
+import math
+from dataclasses import dataclass, replace
+
+from bothways.errors import flag, format_count
+from bothways.log import logger
+from bothways.measure.linear.tfidf import TfidfModel
+from bothways.model.checkpoint.contents import Checkpoint
+from bothways.tasks.few_rows import Candidate, FewRows
+from bothways.tasks.scores import Predictions
+from bothways.tasks.training_task import Metrics, TrainingTask
+from bothways.text.data.datasets import unread_splits_warning
+from bothways.training.finetuning.baselines import BaselineScore, Resamples
+from bothways.training.finetuning.compare import (
+    SAVED,
+    TFIDF,
+    Comparison,
+    SavedTfidf,
+    differences,
+    is_clearly_better,
+    verdict,
+)
+from bothways.training.finetuning.plan import Plan, smallest_difference
+from bothways.training.finetuning.seeds import SeedResult, metrics_with_resamples
+from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
+from bothways.training.run import Run
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A candidate, fitted to all rows. task: as the model reads it. model: the encoder with its head, and with TF-IDF
+    if that is a part; None for TF-IDF alone, which is then `words`. scores: on test, or out-of-fold; None without."""
+
+    candidate: Candidate
+    task: TrainingTask
+    model: Checkpoint | None
+    words: TfidfModel | None
+    scores: ModelScores
+
+    @property
+    def predictions(self) -> Predictions:
+        """Of the scored rows."""
+        if self.scores.folds:
+            return self.scores.folds.all_predictions
+        assert self.scores.predictions is not None
+        return self.scores.predictions[self.scores.split]
+
+    def as_baseline(self) -> BaselineScore:
+        return BaselineScore.of(self.candidate.name, self.task, self.predictions)
+
+
+def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
+    """Fit and score the linear models, and fit the chosen one to all rows. Returns the plan whose task reads what the
+    model reads, the selection, and the comparison with the other kinds of models."""
+    few = plan.few
+    assert few is not None
+    logger.info(plan.task.summary.describe())
+    log_reason(plan, few)
+    with run.timed("out_of_fold"):
+        chosen = few.chosen
+    with run.timed("linear_start"):
+        encoder = fit_candidate(plan, few, chosen if chosen.reads else few.best_head)
+        others = list[Fitted]()
+        if plan.compares:
+            others = [fit_candidate(plan, few, one) for one in few.others if one is not encoder.candidate]
+    assert encoder.model is not None
+    calibration = few.task.scoring.calibrate_folds(few.predictions(encoder.candidate)) if few.folds else None
+    stored = calibration.to_json() if calibration else None
+    kept = SeedResult(plan.seeds[0], None, {**encoder.scores.by_split}, {}, None, stored, {}, [])
+    baselines = [other.as_baseline() for other in others]
+    selection = Selection(encoder.model, kept, encoder.scores, baselines, stored)
+    plan = replace(plan, task=encoder.task, transforms=(*encoder.task.transforms,))
+    return plan, selection, compare_few(plan, chosen, encoder, others, run)
+
+
+def log_reason(plan: Plan, few: FewRows) -> None:
+    """Log why the encoder is not trained."""
+    rows = plan.task.summary.num_rows("train")
+    of = "" if few.has_numbers else f" of {format_count(few.task.num_outputs, 'class', 'classes')}"
+    logger.info(
+        f"{format_count(rows, 'row')}{of}: fine-tuning usually gains less than the "
+        f"{100 * smallest_difference(rows):.1f} points that so few rows can show; linear models on the frozen encoder "
+        f"and TF-IDF are fitted to all of them ({flag('epochs', 10)} trains the encoder)"
+    )
+    if plan.unscored:
+        logger.info(plan.unscored)
+    if warning := unread_splits_warning(*(plan.sources[split] for split in ("train", "dev", "test"))):
+        logger.info(warning)
+
+
+def fit_candidate(plan: Plan, few: FewRows, candidate: Candidate) -> Fitted:
+    """Fit a candidate to all rows, and score it."""
+    task: TrainingTask = few.task
+    model = None
+    words = few.fit_words(candidate) if candidate.word_share else None
+    if candidate.reads is not None:
+        task, model = few.fit_head(candidate)
+        model = replace(model, words=words)
+    return Fitted(candidate, task, model, words, measure(plan, few, candidate, model, words))
+
+
+def measure(
+    plan: Plan, few: FewRows, candidate: Candidate, model: Checkpoint | None, words: TfidfModel | None
+) -> ModelScores:
+    """Scores of a candidate: on the test rows by the model of all rows, or else out-of-fold."""
+    seed, scoring = plan.seeds[0], few.task.scoring
+    if "test" in few.task.data:
+        outputs = few.task.outputs_of(few.test_scores(candidate, model, words))
+        values, resamples = metrics_with_resamples(scoring, "test", outputs)
+        predictions = {"test": scoring.predictions("test", outputs)}
+        return ModelScores(few.task, "test", {seed: {"test": at_start(values)}}, seed, resamples, None, predictions)
+    if not few.folds:
+        return unknown_scores(few.task, seed)
+    values, resamples = metrics_with_resamples(scoring, "train", few.task.outputs_of(candidate.scores_NC))
+    folds = CrossValidation.out_of_fold(few, candidate)
+    return ModelScores(few.task, FOLDS, {seed: {FOLDS: at_start(values)}}, seed, resamples, folds)
+
+
+def at_start(values: Metrics) -> Metrics:
+    """The metrics of a model that was not trained."""
+    return {**values, "best_step": 0}
+
+
+def unknown_scores(task: TrainingTask, seed: int) -> ModelScores:
+    """Those of a model that no row is left to score."""
+    nothing = dict.fromkeys((task.metric, "baseline"), math.nan)
+    values = at_start({**nothing, f"{task.metric}_interval": [math.nan, math.nan], "rows": 0})
+    return ModelScores(task, FOLDS, {seed: {FOLDS: values}}, seed, Resamples.unknown(), None, {})
+
+
+def compare_few(plan: Plan, chosen: Candidate, encoder: Fitted, others: list[Fitted], run: Run) -> Comparison:
+    """The comparison with TF-IDF and with the encoder alone. TF-IDF is delivered if it was chosen, and saved beside the
+    encoder if that is not clearly better."""
+    if not plan.compares:
+        return Comparison()
+    split = encoder.scores.split
+    trivial = encoder.scores.by_split[split]["baseline"]
+    scores = [BaselineScore(plan.task.scoring.trivial_baseline, trivial, None), *(one.as_baseline() for one in others)]
+    saved = None
+    for other in others:
+        if not other.candidate.name.startswith(TFIDF):
+            continue
+        score = next(one for one in scores if one.name == other.candidate.name)
+        lead = score.lead_over(encoder.as_baseline())
+        is_delivered = other.candidate is chosen and plan.delivers_tfidf
+        if is_delivered or not is_clearly_better(differences(encoder.scores, [score])[score.name]):
+            assert other.words is not None and plan.few is not None
+            model = other.words.scaled(1.0, plan.few.mean_output)
+            saved = SavedTfidf(score.name, model, other.scores, lead if is_delivered else None)
+    beside = run.directory / SAVED if saved and not saved.lead else None
+    text = verdict(encoder.scores.score, scores, differences(encoder.scores, scores), plan, beside)
+    if saved and saved.lead:
+        delivered = f"delivered: {saved.name}, whose out-of-fold loss is lower (95 % interval); the encoder: {text}"
+        return Comparison(scores, text, delivered, saved)
+    return Comparison(scores, text, text, saved)
