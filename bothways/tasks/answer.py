@@ -409,7 +409,7 @@ class Answering(training_task.TrainingTask):
             data={**self.data, "train": examples},
         )
 
-    def baselines(self, split: str) -> Iterator[training_task.Baseline]:
+    def baselines(self, split: str, *, words: bool = True) -> Iterator[training_task.Baseline]:
         answers = [best_matching_sentence(question) for question in self.questions[split]]
         yield training_task.Baseline(
             "sentence that shares most words with the question", self.scoring.build_predictions(split, answers)

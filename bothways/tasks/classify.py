@@ -17,7 +17,7 @@ from bothways.errors import InputError, RowLocation, flag, format_count, join_na
 from bothways.io import is_same_file
 from bothways.log import escape_line
 from bothways.measure import metrics, report
-from bothways.measure.linear.regressions import Kind
+from bothways.measure.linear.regressions import Kind, Score
 from bothways.measure.metrics.classification import indicators
 from bothways.measure.metrics.label_errors import doubtful_labels, label_set_errors
 from bothways.settings.finetune import Classify
@@ -382,18 +382,24 @@ class Classification(TextTask):
         teacher = with_labels(teacher, "classes", self.names, self.settings.teacher)
         return replace(self, pretrained=teacher, data=self.encode_for(teacher))
 
-    def baselines(self, split: str) -> Iterator[training_task.Baseline]:
-        balanced = self.settings.class_weights == "balanced"
-        kind: Kind = "labels" if self.settings.multi_label else "classes"
-        score = self.scoring.score
-        baselines = fit_linear_baselines(self, split, kind, len(self.names), balanced=balanced, score=score)
-        for name, scores_NC, model in baselines:
+    @property
+    def linear_kind(self) -> Kind:
+        return "labels" if self.settings.multi_label else "classes"
+
+    @property
+    def balanced(self) -> bool:
+        return self.settings.class_weights == "balanced"
+
+    @property
+    def linear_score(self) -> Score:
+        return self.scoring.score
+
+    def baselines(self, split: str, *, words: bool = True) -> Iterator[training_task.Baseline]:
+        for name, scores_NC, model in fit_linear_baselines(self, split, words=words):
             yield training_task.Baseline(name, self.scoring.predictions(split, scores_NC), model)
 
     def out_of_fold(self) -> Predictions | None:
-        kind: Kind = "labels" if self.settings.multi_label else "classes"
-        balanced = self.settings.class_weights == "balanced"
-        return predict_out_of_fold(self, kind, len(self.names), balanced=balanced)
+        return predict_out_of_fold(self)
 
     scoring = cached_property(ClassScoring)
     view = cached_property(ClassView)

@@ -340,7 +340,7 @@ class Embedding(training_task.TrainingTask):
         pairs = replace(train, texts=columns, scores=scores)
         return replace(self, pairs={**self.pairs, "train": pairs}, data={**self.data, "train": examples})
 
-    def baselines(self, split: str) -> Iterator[training_task.Baseline]:
+    def baselines(self, split: str, *, words: bool = True) -> Iterator[training_task.Baseline]:
         """The cosine of TF-IDF vectors."""
         examples, name = self.data[split], "cosine of TF-IDF"
         train_texts = [text for column in self.pairs["train"].texts[:2] for text in column]

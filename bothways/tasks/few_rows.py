@@ -277,4 +277,4 @@ class FewRows:
                 scores_NC += layer(self.features(candidate.reads, "test")).numpy()
         if words is not None:
             scores_NC += words(table.texts, table.pairs) / self.task.output_scale
-        return scores_NC
+        return scores_NC.astype(np.float32)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bothways.measure.linear import regressions, tfidf
-from bothways.measure.linear.regressions import Kind, Score, standardize
+from bothways.measure.linear.regressions import Kind, standardize
 from bothways.measure.linear.tfidf import Rows, TfidfModel
 from bothways.tasks.scores import Predictions
 from bothways.tasks.texts import TextTask
@@ -35,11 +35,25 @@ METHODS: Mapping[Kind, str] = {
 SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s)|$)", re.DOTALL)
 
 
+def table_rows(task: TextTask, split: str) -> Rows:
+    table = task.tables[split]
+    return Rows(table.texts, table.pairs, task.data[split].targets, table.units)
+
+
+def fit_tfidf(task: TextTask, max_rows: int | None = None) -> TfidfModel:
+    """A linear model over TF-IDF, fitted on train, or on max_rows of its rows, with the penalty selected on dev."""
+    train, dev = table_rows(task, "train"), table_rows(task, "dev")
+    if max_rows is not None:
+        train = train.sample(max_rows)
+    kind, score = task.linear_kind, task.linear_score
+    return tfidf.fit(train, dev, kind, task.num_outputs, balanced=task.balanced, score=score)
+
+
 def fit_linear_baselines(
-    task: TextTask, split: str, kind: Kind, num_outputs: int, *, balanced: bool = False, score: Score | None = None
+    task: TextTask, split: str, *, words: bool = True
 ) -> Iterator[tuple[str, np.ndarray, TfidfModel | None]]:
     """Linear models over TF-IDF and over frozen vectors, fitted on train, with the penalty selected on dev: the name of
-    each, its scores [N, C] for a split, and the model itself if it can be saved.
+    each, its scores [N, C] for a split, and the model itself if it can be saved. words: with TF-IDF.
 
     Frozen vectors are means of all tokens; for pairs, those of both texts (`separate`). For pairs with numbers, the
     cosine of their vectors is a further baseline. Yields nothing for more than MAX_OUTPUTS outputs.
@@ -47,12 +61,12 @@ def fit_linear_baselines(
     import torch
     import torch.nn.functional as F
 
+    kind, num_outputs = task.linear_kind, task.num_outputs
     if num_outputs > MAX_OUTPUTS:
         return
-    targets = {name: examples.targets for name, examples in task.data.items()}
-    rows = {name: Rows(table.texts, table.pairs, targets[name], table.units) for name, table in task.tables.items()}
-    model = tfidf.fit(rows["train"], rows["dev"], kind, num_outputs, balanced=balanced, score=score)
-    yield f"TF-IDF + {METHODS[kind]}", model(rows[split].texts, rows[split].pairs), model
+    if words:
+        model = task.tfidf_model
+        yield f"TF-IDF + {METHODS[kind]}", model(task.tables[split].texts, task.tables[split].pairs), model
     if task.separate:
         vectors_N2H = task.separate.frozen[split]["head"]
         with torch.no_grad():
@@ -65,26 +79,25 @@ def fit_linear_baselines(
     features = mean_vectors(task, {"train", "dev", split})
     train_NH, dev_NH, split_NH = standardize(*(features[name].numpy() for name in ("train", "dev", split)))
     strengths = [strength / len(train_NH) for strength in STRENGTHS]
-    train, dev = (train_NH, rows["train"].targets), (dev_NH, rows["dev"].targets)
     weight_CH, bias_C, _ = regressions.fit(
-        train, dev, kind, num_outputs, strengths, groups=rows["train"].groups, balanced=balanced, score=score
+        (train_NH, task.data["train"].targets),
+        (dev_NH, task.data["dev"].targets),
+        kind,
+        num_outputs,
+        strengths,
+        groups=task.tables["train"].units,
+        balanced=task.balanced,
+        score=task.linear_score,
     )
     yield f"frozen vectors + {METHODS[kind]}", regressions.scores(split_NH, weight_CH, bias_C), None
 
 
-def predict_out_of_fold(
-    task: TextTask,
-    kind: Kind,
-    num_outputs: int,
-    rescale: Callable[[np.ndarray], np.ndarray] = np.asarray,
-    *,
-    balanced: bool = False,
-) -> Predictions | None:
+def predict_out_of_fold(task: TextTask) -> Predictions | None:
     """Predictions for all rows, or MAX_CHECKED random ones, by linear models on the frozen vectors of the other folds.
 
-    rescale: from scores [N, C] to outputs of the task's model. None for more than MAX_OUTPUTS outputs, and with texts
-    without a label.
+    None for more than MAX_OUTPUTS outputs, and with texts without a label.
     """
+    num_outputs = task.num_outputs
     if num_outputs > MAX_OUTPUTS or task.settings.unlabelled:
         return None
     if task.separate:
@@ -100,10 +113,12 @@ def predict_out_of_fold(
     units = [unit for table in task.tables.values() for unit in table.units]
     groups, scores_NC = [units[row] for row in rows.tolist()], np.zeros((len(x_NF), num_outputs))
     scores_NC[rows] = regressions.out_of_fold_scores(
-        x_NF[rows], targets, kind, num_outputs, groups=groups, balanced=balanced
+        x_NF[rows], targets, task.linear_kind, num_outputs, groups=groups, balanced=task.balanced
     )
     parts = zip(task.data, np.split(scores_NC, ends[:-1]), strict=True)
-    return Predictions.joined(task.scoring.predictions(split, rescale(part)) for split, part in parts).take(rows)
+    return Predictions.joined(task.scoring.predictions(split, task.outputs_of(part)) for split, part in parts).take(
+        rows
+    )
 
 
 def mean_vectors(task: TextTask, splits: set[str]) -> dict[str, Tensor]:

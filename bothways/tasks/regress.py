@@ -201,7 +201,7 @@ class Regression(TextTask):
 
     def outputs_of(self, scores_NC: np.ndarray) -> np.ndarray:
         """Numbers on the original scale, [N]."""
-        numbers_N: np.ndarray = scores_NC[:, 0] * self.deviation + self.mean
+        numbers_N: np.ndarray = scores_NC[:, 0].astype(np.float64) * self.deviation + self.mean
         return numbers_N
 
     @property
@@ -228,13 +228,15 @@ class Regression(TextTask):
 
         return [*torch.from_numpy((outputs - self.mean) / self.deviation).float()]
 
-    def baselines(self, split: str) -> Iterator[Baseline]:
-        for name, scores_N1, model in fit_linear_baselines(self, split, "number", 1):
+    linear_kind = "number"
+
+    def baselines(self, split: str, *, words: bool = True) -> Iterator[Baseline]:
+        for name, scores_N1, model in fit_linear_baselines(self, split, words=words):
             scaled = model and model.scaled(self.deviation, self.mean)
             yield Baseline(name, self.scoring.predictions(split, self.outputs_of(scores_N1)), scaled)
 
     def out_of_fold(self) -> Predictions | None:
-        return predict_out_of_fold(self, "number", 1, self.outputs_of)
+        return predict_out_of_fold(self)
 
     @property
     def transforms(self) -> Sequence[Transform]:

@@ -474,7 +474,7 @@ class Tagging(training_task.TrainingTask):
         }
         return replace(self, texts=texts, data={**self.data, "train": texts["train"].examples})
 
-    def baselines(self, split: str) -> Iterator[training_task.Baseline]:
+    def baselines(self, split: str, *, words: bool = True) -> Iterator[training_task.Baseline]:
         train, sentences = self.texts["train"].sentences, self.texts[split].sentences
         predicted = most_frequent_tags(train, sentences, plain=self.tagset.plain)
         yield training_task.Baseline("most frequent tag per word", self.scoring.build_predictions(split, predicted))

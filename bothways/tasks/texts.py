@@ -25,6 +25,8 @@ from bothways.text.data.split_tables import other_columns, read_unlabelled, text
 
 if TYPE_CHECKING:
     from bothways.measure.linear.linear_head import RowLoss
+    from bothways.measure.linear.regressions import Kind, Score
+    from bothways.measure.linear.tfidf import TfidfModel
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
     from bothways.tasks.linear_start import FrozenFeatures
@@ -128,6 +130,28 @@ class TextTask(TrainingTask):
     @abstractmethod
     def num_outputs(self) -> int:
         """Outputs of the head."""
+
+    @property
+    @abstractmethod
+    def linear_kind(self) -> Kind:
+        """What linear models of the rows predict."""
+
+    @property
+    def balanced(self) -> bool:
+        """Whether all classes have the same total weight in a linear model."""
+        return False
+
+    @property
+    def linear_score(self) -> Score | None:
+        """By which the penalty of a linear model is selected; None: the loss."""
+        return None
+
+    @cached_property
+    def tfidf_model(self) -> TfidfModel:
+        """A linear model over TF-IDF, fitted on train, with the penalty selected on dev."""
+        from bothways.tasks.linear_baselines import fit_tfidf
+
+        return fit_tfidf(self)
 
     def outputs_of(self, scores_NC: np.ndarray) -> np.ndarray:
         """The task's outputs, which `scoring` takes, for scores of a linear model [N, C]."""

@@ -362,8 +362,11 @@ class TrainingTask(ABC):
     def with_unlabelled(self) -> TrainingTask:
         """The task with the texts of `unlabelled` as further training examples, without labels."""
 
-    def baselines(self, split: str) -> Iterator[Baseline]:
-        """Simple models, fitted on train and tuned on dev or in cross-validation, with predictions for a split."""
+    def baselines(self, split: str, *, words: bool = True) -> Iterator[Baseline]:
+        """Simple models, fitted on train and tuned on dev or in cross-validation, with predictions for a split.
+
+        words: also those over TF-IDF.
+        """
         yield from ()
 
     def out_of_fold(self) -> Predictions | None:

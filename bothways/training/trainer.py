@@ -14,6 +14,8 @@ from bothways.training.optimizer import LossScale, Optimizer
 from bothways.training.run_checkpoints import SavedCheckpoint, TrainingState
 from bothways.training.schedule import TrainingOptions, learning_rate_factor
 
+OUT_OF_TIME = "out_of_time"  # among the metrics of an evaluation: whether the training must come to its end
+
 
 def standard_error(value: float, rows: int) -> float:
     """Approximate standard error of a metric of `rows` rows, as of a proportion (Agresti 1998); without rows, 0."""
@@ -74,8 +76,12 @@ class Trainer:
         measure: Callable[[], Mapping[str, float]],
         write: Callable[[dict[str, Any]], None],
     ) -> tuple[TrainingState, Mapping[str, float]]:
-        """Evaluate, record the metrics, and keep the weights if they are the best so far."""
-        metrics = self.evaluate(measure)
+        """Evaluate, record the metrics, and keep the weights if they are the best so far. With OUT_OF_TIME among the
+        metrics, the training stops."""
+        metrics = dict(self.evaluate(measure))
+        is_late = metrics.pop(OUT_OF_TIME, False)
+        if is_late and not progress.stopped_at:
+            progress = replace(progress, stopped_at=progress.step)
         progress = self.mark_best(progress, metrics)
         write({**progress.row, "split": "heldout", **metrics})
         return progress, metrics

@@ -14,9 +14,13 @@ from bothways.io import write_atomic
 from bothways.log import logger
 from bothways.measure import metrics
 from bothways.measure.metrics import Interval
+from bothways.tasks.linear_baselines import fit_tfidf
 from bothways.tasks.scores import Predictions, Scores
+from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import TrainingTask
+from bothways.training.finetuning.budget import Budget
 
+MANY_ROWS, PART = 2000, 20  # from which the time of TF-IDF is estimated, by a twentieth of them
 SLOW = 5.0  # seconds after which the score of a baseline is logged with its time
 BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
 
@@ -91,12 +95,13 @@ class BaselineScore:
         )
 
 
-def score(task: TrainingTask, split: str, file: Path) -> list[BaselineScore]:
-    """Score all baselines on a split. The scores are stored in a file for resumed runs, with the predictions of models
-    that can be saved."""
+def score(task: TrainingTask, split: str, file: Path, budget: Budget) -> list[BaselineScore]:
+    """Score the baselines on a split for which there is time. The scores are stored in a file for resumed runs, with
+    the predictions of models that can be saved."""
     if not file.exists():
         rows, start = [], time.monotonic()
-        for baseline in task.baselines(split):
+        for baseline in task.baselines(split, words=has_time_for_words(task, budget)):
+            budget.seconds[baseline.name] = time.monotonic() - start
             scores = task.scoring.score_predictions(baseline.predictions)
             interval = scores[f"{task.metric}_interval"]
             predictions = asdict(baseline.predictions) if baseline.model else None
@@ -109,6 +114,18 @@ def score(task: TrainingTask, split: str, file: Path) -> list[BaselineScore]:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(file, json.dumps(rows))
     return read(file)
+
+
+def has_time_for_words(task: TrainingTask, budget: Budget) -> bool:
+    """Whether there is time for TF-IDF, by the time that a small part of the rows takes."""
+    if budget.limit is None or not isinstance(task, TextTask):
+        return True
+    num_rows = len(task.tables["train"])
+    if num_rows < MANY_ROWS:
+        return True
+    with budget.timed("a part of TF-IDF"):
+        fit_tfidf(task, max_rows=num_rows // PART)
+    return budget.allows("TF-IDF", PART * budget.estimate("a part of TF-IDF"))
 
 
 def read(file: Path) -> list[BaselineScore]:

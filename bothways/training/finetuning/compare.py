@@ -96,10 +96,12 @@ def differences(scores: ModelScores, baselines: Sequence[BaselineScore]) -> dict
 def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[BaselineScore]) -> SavedTfidf | None:
     """The TF-IDF model that is saved, if any."""
     task, encoder = plan.task, selection.scores
+    if plan.few:  # a training of few rows was asked for, and TF-IDF is only compared
+        return None
     score = next((score for score in scores if score.name.startswith(TFIDF)), None)
     if score is None or score.resamples is None:
         return None
-    baseline = next(task.baselines("dev"))  # fitted again: it takes seconds, and nothing is kept in memory
+    baseline = next(task.baselines("dev"))
     assert baseline.model is not None
     lead = lead_on_dev(task, baseline, selection.kept)
     is_delivered = plan.delivers_tfidf and lead[0] > metrics.TIE

@@ -3,10 +3,11 @@ chosen model fitted to all rows. It takes seconds and depends on no random numbe
 resumed run repeats it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bothways.errors import flag, format_count
-from bothways.log import logger
+from bothways.log import logger, muted
 from bothways.measure.linear.tfidf import TfidfModel
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.tasks.few_rows import Candidate, FewRows
@@ -14,6 +15,7 @@ from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
 from bothways.text.data.datasets import unread_splits_warning
 from bothways.training.finetuning.baselines import BaselineScore, Resamples
+from bothways.training.finetuning.budget import MARGIN
 from bothways.training.finetuning.compare import (
     SAVED,
     TFIDF,
@@ -23,10 +25,14 @@ from bothways.training.finetuning.compare import (
     is_clearly_better,
     verdict,
 )
-from bothways.training.finetuning.plan import Plan, smallest_difference
+from bothways.training.finetuning.plan import Plan, num_steps, smallest_difference
 from bothways.training.finetuning.seeds import SeedResult, metrics_with_resamples
 from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
+from bothways.training.finetuning.training import TIMED_STEPS, Trial
 from bothways.training.run import Run
+
+TRIES_TRAINING = "tries_training"  # key in bothways.json: whether there was time to try fine-tuning
+OTHER_WORK = 1.5  # time of a training relative to its steps: linear start, trials, evaluations
 
 
 @dataclass(frozen=True)
@@ -156,3 +162,74 @@ def compare_few(plan: Plan, chosen: Candidate, encoder: Fitted, others: list[Fit
         delivered = f"delivered: {saved.name}, whose out-of-fold loss is lower (95 % interval); the encoder: {text}"
         return Comparison(scores, text, delivered, saved)
     return Comparison(scores, text, text, saved)
+
+
+# --- a training that is tried if there is time ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainingTried:
+    """A training of the encoder in cross-validation, compared on the same rows with the linear models of the same
+    number of folds. is_better: beyond the 95 % interval of the paired difference. line: that in words."""
+
+    is_better: bool
+    line: str
+
+    def noted(self, fitted: tuple[Plan, Selection, Comparison]) -> tuple[Plan, Selection, Comparison]:
+        """What is delivered instead, with this line in its verdict."""
+        plan, selection, comparison = fitted
+        verdict = f"{self.line}; {comparison.verdict}" if comparison.verdict else self.line
+        return plan, selection, replace(comparison, verdict=verdict, encoder_verdict=verdict)
+
+
+def plan_training(plan: Plan, run: Run) -> Plan | None:
+    """The plan of a training in cross-validation; None if there is no time for it, or no limit of time was given."""
+    if plan.build_trained is None or plan.budget.limit is None or plan.processes.world_size > 1:
+        return None
+    trained = plan.build_trained()
+    if TRIES_TRAINING not in run.metadata:
+        seconds = estimate_trainings(trained)
+        has_time = seconds <= plan.budget.left
+        run.update_metadata(**{TRIES_TRAINING: has_time})
+        number = format_count(trained.num_folds, "fold")
+        if has_time:
+            logger.info(f"fine-tuning is tried on {number}, which takes about {seconds / 60:.1f} minutes")
+        else:
+            minutes = math.ceil((plan.budget.spent + seconds) / 60 / (1 - MARGIN))
+            logger.info(f"no time to try fine-tuning on {number}; {flag('minutes', minutes)} has enough")
+    return trained if run.metadata[TRIES_TRAINING] else None
+
+
+def estimate_trainings(plan: Plan) -> float:
+    """About how many seconds all trainings of a plan take, by a few steps of the first one."""
+    fold = plan.of_fold(0)
+    seed = plan.seeds[0]
+    with muted():
+        model = fold.prepare_model(seed).model
+    steps = num_steps(fold.epochs, fold.task.min_steps, fold.epoch(seed))
+    _, seconds = Trial(fold, model, seed).run(TIMED_STEPS, fold.options.learning_rate)
+    return OTHER_WORK * steps * seconds * plan.num_trainings
+
+
+def compare_trained(plan: Plan, trained: Plan, results: Sequence[SeedResult]) -> TrainingTried:
+    """Compare the folds of a training with the linear models of as many folds."""
+    assert plan.few is not None
+    few = replace(plan.few, num_folds=trained.num_folds)
+    chosen = next(one for one in few.candidates if one.name == plan.few.chosen.name)
+    linear = few.predictions(chosen)
+    by_location = {}
+    for result in results:
+        assert result.predictions is not None
+        for row, where in enumerate(result.predictions.where):
+            by_location[str(where)] = result.predictions.take([row])
+    same_rows = Predictions.joined(by_location[str(where)] for where in linear.where)
+    ours = BaselineScore.of("fine-tuned", few.task, replace(same_rows, groups=linear.groups))
+    theirs = BaselineScore.of(chosen.name, few.task, linear)
+    low, high = ours.lead_over(theirs)
+    is_better = is_clearly_better((low, high))
+    line = (
+        f"fine-tuned on the same {trained.num_folds} folds: {ours.value:.2%} against {theirs.value:.2%}; the difference "
+        f"is {100 * low:+.1f} to {100 * high:+.1f} points (95 % interval), so "
+        + ("the fine-tuned encoder is delivered" if is_better else "the frozen one is delivered")
+    )
+    return TrainingTried(is_better, line)

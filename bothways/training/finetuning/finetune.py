@@ -10,9 +10,10 @@ from bothways.log import logger
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings.finetune import FineTune
 from bothways.training.distributed import process_group
+from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.compare import compare
 from bothways.training.finetuning.deliver import FineTuneResult, deliver, read_result
-from bothways.training.finetuning.few_rows import fit_few_rows
+from bothways.training.finetuning.few_rows import compare_trained, fit_few_rows, plan_training
 from bothways.training.finetuning.plan import Plan, make_plan
 from bothways.training.finetuning.processes import Training
 from bothways.training.finetuning.seeds import check_same, check_unchanged, train_seeds
@@ -23,8 +24,9 @@ from bothways.training.run import Callbacks, Run
 def run(settings: FineTune, *, start: Checkpoint | None = None, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune a model; reports on test if there is one, else on dev. start: the model to start from, instead of that
     of the settings. Of several processes (torchrun), all take part in training, and the main process does the rest."""
+    budget = Budget.of(settings.minutes)
     with process_group(choose_device(settings.device)) as processes:
-        plan = make_plan(settings, start, processes)
+        plan = make_plan(settings, start, processes, budget)
         check_same(plan)
         if not processes.is_main_process:
             return take_part(plan)
@@ -46,7 +48,25 @@ def follow(plan: Plan, run: Run) -> FineTuneResult:
         logger.info(f"{run.directory}: the run is already done")
         return read_result(run, plan.task.name)
     if plan.stays_frozen:
-        return deliver(*fit_few_rows(plan, run), run)
+        return few_or_trained(plan, run)
+    return train(plan, run)
+
+
+def few_or_trained(plan: Plan, run: Run) -> FineTuneResult:
+    """Linear models of few rows. If there is time, a training is tried in cross-validation, and delivered if it is
+    clearly better on the same rows."""
+    fitted = fit_few_rows(plan, run)
+    trained = plan_training(plan, run)
+    if trained is None:
+        return deliver(*fitted, run)
+    tried = compare_trained(plan, trained, train_seeds(trained, run, folds_only=True))
+    logger.info(tried.line)
+    if not tried.is_better:
+        return deliver(*tried.noted(fitted), run)
+    return train(trained, run)
+
+
+def train(plan: Plan, run: Run) -> FineTuneResult:
     seeds = train_seeds(plan, run)
     selection = select(plan, seeds, run.directory)
     comparison = compare(plan, selection, run)

@@ -28,6 +28,7 @@ from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import EPOCHS, BatchPlan, Distilled, Epoch, Examples, TrainingTask
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes
+from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.teacher import Teacher, TeacherOutputs
 from bothways.training.losses import Objective
 from bothways.training.schedule import TrainingOptions
@@ -40,6 +41,7 @@ MIN_FOLDED_ROWS = 10  # to be scored out-of-fold
 # labels"). A doubling of the rows of a class gains about a point, from USELESS_ROWS on; two models disagree on this
 # share of the rows.
 USELESS_ROWS, GAIN_OF_DOUBLING, DISAGREEMENT = 5, 0.01, 0.15
+TRAINED_FOLDS = 5  # in which a training of few rows is tried
 BuildTask = Callable[[FineTune, int | None], TrainingTask]  # of a fold; None: of all rows
 MAX_EPOCHS = 20.0  # unless --epochs is given
 FEW_TOKENS = 150_000  # one to two minutes for a small model on two cores
@@ -52,9 +54,10 @@ class Plan:
     """Model, examples and options of a training run.
 
     options: without the steps, which depend on the examples of an epoch. batches, epochs: how the examples are divided
-    into steps, and how often they are read; epochs None: depends on their number. minutes: limit of a training. alpha:
+    into steps, and how often they are read; epochs None: depends on their number. budget: the time of the run. alpha:
     weight of a teacher's outputs. few: linear models of all rows on the frozen encoder, if these score the run.
-    stays_frozen: whether they are the model of the run, since there are few rows. skips_training: whether the model is
+    stays_frozen: whether they are the model of the run, since there are few rows; build_trained then builds the plan of
+    a training in cross-validation, which is tried if there is time (follows_few). skips_training: whether the model is
     the linear start, because of a learning rate of 0.
     uses_default_rate: whether the learning rate was not requested. tries_rates: whether trials choose it. averages:
     whether dev selects a point between the linear start and the trained weights. quantizes: whether a second phase of
@@ -74,11 +77,13 @@ class Plan:
     options: TrainingOptions
     batches: BatchPlan
     epochs: float | None
-    minutes: float | None
+    budget: Budget
     evaluations_per_epoch: float | None
     alpha: float
     few: FewRows | None
     stays_frozen: bool
+    build_trained: Callable[[], "Plan"] | None
+    follows_few: bool
     skips_training: bool
     uses_default_rate: bool
     tries_rates: bool
@@ -89,7 +94,7 @@ class Plan:
     seeds: range
     fold: int | None
     num_folds: int
-    build_fold: Callable[[int], "Plan"] | None
+    build_fold: Callable[..., "Plan"] | None
     measured: str
     unscored: str
     window: int
@@ -112,12 +117,16 @@ class Plan:
         yield from ((self.seeds[0] + 1 + fold, fold) for fold in range(self.num_folds))
         yield from ((seed, None) for seed in self.seeds)
 
+    @property
+    def num_trainings(self) -> int:
+        return self.num_folds + len(self.seeds)
+
     def of_fold(self, fold: int | None) -> "Plan":
         """The plan of the trainings of a fold; None: this one."""
         if fold is None:
             return self
         assert self.build_fold is not None
-        return self.build_fold(fold)
+        return self.build_fold(fold=fold)
 
     @cached_property
     def teacher_outputs(self) -> TeacherOutputs | None:
@@ -166,8 +175,15 @@ class Plan:
         return inference_copy(model, self.options.device, self.options.dtype)
 
 
-def make_plan(settings: FineTune, start: Checkpoint | None = None, processes: Processes = SINGLE_PROCESS) -> Plan:
-    """Read the data and the models of a run. start: the model to start from, instead of that of the settings."""
+def make_plan(
+    settings: FineTune,
+    start: Checkpoint | None = None,
+    processes: Processes = SINGLE_PROCESS,
+    budget: Budget | None = None,
+) -> Plan:
+    """Read the data and the models of a run. start: the model to start from, instead of that of the settings. budget:
+    its time, if that has begun."""
+    budget = budget or Budget.of(settings.minutes)
     pretrained = start or load_start(settings)
     with working("reading the data"):
         rows = choose_rows(settings, lambda settings, fold: task_of(settings).train(settings, pretrained, fold))
@@ -177,7 +193,7 @@ def make_plan(settings: FineTune, start: Checkpoint | None = None, processes: Pr
     if settings.teacher is not None:
         teacher = checkpoint.load(settings.teacher)
         check_plain(teacher.model)
-    return plan_of(rows, teacher, processes)
+    return plan_of(rows, teacher, processes, budget=budget)
 
 
 def load_start(settings: FineTune) -> Checkpoint:
@@ -202,6 +218,7 @@ class ScoredRows:
     build_fold: Callable[[int], TrainingTask] | None = None
     few: FewRows | None = None
     stays_frozen: bool = False
+    build_trained: Callable[[], "ScoredRows"] | None = None
     measured: str = ""
     unscored: str = ""
 
@@ -226,9 +243,16 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
         reason = f"{format_count(num_test, 'test row')} of {num_rows} are too few to judge it"
         return replace(rows, unscored=f"no score: {reason}; {flag('folds', 5)} scores every row; {remedy}")
     few = FewRows(task.with_all_rows(keep_test=bool(settings.test)), settings.folds)
+    folded = replace(settings, test=None, folds=settings.folds or TRAINED_FOLDS)
+
+    def build_trained() -> ScoredRows:
+        return ScoredRows(folded, build_task(folded, None), partial(build_task, folded))
+
     whole = few.task if is_few else with_dev(task, build_task, settings)
     measured = f"out-of-fold, {num_rows} rows, {len(few.folds)} folds, frozen vectors"
-    rows = ScoredRows(settings, whole, rows.build_fold, few, is_few, "" if settings.test else measured)
+    rows = replace(rows, task=whole, few=few, stays_frozen=is_few, measured="" if settings.test else measured)
+    if is_few and few.folds and not settings.test:
+        rows = replace(rows, build_trained=build_trained)
     if few.folds or settings.test:
         return rows
     reason = f"{num_rows} rows are too few for folds"
@@ -272,7 +296,13 @@ def asks_for_training(settings: FineTune) -> bool:
 
 
 def plan_of(
-    rows: ScoredRows, teacher: Checkpoint | None = None, processes: Processes = SINGLE_PROCESS, fold: int | None = None
+    rows: ScoredRows,
+    teacher: Checkpoint | None = None,
+    processes: Processes = SINGLE_PROCESS,
+    *,
+    budget: Budget,
+    fold: int | None = None,
+    follows_few: bool = False,
 ) -> Plan:
     """The plan of a run, or of a fold of its rows."""
     settings, task = rows.settings, rows.task
@@ -291,11 +321,13 @@ def plan_of(
         options=training_options(settings, task, evaluate_first=has_start, keeps_initial=not averages),
         batches=BatchPlan.of(task),
         epochs=settings.epochs,
-        minutes=settings.minutes,
+        budget=budget,
         evaluations_per_epoch=settings.evaluations_per_epoch,
         alpha=settings.alpha,
         few=rows.few,
         stays_frozen=frozen,
+        build_trained=partial(trained_plan, rows, processes, budget) if rows.build_trained and fold is None else None,
+        follows_few=follows_few,
         skips_training=rate == 0 and has_start,
         uses_default_rate=rate is None,
         tries_rates=rate is None and averages,
@@ -306,13 +338,19 @@ def plan_of(
         seeds=range(settings.seed, settings.seed + settings.seeds),
         fold=fold,
         num_folds=0 if frozen else settings.folds or 0,
-        build_fold=partial(plan_of, rows, teacher, processes) if fold is None else None,
+        build_fold=partial(plan_of, rows, teacher, processes, budget=budget) if fold is None else None,
         measured=rows.measured,
         unscored=rows.unscored,
         window=settings.window,
         truncates=settings.long == "truncate",
         processes=processes,
     )
+
+
+def trained_plan(rows: ScoredRows, processes: Processes, budget: Budget) -> Plan:
+    """The plan of a training of few rows in cross-validation."""
+    assert rows.build_trained
+    return plan_of(rows.build_trained(), None, processes, budget=budget, follows_few=True)
 
 
 def training_options(

@@ -16,6 +16,7 @@ from bothways.settings.finetune import FineTune
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
 from bothways.training.finetuning.baselines import BaselineScore
+from bothways.training.finetuning.budget import LABEL_CHECK
 from bothways.training.finetuning.compare import Comparison
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
@@ -103,7 +104,8 @@ def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue]
     examine the others."""
     by_model = plan.task.view.label_issues(unseen)
     issues, examined = [replace(case, source="this model") for case in by_model], {*unseen.where}
-    if plan.compares and len(examined) < sum(map(plan.task.summary.num_rows, plan.task.data)):
+    is_complete = len(examined) == sum(map(plan.task.summary.num_rows, plan.task.data))
+    if plan.compares and not is_complete and LABEL_CHECK not in plan.budget.left_out:
         with working("label errors"):
             rest = plan.few.predictions(plan.few.chosen) if plan.few and plan.few.folds else plan.task.out_of_fold()
         if rest:

@@ -71,15 +71,19 @@ class SeedResult:
         return SeedResult(seed, fold, values, resamples, predictions, calibration, teacher, simple)
 
 
-def train_seeds(plan: Plan, run: Run) -> list[SeedResult]:
-    """Train and score a model for each fold and each seed."""
-    logger.info(plan.task.summary.describe())
+def train_seeds(plan: Plan, run: Run, *, folds_only: bool = False) -> list[SeedResult]:
+    """Train and score a model for each fold and each seed; folds_only: without the model of the run."""
+    if not plan.follows_few:
+        logger.info(plan.task.summary.describe())
     if plan.teacher:
         with run.timed("teacher"):
             _ = plan.teacher_outputs  # computed here
     log_start(plan)
     results = list[SeedResult]()
-    for seed, fold in plan.trainings:
+    for number, (seed, fold) in enumerate(plan.trainings):
+        if fold is None and folds_only:
+            break
+        plan.budget.trainings = plan.num_trainings - number
         if results and results[-1].fold is not None and fold is None:
             logger.info("final model: trained on all folds, except a tenth that selects its weights")
         file = seed_directory(run.directory, seed) / SCORES
@@ -102,7 +106,7 @@ def train_seed(plan: Plan, seed: int, run: Run, file: Path, *, is_first: bool) -
     if plan.compares and not plan.few and (is_fold or (is_first and not plan.num_folds)):
         with run.timed("baselines"):
             split = "test" if is_fold else plan.split
-            baselines.score(plan.task, split, directory / BASELINES)
+            baselines.score(plan.task, split, directory / BASELINES, plan.budget)
     with nullcontext() if is_first else muted():
         model = plan.prepare_model(seed).model
     if is_first and plan.uses_default_rate:

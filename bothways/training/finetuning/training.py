@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from math import sqrt
@@ -34,12 +34,14 @@ from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate_fake_in
 from bothways.model.model import Model
 from bothways.tasks.training_task import Epoch, Examples
 from bothways.text.batching import batch_fingerprint, spread_evenly
-from bothways.training.finetuning.plan import Plan, evaluation_interval, num_steps
+from bothways.training.finetuning.budget import LABEL_CHECK
+from bothways.training.finetuning.plan import EVALUATION_SHARE, Plan, evaluation_interval, num_steps
 from bothways.training.finetuning.processes import Training
 from bothways.training.progress import TrainingProgress
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import Checkpoints, TrainingState
 from bothways.training.schedule import TrainingOptions
+from bothways.training.trainer import OUT_OF_TIME
 
 STEPS, LINEAR_START, HEADS, INT8 = "steps.json", "linear_start.safetensors", "heads.", "int8"
 INT8_SHARE, MIN_INT8_STEPS = 1 / 3, 20  # of the steps before
@@ -51,6 +53,8 @@ TIMED_STEPS = 3  # if there are no trials
 SHOWN_MINUTES = 0.2  # a shorter training is not announced
 FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the initial to the trained weights
 FEW_ROWS = 300  # with fewer rows the loss selects, since it has more information per row than the metric
+FITS = 5  # of linear models, in the search for label errors: a fold each
+EVALUATION = "evaluation"  # of dev, in the seconds of the budget
 SAMPLES = 256  # examples whose tokens and labels are hashed
 DOUBT = 0.5  # the initial weights are kept unless the gain is larger than this many standard errors
 
@@ -131,6 +135,7 @@ def train_phase(plan: Plan, model: Model, phase: Phase, run: Run) -> tuple[Train
     with TrainingProgress(phase.title, options.steps) as bar:
 
         def record(row: dict[str, Any]) -> None:
+            pace.step = row["step"]
             if row["split"] == "heldout":
                 scores.append(row[plan.task.metric])
             run.log_metrics(**{**row, "step": before + row["step"]}, **keys)
@@ -138,8 +143,37 @@ def train_phase(plan: Plan, model: Model, phase: Phase, run: Run) -> tuple[Train
                 cap_retained_memory()
             bar.show(row)
 
-        progress = training.run(plan, resumed, lambda: plan.task.scoring.evaluate(model, "dev"), record)
+        def evaluate() -> dict[str, Any]:
+            scores = plan.task.scoring.evaluate(model, "dev")
+            return scores | {OUT_OF_TIME: pace.is_late()}
+
+        pace = Pace(plan, options, first_step)
+        progress = training.run(plan, resumed, evaluate, record)
     return progress, scores
+
+
+@dataclass
+class Pace:
+    """How fast a training is, so that it ends in its time. step: the last one."""
+
+    plan: Plan
+    options: TrainingOptions
+    step: int
+    first_step: int = field(init=False)
+    started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.first_step = self.step
+
+    def is_late(self) -> bool:
+        """Whether the time is over before the next evaluation and the cooldown after it."""
+        done = self.step - self.first_step
+        if self.plan.budget.limit is None or not done:
+            return False
+        per_step = (time.monotonic() - self.started) / done
+        ahead = self.options.evaluate_every + self.options.cooldown * (self.step + self.options.evaluate_every)
+        left = self.plan.budget.left - seconds_after(self.plan)
+        return min(ahead, self.options.steps - self.step) * per_step > left
 
 
 def fit_or_read_head(plan: Plan, model: Model, file: Path) -> None:
@@ -199,7 +233,9 @@ class Trial:
     def row_losses(self, model: Model) -> Tensor:
         """The loss of each row of dev, [N]."""
         scoring = self.plan.task.scoring
-        return scoring.row_losses("dev", scoring.outputs(self.plan.inference_copy(model), "dev"))
+        self.plan.budget.seconds.pop(EVALUATION, None)
+        with self.plan.budget.timed(EVALUATION):
+            return scoring.row_losses("dev", scoring.outputs(self.plan.inference_copy(model), "dev"))
 
     def choose_learning_rate(self, steps: int) -> tuple[float, float]:
         """The default learning rate, unless it destroys the model and a lower one does not; and seconds per step.
@@ -252,9 +288,10 @@ def choose_steps(trial: Trial) -> ChosenSteps:
     else:
         _, seconds = trial.run(TIMED_STEPS, learning_rate)
     minutes = steps * seconds / 60
-    if plan.minutes is not None and minutes > plan.minutes:
-        steps = max(1, int(plan.minutes * 60 / seconds))
-        logger.info(f"{plan.minutes:g} minutes: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms")
+    left = seconds_for_training(plan)
+    if minutes * 60 > left / (1 + EVALUATION_SHARE):
+        steps = max(1, int(left / (1 + EVALUATION_SHARE) / seconds))
+        log_plan(plan, steps, seconds, left)
     elif minutes >= SHOWN_MINUTES:
         duration = f"{minutes:.1f} minutes" if minutes >= 1 else f"{60 * minutes:.0f} s"
         logger.info(
@@ -264,6 +301,44 @@ def choose_steps(trial: Trial) -> ChosenSteps:
     per_epoch, dev_tokens = plan.evaluations_per_epoch, sum(plan.task.data["dev"].sizes)
     interval = round(epoch.steps / per_epoch) if per_epoch else evaluation_interval(steps, epoch, dev_tokens)
     return ChosenSteps(steps, epoch.steps, max(1, interval), learning_rate)
+
+
+def seconds_for_training(plan: Plan) -> float:
+    """Of each training that is still to come: what the run has left, less what comes after them."""
+    seconds = plan.budget.share(seconds_after(plan), plan.budget.trainings)
+    return seconds / (1 + INT8_SHARE) if plan.quantizes else seconds
+
+
+def seconds_after(plan: Plan) -> float:
+    """About how long the run takes after its trainings: scores of dev and test, label errors, and the report."""
+    budget, task = plan.budget, plan.task
+    evaluation = budget.estimate(EVALUATION)
+    sizes = {split: sum(examples.sizes) for split, examples in task.data.items()}
+    times = {"dev": len(FRACTIONS) + 2, "test": 2}  # evaluations: of points between start and end, and of the model
+    passes = sum(number * sizes[split] for split, number in times.items() if split in sizes)
+    return evaluation * passes / max(1, sizes["dev"]) + label_seconds(plan)
+
+
+def label_seconds(plan: Plan) -> float:
+    """About how long the search for label errors in the training rows takes, if there is time for it: some fits of
+    linear models on frozen vectors, of which the baseline is one."""
+    if not plan.compares or plan.few:
+        return 0.0
+    one_fit = max((plan.budget.seconds[name] for name in plan.budget.seconds if name.startswith("frozen")), default=0.0)
+    seconds = FITS * one_fit
+    return seconds if plan.budget.allows(LABEL_CHECK, seconds) else 0.0
+
+
+def log_plan(plan: Plan, steps: int, seconds: float, left: float) -> None:
+    """Log how the minutes are divided."""
+    budget = plan.budget
+    assert budget.limit is not None
+    several = budget.trainings
+    number = f"{several} trainings of {left:.0f} s" if several > 1 else f"training {left:.0f} s"
+    logger.info(
+        f"{budget.limit / 60:g} minutes: {budget.spent:.0f} s so far, {number} ({format_count(steps, 'step')} of "
+        f"{1000 * seconds:.0f} ms), scores and report {seconds_after(plan):.0f} s"
+    )
 
 
 def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor]) -> float:
