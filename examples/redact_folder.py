@@ -92,7 +92,9 @@ def redact(facts_file, folder, out):
             print(f"{error}; no copy")
             continue
 
-        is_newer = document.path.stat().st_mtime > facts_file.stat().st_mtime
+        # A file that was moved into the folder later keeps its time of modification, but not that of its change.
+        status = document.path.stat()
+        is_newer = max(status.st_mtime, status.st_ctime) > facts_file.stat().st_mtime
         if facts or is_newer:
             sys.exit(f"{document.path}: not as it was when {facts_file} was written; run `bothways extract` again")
         is_text = document_kind(document.path) in ("text", "markdown")
