@@ -171,6 +171,10 @@ class PairScoring(training_task.Scoring):
         values = metrics.regression(examples.scores.tolist(), cosines_N.tolist())
         return {name: values[name] for name in ("spearman", "pearson")}  # cosines and scores differ in scale
 
+    def compared_outputs(self, outputs: Floats) -> Sequence[Floats]:
+        """The vectors at each number of dimensions: with `--matryoshka-dims`, short ones are to gain, too."""
+        return [outputs[..., :dims] for dims in self.task.dims]
+
     def predictions(self, split: str, outputs: Floats) -> Predictions:
         """For scored pairs the score and the cosine, else the ranking metrics of each distinct text."""
         examples = self.task.data[split]
@@ -252,6 +256,7 @@ class Embedding(training_task.TrainingTask):
 
     name: ClassVar[str] = "embed"
     initial_model: ClassVar[str] = "the model before training"
+    needs_gain: ClassVar[bool] = True
     settings: TrainEmbed
     pretrained: Checkpoint
     pairs: Mapping[str, TextPairs]

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 class PairBatch(Batch):
     """All windows of the texts of N pairs; text_of_window is r * N + n for text r of pair n.
 
-    labels: scores [N], or text ids [R, N], equal for near duplicates. own_rows [W, 2]: the range of tokens [first, last)
-    to pool in each window, so that no token of overlapping windows counts twice. matches [N, R - 1, N], of pairs without
-    scores: whether a second text or negative matches the first text of a row, by any row of the split.
+    labels: scores [N], or text ids [R, N], equal for near duplicates.
+    own_rows [W, 2]: the range of tokens [first, last) to pool in each window, so that no token of overlapping windows
+    counts twice.
+    matches [N, R - 1, N], of pairs without scores: whether the second text or negative of a row matches the first text
+    of another, by any row of the split.
     """
 
     own_rows: Tensor | None = None

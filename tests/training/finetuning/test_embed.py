@@ -15,7 +15,7 @@ from bothways.model.checkpoint import checkpoint
 from bothways.tasks import embed, forward
 from bothways.tasks.embed import read_pairs
 from bothways.tasks.forward import text_vectors
-from bothways.tasks.losses import non_negatives, ranking_loss
+from bothways.tasks.losses import ranking_loss
 from bothways.tasks.pair_examples import PairExamples, text_ids
 from bothways.tasks.windows import WindowPolicy
 from bothways.text.data.near_duplicates import text_key
