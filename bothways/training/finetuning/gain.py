@@ -15,10 +15,11 @@ from bothways.errors import format_count
 from bothways.io import write_atomic
 from bothways.log import muted
 from bothways.measure import metrics
+from bothways.measure.metrics.intervals import FEW_UNITS, difference_interval, percentile_interval
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.weights import write_weights
 from bothways.training.finetuning.baselines import BaselineScore, Resamples
-from bothways.training.finetuning.plan import Plan
+from bothways.training.finetuning.plan import MIN_TEST_ROWS, Plan
 from bothways.training.run import Run
 from bothways.training.transforms import finalize_all
 
@@ -57,7 +58,9 @@ class Gain:
         return Gain(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
 
     def describe(self) -> str:
-        """The two scores, and the difference with its interval in points."""
+        """The two scores, and the difference with its interval in points; or that there are too few rows for them."""
+        if self.rows < MIN_TEST_ROWS:
+            return f"{format_count(self.rows, 'row')} of dev cannot show a gain"
         return (
             f"{self.metric} {self.before:.2%} before training, {self.after:.2%} after it; the difference is "
             f"{100 * self.low:+.1f} to {100 * self.high:+.1f} points (95 % interval, {format_count(self.rows, 'row')})"
@@ -73,10 +76,18 @@ def dev_score(plan: Plan, outputs: Any) -> BaselineScore:
 
 
 def gain_of(plan: Plan, before: BaselineScore, after: BaselineScore, fraction: float) -> Gain:
-    """The gain from one score of dev to another."""
-    assert after.resamples is not None
-    interval = before.difference(after.value, after.resamples)
-    return Gain(plan.task.metric, before.value, after.value, *interval, fraction, after.resamples.num_units)
+    """The gain from one score of dev to another.
+
+    The interval is that of a bootstrap, without the floor of `difference_interval`: ranks of queries are no decisions,
+    and where no query differs an interval of no width is right, as that is no gain. Fewer than FEW_UNITS queries get
+    the floor, since all of three may gain by luck.
+    """
+    assert before.resamples is not None and after.resamples is not None
+    num_units = after.resamples.num_units
+    interval_of = difference_interval if num_units < FEW_UNITS else percentile_interval
+    difference_B = after.resamples.values_B - before.resamples.values_B
+    low, high = interval_of(after.value - before.value, difference_B, num_units)
+    return Gain(plan.task.metric, before.value, after.value, low, high, fraction, num_units)
 
 
 def write_trained(weights: Mapping[str, Tensor], directory: Path) -> None:

@@ -301,24 +301,32 @@ def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor]) -> 
 
 
 def select_gain(plan: Plan, model: Model, initial: Mapping[str, Tensor], directory: Path) -> float:
-    """Give the model the best of the weights between `initial` and its own by the metric on dev, in place, or the
-    initial ones if that is no clear gain; returns their fraction. The gain is stored in the directory, with the trained
-    weights if they are not kept."""
+    """Give the model the weights between `initial` and its own whose gain on dev is surest, in place, or the initial
+    ones if that is no clear gain; returns their fraction. The gain is stored in the directory, with the trained weights
+    if they are not kept.
+
+    Surest: the lower end of the interval is highest. The best metric is often that of weights far from the initial
+    ones, by which some queries gain much and others lose.
+    """
     scoring, trained = plan.task.scoring, trained_state(model)
     scores: dict[float, BaselineScore] = {}
     for fraction in FRACTIONS:
         model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
         scores[fraction] = dev_score(plan, scoring.outputs(plan.inference_copy(model), "dev"))
 
-    best = max(FRACTIONS[1:], key=lambda fraction: (scores[fraction].value, fraction))
-    gain = gain_of(plan, scores[0.0], scores[best], best)
-    kept = best if gain.is_clear else 0.0
-    weights = dict(interpolate(initial, trained, best))
+    gains = [gain_of(plan, scores[0.0], scores[fraction], fraction) for fraction in FRACTIONS[1:]]
+    gain = max(gains, key=lambda one: (one.low, one.after, one.fraction))
+    kept = gain.fraction if gain.is_clear else 0.0
+    weights = dict(interpolate(initial, trained, gain.fraction))
     if not kept and not plan.quantizes:  # int8 layers are trained from the weights that are kept
         write_trained(weights, directory)
     gain.write(directory)
 
-    way = "the trained weights" if best == 1 else f"{best:.0%} of the way from {plan.task.initial_model} to them"
+    way = (
+        "the trained weights"
+        if gain.fraction == 1
+        else f"{gain.fraction:.0%} of the way from {plan.task.initial_model} to them"
+    )
     logger.info(f"{'kept' if kept else 'not kept'}: {way}: {gain.describe()}")
     model.load_state_dict(weights if kept else dict(initial), strict=False)
     return kept
