@@ -134,7 +134,7 @@ def score(plan: Plan, model: Model, seed: int, best_step: int, run: Run) -> Seed
         with run.timed("linear_start"):
             task.fit_head(model, splits=("train", "dev"))
         trained = plan.inference_copy(model)
-    elif best_step == 0 and plan.fold is None:
+    elif best_step == 0 and plan.fold is None and not task.needs_gain:
         logger.info(f"seed {seed}: {task.initial_model} was best on dev; kept")
     if "test" in task.data:
         outputs["test"] = scoring.outputs(trained, "test")
